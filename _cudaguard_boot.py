@@ -1,0 +1,24 @@
+"""Activation at interpreter start, before any user code; named by cudaguard.pth and .start.
+
+A top-level module of its own, so that a start without ``CUDAGUARD`` loads nothing else. Called
+twice in a virtual environment; does nothing under ``-E`` and ``-I``, which say that environment
+variables do not count.
+"""
+
+import os
+import sys
+
+
+def start():
+    """Put the guard up if the environment asks for it. Never raises."""
+    if sys.flags.ignore_environment:
+        return
+    word = os.environ.get("CUDAGUARD", "").strip().lower()
+    if word in ("", "off", "0", "false", "no"):
+        return
+    try:
+        from cudaguard.wiring import boot
+
+        boot()
+    except Exception as error:
+        sys.stderr.write(f"cudaguard: not active: {type(error).__name__}: {error}\n")

@@ -1,0 +1,89 @@
+"""Run-time import-order guard for Python programs that mix CUDA libraries.
+
+.. code-block:: python
+
+    import cudaguard
+    cudaguard.install()            # first lines of the program
+
+Every public name is imported when it is first used: importing the package loads one module.
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.errors import ConfigError as ConfigError
+    from cudaguard.errors import CudaGuardError as CudaGuardError
+    from cudaguard.errors import CudaGuardWarning as CudaGuardWarning
+    from cudaguard.errors import ImportOrderError as ImportOrderError
+    from cudaguard.errors import ImportOrderWarning as ImportOrderWarning
+    from cudaguard.errors import RuleError as RuleError
+    from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
+    from cudaguard.model import Event as Event
+    from cudaguard.model import Finding as Finding
+    from cudaguard.model import Rule as Rule
+    from cudaguard.model import Status as Status
+    from cudaguard.wiring import Guard as Guard
+    from cudaguard.wiring import active_rules as active_rules
+    from cudaguard.wiring import add_rule as add_rule
+    from cudaguard.wiring import guard as guard
+    from cudaguard.wiring import install as install
+    from cudaguard.wiring import status as status
+    from cudaguard.wiring import uninstall as uninstall
+
+_HOMES = {
+    "ConfigError": "errors",
+    "CudaGuardError": "errors",
+    "CudaGuardWarning": "errors",
+    "Event": "model",
+    "Finding": "model",
+    "Guard": "wiring",
+    "ImportOrderError": "errors",
+    "ImportOrderWarning": "errors",
+    "Rule": "model",
+    "RuleError": "errors",
+    "Status": "model",
+    "SymbolScopeWarning": "errors",
+    "active_rules": "wiring",
+    "add_rule": "wiring",
+    "guard": "wiring",
+    "install": "wiring",
+    "status": "wiring",
+    "uninstall": "wiring",
+}
+
+__all__ = [
+    "ConfigError",
+    "CudaGuardError",
+    "CudaGuardWarning",
+    "Event",
+    "Finding",
+    "Guard",
+    "ImportOrderError",
+    "ImportOrderWarning",
+    "Rule",
+    "RuleError",
+    "Status",
+    "SymbolScopeWarning",
+    "active_rules",
+    "add_rule",
+    "guard",
+    "install",
+    "status",
+    "uninstall",
+]
+
+if not TYPE_CHECKING:  # a type checker must see the names above, not "anything goes"
+
+    def __getattr__(name):
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
+        value = getattr(__import__(f"cudaguard.{home}", fromlist=[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -1,0 +1,1 @@
+"""What we do: one module per kind of repair."""

@@ -1,0 +1,52 @@
+"""The command line. A sub-command is a module with ``configure(parser)`` and ``execute(args)``.
+
+Exit statuses: 0 all well, 1 a fault was found, 2 wrong usage; `run` ends as the program does.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMMANDS = {
+    "run": "run a program under the guard from its first line",
+    "demo": "show a real fault and its cure side by side",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one sub-command and return its exit status."""
+    import argparse
+    import importlib
+
+    import cudaguard
+
+    parser = argparse.ArgumentParser(
+        prog="cudaguard",
+        description="Run-time import-order guard for Python programs that mix CUDA libraries.",
+        epilog="example: cudaguard run train.py --epochs 3",
+    )
+    parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        module = importlib.import_module(f"cudaguard.cli.{name}")
+        sub = commands.add_parser(name, help=summary, description=module.__doc__)
+        module.configure(sub)
+        sub.set_defaults(execute=module.execute)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    program: list[str] = []
+    if given[:1] == ["run"]:
+        from cudaguard.cli.run import split
+
+        own, program = split(given[1:])
+        given = ["run", *own]
+    args = parser.parse_args(given)
+    args.program = program
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        return 2
+    status: int = args.execute(args)
+    return status

@@ -1,0 +1,212 @@
+"""Settings: the words of the environment variables and of the configuration file.
+
+Every reader here returns a value or raises `ConfigError`; who may let that error
+reach a program, and who only reports it, is decided by the caller.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cudaguard.errors import ConfigError
+from cudaguard.model import MODES, Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+MODE_VARIABLE = "CUDAGUARD"
+RULES_VARIABLE = "CUDAGUARD_RULES"
+CONFIG_VARIABLE = "CUDAGUARD_CONFIG"
+JOURNAL_VARIABLE = "CUDAGUARD_JOURNAL"
+PLUGINS_VARIABLE = "CUDAGUARD_PLUGINS"
+
+FILE_KEYS = ("mode", "enable", "disable", "journal", "plugins", "rules")
+FILE_LIMIT = 1 << 20  # bytes; a larger file is a mistake (a device, a data set), not settings
+
+_MODE_WORDS = {
+    **{mode: mode for mode in MODES},
+    **dict.fromkeys(("0", "false", "no"), "off"),
+    **dict.fromkeys(("1", "on", "true", "yes"), "fix"),
+}
+_NO = ("0", "false", "no", "off")
+
+
+class Settings(Record):
+    """What one source (the environment, a file) asks for; None or empty means nothing said.
+
+    Args:
+        mode: One of `MODES`.
+        switches: Rule id -> enabled or disabled.
+        journal: Path of the journal; ``%p`` stands for the process id.
+        plugins: False forbids rule plug-ins.
+        config: Path of the configuration file to read as well.
+        tables: The raw ``[[rules]]`` tables of a file.
+        source: Where this was said, for messages.
+    """
+
+    __slots__ = ("config", "journal", "mode", "plugins", "source", "switches", "tables")
+    mode: str | None
+    switches: Mapping[str, bool]
+    journal: str
+    plugins: bool | None
+    config: str
+    tables: tuple[Mapping[str, Any], ...]
+    source: str
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        mode: str | None = None,
+        switches: Mapping[str, bool] | None = None,
+        journal: str = "",
+        plugins: bool | None = None,
+        config: str = "",
+        tables: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        self._fill(
+            source=source,
+            mode=mode,
+            switches=switches or {},
+            journal=journal,
+            plugins=plugins,
+            config=config,
+            tables=tuple(tables),
+        )
+
+
+def parse_mode(value: object, source: str) -> str:
+    """Return the mode that `value` names.
+
+    Raises:
+        ConfigError: if it names none; the message lists the valid words.
+    """
+    mode = _MODE_WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+    if mode is None:
+        raise ConfigError(
+            f"{source}: unknown mode {value!r}; expected one of {', '.join(MODES)} "
+            "(or 0, false, no for off; 1, on, true, yes for fix)"
+        )
+    return mode
+
+
+def parse_switches(enable: object, disable: object, source: str) -> dict[str, bool]:
+    """Return rule id -> wanted state from two lists of ids.
+
+    Raises:
+        ConfigError: if one is not a list of ids, or an id stands in both.
+    """
+    switches: dict[str, bool] = {}
+    for name, value, state in (("enable", enable, True), ("disable", disable, False)):
+        if isinstance(value, str) or not isinstance(value, (list, tuple, set, frozenset)):
+            raise ConfigError(f"{source}: {name}: expected a list of rule ids, got {value!r}")
+        for id in value:
+            if not isinstance(id, str) or not id.strip():
+                raise ConfigError(f"{source}: {name}: expected a rule id, got {id!r}")
+            if switches.get(id.strip(), state) is not state:
+                raise ConfigError(f"{source}: rule {id!r} is both enabled and disabled")
+            switches[id.strip()] = state
+    return switches
+
+
+def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
+    """Return what the ``CUDAGUARD*`` variables say, and what in them could not be used."""
+    problems: list[str] = []
+    mode = None
+    word = environ.get(MODE_VARIABLE, "").strip()
+    if word:
+        try:
+            mode = parse_mode(word, f"environment variable {MODE_VARIABLE}")
+        except ConfigError as error:
+            problems.append(str(error))
+    switches: dict[str, bool] = {}
+    for item in environ.get(RULES_VARIABLE, "").replace(",", " ").split():
+        if item[0] in "+-" and len(item) > 1:
+            switches[item[1:]] = item[0] == "+"
+        else:
+            problems.append(
+                f"environment variable {RULES_VARIABLE}: got {item!r}, expected +ID to enable "
+                "or -ID to disable, as in +CG017,-CG001"
+            )
+    plugins = environ.get(PLUGINS_VARIABLE, "").strip().lower()
+    settings = Settings(
+        "the environment",
+        mode=mode,
+        switches=switches,
+        journal=environ.get(JOURNAL_VARIABLE, ""),
+        plugins=plugins not in _NO if plugins else None,
+        config=environ.get(CONFIG_VARIABLE, ""),
+    )
+    return settings, problems
+
+
+def read_file(path: object) -> Settings:
+    """Read a configuration file: ``cudaguard.toml``, or any TOML file with ``[tool.cudaguard]``.
+
+    Raises:
+        ConfigError: naming the file, the key, and what was expected.
+    """
+    try:
+        name = os.path.expanduser(os.fspath(path))  # type: ignore[call-overload]  # refused below
+        if isinstance(name, bytes):
+            name = os.fsdecode(name)
+        text = _read_text(name)
+    except TypeError:
+        raise ConfigError(f"config: expected the path of a TOML file, got {path!r}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: expected a TOML file in UTF-8: {error}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}: cannot read the configuration file: {error}") from None
+    try:
+        import tomllib
+    except ImportError:
+        import tomli as tomllib
+    try:
+        document = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{name}: not a valid TOML file: {error}") from None
+    if "tool" in document or os.path.basename(name) == "pyproject.toml":
+        tool = document.get("tool")
+        table = tool.get("cudaguard") if isinstance(tool, dict) else None
+        if not isinstance(table, dict):
+            raise ConfigError(f"{name}: expected a table [tool.cudaguard]")
+        document = table
+    return _from_table(document, name)
+
+
+def _read_text(name: str) -> str:
+    import stat
+
+    # A pipe or a terminal would block for ever.
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise ValueError("not a regular file")
+    with open(name, "rb") as file:
+        data = file.read(FILE_LIMIT + 1)
+    if len(data) > FILE_LIMIT:
+        raise ValueError(f"larger than {FILE_LIMIT} bytes")
+    return data.decode("utf-8-sig")
+
+
+def _from_table(table: Mapping[str, Any], name: str) -> Settings:
+    for key in table:
+        if key not in FILE_KEYS:
+            raise ConfigError(f"{name}: unknown key {key!r}; expected one of {', '.join(FILE_KEYS)}")
+    journal = table.get("journal", "")
+    if not isinstance(journal, str):
+        raise ConfigError(f"{name}: journal: expected a path, got {journal!r}")
+    plugins = table.get("plugins")
+    if plugins is not None and not isinstance(plugins, bool):
+        raise ConfigError(f"{name}: plugins: expected true or false, got {plugins!r}")
+    tables = table.get("rules", [])
+    if not isinstance(tables, list) or not all(isinstance(item, dict) for item in tables):
+        raise ConfigError(f"{name}: rules: expected tables, each headed [[rules]]")
+    return Settings(
+        name,
+        mode=parse_mode(table["mode"], f"{name}: mode") if "mode" in table else None,
+        switches=parse_switches(table.get("enable", []), table.get("disable", []), name),
+        journal=journal,
+        plugins=plugins,
+        tables=tables,
+    )

@@ -1,0 +1,336 @@
+"""What happens at a watched import or load: decide, act, tell.
+
+The engine is the host of the hooks. There is one per process; it knows nothing of how it was
+switched on (that is `cudaguard.wiring`). It holds no lock while foreign code runs, and
+imports the parts that a hit needs only when there is one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.errors import ImportOrderError, ImportOrderWarning, SymbolScopeWarning
+from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, ExtensionPatch
+from cudaguard.hook.finder import GuardFinder
+from cudaguard.hook.journal import Journal
+from cudaguard.hook.lazy import LazyFilter
+from cudaguard.hook.loader import Slots
+from cudaguard.rules.registry import Registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import FrameType, ModuleType
+
+    from cudaguard.errors import CudaGuardWarning
+    from cudaguard.hook.loader import Close
+    from cudaguard.model import Finding, Plan, Rule
+    from cudaguard.report.channel import Channel
+
+REPAIRING = ("fix", "strict")
+
+
+class Engine:
+    """Decides and acts for the hooks."""
+
+    def __init__(self) -> None:
+        self.mode = "off"
+        self.registry = Registry((), {})
+        self.journal = Journal(self.broken)
+        self.finder = GuardFinder(self)
+        self.extensions = ExtensionPatch(self)
+        self.ctypes = CtypesPatch(self.keep_local, self)
+        self.lazy = LazyFilter()
+        self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
+        self.seen: set[str] = set()  # watched modules that came through the hook
+        self.early: set[str] = set()  # watched modules that were there before the guard
+        # Called once, at the first watched import (plug-ins, when started from a .pth file).
+        self.on_first_hit: Callable[[], None] | None = None
+        # Adds the rules of a module's plug-ins; None where there are none left to load.
+        self.load_plugins: Callable[[str], None] | None = None
+        # In `strict`: what could not be raised where it was found.
+        self.deferred: list[str] = []
+        self._slots: dict[str, Slots] = {}
+        self._channel: Channel | None = None
+        self._home = os.getpid()
+        self._moved = False
+
+    # --- switched by wiring ---------------------------------------------------------
+
+    def configure(self, mode: str, registry: Registry, extra: tuple[str, ...]) -> None:
+        """Take over a mode and rules; each part is published by one assignment."""
+        self.mode = mode
+        self.registry = registry
+        self._slots = {}
+        watched = dict.fromkeys((*registry.by_module, *extra, "ctypes"))
+        self.finder.watched = self.extensions.watched = watched
+        self.lazy.roots = frozenset(
+            name.partition(".")[0]
+            for rule in registry.rules
+            for name in (*rule.watch, *rule.needs)
+        )
+
+    def put_up(self) -> None:
+        """Put the hooks in place; does nothing for those that are."""
+        if self.finder not in sys.meta_path:
+            sys.meta_path.insert(0, self.finder)
+            self._moved = False
+        self.extensions.put_up()
+        self.lazy.put_up()
+        self._patch_ctypes()
+
+    def take_down(self) -> None:
+        """Put back everything that can be put back."""
+        self.mode = "off"
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
+        self.finder.watched = self.extensions.watched = {}
+        self.extensions.take_down()
+        self.ctypes.take_down()
+        self.lazy.take_down()
+        self.journal.write_to("")
+        self.on_first_hit = self.load_plugins = None
+        self._slots = {}
+
+    # --- asked by the hooks ---------------------------------------------------------
+
+    def slots_for(self, name: str) -> Slots:
+        """Return what is to happen around the import of `name` (see `hook.loader.Host`)."""
+        slots = self._slots.get(name)
+        if slots is None:
+            first, self.on_first_hit = self.on_first_hit, None
+            if first is not None:
+                first()
+            if self.load_plugins is not None:
+                self.load_plugins(name)
+            slots = self._slots[name] = self._resolve(name)
+        return slots
+
+    def broken(self, what: str, error: Exception) -> None:
+        """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
+        try:
+            from cudaguard.errors import CudaGuardWarning
+            from cudaguard.report import messages
+
+            self.tell(messages.guard_failed(what, error), CudaGuardWarning, loud=self.mode != "observe")
+        except Exception as second:
+            # The last resort when even reporting fails, as in an interpreter that shuts down.
+            try:
+                sys.stderr.write(f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}\n")
+            except Exception:
+                return
+
+    def keep_local(self, library: str) -> bool:
+        """Has this library, about to be loaded with RTLD_GLOBAL, to stay local?"""
+        if not self.registry.scoping:
+            return False
+        from cudaguard.actions.scope import scoping_rules
+
+        rules = scoping_rules(library, self.registry.scoping)
+        if not rules:
+            return False
+        from cudaguard.policy.decide import applies
+        from cudaguard.probe.facts import Facts
+        from cudaguard.report import messages
+
+        facts = Facts()
+        for rule in rules:
+            if not applies(rule, facts):
+                continue
+            frame = caller_frame()
+            where = describe(frame)
+            if self.mode not in REPAIRING or rule.grade == "warn":
+                finding = messages.went_global(rule, library, where)
+                self.tell(finding, SymbolScopeWarning, frame=frame)
+                return False
+            name = library.rpartition("/")[2]
+            self.journal.note("repair", f"{rule.id} local_scope {name}", where)
+            self.touched[f"{name}: kept in local symbol scope by {rule.id} (stays)"] = None
+            self._log(messages.kept_local(rule, library, where))
+            return True
+        return False
+
+    # --- around an import -----------------------------------------------------------
+
+    def _resolve(self, name: str) -> Slots:
+        before: list[Callable[[ModuleSpec], None]] = [self._arrived]
+        after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = ()
+        if name == "ctypes" and RTLD_GLOBAL:
+            after = (self._patch_ctypes,)
+        if name in self.registry.by_module:
+            from cudaguard.policy.decide import plan
+            from cudaguard.probe.facts import Facts
+
+            decided = plan(name, self.registry.by_module, self.registry.is_users, Facts())
+            if decided.needs or decided.told or decided.problems:
+                before.append(lambda spec: self._follow(decided, spec))
+        around = (self._journalled,) if self.journal.pattern else ()
+        return Slots(tuple(before), around, after)
+
+    def _arrived(self, spec: ModuleSpec) -> None:
+        self.seen.add(spec.name)
+        self.journal.note("import", spec.name, describe(caller_frame()))
+        if sys.meta_path[:1] != [self.finder]:
+            self._regain_position()
+        self._patch_ctypes()  # it was half imported when we were installed
+        if self.deferred and self.mode == "strict":
+            problems, self.deferred = self.deferred, []
+            raise ImportOrderError("\n".join(problems), name=spec.name, path=spec.origin)
+
+    def _follow(self, decided: Plan, spec: ModuleSpec) -> None:
+        """Carry out the plan of one module: tell, then import what must come first."""
+        from cudaguard.report import messages
+
+        frame = caller_frame()
+        where = describe(frame)
+        for problem in decided.problems:
+            self.tell(messages.contradiction(problem), ImportOrderWarning, frame=frame)
+        for rule in decided.told:
+            if rule.needs:
+                for need in rule.needs:
+                    self._told_order(rule, need, decided.name, frame)
+            elif not rule.actions:
+                found = messages.known_fault(rule, decided.name, where)
+                self.tell(found, ImportOrderWarning, frame=frame)
+        if decided.problems and self.mode == "strict":
+            raise ImportOrderError("; ".join(decided.problems), name=spec.name, path=spec.origin)
+        for need, id in decided.needs:
+            if self.mode in REPAIRING:
+                self._import_first(need, id, spec, frame)
+            else:
+                rule = next(rule for rule in self.registry.rules if rule.id == id)
+                self._told_order(rule, need, decided.name, frame)
+
+    def _told_order(self, rule: Rule, need: str, target: str, frame: FrameType | None) -> None:
+        from cudaguard.actions.imports import is_installed
+        from cudaguard.report import messages
+
+        if need not in sys.modules and is_installed(need):
+            finding = messages.out_of_order(rule, need, target, describe(frame))
+            self.tell(finding, ImportOrderWarning, frame=frame)
+
+    def _import_first(self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None) -> None:
+        from cudaguard.actions.imports import import_first
+        from cudaguard.report import messages
+
+        absent = spec.name not in sys.modules
+        outcome = import_first(need, rule)
+        if outcome.state == "imported":
+            self.journal.note("prerequisite", need, describe(frame))
+            self.touched[f"{need}: imported before {spec.name} by {rule} (stays)"] = None
+            self._log(messages.imported_first(rule, need, spec.name))
+        elif outcome.error is not None:
+            finding = messages.prerequisite_failed(rule, need, spec.name, outcome.error)
+            self.tell(finding, ImportOrderWarning, frame=frame)
+            if self.mode == "strict":
+                raise ImportOrderError(
+                    finding.what, name=spec.name, path=spec.origin
+                ) from outcome.error
+        if absent and spec.name in sys.modules:
+            self.tell(messages.cyclic_prerequisite(rule, need, spec.name), ImportOrderWarning)
+
+    def _journalled(self, spec: ModuleSpec) -> Close:
+        def close(error: BaseException | None) -> None:
+            self.journal.note("imported" if error is None else "failed", spec.name)
+
+        return close
+
+    def _patch_ctypes(self, spec: ModuleSpec | None = None, module: ModuleType | None = None) -> None:
+        ctypes = module or sys.modules.get("ctypes")
+        if ctypes is not None and hasattr(ctypes, "cdll"):  # otherwise half imported
+            self.ctypes.put_up(ctypes)
+
+    def _regain_position(self) -> None:
+        other = next(iter(sys.meta_path), None)
+        if self.finder in sys.meta_path and not self._moved:
+            # Once: two hooks that both insist on the first place would fight for ever.
+            self._moved = True
+            sys.meta_path.remove(self.finder)
+            sys.meta_path.insert(0, self.finder)
+        elif self.finder in sys.meta_path:
+            from cudaguard.report import messages
+
+            self.tell(messages.position_lost(other), ImportOrderWarning)
+
+    # --- telling --------------------------------------------------------------------
+
+    def check_late(self, name: str) -> None:
+        """Report the rules that came too late for a module that is imported already."""
+        if name in self.seen or name not in sys.modules:
+            return
+        self.early.add(name)
+        from cudaguard.actions.imports import is_installed
+        from cudaguard.policy.decide import applies
+        from cudaguard.probe.facts import Facts
+        from cudaguard.report import messages
+
+        facts = Facts()
+        order = list(sys.modules)  # in the order of import
+        for rule in self.registry.by_module.get(name, ()):
+            missed = rule.actions or any(
+                order.index(need) > order.index(name) if need in order else is_installed(need)
+                for need in rule.needs
+            )
+            if missed and applies(rule, facts):
+                category = SymbolScopeWarning if rule.actions else ImportOrderWarning
+                finding = messages.too_late(rule, name)
+                if self.tell(finding, category, frame=caller_frame()) and self.mode == "strict":
+                    self.deferred.append(finding.what)
+
+    def check_bypassed(self) -> None:
+        """Record the watched modules that were imported and never came through the hook."""
+        for name in self.registry.by_module:
+            if sys.modules.get(name) is not None and not {name} & (self.seen | self.early):
+                from cudaguard.report import messages
+
+                self.tell(messages.past_the_guard(name), ImportOrderWarning)
+
+    def in_place(self) -> tuple[str, ...]:
+        """Return what is changed in this process now and will be put back, in words."""
+        parts = (
+            ("sys.meta_path: one finder", self.finder in sys.meta_path),
+            ("importlib.machinery.ExtensionFileLoader.create_module", self.extensions.is_up),
+            ("ctypes.CDLL.__init__", self.ctypes.is_up),
+            ("sys.set_lazy_imports_filter", self.lazy.is_up),
+        )
+        return tuple(words for words, is_there in parts if is_there)
+
+    def tell(
+        self,
+        finding: Finding,
+        category: type[CudaGuardWarning],
+        *,
+        frame: FrameType | None = None,
+        loud: bool | None = None,
+    ) -> bool:
+        """Record a finding and, unless the mode or its severity says otherwise, warn of it.
+
+        Returns:
+            False if this process knows the finding already.
+        """
+        channel = self.channel
+        if not channel.record(finding):
+            return False
+        self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame))
+        if loud is None:
+            loud = self.mode != "observe" and finding.severity != "info"
+        if loud:
+            channel.tell(finding, category, frame)
+        return True
+
+    @property
+    def channel(self) -> Channel:
+        """The findings of this process."""
+        if self._channel is None:
+            from cudaguard.report.channel import Channel
+
+            self._channel = Channel(self._home)
+        return self._channel
+
+    def _log(self, text: str) -> None:
+        from cudaguard.report.channel import log
+
+        log(text, level="INFO")

@@ -1,0 +1,49 @@
+"""Every error and warning the guard can hand to a program.
+
+An error says what happened, where, what was expected and what to do. The classes show
+themselves as ``cudaguard.X`` because that is the name a user imports them by.
+"""
+
+from __future__ import annotations
+
+
+class CudaGuardError(Exception):
+    """Base of every error raised on purpose by the guard."""
+
+    __module__ = "cudaguard"
+
+
+class ImportOrderError(CudaGuardError, ImportError):
+    """A watched module could not be imported in a safe order (`strict` mode only)."""
+
+    __module__ = "cudaguard"
+
+
+class RuleError(CudaGuardError, ValueError):
+    """A rule is malformed: the message names the rule, its origin, the field and what fits."""
+
+    __module__ = "cudaguard"
+
+
+class ConfigError(CudaGuardError, ValueError):
+    """A mode, a rule id or a configuration file cannot be used: the message says why."""
+
+    __module__ = "cudaguard"
+
+
+class CudaGuardWarning(UserWarning):
+    """Base of every warning of the guard; filter on this class to catch them all."""
+
+    __module__ = "cudaguard"
+
+
+class ImportOrderWarning(CudaGuardWarning):
+    """Modules were, or had to be, imported in an unsafe order."""
+
+    __module__ = "cudaguard"
+
+
+class SymbolScopeWarning(CudaGuardWarning):
+    """A library put its symbols where other libraries will bind to them by mistake."""
+
+    __module__ = "cudaguard"

@@ -1,0 +1,1 @@
+"""When it happens: the import finder and loader, the native load points, the journal."""

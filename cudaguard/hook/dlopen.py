@@ -1,0 +1,172 @@
+"""Native loads that ask no finder: extension modules by file, and ``ctypes``.
+
+Both patches stay in place for as long as the guard is installed and decide per call. A window
+that opened and closed around an import would be left open by two threads that overlap.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ExtensionFileLoader
+
+from cudaguard.hook.loader import ON_PURPOSE, call_each, open_each, slots_or_nothing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    from cudaguard.hook.loader import Host
+
+RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
+_STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
+
+
+class ExtensionPatch:
+    """Guards ``ExtensionFileLoader.create_module``, where every extension is mapped.
+
+    torch's JIT builds come this way: ``spec_from_file_location`` and ``module_from_spec``
+    ask no finder.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.watched: Mapping[str, object] = {}
+        self._original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType] | None = None
+        self._ours: object = None
+
+    @property
+    def is_up(self) -> bool:
+        """Is the patch in force?"""
+        return self._ours is not None
+
+    def put_up(self) -> None:
+        """Patch the class; does nothing if the patch is in place."""
+        if self.is_up:  # also where someone has patched on top of us
+            return
+        original = self._original = ExtensionFileLoader.create_module
+
+        def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+            if self._ours is not create_module or _STANDARD_LIBRARY in (spec.origin or ""):
+                return original(loader, spec)
+            return self._create(original, loader, spec)
+
+        self._ours = create_module
+        ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]  # the patch
+
+    def take_down(self) -> None:
+        """Put the class back, unless someone else has patched it since: then only pass through."""
+        if self._original is not None and ExtensionFileLoader.create_module is self._ours:
+            ExtensionFileLoader.create_module = self._original  # type: ignore[method-assign]  # the patch
+        self._ours = self._original = None
+
+    def _create(
+        self,
+        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
+        loader: ExtensionFileLoader,
+        spec: ModuleSpec,
+    ) -> ModuleType:
+        host, name = self.host, spec.name
+        watched = self._watched_name(name)
+        if watched is None:
+            return original(loader, spec)
+        slots = slots_or_nothing(host, watched)
+        if watched == name or "." not in name:  # a sub-module's package has had its turn
+            absent = name not in sys.modules
+            call_each(host, slots.before, spec)
+            module = sys.modules.get(name) if absent else None
+            if module is not None and getattr(module.__spec__, "origin", None) == spec.origin:
+                return module  # a prerequisite imported this very file
+        closes = tuple(open_each(host, slots, spec))
+        try:
+            module = original(loader, spec)
+        except BaseException as error:
+            call_each(host, closes, error)
+            if error.__traceback__ is not None:
+                error.__traceback__ = error.__traceback__.tb_next
+            raise
+        call_each(host, closes, None)
+        return module
+
+    def _watched_name(self, name: str) -> str | None:
+        watched = self.watched
+        if name in watched:
+            return name
+        # torch renames a rebuilt extension to name_v1, name_v2 ...
+        stem, _, number = name.rpartition("_v")
+        if number.isdigit() and stem in watched:
+            return stem
+        package = name.rpartition(".")[0]
+        while package and package not in watched:
+            package = package.rpartition(".")[0]
+        return package or None
+
+
+class CtypesPatch:
+    """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
+
+    ``CDLL.__init__`` is patched in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and
+    every early ``from ctypes import CDLL`` pass through it.
+
+    Args:
+        keep_local: Called with the library's name for each load with ``RTLD_GLOBAL``; says
+            whether it has to stay local. Must not raise but on purpose.
+    """
+
+    def __init__(self, keep_local: Callable[[str], bool], host: Host) -> None:
+        self._keep_local = keep_local
+        self._host = host
+        self._class: Any = None
+        self._original: Any = None
+        self._ours: Any = None
+
+    @property
+    def is_up(self) -> bool:
+        """Is the patch in force?"""
+        return self._ours is not None
+
+    def put_up(self, ctypes: ModuleType) -> None:
+        """Patch the class of a completely imported ``ctypes``."""
+        cdll: Any = ctypes.CDLL
+        if self.is_up or not RTLD_GLOBAL:
+            return
+        original = self._original = cdll.__init__
+
+        def __init__(
+            library: object, name: Any, mode: int = ctypes.DEFAULT_MODE, *args: Any, **kwargs: Any
+        ) -> None:
+            if self._ours is __init__ and name is not None:
+                mode = self._decide(name, mode)
+            try:
+                original(library, name, mode, *args, **kwargs)
+            except BaseException as error:
+                if error.__traceback__ is not None:  # our frame is none of the user's business
+                    error.__traceback__ = error.__traceback__.tb_next
+                raise
+
+        for attribute in ("__module__", "__qualname__", "__doc__"):
+            setattr(__init__, attribute, getattr(original, attribute, None))
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
+        self._class, self._ours = cdll, __init__
+        cdll.__init__ = __init__
+
+    def take_down(self) -> None:
+        """Put the class back, unless someone else has patched it since: then only pass through."""
+        if self._class is not None and self._class.__init__ is self._ours:
+            self._class.__init__ = self._original
+        self._class = self._original = self._ours = None
+
+    def _decide(self, name: Any, mode: Any) -> Any:
+        try:
+            if mode & RTLD_GLOBAL and self._keep_local(os.fsdecode(name)):
+                return mode & ~RTLD_GLOBAL
+        except ON_PURPOSE:
+            raise
+        except TypeError:
+            pass  # not a library name or not a mode: ctypes has its own words for that
+        except Exception as error:
+            self._host.broken(f"deciding the symbol scope of {name}", error)
+        return mode

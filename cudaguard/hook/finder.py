@@ -1,0 +1,71 @@
+"""The finder on ``sys.meta_path``: one dictionary look-up for modules nobody watches."""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local
+
+from cudaguard.hook.loader import GuardLoader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+    from cudaguard.hook.loader import Host
+
+
+class GuardFinder:
+    """Lets the other finders find a watched module and wraps the loader they give.
+
+    Duck-typed, since ``importlib.abc`` costs more than the whole guard.
+
+    Args:
+        host: Decides what happens around each import.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        # Replaced as a whole, never changed in place: other threads read it without a lock.
+        self.watched: Mapping[str, object] = {}
+        self._thread = _local()
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec the other finders give for a watched module, with our loader on it."""
+        if name not in self.watched:
+            return None
+        # Per thread and per name: another hook that delegates may call back here, while
+        # another thread's import of the same module must not pass unguarded.
+        busy: set[str] = self._thread.__dict__.setdefault("busy", set())
+        if name in busy:
+            return None
+        busy.add(name)
+        try:
+            spec = self._ask_others(name, path, target)
+        finally:
+            busy.discard(name)
+        loader: Any = None if spec is None else spec.loader
+        # Left alone: namespace packages (no loader), loaders that know only load_module, and
+        # a spec handed out before that is wrapped already.
+        if spec is not None and hasattr(loader, "exec_module") and type(loader) is not GuardLoader:
+            spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
+        return spec
+
+    def _ask_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
+        # the old spec during a reload. Those in front of us have been asked already.
+        finders = list(sys.meta_path)
+        if self in finders:
+            finders = finders[finders.index(self) + 1 :]
+        for finder in finders:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find is None else find(name, path, target)
+            if spec is not None:
+                return spec
+        return None

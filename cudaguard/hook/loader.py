@@ -1,0 +1,228 @@
+"""The loader that stands in for a watched module's own loader, until its code runs.
+
+Prerequisites run in ``create_module`` and nowhere else ("create-guard"): in ``find_spec`` the
+process-wide import lock would be held, in ``exec_module`` an extension is already mapped. The
+real loader is back on spec and module before a line of module code runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.machinery import ExtensionFileLoader
+
+from cudaguard.errors import CudaGuardError, CudaGuardWarning
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any, Protocol
+
+    Close = Callable[[BaseException | None], None]
+
+    class Host(Protocol):
+        """What the hooks ask of whoever installed them."""
+
+        def slots_for(self, name: str) -> Slots:
+            """Return what is to happen around the import of a watched module."""
+
+        def broken(self, what: str, error: Exception) -> None:
+            """Take note that the guard itself failed; never raises."""
+
+
+class Slots:
+    """What is to happen around the import of one module.
+
+    Args:
+        before: Called with the spec before the module is created or mapped.
+        around: Called with the spec just before module code runs or a library is mapped;
+            returns None or a function that is called with the exception (or None) after it.
+        after: Called with the spec and the module once the import has succeeded.
+    """
+
+    __slots__ = ("after", "around", "before")
+
+    def __init__(
+        self,
+        before: tuple[Callable[[ModuleSpec], None], ...] = (),
+        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (),
+        after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = (),
+    ) -> None:
+        self.before = before
+        self.around = around
+        self.after = after
+
+
+NOTHING = Slots()
+# Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
+ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
+
+
+def slots_or_nothing(host: Host, name: str) -> Slots:
+    """Return the slots of `name`; a failure of ours leaves the import unguarded, not broken."""
+    try:
+        return host.slots_for(name)
+    except ON_PURPOSE:
+        raise
+    except Exception as error:
+        host.broken(f"deciding what to do for {name}", error)
+        return NOTHING
+
+
+def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: object) -> None:
+    """Call every callback, each with its own safety net."""
+    for callback in callbacks:
+        try:
+            callback(*args)
+        except ON_PURPOSE:
+            raise
+        except Exception as error:
+            host.broken(f"running {getattr(callback, '__qualname__', callback)}", error)
+
+
+def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:
+    """Open the around-slots; give back what closes them, innermost first."""
+    closes: list[Close] = []
+    for opener in slots.around:
+        try:
+            close = opener(spec)
+        except Exception as error:
+            host.broken(f"opening {getattr(opener, '__qualname__', opener)}", error)
+        else:
+            if close is not None:
+                closes.insert(0, close)
+    return closes
+
+
+class GuardLoader:
+    """Transparent stand-in for `real`: equal to it, of its class, with its attributes."""
+
+    __slots__ = ("_finished_spec", "_host", "_prepared", "_real", "_slots", "_spec")
+    _finished_spec: ModuleSpec | None
+    _host: Host
+    _prepared: bool
+    _real: Any
+    _slots: Slots | None
+    _spec: ModuleSpec
+
+    def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
+        put = object.__setattr__
+        put(self, "_real", real)
+        put(self, "_spec", spec)
+        put(self, "_host", host)
+        put(self, "_slots", None)
+        put(self, "_prepared", False)
+        put(self, "_finished_spec", None)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Run the prerequisites, then let the real loader create the module."""
+        real, name = self._real, spec.name
+        # A LazyLoader around us only registers the module now; its time is exec_module.
+        # An extension, however, is mapped here, lazy or not.
+        if spec.loader is self or isinstance(real, ExtensionFileLoader):
+            absent = name not in sys.modules
+            self._prepare()
+            if absent:
+                # Did a prerequisite import the module itself? A second copy must not arise.
+                module = sys.modules.get(name)
+                if module is not None:
+                    object.__setattr__(self, "_finished_spec", module.__spec__)
+                    return module
+            slots = self._slots_of()
+            if not slots.after and not slots.around:
+                self._step_aside(None)
+        create = getattr(real, "create_module", None)
+        if create is None:
+            raise ImportError("loaders that define exec_module() must also define create_module()")
+        created: ModuleType | None = create(spec)
+        return created
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module's code by its real loader, with the slots open around it."""
+        self._step_aside(module)
+        if self._finished_spec is not None:
+            # importlib has put the new spec on a module that was complete already.
+            module.__spec__ = self._finished_spec
+            return
+        self._prepare()
+        slots, host, spec = self._slots_of(), self._host, self._spec
+        closes = open_each(host, slots, spec) if slots.around else ()
+        try:
+            self._real.exec_module(module)
+        except BaseException as error:
+            call_each(host, tuple(closes), error)
+            if error.__traceback__ is not None:  # our frame is none of the user's business
+                error.__traceback__ = error.__traceback__.tb_next
+            raise
+        if closes:
+            call_each(host, tuple(closes), None)
+        if slots.after:
+            # The module may have replaced itself in sys.modules while it ran.
+            call_each(host, slots.after, spec, sys.modules.get(spec.name, module))
+
+    def _slots_of(self) -> Slots:
+        slots = self._slots
+        if slots is None:
+            slots = slots_or_nothing(self._host, self._spec.name)
+            object.__setattr__(self, "_slots", slots)
+        return slots
+
+    def _prepare(self) -> None:
+        if not self._prepared:
+            # Set first: a prerequisite may come back here for the same spec.
+            object.__setattr__(self, "_prepared", True)
+            call_each(self._host, self._slots_of().before, self._spec)
+
+    def _step_aside(self, module: ModuleType | None) -> None:
+        """Put the real loader back wherever importlib has put this one."""
+        real, spec = self._real, self._spec
+        if spec.loader is self:
+            spec.loader = real
+        if module is None:
+            return
+        for owner, name in ((_own(module, "__spec__"), "loader"), (module, "__loader__")):
+            if owner is not None and _own(owner, name) is self:
+                try:
+                    setattr(owner, name, real)
+                except (AttributeError, TypeError):  # a module object of an unusual class
+                    pass
+
+    @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
+    def __class__(self) -> type:
+        return type(self._real)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "get_code" and sys._getframe(1).f_globals.get("__name__") == "runpy":
+            # `python -m watched` never calls exec_module: this is the last moment before
+            # the code runs, and the loader runpy will put on the module is read after it.
+            self._prepare()
+            self._step_aside(None)
+        return getattr(self._real, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._real, name, value)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self._real == (other._real if type(other) is GuardLoader else other))
+
+    def __hash__(self) -> int:
+        return hash(self._real)
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _same, (self._real,)
+
+
+def _own(owner: object, name: str) -> object:
+    # Past any __getattribute__: a lazy module would load itself at the first look.
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError:
+        return None
+
+
+def _same(real: object) -> object:
+    return real

@@ -1,0 +1,197 @@
+"""What callers, the environment and files ask for, and what is in force when all is combined.
+
+Each `install` and each open `guard` block is one layer. Precedence, strongest first: the kill
+switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file, ``fix``.
+"""
+
+from __future__ import annotations
+
+from cudaguard import config
+from cudaguard.errors import ConfigError, RuleError
+from cudaguard.model import Record
+from cudaguard.rules.catalog import DETECTORS, RULES
+from cudaguard.rules.check import RESERVED_PREFIX, check_rule
+from cudaguard.rules.registry import BUILT_IN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cudaguard.model import Rule
+
+    Sourced = tuple[Rule, str]  # a rule and where it comes from
+
+BUILT_IN_IDS = frozenset(rule.id for rule in RULES)
+
+
+class Layer(Record):
+    """What one call asks for.
+
+    Args:
+        mode: A mode, or None for "whatever the environment or the file say".
+        switches: Rule id -> enabled or disabled.
+        rules: Further rules with their origin.
+        file: The configuration file named by the call.
+        alone: Activated by the environment variable alone, not by a call.
+    """
+
+    __slots__ = ("alone", "file", "mode", "rules", "switches")
+    mode: str | None
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    file: config.Settings | None
+    alone: bool
+
+    def __init__(
+        self,
+        mode: str | None = None,
+        switches: Mapping[str, bool] | None = None,
+        rules: Iterable[Sourced] = (),
+        file: config.Settings | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._fill(
+            mode=mode, switches=switches or {}, rules=tuple(rules), file=file, alone=alone
+        )
+
+    def over(self, older: Layer) -> Layer:
+        """Return this layer on top of an older one, as one."""
+        return Layer(
+            self.mode or older.mode,
+            {**older.switches, **self.switches},
+            (*older.rules, *self.rules),
+            self.file or older.file,
+        )
+
+
+class InForce(Record):
+    """The outcome: what the engine is to be configured with.
+
+    Args:
+        mode: The mode.
+        switches: Rule id -> enabled or disabled.
+        rules: All rules with their origins, a later one replacing an earlier one.
+        journal: Path of the journal, or "".
+        plugins: May rule plug-ins be loaded?
+        problems: What in the environment or its file could not be used, in words.
+    """
+
+    __slots__ = ("journal", "mode", "plugins", "problems", "rules", "switches")
+    mode: str
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    journal: str
+    plugins: bool
+    problems: tuple[str, ...]
+
+    def __init__(
+        self,
+        mode: str,
+        switches: Mapping[str, bool],
+        rules: Iterable[Sourced],
+        journal: str,
+        plugins: bool,
+        problems: Iterable[str],
+    ) -> None:
+        self._fill(
+            mode=mode,
+            switches=switches,
+            rules=tuple(rules),
+            journal=journal,
+            plugins=plugins,
+            problems=tuple(problems),
+        )
+
+
+def layer_of_call(
+    origin: str,
+    mode: object,
+    enable: object,
+    disable: object,
+    rules: Iterable[object],
+    path: object,
+) -> Layer:
+    """Return the layer that a call of `install` or `guard` asks for.
+
+    Raises:
+        ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
+        RuleError: A malformed rule.
+    """
+    switches = config.parse_switches(enable, disable, origin)
+    if isinstance(rules, (str, bytes)) or not hasattr(rules, "__iter__"):
+        raise RuleError(f"{origin}: rules: expected a list of cudaguard.Rule, got {rules!r}")
+    file = None
+    if path is not None:
+        file = config.read_file(path)
+        _rules_of(file)
+        _known_switches(file.switches, file.source)
+    return Layer(
+        None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
+        _known_switches(switches, origin),
+        ((check_rule(rule, f"{origin}: rules", known=BUILT_IN_IDS), origin) for rule in rules),
+        file,
+    )
+
+
+def combine(
+    layers: Sequence[Layer], added: Iterable[Sourced], environ: Mapping[str, str]
+) -> InForce:
+    """Return what is in force when the layers (oldest first) meet the environment."""
+    said, problems = config.read_environment(environ)
+    switches: dict[str, bool] = {}
+    rules: list[Sourced] = [(rule, BUILT_IN) for rule in RULES]
+    file = next((layer.file for layer in reversed(layers) if layer.file is not None), None)
+    try:
+        if file is None and said.config:
+            file = config.read_file(said.config)
+        if file is not None:
+            rules += _rules_of(file)
+            switches.update(_known_switches(file.switches, file.source))
+    except (ConfigError, RuleError) as error:
+        problems.append(str(error))
+        file = None
+    try:
+        switches.update(_known_switches(said.switches, f"environment variable {config.RULES_VARIABLE}"))
+    except ConfigError as error:
+        problems.append(str(error))
+    rules += added
+    for layer in layers:
+        switches.update(layer.switches)
+        rules += layer.rules
+
+    asked = next((layer.mode for layer in reversed(layers) if layer.mode), None)
+    word = environ.get(config.MODE_VARIABLE, "").strip()
+    if said.mode == "off" or not layers:
+        mode = "off"
+    elif word and said.mode is None and all(layer.alone for layer in layers):
+        mode = "off"  # an unknown word in the variable that alone activates us
+    else:
+        mode = asked or said.mode or (file.mode if file is not None else None) or "fix"
+    plugins = said.plugins if said.plugins is not None else file.plugins if file else None
+    return InForce(
+        mode,
+        switches,
+        rules,
+        said.journal or (file.journal if file is not None else ""),
+        plugins is not False,
+        problems,
+    )
+
+
+def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
+    """Refuse reserved ids that nobody has; another id may belong to a plug-in not hit yet."""
+    for id in switches:
+        if id.upper().startswith(RESERVED_PREFIX) and id not in BUILT_IN_IDS:
+            what = "is a detector, not a rule" if id in DETECTORS else "is not known"
+            known = ", ".join(sorted(BUILT_IN_IDS))
+            raise ConfigError(f"{source}: rule {id!r} {what}; expected one of {known}")
+    return switches
+
+
+def _rules_of(file: config.Settings) -> list[Sourced]:
+    if not file.tables:
+        return []
+    from cudaguard.rules.files import rules_from_tables
+
+    found = rules_from_tables(file.tables, file.source, known=BUILT_IN_IDS)
+    return [(rule, file.source) for rule in found]

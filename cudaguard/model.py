@@ -1,0 +1,321 @@
+"""The vocabulary of the guard: rules, events, findings, plans, status.
+
+Plain slotted classes rather than dataclasses: they are imported on the first line of a
+program, and ``dataclasses`` alone would cost several times the whole start-up budget.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TypeVar
+
+    RecordT = TypeVar("RecordT", bound="Record")
+
+MODES = ("off", "observe", "warn", "fix", "strict")
+GRADES = ("fix", "opt-in", "warn")
+SEVERITIES = ("info", "warn", "error")
+
+
+class Record:
+    """An immutable value whose fields are its slots, compared and shown field by field."""
+
+    __slots__ = ()
+
+    def _fill(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} is read-only; use replace()")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__}.{name} is read-only")
+
+    def _values(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def replace(self: RecordT, **changes: object) -> RecordT:
+        """Return a copy with some fields changed."""
+        return type(self)(**{**self._values(), **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain lists, dictionaries, strings and numbers (JSON-ready)."""
+        return {name: _plain(value) for name, value in self._values().items()}
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), repr(self)))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self._values().items())
+        return f"{type(self).__name__}({fields})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self._values())
+
+
+def _rebuild(cls: type[Record], values: dict[str, Any]) -> Record:
+    return cls(**values)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+class Rule(Record):
+    """One piece of knowledge: what goes wrong around an import, where, and the cure.
+
+    Args:
+        id: Stable identifier. ``CG...`` is reserved for rules that ship with the package.
+        watch: Names of the modules whose import makes the rule act, for example
+            ``("decord",)``. A package also covers the native loads of its sub-modules.
+        why: One sentence that a user can act on.
+        title: One line for lists; empty means the same as `why`.
+        dist: Requirements (`PEP 508 <https://peps.python.org/pep-0508/>`_ names with
+            version specifiers). The rule applies when any one of them is installed in a
+            matching version; an empty tuple means always.
+        when: Further conditions, all of which must hold. Keys: ``python`` (version
+            specifier), ``platform`` (``sys.platform``, one or several), ``machine`` (one or
+            several), ``env`` (variable -> exact value, or True / False for set / not set),
+            ``dists`` (distribution -> version specifier, ``""`` for any version).
+        needs: What must be imported before the watched module, in this order.
+        actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``.
+        grade: ``fix`` (repaired by default), ``opt-in`` (only when enabled by id) or
+            ``warn`` (told, never repaired).
+        links: Public evidence.
+        fixed_in: First upstream release that does not need the rule, if there is one.
+        verified: Date and versions with which the fault was last reproduced; None means
+            that nobody has reproduced it for this project.
+
+    Raises:
+        RuleError: by `add_rule` and `install`, not by the constructor, which takes
+            any values; a malformed rule is refused where its origin is known.
+    """
+
+    __slots__ = (
+        "actions",
+        "dist",
+        "fixed_in",
+        "grade",
+        "id",
+        "links",
+        "needs",
+        "title",
+        "verified",
+        "watch",
+        "when",
+        "why",
+    )
+    id: str
+    watch: tuple[str, ...]
+    why: str
+    title: str
+    dist: tuple[str, ...]
+    when: Mapping[str, Any]
+    needs: tuple[str, ...]
+    actions: tuple[str, ...]
+    grade: str
+    links: tuple[str, ...]
+    fixed_in: str | None
+    verified: str | None
+
+    def __init__(
+        self,
+        id: str,
+        watch: Iterable[str],
+        why: str,
+        *,
+        title: str = "",
+        dist: Iterable[str] = (),
+        when: Mapping[str, Any] | None = None,
+        needs: Iterable[str] = (),
+        actions: Iterable[str] = (),
+        grade: str = "fix",
+        links: Iterable[str] = (),
+        fixed_in: str | None = None,
+        verified: str | None = None,
+    ) -> None:
+        self._fill(
+            id=id,
+            watch=_frozen(watch),
+            why=why,
+            title=title,
+            dist=_frozen(dist),
+            when={} if when is None else when,
+            needs=_frozen(needs),
+            actions=_frozen(actions),
+            grade=grade,
+            links=_frozen(links),
+            fixed_in=fixed_in,
+            verified=verified,
+        )
+
+
+def _frozen(values: Any) -> Any:
+    # Anything but a list stays as it is, so that `watch="torch"` is refused as a string
+    # later and not silently taken for five one-letter names.
+    return tuple(values) if isinstance(values, (list, set, frozenset)) else values
+
+
+class Event(Record):
+    """Something the guard saw.
+
+    Args:
+        kind: ``import``, ``native`` (an extension module about to be mapped), ``dlopen``,
+            ``prerequisite``, ``repair``, ``finding``, ``install``, ``uninstall``,
+            ``imported`` or ``failed`` (the last two only while a journal is written).
+        name: The module, library or identifier concerned.
+        time: Seconds since the epoch.
+        thread: ``threading.get_ident()`` of the thread.
+        where: ``file:line`` of the code that caused it, or an empty string.
+    """
+
+    __slots__ = ("kind", "name", "thread", "time", "where")
+    kind: str
+    name: str
+    time: float
+    thread: int
+    where: str
+
+    def __init__(self, kind: str, name: str, time: float, thread: int, where: str = "") -> None:
+        self._fill(kind=kind, name=name, time=time, thread=thread, where=where)
+
+
+class Finding(Record):
+    """One fault, or one thing worth knowing, in words a user can act on.
+
+    Args:
+        id: Identifier of the rule or detector that found it.
+        what: What happened, in one sentence.
+        rule: The rule it comes from, or None for a detector.
+        severity: ``info``, ``warn`` or ``error``.
+        evidence: Facts that show it: paths, versions, symbols, lines of code.
+        consequence: What will go wrong if nothing is done.
+        remedy: What to do.
+        command: The exact next command, or an empty string.
+        links: Where it was reported or is documented.
+    """
+
+    __slots__ = (
+        "command",
+        "consequence",
+        "evidence",
+        "id",
+        "links",
+        "remedy",
+        "rule",
+        "severity",
+        "what",
+    )
+    id: str
+    what: str
+    rule: str | None
+    severity: str
+    evidence: tuple[str, ...]
+    consequence: str
+    remedy: str
+    command: str
+    links: tuple[str, ...]
+
+    def __init__(
+        self,
+        id: str,
+        what: str,
+        *,
+        rule: str | None = None,
+        severity: str = "warn",
+        evidence: Iterable[str] = (),
+        consequence: str = "",
+        remedy: str = "",
+        command: str = "",
+        links: Iterable[str] = (),
+    ) -> None:
+        self._fill(
+            id=id,
+            what=what,
+            rule=rule,
+            severity=severity,
+            evidence=tuple(evidence),
+            consequence=consequence,
+            remedy=remedy,
+            command=command,
+            links=tuple(links),
+        )
+
+
+class Plan(Record):
+    """What follows from the rules for one watched module, in the order of doing.
+
+    Args:
+        name: The watched module.
+        needs: Pairs of (module to import first, id of the rule that asks for it).
+        told: Rules graded ``warn`` that apply to this module.
+        problems: Contradictions among the rules, in words.
+    """
+
+    __slots__ = ("name", "needs", "problems", "told")
+    name: str
+    needs: tuple[tuple[str, str], ...]
+    told: tuple[Rule, ...]
+    problems: tuple[str, ...]
+
+    def __init__(
+        self,
+        name: str,
+        needs: Iterable[tuple[str, str]] = (),
+        told: Iterable[Rule] = (),
+        problems: Iterable[str] = (),
+    ) -> None:
+        self._fill(name=name, needs=tuple(needs), told=tuple(told), problems=tuple(problems))
+
+
+class Status(Record):
+    """A snapshot of the guard.
+
+    Args:
+        mode: The mode in force; ``off`` without a guard.
+        watched: Names of the modules that are watched.
+        events: What was seen so far, oldest first (the newest ten thousand are kept).
+        findings: What was found so far in this process.
+        rules: The rules in force.
+        touched: What the guard has changed in this process, in words; an entry that
+            `uninstall` cannot take back ends in ``(stays)``.
+    """
+
+    __slots__ = ("events", "findings", "mode", "rules", "touched", "watched")
+    mode: str
+    watched: tuple[str, ...]
+    events: tuple[Event, ...]
+    findings: tuple[Finding, ...]
+    rules: tuple[Rule, ...]
+    touched: tuple[str, ...]
+
+    def __init__(
+        self,
+        mode: str,
+        watched: Iterable[str] = (),
+        events: Iterable[Event] = (),
+        findings: Iterable[Finding] = (),
+        rules: Iterable[Rule] = (),
+        touched: Iterable[str] = (),
+    ) -> None:
+        self._fill(
+            mode=mode,
+            watched=tuple(watched),
+            events=tuple(events),
+            findings=tuple(findings),
+            rules=tuple(rules),
+            touched=tuple(touched),
+        )

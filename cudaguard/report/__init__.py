@@ -1,0 +1,1 @@
+"""How we tell it: warnings, log records, text, JSON."""

@@ -1,0 +1,110 @@
+"""Who hears of a finding, and how: each finding once per process.
+
+Everyone can read it in ``status()`` and in the log. A warning comes only from the main process
+and, under a launcher, from local rank 0; eight ranks that say the same help nobody.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.errors import CudaGuardWarning
+from cudaguard.report.text import render
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cudaguard.model import Finding
+
+# The first one that is set says which rank of this machine we are.
+LOCAL_RANK_VARIABLES = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+)
+
+
+class Channel:
+    """The findings of this process, and the ways they are told.
+
+    Args:
+        home: Process id of the process that the guard was first installed in.
+    """
+
+    def __init__(self, home: int) -> None:
+        self.findings: list[Finding] = []
+        self._told: set[tuple[str, str]] = set()
+        self._home = home
+
+    def record(self, finding: Finding) -> bool:
+        """Keep the finding; False if this process knows it already."""
+        key = (finding.id, finding.what)
+        if key in self._told:
+            return False
+        self._told.add(key)
+        self.findings.append(finding)
+        return True
+
+    def tell(
+        self, finding: Finding, category: type[CudaGuardWarning], frame: FrameType | None
+    ) -> None:
+        """Warn of a finding, or only log it where a warning would be noise.
+
+        Raises:
+            CudaGuardWarning: if the user's filters turn a category of ours into an error.
+        """
+        text = render(finding)
+        log(text, level="WARNING")
+        if self.is_speaker():
+            _warn(text, category, frame)
+
+    def is_speaker(self) -> bool:
+        """Is this the main process of local rank 0?"""
+        for variable in LOCAL_RANK_VARIABLES:
+            rank = os.environ.get(variable, "")
+            if rank:
+                if rank != "0":
+                    return False
+                break
+        if os.getpid() != self._home:  # forked
+            return False
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and process.parent_process() is not None:
+            return False
+        # Before multiprocessing's own start-up code has run in a spawned child.
+        arguments = (*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ()))
+        return not any("from multiprocessing" in a or a == "--multiprocessing-fork" for a in arguments)
+
+
+def log(text: str, *, level: str) -> None:
+    """Write a record to the logger ``cudaguard``.
+
+    A program that has not imported ``logging`` has no handler that could hear it.
+    """
+    logging = sys.modules.get("logging")
+    get_logger = getattr(logging, "getLogger", None)
+    if logging is None or get_logger is None:  # not imported, or half imported
+        return
+    logger = get_logger("cudaguard")
+    if not logger.handlers:
+        # Without a handler of the program's own, logging would print to stderr by itself.
+        logger.addHandler(logging.NullHandler())
+    logger.log(getattr(logging, level), text)
+
+
+def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) -> None:
+    import warnings
+
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("cudaguard", 0)
+    try:
+        warnings.warn_explicit(text, category, file, line, registry={})
+    except CudaGuardWarning:
+        if any(
+            action == "error" and issubclass(chosen, CudaGuardWarning) and issubclass(category, chosen)
+            for action, _, chosen, _, _ in warnings.filters
+        ):
+            raise  # the user named us
+        print(f"{file}:{line}: {category.__name__}: {text}", file=sys.stderr)

@@ -1,0 +1,207 @@
+"""The wording of every finding: what, evidence, consequence, remedy, next command."""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Rule
+
+
+def run_command() -> str:
+    """Return the command that runs this program under the guard from its first line."""
+    script = sys.argv[0] if getattr(sys, "argv", None) else ""
+    if not script or script in ("-c", "-m") or script.startswith("-"):
+        return "CUDAGUARD=fix python ..."
+    return f"cudaguard run {script}"
+
+
+def switch_off(rule: str) -> str:
+    """Return how to do without a rule."""
+    return f"CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
+
+
+def kept_local(rule: Rule, library: str, where: str) -> str:
+    """Return the log text of a repair."""
+    return (
+        f"{rule.id}: {library} stays out of the global symbol scope (loaded at {where}); "
+        f"to switch this off: {switch_off(rule.id)}"
+    )
+
+
+def imported_first(rule: str, need: str, target: str) -> str:
+    """Return the log text of a prerequisite that was imported."""
+    return f"{rule}: imported {need} before {target}; to switch this off: {switch_off(rule)}"
+
+
+def went_global(rule: Rule, library: str, where: str) -> Finding:
+    """A library that a rule keeps local was loaded globally, since the mode forbids repairs."""
+    return Finding(
+        rule.id,
+        f"{library.rpartition('/')[2]} was loaded into the global symbol scope.",
+        rule=rule.id,
+        evidence=(f"loaded with RTLD_GLOBAL at {where}", f"file: {library}"),
+        consequence=rule.why,
+        remedy="let cudaguard load it with local scope: use mode 'fix'",
+        command=run_command(),
+        links=rule.links,
+    )
+
+
+def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
+    """The order a rule asks for was not kept, since the mode or the grade forbids repairs."""
+    return Finding(
+        rule.id,
+        f"{target} was imported before {need}.",
+        rule=rule.id,
+        evidence=(f"imported at {where}",) if where else (),
+        consequence=rule.why,
+        remedy=f"import {need} before {target} (mark the line `# isort: skip`), or use mode 'fix'",
+        links=rule.links,
+    )
+
+
+def known_fault(rule: Rule, target: str, where: str) -> Finding:
+    """A rule that only warns applies to a module that is imported."""
+    return Finding(
+        rule.id,
+        f"{target}: {rule.title or rule.why}",
+        rule=rule.id,
+        evidence=(f"imported at {where}",) if where else (),
+        consequence=rule.why if rule.title else "",
+        remedy=f"to silence this: {switch_off(rule.id)}",
+        links=rule.links,
+    )
+
+
+def too_late(rule: Rule, module: str) -> Finding:
+    """A module was imported before the guard could act on it."""
+    return Finding(
+        "CG802",
+        f"{module} was imported before cudaguard was installed: rule {rule.id} came too late.",
+        rule=rule.id,
+        consequence=rule.why,
+        remedy=f"call cudaguard.install() before the first `import {module}`, or start the "
+        "program under the guard",
+        command=run_command(),
+        links=rule.links,
+    )
+
+
+def prerequisite_failed(rule: str, need: str, target: str, error: BaseException) -> Finding:
+    """A module that had to come first could not be imported."""
+    return Finding(
+        "CG801",
+        f"{need} could not be imported before {target}, as rule {rule} asks.",
+        rule=rule,
+        evidence=(f"{type(error).__name__}: {error}",),
+        consequence=f"{target} is imported in the order of the program.",
+        remedy=f"see why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
+        command=f'python -c "import {need}"',
+    )
+
+
+def position_lost(other: object) -> Finding:
+    """Another finder keeps being put before ours."""
+    name = getattr(other, "__qualname__", None) or type(other).__qualname__
+    return Finding(
+        "CG803",
+        f"{name} stands before cudaguard on sys.meta_path.",
+        severity="info",
+        consequence="modules that it finds by itself are imported past the guard.",
+        remedy="call cudaguard.install() after whatever installs it",
+    )
+
+
+def contradiction(problem: str) -> Finding:
+    """Rules ask for orders that cannot all be kept."""
+    return Finding(
+        "CG804",
+        f"Rules contradict one another: {problem}.",
+        consequence="none of these orders is enforced.",
+        remedy="disable one of the rules by id: CUDAGUARD_RULES=-ID",
+    )
+
+
+def plugin_failed(value: str, module: str, error: BaseException) -> Finding:
+    """A plug-in raised, or gave something that is no rule."""
+    return Finding(
+        "CG805",
+        f"The rule plug-in {value} could not be used.",
+        evidence=(f"{type(error).__name__}: {error}",),
+        consequence=f"{module} is imported without the plug-in's rules.",
+        remedy="repair or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
+    )
+
+
+def bad_setting(problem: str) -> Finding:
+    """An environment variable or configuration file could not be used."""
+    return Finding(
+        "CG806",
+        problem,
+        consequence="this setting is ignored.",
+        remedy="correct it, or remove it",
+    )
+
+
+def guard_failed(what: str, error: BaseException) -> Finding:
+    """A bug of ours, or an environment we did not foresee."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    at = f" at {step.tb_frame.f_code.co_filename}:{step.tb_lineno}" if step is not None else ""
+    return Finding(
+        "CG807",
+        f"cudaguard itself failed: {what}.",
+        evidence=(f"{type(error).__name__}: {error}{at}",),
+        consequence="the program goes on unguarded at this point.",
+        remedy="please report it with this text; CUDAGUARD=off switches the guard off",
+    )
+
+
+def lazy_imports_on() -> Finding:
+    """Imports inside `with cudaguard.guard():` may happen after the block."""
+    return Finding(
+        "CG808",
+        "Lazy imports are switched on for all modules.",
+        consequence="an import statement inside `with cudaguard.guard():` may run after the block.",
+        remedy='import inside the block with importlib.import_module("name"), which is never '
+        "lazy, or use cudaguard.install()",
+    )
+
+
+def unsupported(rule: Rule, action: str) -> Finding:
+    """A repair that this platform has no means for."""
+    return Finding(
+        "CG809",
+        f"Rule {rule.id}: {action} is not supported on {sys.platform}.",
+        rule=rule.id,
+        consequence="the fault is not repaired here: " + rule.why,
+        remedy="limit the rule to the platforms it is for: when.platform",
+    )
+
+
+def cyclic_prerequisite(rule: str, need: str, target: str) -> Finding:
+    """The prerequisite imports the target by itself."""
+    return Finding(
+        "CG810",
+        f"{need} imports {target} itself, so rule {rule} cannot put it first completely.",
+        rule=rule,
+        severity="info",
+        consequence=f"{target} ran while {need} was half imported, as it would without the guard.",
+        remedy=f"if nothing is wrong, switch the rule off: {switch_off(rule)}",
+    )
+
+
+def past_the_guard(module: str) -> Finding:
+    """A watched module is there, and we never saw it come."""
+    return Finding(
+        "CG811",
+        f"{module} was imported past the guard.",
+        severity="info",
+        consequence="its rules were not applied.",
+        remedy="look for another import hook that stands before cudaguard on sys.meta_path",
+    )

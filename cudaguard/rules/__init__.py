@@ -1,0 +1,1 @@
+"""What we know: the built-in rules, and how further ones are read, checked and indexed."""

@@ -1,0 +1,50 @@
+"""The built-in knowledge, ordered by incident family.
+
+Data only. Every rule carries its evidence; `verified` is None where the fault has not been
+reproduced for this project. ``tests/unit/test_catalog.py`` checks each entry.
+"""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    # --- symbol scope: one library's names taken for another's --------------------------
+    Rule(
+        id="CG001",
+        title="decord puts its bundled libraries into the global symbol scope",
+        watch=("decord",),
+        dist=("decord<=0.6.0", "eva-decord"),
+        when={"platform": "linux"},
+        actions=("local_scope:libdecord.so*",),
+        why=(
+            "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and the "
+            "C++ runtime serve every library that is loaded later: OpenCV reads a PNG as None, torch "
+            "extensions crash or compute wrong numbers. Importing torch first does not cure it; "
+            "local scope does."
+        ),
+        links=(
+            "https://github.com/dmlc/decord/issues/293",
+            "https://github.com/dmlc/decord/issues/324",
+            "https://github.com/dmlc/decord/issues/329",
+            "https://github.com/NVlabs/nvdiffrast/issues/216",
+            "https://github.com/huggingface/transformers/issues/36676",
+            "https://github.com/vllm-project/vllm/issues/9993",
+        ),
+        verified="2026-11-20 with decord 0.6.0 and opencv-python-headless 4.10.0.84",
+    ),
+)
+
+DETECTORS: dict[str, str] = {
+    "CG801": "a module that a rule needs first could not be imported",
+    "CG802": "the guard came too late for a module",
+    "CG803": "another import finder stands in front of the guard",
+    "CG804": "rules contradict one another",
+    "CG805": "a rule plug-in could not be used",
+    "CG806": "a setting could not be used",
+    "CG807": "the guard itself failed",
+    "CG808": "lazy imports are switched on",
+    "CG809": "a repair is not supported on this platform",
+    "CG810": "a prerequisite imports the module that it should precede",
+    "CG811": "a watched module was imported past the guard",
+}

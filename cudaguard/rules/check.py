@@ -1,0 +1,128 @@
+"""Is a rule well formed? One answer for rules from code, files and plug-ins alike."""
+
+from __future__ import annotations
+
+from cudaguard.errors import RuleError
+from cudaguard.model import GRADES, Rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from typing import NoReturn
+
+# What may stand before the colon of an action, and what must follow it.
+ACTION_VERBS = {"local_scope": "a file name pattern, as in local_scope:libdecord.so*"}
+WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
+RESERVED_PREFIX = "CG"
+
+
+def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
+    """Return `rule` if it is well formed.
+
+    Args:
+        rule: What was given as a rule.
+        origin: Where it comes from, for the message: a file, a plug-in, ``add_rule()``.
+        known: Identifiers that may be replaced although they are reserved.
+
+    Raises:
+        RuleError: naming the rule, its origin, the field, and what was expected.
+    """
+    if not isinstance(rule, Rule):
+        raise RuleError(f"{origin}: expected a cudaguard.Rule, got {type(rule).__name__} {rule!r}")
+
+    def refuse(field: str, problem: str) -> NoReturn:
+        raise RuleError(f"{origin}: rule {rule.id!r}, {field}: {problem}")
+
+    _text(rule.id, "id", refuse)
+    if not rule.id.replace("-", "").replace("_", "").isalnum():
+        refuse("id", "expected letters, digits, '-' and '_'")
+    if rule.id.upper().startswith(RESERVED_PREFIX) and rule.id not in known:
+        refuse("id", "ids that start with CG belong to the built-in rules; choose another prefix")
+    _text(rule.why, "why", refuse)
+    for field in ("watch", "dist", "needs", "actions", "links"):
+        _strings(getattr(rule, field), field, refuse)
+    if not rule.watch:
+        refuse("watch", "expected at least one module name")
+    for field in ("watch", "needs"):
+        for name in getattr(rule, field):
+            if not all(part.isidentifier() for part in name.split(".")):
+                refuse(field, f"{name!r} is not a module name such as 'torch' or 'nvidia.dali'")
+    for name in rule.needs:
+        if name in rule.watch:
+            refuse("needs", f"{name!r} is also watched by this rule: it cannot precede itself")
+    if rule.grade not in GRADES:
+        refuse("grade", f"got {rule.grade!r}, expected one of {', '.join(GRADES)}")
+    for action in rule.actions:
+        verb, colon, argument = action.partition(":")
+        if verb not in ACTION_VERBS or not colon or not argument:
+            expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
+            refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
+    for requirement in rule.dist:
+        _requirement(requirement, refuse)
+    _check_when(rule.when, refuse)
+    return rule
+
+
+def _text(value: object, field: str, refuse: _Refuse) -> None:
+    if not isinstance(value, str) or not value.strip():
+        refuse(field, f"expected a text that is not empty, got {value!r}")
+
+
+def _strings(value: object, field: str, refuse: _Refuse) -> None:
+    if isinstance(value, str):
+        refuse(field, f"expected a list of strings, got the string {value!r}; write [{value!r}]")
+    if not isinstance(value, tuple) or not all(isinstance(item, str) and item for item in value):
+        refuse(field, f"expected a list of strings that are not empty, got {value!r}")
+
+
+def _check_when(when: object, refuse: _Refuse) -> None:
+    if not isinstance(when, dict):
+        refuse("when", f"expected a table, got {when!r}")
+    for key, value in when.items():
+        field = f"when.{key}"
+        if key not in WHEN_KEYS:
+            refuse("when", f"unknown key {key!r}, expected one of {', '.join(WHEN_KEYS)}")
+        if key == "python":
+            _specifier(value, field, refuse)
+        elif key in ("platform", "machine"):
+            names = (value,) if isinstance(value, str) else value
+            if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) for n in names):
+                refuse(field, f"expected a name or a list of names, got {value!r}")
+        elif not isinstance(value, dict):
+            refuse(field, f"expected a table, got {value!r}")
+        elif key == "env":
+            for name, wanted in value.items():
+                if not isinstance(wanted, (str, bool)):
+                    refuse(f"{field}.{name}", f"expected a text, true or false, got {wanted!r}")
+        else:
+            for name, specifier in value.items():
+                _specifier(specifier, f"{field}.{name}", refuse)
+
+
+def _specifier(value: object, field: str, refuse: _Refuse) -> None:
+    if not isinstance(value, str):
+        refuse(field, f"expected a version specifier such as '>=2.0,<3', got {value!r}")
+    if value:
+        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+        try:
+            SpecifierSet(value)
+        except InvalidSpecifier:
+            refuse(field, f"expected a version specifier such as '>=2.0,<3', got {value!r}")
+
+
+def _requirement(value: str, refuse: _Refuse) -> None:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        Requirement(value)
+    except InvalidRequirement:
+        refuse("dist", f"expected a requirement such as 'decord<=0.6.0', got {value!r}")
+
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class _Refuse(Protocol):
+        def __call__(self, field: str, problem: str) -> NoReturn: ...

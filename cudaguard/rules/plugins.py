@@ -1,0 +1,110 @@
+"""Rule plug-ins: entry points of the group ``cudaguard.rules`` in other distributions.
+
+An entry's *name* is the module it watches, its value the rule or rules; the value is imported
+when that module is first imported, not before. ``importlib.metadata`` would cost several
+times the start-up budget for a look at one group, so the entry point files are searched
+directly; their format is the `entry points specification
+<https://packaging.python.org/en/latest/specifications/entry-points/>`_.
+"""
+
+from __future__ import annotations
+
+import os
+
+from cudaguard.errors import RuleError
+from cudaguard.model import Record, Rule
+from cudaguard.rules.check import check_rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+GROUP = "cudaguard.rules"
+_HEADER = f"[{GROUP}]".encode()
+
+
+class Entry(Record):
+    """One entry point.
+
+    Args:
+        module: The module it watches.
+        value: ``package.module:attribute``.
+        origin: The distribution's folder, for messages.
+    """
+
+    __slots__ = ("module", "origin", "value")
+    module: str
+    value: str
+    origin: str
+
+    def __init__(self, module: str, value: str, origin: str) -> None:
+        self._fill(module=module, value=value, origin=origin)
+
+
+def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
+    """Return the entries of all distributions on `path`, by watched module.
+
+    Reads directory listings and small text files; imports nothing. The first of two
+    distributions of the same name wins, as it does for ``import``.
+    """
+    found: dict[str, tuple[Entry, ...]] = {}
+    seen: set[str] = set()
+    for folder in dict.fromkeys(path):
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:  # zip files, missing folders: nothing to list
+            continue
+        for name in names:
+            if not name.endswith((".dist-info", ".egg-info")):
+                continue
+            project = name.partition("-")[0]
+            if project in seen:
+                continue
+            try:
+                with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                    data = file.read()
+            except OSError:
+                continue
+            seen.add(project)
+            if _HEADER in data:
+                for entry in _entries(data.decode("utf-8", "replace"), name):
+                    found[entry.module] = (*found.get(entry.module, ()), entry)
+    return found
+
+
+def _entries(text: str, origin: str) -> list[Entry]:
+    entries = []
+    inside = False
+    for raw in text.splitlines():
+        line = raw.strip()
+        if line.startswith("["):
+            inside = line == f"[{GROUP}]"
+        elif inside and line and line[0] not in "#;":
+            module, _, value = line.partition("=")
+            entries.append(Entry(module.strip(), value.partition("[")[0].strip(), origin))
+    return entries
+
+
+def load(entry: Entry, *, known: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """Import the entry's value and return its rules.
+
+    Raises:
+        RuleError: if it is no rule or iterable of rules, or a rule is malformed.
+        Exception: whatever importing foreign code raises.
+    """
+    import importlib
+
+    module, _, attribute = entry.value.partition(":")
+    value: object = importlib.import_module(module)
+    for part in filter(None, attribute.split(".")):
+        value = getattr(value, part)
+    origin = f"plug-in {entry.value} of {entry.origin}"
+    if isinstance(value, Rule):
+        value = (value,)
+    try:
+        rules = tuple(value)  # type: ignore[arg-type]  # anything not iterable is refused here
+    except TypeError:
+        raise RuleError(
+            f"{origin}: expected a cudaguard.Rule or an iterable of them, got {value!r}"
+        ) from None
+    return tuple(check_rule(rule, origin, known=known) for rule in rules)

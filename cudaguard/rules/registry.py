@@ -1,0 +1,53 @@
+"""The rules in force, indexed by the modules they watch.
+
+A registry is a value: it is built once per change of rules or switches and published by one
+assignment, so that a finder in another thread sees either the old one or the new one.
+"""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BUILT_IN = "built-in"
+
+
+class Registry:
+    """Rules that are switched on, by watched module.
+
+    Args:
+        rules: Pairs of (rule, origin); a later rule replaces an earlier one of the same id.
+        switches: Rule id -> True (enabled) or False (disabled).
+    """
+
+    __slots__ = ("by_module", "origins", "rules", "scoping")
+
+    def __init__(self, rules: Iterable[tuple[Rule, str]], switches: Mapping[str, bool]) -> None:
+        chosen: dict[str, tuple[Rule, str]] = {}
+        for rule, origin in rules:
+            chosen[rule.id] = rule, origin
+        self.rules: tuple[Rule, ...] = tuple(
+            rule
+            for rule, _ in chosen.values()
+            if switches.get(rule.id, rule.grade != "opt-in")
+        )
+        self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
+        by_module: dict[str, tuple[Rule, ...]] = {}
+        for rule in self.rules:
+            for name in rule.watch:
+                by_module[name] = (*by_module.get(name, ()), rule)
+        self.by_module = by_module
+        # Few rules name a library, and they are asked at each global load: keep them apart.
+        self.scoping: tuple[tuple[str, Rule], ...] = tuple(
+            (action.partition(":")[2], rule)
+            for rule in self.rules
+            for action in rule.actions
+            if action.startswith("local_scope:")
+        )
+
+    def is_users(self, rule: Rule) -> bool:
+        """Did the rule come from the user, a file or a plug-in rather than from us?"""
+        return self.origins.get(rule.id) != BUILT_IN
