@@ -7,6 +7,7 @@ reach a program, and who only reports it, is decided by the caller.
 from __future__ import annotations
 
 import os
+import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.model import MODES, Record
@@ -159,9 +160,9 @@ def read_file(path: object) -> Settings:
         raise ConfigError(f"{name}: expected a TOML file in UTF-8: {error}") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: cannot read the configuration file: {error}") from None
-    try:
+    if sys.version_info >= (3, 11):
         import tomllib
-    except ImportError:
+    else:
         import tomli as tomllib
     try:
         document = tomllib.loads(text)
@@ -192,7 +193,9 @@ def _read_text(name: str) -> str:
 def _from_table(table: Mapping[str, Any], name: str) -> Settings:
     for key in table:
         if key not in FILE_KEYS:
-            raise ConfigError(f"{name}: unknown key {key!r}; expected one of {', '.join(FILE_KEYS)}")
+            raise ConfigError(
+                f"{name}: unknown key {key!r}; expected one of {', '.join(FILE_KEYS)}"
+            )
     journal = table.get("journal", "")
     if not isinstance(journal, str):
         raise ConfigError(f"{name}: journal: expected a path, got {journal!r}")

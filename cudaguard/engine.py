@@ -68,9 +68,7 @@ class Engine:
         watched = dict.fromkeys((*registry.by_module, *extra, "ctypes"))
         self.finder.watched = self.extensions.watched = watched
         self.lazy.roots = frozenset(
-            name.partition(".")[0]
-            for rule in registry.rules
-            for name in (*rule.watch, *rule.needs)
+            name.partition(".")[0] for rule in registry.rules for name in (*rule.watch, *rule.needs)
         )
 
     def put_up(self) -> None:
@@ -115,11 +113,15 @@ class Engine:
             from cudaguard.errors import CudaGuardWarning
             from cudaguard.report import messages
 
-            self.tell(messages.guard_failed(what, error), CudaGuardWarning, loud=self.mode != "observe")
+            self.tell(
+                messages.guard_failed(what, error), CudaGuardWarning, loud=self.mode != "observe"
+            )
         except Exception as second:
             # The last resort when even reporting fails, as in an interpreter that shuts down.
             try:
-                sys.stderr.write(f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}\n")
+                sys.stderr.write(
+                    f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}\n"
+                )
             except Exception:
                 return
 
@@ -212,7 +214,9 @@ class Engine:
             finding = messages.out_of_order(rule, need, target, describe(frame))
             self.tell(finding, ImportOrderWarning, frame=frame)
 
-    def _import_first(self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None) -> None:
+    def _import_first(
+        self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None
+    ) -> None:
         from cudaguard.actions.imports import import_first
         from cudaguard.report import messages
 
@@ -238,8 +242,8 @@ class Engine:
 
         return close
 
-    def _patch_ctypes(self, spec: ModuleSpec | None = None, module: ModuleType | None = None) -> None:
-        ctypes = module or sys.modules.get("ctypes")
+    def _patch_ctypes(self, *_: object) -> None:
+        ctypes = sys.modules.get("ctypes")
         if ctypes is not None and hasattr(ctypes, "cdll"):  # otherwise half imported
             self.ctypes.put_up(ctypes)
 

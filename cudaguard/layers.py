@@ -50,9 +50,7 @@ class Layer(Record):
         file: config.Settings | None = None,
         alone: bool = False,
     ) -> None:
-        self._fill(
-            mode=mode, switches=switches or {}, rules=tuple(rules), file=file, alone=alone
-        )
+        self._fill(mode=mode, switches=switches or {}, rules=tuple(rules), file=file, alone=alone)
 
     def over(self, older: Layer) -> Layer:
         """Return this layer on top of an older one, as one."""
@@ -151,7 +149,9 @@ def combine(
         problems.append(str(error))
         file = None
     try:
-        switches.update(_known_switches(said.switches, f"environment variable {config.RULES_VARIABLE}"))
+        switches.update(
+            _known_switches(said.switches, f"environment variable {config.RULES_VARIABLE}")
+        )
     except ConfigError as error:
         problems.append(str(error))
     rules += added

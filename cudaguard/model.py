@@ -6,6 +6,8 @@ program, and ``dataclasses`` alone would cost several times the whole start-up b
 
 from __future__ import annotations
 
+from typing_extensions import Self
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,7 +23,7 @@ SEVERITIES = ("info", "warn", "error")
 class Record:
     """An immutable value whose fields are its slots, compared and shown field by field."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     def _fill(self, **values: object) -> None:
         for name, value in values.items():
@@ -36,7 +38,7 @@ class Record:
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
 
-    def replace(self: RecordT, **changes: object) -> RecordT:
+    def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""
         return type(self)(**{**self._values(), **changes})
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import TracebackType
 
+    from typing_extensions import Self
+
     from cudaguard.layers import InForce, Sourced
     from cudaguard.model import Rule
     from cudaguard.rules.plugins import Entry
@@ -65,7 +67,7 @@ class Guard:
         """Take the guard down (see `cudaguard.uninstall`)."""
         uninstall()
 
-    def __enter__(self) -> Guard:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

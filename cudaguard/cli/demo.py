@@ -13,9 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-PROGRAM = os.path.join(
-    os.path.dirname(os.path.abspath(__file__)), "_demo", "decord_then_opencv.py"
-)
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_demo", "decord_then_opencv.py")
 PACKAGES = ("decord", "cv2", "numpy")
 TIME_LIMIT = 300  # seconds for one run of the program
 
@@ -62,9 +60,7 @@ def _obstacle() -> str:
 
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ("Linux", "x86_64"):
-        return (
-            f"it needs decord 0.6.0, which exists for x86-64 Linux only (this is {system} {machine})."
-        )
+        return f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}."
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return (

@@ -75,7 +75,7 @@ def execute(args: Namespace) -> int:
         import subprocess
 
         return subprocess.call(command, env=environment)
-    os.execve(sys.executable, command, environment)
+    return os.execve(sys.executable, command, environment)
 
 
 def guarded_environment(mode: str | None, environ: os._Environ[str]) -> dict[str, str]:
@@ -111,6 +111,6 @@ def _interpreter_options() -> list[str]:
     import subprocess
 
     # Private, and what multiprocessing uses for its children; nothing public tells the same.
-    options = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    options: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     # These make Python ignore PYTHONPATH, which is how the guard gets in.
     return [option for option in options if option not in ("-I", "-E")]

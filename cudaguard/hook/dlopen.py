@@ -55,12 +55,12 @@ class ExtensionPatch:
             return self._create(original, loader, spec)
 
         self._ours = create_module
-        ExtensionFileLoader.create_module = create_module  # type: ignore[method-assign]  # the patch
+        ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
 
     def take_down(self) -> None:
         """Put the class back, unless someone else has patched it since: then only pass through."""
         if self._original is not None and ExtensionFileLoader.create_module is self._ours:
-            ExtensionFileLoader.create_module = self._original  # type: ignore[method-assign]  # the patch
+            ExtensionFileLoader.create_module = self._original  # type: ignore[assignment,method-assign]  # the patch
         self._ours = self._original = None
 
     def _create(
@@ -135,10 +135,10 @@ class CtypesPatch:
             return
         original = self._original = cdll.__init__
 
-        def __init__(
+        def init(
             library: object, name: Any, mode: int = ctypes.DEFAULT_MODE, *args: Any, **kwargs: Any
         ) -> None:
-            if self._ours is __init__ and name is not None:
+            if self._ours is init and name is not None:
                 mode = self._decide(name, mode)
             try:
                 original(library, name, mode, *args, **kwargs)
@@ -147,11 +147,11 @@ class CtypesPatch:
                     error.__traceback__ = error.__traceback__.tb_next
                 raise
 
-        for attribute in ("__module__", "__qualname__", "__doc__"):
-            setattr(__init__, attribute, getattr(original, attribute, None))
-        __init__.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
-        self._class, self._ours = cdll, __init__
-        cdll.__init__ = __init__
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(init, attribute, getattr(original, attribute, None))
+        init.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
+        self._class, self._ours = cdll, init
+        cdll.__init__ = init
 
     def take_down(self) -> None:
         """Put the class back, unless someone else has patched it since: then only pass through."""

@@ -104,7 +104,7 @@ class GuardLoader:
     _prepared: bool
     _real: Any
     _slots: Slots | None
-    _spec: ModuleSpec
+    _spec: Any  # a ModuleSpec; its loader is declared as a class that we only resemble
 
     def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
         put = object.__setattr__
@@ -115,10 +115,10 @@ class GuardLoader:
         put(self, "_prepared", False)
         put(self, "_finished_spec", None)
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """Run the prerequisites, then let the real loader create the module."""
+    def create_module(self, spec: Any) -> ModuleType | None:
+        """Run the prerequisites for a ``ModuleSpec``, then let the real loader create the module."""
         real, name = self._real, spec.name
-        # A LazyLoader around us only registers the module now; its time is exec_module.
+        # A LazyLoader around us only registers the module; its time is exec_module.
         # An extension, however, is mapped here, lazy or not.
         if spec.loader is self or isinstance(real, ExtensionFileLoader):
             absent = name not in sys.modules

@@ -11,17 +11,26 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     class FactsLike(Protocol):
-        """The facts a rule may be conditioned on (see `cudaguard.probe.facts`)."""
+        """The facts a rule may be conditioned on (see `cudaguard.probe.facts.Facts`)."""
 
         @property
-        def python(self) -> str: ...
+        def python(self) -> str:
+            """Version of the interpreter."""
+
         @property
-        def platform(self) -> str: ...
+        def platform(self) -> str:
+            """``sys.platform``."""
+
         @property
-        def machine(self) -> str: ...
+        def machine(self) -> str:
+            """Hardware name."""
+
         @property
-        def environ(self) -> Mapping[str, str]: ...
-        def version(self, dist: str) -> str | None: ...
+        def environ(self) -> Mapping[str, str]:
+            """The environment."""
+
+        def version(self, dist: str) -> str | None:
+            """Return the version of an installed distribution, or None."""
 
 
 def applies(rule: Rule, facts: FactsLike) -> bool:

@@ -1,4 +1,4 @@
-"""Does an installed version fall into a rule's range? (PEP 440, by ``packaging``)"""
+"""Does an installed version fall into a rule's range? The answer is left to ``packaging``."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def _installed_version(dist: str) -> str | None:
     try:
         import importlib_metadata as metadata
     except ImportError:
-        import importlib.metadata as metadata  # type: ignore[no-redef]  # same functions
+        from importlib import metadata  # type: ignore[no-redef]  # same functions
     try:
         # Broken metadata (a directory without a file in it) reads as None.
         return metadata.version(dist) or None

@@ -76,7 +76,9 @@ class Channel:
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
         arguments = (*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ()))
-        return not any("from multiprocessing" in a or a == "--multiprocessing-fork" for a in arguments)
+        return not any(
+            "from multiprocessing" in a or a == "--multiprocessing-fork" for a in arguments
+        )
 
 
 def log(text: str, *, level: str) -> None:
@@ -103,7 +105,10 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) 
         warnings.warn_explicit(text, category, file, line, registry={})
     except CudaGuardWarning:
         if any(
-            action == "error" and issubclass(chosen, CudaGuardWarning) and issubclass(category, chosen)
+            action == "error"
+            and isinstance(chosen, type)
+            and issubclass(chosen, CudaGuardWarning)
+            and issubclass(category, chosen)
             for action, _, chosen, _, _ in warnings.filters
         ):
             raise  # the user named us

@@ -18,10 +18,10 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         actions=("local_scope:libdecord.so*",),
         why=(
-            "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and the "
-            "C++ runtime serve every library that is loaded later: OpenCV reads a PNG as None, torch "
-            "extensions crash or compute wrong numbers. Importing torch first does not cure it; "
-            "local scope does."
+            "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and "
+            "the C++ runtime serve every library that is loaded later: OpenCV reads a PNG as "
+            "None, torch extensions crash or compute wrong numbers. Importing torch first does "
+            "not cure it; local scope does."
         ),
         links=(
             "https://github.com/dmlc/decord/issues/293",

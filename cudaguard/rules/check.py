@@ -8,7 +8,6 @@ from cudaguard.model import GRADES, Rule
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
     from typing import NoReturn
 
 # What may stand before the colon of an action, and what must follow it.

@@ -101,10 +101,6 @@ def load(entry: Entry, *, known: Iterable[str] = ()) -> tuple[Rule, ...]:
     origin = f"plug-in {entry.value} of {entry.origin}"
     if isinstance(value, Rule):
         value = (value,)
-    try:
-        rules = tuple(value)  # type: ignore[arg-type]  # anything not iterable is refused here
-    except TypeError:
-        raise RuleError(
-            f"{origin}: expected a cudaguard.Rule or an iterable of them, got {value!r}"
-        ) from None
-    return tuple(check_rule(rule, origin, known=known) for rule in rules)
+    if isinstance(value, str) or not hasattr(value, "__iter__"):
+        raise RuleError(f"{origin}: expected a cudaguard.Rule or an iterable, got {value!r}")
+    return tuple(check_rule(rule, origin, known=known) for rule in value)

@@ -6,11 +6,11 @@ assignment, so that a finder in another thread sees either the old one or the ne
 
 from __future__ import annotations
 
-from cudaguard.model import Rule
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from cudaguard.model import Rule
 
 BUILT_IN = "built-in"
 
@@ -30,9 +30,7 @@ class Registry:
         for rule, origin in rules:
             chosen[rule.id] = rule, origin
         self.rules: tuple[Rule, ...] = tuple(
-            rule
-            for rule, _ in chosen.values()
-            if switches.get(rule.id, rule.grade != "opt-in")
+            rule for rule, _ in chosen.values() if switches.get(rule.id, rule.grade != "opt-in")
         )
         self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
         by_module: dict[str, tuple[Rule, ...]] = {}
