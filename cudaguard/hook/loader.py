@@ -116,7 +116,7 @@ class GuardLoader:
         put(self, "_finished_spec", None)
 
     def create_module(self, spec: Any) -> ModuleType | None:
-        """Run the prerequisites for a ``ModuleSpec``, then let the real loader create the module."""
+        """Run the prerequisites, then let the real loader create the module for a spec."""
         real, name = self._real, spec.name
         # A LazyLoader around us only registers the module; its time is exec_module.
         # An extension, however, is mapped here, lazy or not.
