@@ -6,14 +6,12 @@ program, and ``dataclasses`` alone would cost several times the whole start-up b
 
 from __future__ import annotations
 
-from typing_extensions import Self
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any, TypeVar
+    from typing import Any
 
-    RecordT = TypeVar("RecordT", bound="Record")
+    from typing_extensions import Self
 
 MODES = ("off", "observe", "warn", "fix", "strict")
 GRADES = ("fix", "opt-in", "warn")
