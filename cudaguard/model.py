@@ -254,6 +254,20 @@ class Finding(Record):
             links=tuple(links),
         )
 
+    def __str__(self) -> str:
+        """Return a headline and labelled lines; what is empty is left out."""
+        lines = [f"[{self.id}] {self.what}"]
+        lines += [f"  evidence: {item}" for item in self.evidence]
+        for label, text in (
+            ("consequence", self.consequence),
+            ("remedy", self.remedy),
+            ("try", self.command),
+            ("see", self.links[0] if self.links else ""),
+        ):
+            if text:
+                lines.append(f"  {label}: {text}")
+        return "\n".join(lines)
+
 
 class Plan(Record):
     """What follows from the rules for one watched module, in the order of doing.
@@ -319,3 +333,10 @@ class Status(Record):
             rules=tuple(rules),
             touched=tuple(touched),
         )
+
+    def __str__(self) -> str:
+        """Return the mode, what was touched and what was found, for a terminal."""
+        lines = [f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"]
+        lines += [f"touched: {item}" for item in self.touched]
+        lines += [str(finding) for finding in self.findings]
+        return "\n".join(lines)

@@ -281,6 +281,8 @@ def _configure(wanted: InForce) -> None:
 
 
 def _report(wanted: InForce) -> None:
+    if not wanted.problems:
+        return
     from cudaguard.report import messages
 
     for problem in wanted.problems:

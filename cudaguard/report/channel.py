@@ -10,7 +10,6 @@ import os
 import sys
 
 from cudaguard.errors import CudaGuardWarning
-from cudaguard.report.text import render
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,10 +55,10 @@ class Channel:
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.
         """
-        text = render(finding)
-        log(text, level="WARNING")
         if self.is_speaker():
-            _warn(text, category, frame)
+            _warn(str(finding), category, frame)
+        else:
+            log(str(finding), level="WARNING")
 
     def is_speaker(self) -> bool:
         """Is this the main process of local rank 0?"""
