@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -91,3 +97,57 @@ def child(tmp_path: Path) -> Child:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+def make_environment(folder: Path, *requirements: str, python: str = sys.executable) -> Path:
+    """Make a virtual environment with `requirements` in `folder`; return its interpreter."""
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+    run = {"check": True, "stdin": subprocess.DEVNULL, "env": clean_environment(), "timeout": 1500}
+    subprocess.run([python, "-m", "venv", str(folder)], **run)
+    interpreter = folder / "bin" / "python"
+    if requirements:
+        subprocess.run([str(interpreter), "-m", "pip", "install", *quiet, *requirements], **run)
+    return interpreter
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, ROOT]
+    subprocess.run([str(part) for part in build], check=True, env=clean_environment(), timeout=600)
+    (built,) = folder.glob("cudaguard-*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def wheel_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment that has the wheel and the demo's packages."""
+    return make_environment(tmp_path_factory.mktemp("installed") / "venv", f"{wheel}[demo]")
+
+
+@pytest.fixture(scope="session")
+def cached_environment() -> Callable[..., Path]:
+    """Returns the interpreter of an environment with exactly the pins given, built once.
+
+    Kept under ``$CUDAGUARD_TEST_CACHE``, keyed by pins and interpreter, and built under a lock,
+    so that several runs at once share one build.
+    """
+    default = Path.home() / ".cache" / "cudaguard-tests"
+    cache = Path(os.environ.get("CUDAGUARD_TEST_CACHE") or default)
+
+    def get(*pins: str) -> Path:
+        import fcntl
+
+        key = hashlib.sha256("\n".join([sys.version, sys.prefix, *pins]).encode()).hexdigest()[:16]
+        folder = cache / key
+        cache.mkdir(parents=True, exist_ok=True)
+        with open(cache / f"{key}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "complete").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                make_environment(folder, *pins)
+                (folder / "complete").write_text("\n".join(pins), encoding="utf-8")
+        return folder / "bin" / "python"
+
+    return get

@@ -1,0 +1,190 @@
+"""The founding case, on the real packages: decord must not break what is loaded after it.
+
+Each door has its red half in ``test_unguarded_program_gets_none``: the same program, no guard.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+    reason="decord 0.6.0 exists for x86-64 Linux only",
+)
+
+# A program that has decord somewhere deep inside another package.
+PACKAGE = {
+    "studio/__init__.py": "",
+    "studio/video/__init__.py": "from studio.video import reader",
+    "studio/video/reader.py": "import decord",
+}
+DECODE = """
+    import cv2, numpy
+    image = (numpy.arange(64 * 64 * 3) % 251).astype("u1").reshape(64, 64, 3)
+    decoded = cv2.imdecode(cv2.imencode(".png", image)[1], 1)
+    print("none" if decoded is None else "right" if (decoded == image).all() else "wrong")
+"""
+IMPORTS = {"direct": "import decord", "deep": "import studio.video"}
+
+
+@pytest.fixture(params=IMPORTS)
+def program(request, child):
+    """The program's source; the package of the deep import lies in the working folder."""
+    for name, text in PACKAGE.items():
+        child.write(name, text)
+    return f"\n    {IMPORTS[request.param]}{DECODE}"
+
+
+def said(done):
+    return done.stdout.split()
+
+
+def test_unguarded_program_gets_none(child, program):
+    done = child.python(program)
+    assert said(done) == ["none"]
+    assert "bad parameters to zlib" in done.stderr
+
+
+def test_install(child, program):
+    done = child.python(f"    import cudaguard; cudaguard.install(){program}")
+    assert said(done) == ["right"]
+    assert done.stderr == ""
+
+
+def test_guard_block(child, program):
+    first, rest = program.strip().split("\n", 1)
+    done = child.python(
+        f"    import cudaguard\n    with cudaguard.guard():\n        {first}\n{rest}"
+    )
+    assert said(done) == ["right"]
+    assert done.stderr == ""
+
+
+def test_environment_variable(child, program):
+    done = child.python(program, env={"CUDAGUARD": "fix"})
+    assert said(done) == ["right"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("how", ["script", "module", "code"])
+def test_run(child, program, how):
+    path = child.write("program.py", program)
+    start = {"script": [path], "module": ["-m", "program"], "code": ["-c", path.read_text()]}[how]
+    done = child.command(sys.executable, "-m", "cudaguard", "run", *start)
+    assert said(done) == ["right"]
+    assert done.stderr == ""
+
+
+def test_every_door_from_the_installed_wheel(child, program, wheel_python):
+    path = child.write("program.py", program)
+    command = wheel_python.parent / "cudaguard"
+    assert said(child.command(wheel_python, path)) == ["none"]
+    for done in (
+        child.command(wheel_python, path, env={"CUDAGUARD": "fix"}),
+        child.command(command, "run", path),
+        child.command(wheel_python, "-c", f"import cudaguard; cudaguard.install()\n{DEDENTED}"),
+    ):
+        assert said(done) == ["right"]
+
+
+DEDENTED = "import decord\n" + "\n".join(line[4:] for line in DECODE.splitlines())
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn"])
+def test_modes_that_repair_nothing_repair_nothing(child, program, mode):
+    done = child.python(program, env={"CUDAGUARD": mode})
+    assert said(done) == ["none"]
+    assert ("SymbolScopeWarning: [CG001]" in done.stderr) is (mode == "warn")
+
+
+def test_a_disabled_rule_does_not_act(child, program):
+    done = child.python(program, env={"CUDAGUARD": "fix", "CUDAGUARD_RULES": "-CG001"})
+    assert said(done) == ["none"]
+
+
+def test_decord_reads_the_same_frames(child):
+    """Local scope must not change decord itself: frames, seeking, errors, registry."""
+    child.python(
+        """
+        import cv2, numpy
+        writer = cv2.VideoWriter("clip.avi", cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 48))
+        assert writer.isOpened()
+        noise = numpy.random.default_rng(7)
+        for index in range(12):
+            frame = numpy.full((48, 64, 3), index * 20, "u1")
+            frame[8:24, 8:24] = noise.integers(0, 255, 3)
+            writer.write(frame)
+        writer.release()
+        """
+    )
+    look = """
+        import decord, hashlib
+        reader = decord.VideoReader("clip.avi")
+        print(len(reader), reader.get_avg_fps(), reader[0].shape)
+        for index in (0, 5, 11, 3):
+            print(hashlib.sha256(reader[index].asnumpy().tobytes()).hexdigest())
+        print(hashlib.sha256(reader.get_batch([1, 2, 10]).asnumpy().tobytes()).hexdigest())
+        print(len(decord._ffi.function.list_global_func_names()))
+        try:
+            decord.VideoReader("missing.avi")
+        except Exception as error:
+            print(type(error).__name__)
+        """
+    unguarded = child.python(look)
+    guarded = child.python(look, env={"CUDAGUARD": "fix"})
+    assert guarded.stdout == unguarded.stdout
+    assert len(unguarded.stdout.splitlines()) == 8
+
+
+def test_repair_is_listed_and_logged(child):
+    done = child.python(
+        """
+        import logging
+        logging.basicConfig(level=logging.INFO)
+        import cudaguard
+        cudaguard.install()
+        import decord
+        status = cudaguard.status()
+        assert [e.name for e in status.events if e.kind == "repair"] == [
+            "CG001 local_scope libdecord.so"
+        ]
+        assert any(t.startswith("libdecord.so: kept in local") for t in status.touched)
+        assert status.findings == ()
+        cudaguard.uninstall()
+        assert [t for t in cudaguard.status().touched if not t.endswith("(stays)")] == []
+        """
+    )
+    assert done.stderr.startswith("INFO:cudaguard:CG001: ")
+    assert "CUDAGUARD_RULES=-CG001" in done.stderr
+
+
+def test_guard_that_comes_too_late_says_so_once(child):
+    done = child.python(
+        """
+        import decord
+        import cudaguard
+        cudaguard.install()
+        cudaguard.install()
+        with cudaguard.guard():
+            import decord
+        assert [f.id for f in cudaguard.status().findings] == ["CG802"]
+        """
+    )
+    assert done.stderr.count("SymbolScopeWarning: [CG802] decord was imported before") == 1
+    assert "import decord" in done.stderr
+
+
+def test_import_under_an_earlier_guard_is_not_too_late(child):
+    done = child.python(
+        """
+        import cudaguard
+        with cudaguard.guard():
+            import decord
+        cudaguard.install()
+        assert cudaguard.status().findings == ()
+        """
+    )
+    assert done.stderr == ""
