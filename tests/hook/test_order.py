@@ -1,0 +1,205 @@
+"""What a rule with `needs` does to an import: the order, and what becomes of prerequisites that
+are absent, half imported, broken or rude.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_prerequisites_run_before_the_target_in_the_order_of_the_rule(pair):
+    pair.modules("target.py", "zulu.py", "alpha.py")
+    ran = pair.guarded("import target", pair.NAMES, needs=("zulu", "alpha"))
+    assert (ran.lines, ran.err) == (["zulu alpha target"], "")
+
+
+def test_without_the_guard_nothing_is_imported_first(pair):
+    pair.modules("target.py", "prereq.py")
+    assert pair.bare("import target", pair.NAMES).lines == ["target"]
+
+
+def test_unwatched_import_has_no_prerequisites(pair):
+    pair.modules("bystander.py", "prereq.py")
+    assert pair.guarded("import bystander", pair.NAMES, seen=False).lines == ["bystander"]
+
+
+def test_watch_on_a_package_comes_before_its_parts(pair):
+    pair.module("target/__init__.py", "import target.part\n")
+    pair.modules("target/part.py", "prereq.py")
+    lines = pair.guarded("import target.part", pair.NAMES).lines
+    assert lines == ["prereq target.part target"]
+
+
+def test_prerequisite_may_be_a_submodule(pair):
+    pair.modules("target.py", "box/__init__.py", "box/part.py")
+    lines = pair.guarded("import target", pair.NAMES, needs=("box.part",)).lines
+    assert lines == ["box box.part target"]
+
+
+def test_prerequisites_have_prerequisites(pair):
+    pair.modules("target.py", "prereq.py", "first.py")
+    lines = pair.guarded(
+        """
+        cudaguard.add_rule(cudaguard.Rule("LOCAL2", ("prereq",), "test", needs=("first",)))
+        import target, ran
+        print(*ran.names)
+        """
+    ).lines
+    assert lines == ["first prereq target"]
+
+
+def test_prerequisite_that_is_there_is_not_imported_again(pair):
+    pair.modules("target.py", "prereq.py")
+    assert pair.guarded("import prereq, target", pair.NAMES).lines == ["prereq target"]
+
+
+@pytest.mark.parametrize("needs", ["nowhere", "nowhere.part", "box.nowhere"])
+def test_prerequisite_that_is_not_installed_is_silent(pair, needs):
+    pair.modules("target.py", "box/__init__.py")
+    ran = pair.guarded("import target\nprint(target.__name__)", pair.FINDINGS, needs=(needs,))
+    assert (ran.lines, ran.err) == (["target"], "")
+
+
+def test_prerequisite_blocked_with_none_is_silent(pair):
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded(
+        "sys.modules['prereq'] = None\nimport target\nprint(sys.modules['prereq'])", pair.FINDINGS
+    )
+    assert (ran.lines, ran.err) == (["None"], "")
+
+
+BROKEN = {
+    "raises": "raise RuntimeError('out of order')",
+    "exits": "import sys; sys.exit(3)",
+    "lacks-a-dependency": "import a_module_that_is_not_there",
+    "is-no-python": "this is not Python",
+}
+
+
+@pytest.mark.parametrize("code", BROKEN.values(), ids=BROKEN)
+def test_failing_prerequisite_is_reported_once_and_the_import_goes_on(pair, code):
+    pair.module("target.py", after="value = 42\n")
+    pair.child.write("prereq.py", "import ran; ran.names.append('attempt')\n" + code)
+    ran = pair.guarded(
+        """
+        import importlib, target, ran
+        print(target.value)
+        importlib.reload(target)
+        print(ran.names.count("target"), "prereq" in sys.modules)
+        """,
+        pair.FINDINGS,
+    )
+    assert ran.lines == ["42", "2 False", "CG801"]
+    assert ran.err.count("prereq could not be imported before target") == 1
+    assert "Traceback" not in ran.err
+
+
+def test_failing_prerequisite_does_not_stop_its_siblings(pair):
+    pair.modules("target.py", "sibling.py")
+    pair.child.write("prereq.py", "1 / 0")
+    lines = pair.guarded("import target", pair.NAMES, needs=("prereq", "sibling")).lines
+    assert lines == ["sibling target"]
+
+
+def test_failing_prerequisite_raises_in_strict(pair):
+    pair.modules("target.py")
+    pair.child.write("prereq.py", "raise RuntimeError('out of order')")
+    ran = pair.guarded(
+        """
+        try:
+            import target
+        except cudaguard.ImportOrderError as error:
+            print(type(error.__cause__).__name__, error.name, "target" in sys.modules)
+        """,
+        mode="strict",
+    )
+    assert ran.lines == ["RuntimeError target False"]
+    assert "prereq could not be imported before target" in ran.err, "it is told before it is raised"
+
+
+def test_keyboard_interrupt_in_a_prerequisite_passes(pair):
+    pair.modules("target.py")
+    pair.child.write(
+        "prereq.py",
+        """
+        import ran
+        ran.names.append("attempt")
+        if ran.names.count("attempt") == 1:
+            raise KeyboardInterrupt
+        """,
+    )
+    lines = pair.guarded(
+        """
+        try:
+            import target
+        except KeyboardInterrupt:
+            print("interrupted", "target" in sys.modules)
+        import target, ran
+        print(*ran.names)
+        """
+    ).lines
+    assert lines == ["interrupted False", "attempt attempt target"]
+
+
+@pytest.mark.parametrize("mode", ["warn", "observe"])
+def test_modes_that_change_nothing_import_nothing_first(pair, mode):
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded("import target", pair.NAMES, pair.FINDINGS, mode=mode)
+    assert ran.lines == ["target", "LOCAL1"]
+    assert ("target was imported before prereq" in ran.err) == (mode == "warn")
+
+
+def test_first_import_fails_and_the_second_works_and_both_are_guarded(pair):
+    pair.modules("prereq.py")
+    pair.child.write(
+        "target.py",
+        """
+        import ran
+        ran.names.append("target")
+        if ran.names.count("target") == 1:
+            raise RuntimeError("not yet")
+        """,
+    )
+    lines = pair.guarded(
+        """
+        import ran
+        try:
+            import target
+        except RuntimeError as error:
+            print(error, "target" in sys.modules)
+        del sys.modules["prereq"]
+        import target
+        print(*ran.names)
+        """
+    ).lines
+    assert lines == ["not yet False", "prereq target prereq target"]
+
+
+def test_target_blocked_with_none_fails_as_ever(pair):
+    pair.modules("target.py", "prereq.py")
+    lines = pair.same(
+        """
+        import sys
+        sys.modules["target"] = None
+        try:
+            import target
+        except ModuleNotFoundError as error:
+            print(error, error.name, "prereq" in sys.modules)
+        """,
+        seen=False,
+    )
+    assert lines == ["import of target halted; None in sys.modules target False"]
+
+
+def test_missing_target_fails_as_ever(pair):
+    pair.modules("prereq.py")
+    pair.same(
+        """
+        import sys
+        try:
+            import target
+        except ModuleNotFoundError as error:
+            print(error, error.name, "prereq" in sys.modules)
+        """,
+        seen=False,
+    )
