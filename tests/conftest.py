@@ -127,6 +127,12 @@ def wheel_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def editable_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment with an editable install of this checkout."""
+    return make_environment(tmp_path_factory.mktemp("editable") / "venv", "--editable", str(ROOT))
+
+
+@pytest.fixture(scope="session")
 def cached_environment() -> Callable[..., Path]:
     """Returns the interpreter of an environment with exactly the pins given, built once.
 

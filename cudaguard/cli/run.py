@@ -38,8 +38,9 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     own: list[str] = []
     rest = list(arguments)
     while rest:
-        if rest[0] == "--mode" and len(rest) > 1:
-            own += [rest.pop(0), rest.pop(0)]
+        if rest[0] == "--mode":
+            own += rest[:2]
+            del rest[:2]
         elif rest[0].startswith("--mode=") or rest[0] in ("-h", "--help"):
             own.append(rest.pop(0))
         elif rest[0] == "--":

@@ -1,0 +1,52 @@
+"""The forks of decord: one has the same fault, one must be left alone under the same name."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the wheels exist for x86-64 Linux only",
+    ),
+]
+
+PROGRAM = """
+    import decord, cv2, numpy
+    image = (numpy.arange(64 * 64 * 3) % 251).astype("u1").reshape(64, 64, 3)
+    decoded = cv2.imdecode(cv2.imencode(".png", image)[1], 1)
+    print("none" if decoded is None else "right" if (decoded == image).all() else "wrong")
+"""
+GUARDED = f"""
+    import cudaguard
+    cudaguard.install("strict"){PROGRAM}
+    print([event.name for event in cudaguard.status().events if event.kind == "repair"])
+    print(cudaguard.status().findings)
+"""
+OPENCV = ("opencv-python-headless==4.10.0.84", "numpy==2.0.2")
+
+
+@pytest.fixture
+def run(child, cached_environment, root):
+    """Runs code in an environment with one fork of decord and this checkout on the path."""
+
+    def run(fork, code):
+        python = cached_environment(fork, *OPENCV, "packaging", "importlib-metadata")
+        done = child.python(code, python=str(python), env={"PYTHONPATH": str(root)})
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize("fork", ["eva-decord==0.6.1", "eva-decord==0.6.0"])
+def test_eva_decord_has_the_fault_and_is_repaired(run, fork):
+    assert run(fork, PROGRAM) == ["none"]
+    assert run(fork, GUARDED) == ["right", "['CG001 local_scope libdecord.so']", "()"]
+
+
+def test_decord2_is_left_alone(run):
+    assert run("decord2==3.4.0", PROGRAM) == ["right"]
+    assert run("decord2==3.4.0", GUARDED) == ["right", "[]", "()"]
