@@ -1,0 +1,14 @@
+"""The guard around one risky import only. What it repaired there stays repaired."""
+
+import cudaguard
+
+with cudaguard.guard():
+    import decord  # noqa: F401  # would make OpenCV fail below
+
+import cv2
+import numpy as np
+
+picture = np.zeros((32, 32, 3), np.uint8)
+_, png = cv2.imencode(".png", picture)
+print("read back:", cv2.imdecode(png, cv2.IMREAD_COLOR) is not None)
+print("mode after the block:", cudaguard.status().mode)
