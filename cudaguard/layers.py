@@ -148,12 +148,13 @@ def combine(
     except (ConfigError, RuleError) as error:
         problems.append(str(error))
         file = None
-    try:
-        switches.update(
-            _known_switches(said.switches, f"environment variable {config.RULES_VARIABLE}")
-        )
-    except ConfigError as error:
-        problems.append(str(error))
+    for id, state in said.switches.items():  # one that cannot be used must not cost the others
+        try:
+            switches.update(
+                _known_switches({id: state}, f"environment variable {config.RULES_VARIABLE}")
+            )
+        except ConfigError as error:
+            problems.append(str(error))
     rules += added
     for layer in layers:
         switches.update(layer.switches)

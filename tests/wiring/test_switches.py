@@ -1,0 +1,106 @@
+"""Switching rules on and off by id: argument, CUDAGUARD_RULES, configuration file."""
+
+from __future__ import annotations
+
+import pytest
+
+SHOW = """
+print([r.id for r in cudaguard.active_rules() if r.id in ("CG001", "OPT1", "FILE1", "ORDER1")])
+"""
+OPT_IN = "opt = rule('OPT1', grade='opt-in')\n"
+
+
+def test_opt_in_rule_is_off_until_it_is_enabled_by_id(program):
+    assert program.output(
+        OPT_IN
+        + "cudaguard.install(rules=[opt], disable=['CG001'])"
+        + SHOW
+        + "cudaguard.install(enable=['OPT1'])"
+        + SHOW
+        + "import target; print(order())"
+    ) == ["[]", "['OPT1']", "needed target"]
+
+
+def test_disabled_rule_does_nothing(program):
+    assert program.output(
+        "cudaguard.install(rules=[rule()], disable=['ORDER1', 'CG001'])"
+        + SHOW
+        + "import target; print(order(), found())"
+    ) == ["[]", "target "]
+
+
+def test_later_call_may_enable_what_an_earlier_one_disabled(program):
+    assert program.output(
+        "cudaguard.install(disable=['CG001'])\ncudaguard.install(enable=['CG001'])" + SHOW
+    ) == ["['CG001']"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("-CG001", "[]"),
+        ("+OPT1,-CG001", "['OPT1']"),
+        ("+OPT1 -CG001", "['OPT1']"),
+        (" , +OPT1 ,, ", "['CG001', 'OPT1']"),
+        ("-OPT1,+OPT1", "['CG001', 'OPT1']"),
+        ("", "['CG001']"),
+    ],
+)
+def test_variable_switches_rules(program, value, expected):
+    assert program.output(
+        OPT_IN + "cudaguard.install(rules=[opt])" + SHOW, env={"CUDAGUARD_RULES": value}
+    ) == [expected]
+
+
+def test_configuration_switches_rules(program):
+    path = program.write("c.toml", 'enable = ["OPT1"]\ndisable = ["CG001"]\n')
+    assert program.output(
+        OPT_IN + "cudaguard.install(rules=[opt], config=sys.argv[1])" + SHOW, path
+    ) == ["['OPT1']"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "variable", "configuration", "on"),
+    [
+        ("enable=['CG001']", "-CG001", "disable", True),
+        ("disable=['CG001']", "+CG001", "enable", False),
+        ("", "+CG001", "disable", True),
+        ("", "-CG001", "enable", False),
+        ("", "", "disable", False),
+    ],
+)
+def test_argument_beats_variable_beats_configuration(
+    program, argument, variable, configuration, on
+):
+    path = program.write("c.toml", f'{configuration} = ["CG001"]\n')
+    (line,) = program.output(
+        f"cudaguard.install({argument})" + SHOW,
+        env={"CUDAGUARD_RULES": variable, "CUDAGUARD_CONFIG": str(path)},
+    )
+    assert line == ("['CG001']" if on else "[]")
+
+
+def test_id_nobody_has_may_belong_to_a_plugin_not_loaded_yet(program):
+    assert program.output(
+        "cudaguard.install(enable=['THEIRS7']); print(mode(), found())",
+        env={"CUDAGUARD_RULES": "-THEIRS8"},
+    ) == ["fix "]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("+CG798", "rule 'CG798' is not known; expected one of CG001"),
+        ("-CG802", "rule 'CG802' is a detector, not a rule"),
+        ("CG001", "got 'CG001', expected +ID to enable or -ID to disable"),
+        ("+", "got '+', expected +ID"),
+    ],
+)
+def test_bad_word_in_the_variable_is_reported_once_and_the_others_count(program, value, words):
+    done = program.run(
+        OPT_IN + "cudaguard.install(rules=[opt]); cudaguard.install()" + SHOW + "print(found())",
+        env={"CUDAGUARD_RULES": f"{value},-CG001,+OPT1"},
+    )
+    assert done.stdout.splitlines() == ["['OPT1']", "CG806"]
+    assert done.stderr.count(words) == 1
+    assert "CUDAGUARD_RULES" in done.stderr
