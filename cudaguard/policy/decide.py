@@ -33,6 +33,9 @@ if TYPE_CHECKING:
             """Return the version of an installed distribution, or None."""
 
 
+_UNDENIABLE = (1 << 30,)  # a rank above that of any rule
+
+
 def applies(rule: Rule, facts: FactsLike) -> bool:
     """Do all conditions of the rule hold here? The cheap ones are asked first."""
     when = rule.when
@@ -84,6 +87,10 @@ def plan(
         if module in seen:
             continue
         seen.add(module)
+        package = module.rpartition(".")[0]
+        if package:  # importing a.b imports a first, whatever a rule says
+            edges.append(Before(package, module, "Python itself", _UNDENIABLE))
+            todo.append(package)
         for rule in by_module.get(module, ()):
             if rule.needs and rule.grade != "warn" and applies(rule, facts):
                 rank = _rank(rule, is_users(rule))

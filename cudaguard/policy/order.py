@@ -56,11 +56,16 @@ def in_order(edges: Iterable[Before]) -> tuple[list[str], list[Before], list[str
         try:
             return list(TopologicalSorter(graph).static_order()), edges, problems
         except CycleError as error:
-            cycle: list[str] = error.args[1]  # each one must precede the next
-            steps = set(zip(cycle, cycle[1:]))
-            involved = [edge for edge in edges if (edge.first, edge.then) in steps]
-            problems.append(
-                "; ".join(f"{e.rule} wants {e.first} before {e.then}" for e in involved)
-                + ": this cannot be done"
-            )
+            cycle: list[str] = error.args[1][:-1]  # each one must precede the next
+            # The same words wherever the cycle was entered, so that it is told only once.
+            start = cycle.index(min(cycle))
+            cycle = [*cycle[start:], *cycle[: start + 1]]
+            words: list[str] = []
+            involved: list[Before] = []
+            for step in zip(cycle, cycle[1:]):
+                here = [edge for edge in edges if (edge.first, edge.then) == step]
+                involved += here
+                rules = sorted({edge.rule for edge in here})
+                words += [f"{rule} wants {step[0]} before {step[1]}" for rule in rules]
+            problems.append("; ".join(words) + ": this cannot be done")
             edges = [edge for edge in edges if edge not in involved]

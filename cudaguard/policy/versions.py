@@ -39,4 +39,6 @@ def clauses(requirement: str) -> int:
     """Return how narrow a requirement is: its number of version clauses, ``==`` counting most."""
     from packaging.requirements import Requirement
 
-    return sum(100 if part.operator == "==" else 1 for part in Requirement(requirement).specifier)
+    return sum(
+        100 if part.operator in ("==", "===") else 1 for part in Requirement(requirement).specifier
+    )
