@@ -50,7 +50,9 @@ class Record:
         return self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash((type(self), repr(self)))
+        # Strings alone: equal tables may differ in order and in how they show themselves.
+        texts = (value for value in self._values().values() if isinstance(value, str))
+        return hash((type(self), *texts))
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self._values().items())

@@ -39,6 +39,11 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
     if rule.id.upper().startswith(RESERVED_PREFIX) and rule.id not in known:
         refuse("id", "ids that start with CG belong to the built-in rules; choose another prefix")
     _text(rule.why, "why", refuse)
+    if not isinstance(rule.title, str):
+        refuse("title", f"expected a text, got {rule.title!r}")
+    for field in ("fixed_in", "verified"):
+        if getattr(rule, field) is not None:
+            _text(getattr(rule, field), field, refuse)
     for field in ("watch", "dist", "needs", "actions", "links"):
         _strings(getattr(rule, field), field, refuse)
     if not rule.watch:
@@ -48,8 +53,11 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
             if not all(part.isidentifier() for part in name.split(".")):
                 refuse(field, f"{name!r} is not a module name such as 'torch' or 'nvidia.dali'")
     for name in rule.needs:
-        if name in rule.watch:
-            refuse("needs", f"{name!r} is also watched by this rule: it cannot precede itself")
+        for watched in rule.watch:
+            if name == watched:
+                refuse("needs", f"{name!r} is also watched by this rule: it cannot precede itself")
+            if name.startswith(f"{watched}."):
+                refuse("needs", f"{name!r} cannot precede {watched!r}, which Python imports first")
     if rule.grade not in GRADES:
         refuse("grade", f"got {rule.grade!r}, expected one of {', '.join(GRADES)}")
     for action in rule.actions:
@@ -90,6 +98,8 @@ def _check_when(when: object, refuse: _Refuse) -> None:
                 refuse(field, f"expected a name or a list of names, got {value!r}")
         elif not isinstance(value, dict):
             refuse(field, f"expected a table, got {value!r}")
+        elif not all(isinstance(name, str) and name.strip() for name in value):
+            refuse(field, f"expected names as keys, got {list(value)!r}")
         elif key == "env":
             for name, wanted in value.items():
                 if not isinstance(wanted, (str, bool)):
@@ -103,20 +113,22 @@ def _specifier(value: object, field: str, refuse: _Refuse) -> None:
     if not isinstance(value, str):
         refuse(field, f"expected a version specifier such as '>=2.0,<3', got {value!r}")
     if value:
-        from packaging.specifiers import InvalidSpecifier, SpecifierSet
+        from packaging.specifiers import SpecifierSet
 
         try:
             SpecifierSet(value)
-        except InvalidSpecifier:
+        except (ValueError, RecursionError):
             refuse(field, f"expected a version specifier such as '>=2.0,<3', got {value!r}")
 
 
 def _requirement(value: str, refuse: _Refuse) -> None:
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
 
     try:
-        Requirement(value)
-    except InvalidRequirement:
+        marker = Requirement(value).marker
+        if marker is not None:
+            marker.evaluate()  # some can be read and not be answered
+    except (ValueError, RecursionError):
         refuse("dist", f"expected a requirement such as 'decord<=0.6.0', got {value!r}")
 
 
