@@ -16,7 +16,7 @@ from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, ExtensionPatch
 from cudaguard.hook.finder import GuardFinder
 from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
-from cudaguard.hook.loader import Slots
+from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.rules.registry import Registry
 
 TYPE_CHECKING = False
@@ -47,6 +47,7 @@ class Engine:
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
+        self._checked: set[tuple[str, str]] = set()  # (module, rule) looked at by check_late
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
@@ -97,6 +98,8 @@ class Engine:
 
     def slots_for(self, name: str) -> Slots:
         """Return what is to happen around the import of `name` (see `hook.loader.Host`)."""
+        if self.mode == "off":  # uninstalled while the import was on its way
+            return NOTHING
         slots = self._slots.get(name)
         if slots is None:
             first, self.on_first_hit = self.on_first_hit, None
@@ -175,7 +178,7 @@ class Engine:
     def _arrived(self, spec: ModuleSpec) -> None:
         self.seen.add(spec.name)
         self.journal.note("import", spec.name, describe(caller_frame()))
-        if sys.meta_path[:1] != [self.finder]:
+        if not sys.meta_path or sys.meta_path[0] is not self.finder:
             self._regain_position()
         self._patch_ctypes()  # it was half imported when we were installed
         if self.deferred and self.mode == "strict":
@@ -274,6 +277,9 @@ class Engine:
         facts = Facts()
         order = list(sys.modules)  # in the order of import
         for rule in self.registry.by_module.get(name, ()):
+            if (name, rule.id) in self._checked:
+                continue
+            self._checked.add((name, rule.id))
             missed = rule.actions or any(
                 order.index(need) > order.index(name) if need in order else is_installed(need)
                 for need in rule.needs

@@ -20,7 +20,7 @@ from cudaguard.rules.registry import Registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
 
     from typing_extensions import Self
@@ -39,8 +39,8 @@ class _State:
         self.blocks: list[tuple[object, Layer]] = []
         self.added: list[Sourced] = []  # by add_rule() and by plug-ins that were hit
         self.plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
-        self.exported = False
-        self.exported_over: str | None = None
+        self.exported = ""  # the mode that install(children=True) put into the environment
+        self.exported_over: str | None = None  # what stood there before
         self._lock = RLock()
         self._pid = os.getpid()
 
@@ -97,8 +97,12 @@ class GuardBlock:
         with _state.lock:
             _state.blocks = [*_state.blocks, (token, self._layer)]
         self._tokens.append(token)
-        _apply()
-        _warn_of_lazy_imports()
+        try:
+            _apply()
+            _warn_of_lazy_imports()
+        except BaseException:  # a warning made an error by the user: the block is not entered
+            self.__exit__(None, None, None)
+            raise
         return _guard
 
     def __exit__(
@@ -149,10 +153,11 @@ def install(
     with _state.lock:
         _state.base = layer.over(_state.base or Layer())
     _apply()
-    if children and not _state.exported:
+    if children and _state.engine.mode != "off":
         with _state.lock:
-            _state.exported, _state.exported_over = True, os.environ.get(MODE_VARIABLE)
-        os.environ[MODE_VARIABLE] = _state.engine.mode
+            if not _state.exported:
+                _state.exported_over = os.environ.get(MODE_VARIABLE)
+            _state.exported = os.environ[MODE_VARIABLE] = _state.engine.mode
     return _guard
 
 
@@ -192,12 +197,12 @@ def uninstall() -> None:
     """
     with _state.lock:
         _state.base, _state.blocks = None, []
-        exported, _state.exported = _state.exported, False
-    if exported:
-        if _state.exported_over is None:
-            os.environ.pop(MODE_VARIABLE, None)
-        else:
-            os.environ[MODE_VARIABLE] = _state.exported_over
+        ours, _state.exported = _state.exported, ""
+        if ours and os.environ.get(MODE_VARIABLE) == ours:
+            if _state.exported_over is None:
+                del os.environ[MODE_VARIABLE]
+            else:
+                os.environ[MODE_VARIABLE] = _state.exported_over
     _apply()
 
 
@@ -220,7 +225,7 @@ def active_rules() -> tuple[Rule, ...]:
     """Return the rules in force; without a guard, those that `install` would put in force."""
     if _state.engine.mode != "off":
         return _state.engine.registry.rules
-    would = combine((Layer(),), _state.added, os.environ)
+    would = combine((Layer(),), _state.added, _environment())
     return Registry(would.rules, would.switches).rules
 
 
@@ -257,7 +262,7 @@ def _apply() -> None:
     with _state.lock:
         before = engine.mode
         layers = [layer for layer in (_state.base, *(b for _, b in _state.blocks)) if layer]
-        wanted = combine(layers, _state.added, os.environ)
+        wanted = combine(layers, _state.added, _environment())
         if wanted.mode == "off":
             engine.take_down()
         else:
@@ -273,6 +278,13 @@ def _apply() -> None:
     for name in engine.registry.by_module if engine.mode != "off" else ():
         if name in sys.modules:
             engine.check_late(name)
+
+
+def _environment() -> Mapping[str, str]:
+    """Return the environment as the user left it, without the mode we exported ourselves."""
+    if not _state.exported or os.environ.get(MODE_VARIABLE) != _state.exported:
+        return os.environ
+    return {**os.environ, MODE_VARIABLE: _state.exported_over or ""}
 
 
 def _configure(wanted: InForce) -> None:

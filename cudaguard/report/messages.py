@@ -45,7 +45,8 @@ def went_global(rule: Rule, library: str, where: str) -> Finding:
         rule=rule.id,
         evidence=(f"loaded with RTLD_GLOBAL at {where}", f"file: {library}"),
         consequence=rule.why,
-        remedy="let cudaguard load it with local scope: use mode 'fix'",
+        remedy="let cudaguard load it with local scope: "
+        + ("give the rule the grade 'fix'" if rule.grade == "warn" else "use mode 'fix'"),
         command=run_command(),
         links=rule.links,
     )

@@ -31,7 +31,7 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/huggingface/transformers/issues/36676",
             "https://github.com/vllm-project/vllm/issues/9993",
         ),
-        verified="2026-11-20: decord 0.6.0 and eva-decord 0.6.1 with opencv-python-headless 4.10.0.84",
+        verified="2026-11-20: decord 0.6.0, eva-decord 0.6.1; opencv-python-headless 4.10.0.84",
     ),
 )
 

@@ -1,0 +1,22 @@
+"""Checked by mypy --strict in .ci/run, never executed: the lazy names keep their types."""
+
+import cudaguard
+
+handle: cudaguard.Guard = cudaguard.install("fix", enable=["LOCAL1"], children=True)
+with cudaguard.guard() as inner:
+    mode: str = inner.mode
+with handle:
+    handle.uninstall()
+
+rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
+cudaguard.add_rule(rule.replace(grade="warn"))
+rules: tuple[cudaguard.Rule, ...] = cudaguard.active_rules()
+
+status: cudaguard.Status = cudaguard.status()
+findings: tuple[cudaguard.Finding, ...] = status.findings
+events: tuple[cudaguard.Event, ...] = status.events
+
+# Each of these must be an error; an unused ignore is one as well (strict).
+cudaguard.install(3)  # type: ignore[arg-type]
+cudaguard.install(enabled=["CG001"])  # type: ignore[call-arg]
+cudaguard.nonsense()  # type: ignore[attr-defined]
