@@ -65,7 +65,12 @@ class GuardFinder:
             finders = finders[finders.index(self) + 1 :]
         for finder in finders:
             find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if find is None else find(name, path, target)
-            if spec is not None:
-                return spec
+            if find is not None:
+                spec: ModuleSpec | None = find(name, path, target)
+                if spec is not None:
+                    return spec
+            elif sys.version_info < (3, 12):
+                find = getattr(finder, "find_module", None)
+                if find is not None and find(name, path) is not None:
+                    return None  # only importlib knows how to use what it found; it asks again
         return None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import NamedTuple
 
 import pytest
 
 LIMIT = 60  # seconds; a hang must fail, a slow machine must not
+ADDRESS = re.compile("0x[0-9a-f]+")
 NOTE = "import ran; ran.names.append(__name__)\n"
 
 
@@ -56,27 +58,35 @@ class Pair:
         watch: tuple[str, ...] = ("target",),
         needs: tuple[str, ...] = ("prereq",),
         mode: str = "fix",
-        seen: bool = True,
+        proof: str | None = None,
         **options,
     ) -> Ran:
-        """Run code behind `install()` with one rule; `seen` wants each watched module noticed."""
+        """Run code behind `install()` with one rule.
+
+        `proof` is code that fails where the guard did not stand in between; by default it
+        wants every watched module noticed.
+        """
         parts = [
             "import cudaguard, sys",
             f"RULE = cudaguard.Rule(id='LOCAL1', watch={watch!r}, needs={needs!r}, why='test')",
             f"cudaguard.install({mode!r}, rules=[RULE])",
             *code,
         ]
-        if seen:
-            parts += [
-                "arrived = {e.name for e in cudaguard.status().events if e.kind == 'import'}",
-                f"assert arrived >= set({watch!r}), f'past the guard: {{arrived}}'",
-            ]
+        if proof is None:
+            proof = f"""
+                arrived = {{e.name for e in cudaguard.status().events if e.kind == "import"}}
+                assert arrived >= set({watch!r}), f"past the guard: {{arrived}}"
+            """
+        parts.append(proof)
         return self._run(parts, options)
 
     def same(self, *code: str, **options) -> list[str]:
-        """Run code both ways; all it prints must be equal. Returns the lines."""
-        names = ("watch", "needs", "mode", "seen")
-        plain = self.bare(*code, **{k: v for k, v in options.items() if k not in names})
+        """Run code both ways; all it prints must be equal but for addresses. Returns the lines."""
+        names = ("watch", "needs", "mode", "proof")
+        # As many lines in front as under the guard: line numbers must not differ.
+        plain = self.bare(
+            "pass\n" * 2 + "pass", *code, **{k: v for k, v in options.items() if k not in names}
+        )
         watched = self.guarded(*code, **options)
         assert watched.out == plain.out
         assert watched.err == plain.err
@@ -85,7 +95,7 @@ class Pair:
     def _run(self, parts, options) -> Ran:
         code = "\n".join(textwrap.dedent(part) for part in parts)
         done = self.child.python(code, **{"timeout": LIMIT, **options})
-        return Ran(done.stdout, done.stderr)
+        return Ran(ADDRESS.sub("0x", done.stdout), ADDRESS.sub("0x", done.stderr))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def test_without_the_guard_nothing_is_imported_first(pair):
 
 def test_unwatched_import_has_no_prerequisites(pair):
     pair.modules("bystander.py", "prereq.py")
-    assert pair.guarded("import bystander", pair.NAMES, seen=False).lines == ["bystander"]
+    assert pair.guarded("import bystander", pair.NAMES, proof="").lines == ["bystander"]
 
 
 def test_watch_on_a_package_comes_before_its_parts(pair):
@@ -186,7 +186,7 @@ def test_target_blocked_with_none_fails_as_ever(pair):
         except ModuleNotFoundError as error:
             print(error, error.name, "prereq" in sys.modules)
         """,
-        seen=False,
+        proof="",
     )
     assert lines == ["import of target halted; None in sys.modules target False"]
 
@@ -201,5 +201,5 @@ def test_missing_target_fails_as_ever(pair):
         except ModuleNotFoundError as error:
             print(error, error.name, "prereq" in sys.modules)
         """,
-        seen=False,
+        proof="",
     )

@@ -1,0 +1,317 @@
+"""Coming late, leaving early, many threads, forks, other interpreters, and the end of all."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+
+def test_install_while_the_target_is_half_imported(pair):
+    """The guard is put up by the very module it watches: too late for this import, and told."""
+    pair.modules("prereq.py")
+    pair.child.write(
+        "target.py",
+        """
+        import cudaguard, ran
+        rule = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
+        cudaguard.install(rules=[rule])
+        ran.names.append("target")
+        """,
+    )
+    ran = pair.bare(
+        "import cudaguard, target",
+        pair.NAMES,
+        pair.FINDINGS,
+        "import importlib as i; i.reload(target)",
+    )
+    assert ran.lines == ["target", "CG802"]
+    assert "target was imported before cudaguard was installed" in ran.err
+
+
+def test_install_behind_the_target_in_the_right_order_says_nothing(pair):
+    pair.modules("target.py", "prereq.py")
+    ran = pair.bare(
+        """
+        import prereq, target, cudaguard
+        rule = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
+        cudaguard.install(rules=[rule])
+        """,
+        pair.FINDINGS,
+    )
+    assert (ran.lines, ran.err) == ([], "")
+
+
+def test_rule_added_while_its_target_is_in_flight(pair):
+    """It has come through the hook: that it is half imported is no reason for a complaint."""
+    pair.modules("prereq.py")
+    pair.module(
+        "target.py",
+        """
+        import cudaguard
+        rule = cudaguard.Rule("LOCAL2", ("target",), "test", needs=("later",))
+        cudaguard.add_rule(rule)
+        """,
+    )
+    pair.modules("later.py")
+    ran = pair.guarded("import target", pair.NAMES, pair.FINDINGS)
+    assert (ran.lines, ran.err) == (["prereq target"], "")
+
+
+def test_uninstall_between_find_spec_and_exec_module(pair):
+    """The load in flight completes; it leaves nothing of ours behind and complains of nothing."""
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded(
+        """
+        import importlib.util
+        spec = importlib.util.find_spec("target")
+        cudaguard.uninstall()
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["target"] = module
+        spec.loader.exec_module(module)
+        import ran
+        print(ran.names.count("target"), type(module.__loader__).__name__, spec.loader)
+        """,
+        pair.FINDINGS,
+        proof="",
+    )
+    assert ran.err == ""
+    assert [line.split(" <")[0] for line in ran.lines] == ["1 SourceFileLoader"]
+
+
+def test_uninstall_between_create_module_and_exec_module(pair):
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded(
+        """
+        import importlib.util
+        spec = importlib.util.find_spec("target")
+        module = importlib.util.module_from_spec(spec)
+        cudaguard.uninstall()
+        spec.loader.exec_module(module)
+        """,
+        pair.NAMES,
+    )
+    assert (ran.lines, ran.err) == (["prereq target"], "")
+
+
+def test_uninstall_by_the_target_itself(pair):
+    pair.modules("prereq.py", "second.py")
+    pair.module("target.py", "import cudaguard; cudaguard.uninstall()\n")
+    ran = pair.guarded("import target, second", pair.NAMES, watch=("target", "second"), proof="")
+    assert (ran.lines, ran.err) == (["prereq target second"], "")
+
+
+def test_uninstall_takes_everything_away_and_install_brings_it_back(pair):
+    pair.modules("target.py", "prereq.py")
+    lines = pair.bare(
+        """
+        import sys, importlib.machinery as machinery
+        state = lambda: (list(sys.meta_path), machinery.ExtensionFileLoader.create_module)
+        before = state()
+        import cudaguard
+        rule = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
+        for _ in range(3):
+            cudaguard.install(rules=[rule])
+            assert state() != before
+            cudaguard.uninstall()
+            assert state() == before
+        import target
+        cudaguard.install(rules=[rule])
+        del sys.modules["target"]
+        import target
+        """,
+        pair.NAMES,
+    ).lines
+    assert lines == ["target prereq target"]
+
+
+def test_many_threads_import_many_watched_modules(pair):
+    names = [f"target{i}" for i in range(12)]
+    for i, name in enumerate(names):
+        pair.module(f"{name}.py", f"import {names[(i + 5) % 12]}\n" if i % 3 else "")
+    pair.modules("prereq.py", "second.py")
+    lines = pair.guarded(
+        f"names = {names}",
+        """
+        import ran, threading
+        errors = []
+        start = threading.Barrier(8)
+        def work(shift):
+            start.wait()
+            for i in range(len(names)):
+                try:
+                    __import__(names[(i * 5 + shift) % len(names)])
+                except BaseException as error:
+                    errors.append(error)
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(8)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join(30)
+        print(sum(thread.is_alive() for thread in threads), errors)
+        print(sorted(ran.names) == sorted([*names, "prereq", "second"]))
+        print({sys.modules[name].__loader__.__class__ is type(sys.modules[name].__loader__)
+               for name in names})
+        """,
+        watch=tuple(names),
+        needs=("prereq", "second"),
+    ).lines
+    assert lines == ["0 []", "True", "{True}"]
+
+
+def test_rules_change_while_threads_import(pair):
+    names = [f"target{i}" for i in range(30)]
+    pair.modules("prereq.py", *(f"{name}.py" for name in names))
+    lines = pair.guarded(
+        f"names = {names}",
+        """
+        import ran, threading
+        done = threading.Event()
+        def change():
+            while not done.is_set():
+                cudaguard.install()
+                cudaguard.uninstall()
+        thread = threading.Thread(target=change, daemon=True)
+        thread.start()
+        for name in names:
+            __import__(name)
+        done.set()
+        thread.join(30)
+        print(thread.is_alive(), sorted(set(ran.names) - {"prereq"}) == sorted(names))
+        """,
+        watch=tuple(names),
+        proof="",
+    ).lines
+    assert lines == ["False True"]
+
+
+def test_import_at_exit(pair):
+    """Neither output nor a failure of ours while the interpreter takes itself down."""
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded(
+        """
+        import atexit
+        def last():
+            import target, ran
+            print(*ran.names)
+        atexit.register(last)
+        """,
+        proof="",
+    )
+    assert (ran.lines, ran.err) == (["prereq target"], "")
+
+
+@pytest.mark.parametrize("where", ["module", "sys"])
+def test_import_in_a_destructor_at_the_very_end(pair, where):
+    """What an import can still do there depends on the version; the guard adds nothing to it."""
+    pair.modules("target.py", "prereq.py")
+    code = """
+        import sys
+        class Late:
+            def __del__(self):
+                try:
+                    import target
+                except BaseException as error:
+                    print(type(error).__name__)
+                else:
+                    print("imported")
+        late = Late()
+        """
+    keep = "" if where == "module" else "sys.late = late; del late"
+    pair.same(code, keep, proof="")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_fork_while_another_thread_is_in_a_watched_import(pair):
+    """The child has that thread's locks but not the thread; ours must not be among them."""
+    pair.modules("prereq.py", "second.py")
+    pair.child.write(
+        "gate.py", "import threading\ninside, out = threading.Event(), threading.Event()"
+    )
+    pair.module("target.py", "import gate\ngate.inside.set()\ngate.out.wait(20)\n")
+    ran = pair.guarded(
+        """
+        import gate, os, threading, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        thread = threading.Thread(target=__import__, args=("target",), daemon=True)
+        thread.start()
+        gate.inside.wait(20)
+        pid = os.fork()
+        if pid == 0:
+            import signal
+            signal.alarm(20)
+            try:
+                del sys.modules["prereq"]
+                import ran, second
+                assert ran.names == ["prereq", "prereq", "second"]
+                cudaguard.uninstall()
+                cudaguard.install()
+                os._exit(7)
+            except BaseException as error:
+                os.write(2, repr(error).encode())
+                os._exit(1)
+        _, status = os.waitpid(pid, 0)
+        gate.out.set()
+        thread.join(20)
+        print(os.WIFEXITED(status) and os.WEXITSTATUS(status), "target" in sys.modules)
+        """,
+        watch=("target", "second"),
+        proof="",
+    )
+    assert (ran.lines, ran.err) == (["7 True"], "")
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+id = interpreters.create()
+"""
+
+
+def test_subinterpreter_starts_unguarded_and_does_not_crash(pair):
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded(
+        "import target",
+        SUBINTERPRETER,
+        """
+        interpreters.run_string(id, '''if True:
+            import sys
+            assert not any(type(f).__name__ == "GuardFinder" for f in sys.meta_path)
+            sys.path.insert(0, "")
+            import target, ran
+            with open("names.txt", "w") as file: print(*ran.names, file=file)
+        ''')
+        interpreters.destroy(id)
+        import importlib
+        importlib.reload(target)
+        """,
+        pair.NAMES,
+    )
+    assert (pair.child.folder / "names.txt").read_text() == "target\n"
+    assert (ran.lines, ran.err) == (["prereq target target"], "")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="3.9 crashes now and then by itself")
+def test_guard_inside_a_subinterpreter(pair):
+    pair.modules("target.py", "prereq.py")
+    pair.child.write(
+        "inside.py",
+        """
+        import cudaguard
+        rule = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
+        cudaguard.install(rules=[rule])
+        import target, ran
+        with open("names.txt", "w") as file: print(*ran.names, file=file)
+        """,
+    )
+    pair.guarded(
+        SUBINTERPRETER,
+        f"""
+        path = {sys.path!r}
+        interpreters.run_string(id, "import sys; sys.path[:] = ['', *%r]; import inside" % path)
+        interpreters.destroy(id)
+        """,
+        proof="",
+    )
+    assert (pair.child.folder / "names.txt").read_text() == "prereq target\n"

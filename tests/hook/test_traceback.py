@@ -1,0 +1,127 @@
+"""A failing import shows the lines it shows without a guard, and none of ours.
+
+On 3.9 and 3.10 the frames of importlib cannot be hidden where the guard has something to do
+after the import, or stands between importlib and a failing extension; ours must not be there
+even so.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+FRAMES = """
+import sys, traceback, os
+def frames(error):
+    while error is not None:
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            print(os.path.basename(frame.f_code.co_filename), frame.f_code.co_name, line)
+        error = error.__cause__ or error.__context__
+def failing(name):
+    try:
+        __import__(name)
+    except BaseException as error:
+        print(type(error).__name__)
+        frames(error)
+"""
+FAILURES = {
+    "raises": "def work():\n    1 / 0\nwork()\n",
+    "syntax-error": "this is not Python\n",
+    "exits": "import sys\nsys.exit(3)\n",
+    "import-error": "import a_module_that_is_not_there\n",
+    "import-from": "from os import a_name_that_is_not_there\n",
+    "chained": "try:\n    1 / 0\nexcept Exception as e:\n    raise ValueError from e\n",
+}
+after_slots = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="importlib's own frames cannot be hidden before 3.11"
+)
+
+
+@pytest.mark.parametrize("code", FAILURES.values(), ids=FAILURES)
+def test_frames_of_a_failing_module(pair, code):
+    pair.modules("prereq.py")
+    pair.child.write("target.py", code)
+    lines = pair.same(FRAMES, "failing('target')")
+    assert len(lines) > 1
+
+
+def test_frames_of_a_failing_module_inside_others(pair):
+    pair.modules("prereq.py")
+    pair.child.write("outer.py", "import target\n")
+    pair.child.write("target/__init__.py", "from target import part\n")
+    pair.child.write("target/part.py", "1 / 0\n")
+    lines = pair.same(FRAMES, "failing('outer')", watch=("target", "target.part"))
+    assert [line.split()[0] for line in lines[1:]] == [
+        "<string>",
+        "outer.py",
+        "__init__.py",
+        "part.py",
+    ]
+
+
+def test_printed_traceback_of_a_failing_module(pair):
+    pair.child.write("target.py", "1 / 0\n")
+    lines = pair.same(
+        """
+        import sys, traceback
+        try:
+            import target
+        except ZeroDivisionError:
+            traceback.print_exc(file=sys.stdout)
+        """
+    )
+    assert lines[0].startswith("Traceback")
+    assert lines[-1].startswith("ZeroDivisionError")
+
+
+def test_frames_of_a_missing_module(pair):
+    pair.same(FRAMES, "failing('target')", proof="")
+
+
+@after_slots
+def test_frames_with_a_journal_which_watches_the_end_of_each_import(pair):
+    pair.child.write("target.py", FAILURES["raises"])
+    environment = {"CUDAGUARD_JOURNAL": "journal.jsonl"}
+    pair.same(FRAMES, "failing('target')", env=environment)
+    assert '"failed", "name": "target"' in (pair.child.folder / "journal.jsonl").read_text()
+
+
+@after_slots
+def test_frames_of_a_failing_reload(pair):
+    pair.modules("prereq.py")
+    pair.child.write("target.py", "import ran\nran.names.append(1)\nif len(ran.names) > 2: 1 / 0\n")
+    pair.same(
+        FRAMES,
+        """
+        import importlib, ran, target
+        ran.names += [0, 0]
+        try:
+            importlib.reload(target)
+        except ZeroDivisionError as error:
+            frames(error)
+        """,
+    )
+
+
+def test_no_frame_of_ours_whatever_the_version(pair):
+    pair.child.write("target.py", FAILURES["raises"])
+    lines = pair.guarded(
+        FRAMES, "failing('target')", env={"CUDAGUARD_JOURNAL": "journal.jsonl"}
+    ).lines
+    if sys.version_info >= (3, 11):
+        assert not any("loader.py" in line for line in lines)
+    assert lines[-1] == "target.py work 2"
+
+
+def test_exception_is_the_very_object(pair):
+    pair.child.write("ours.py", "error = ValueError('the one')\n")
+    pair.child.write("target.py", "import ours\nraise ours.error\n")
+    lines = pair.guarded("""
+        import ours
+        try:
+            import target
+        except ValueError as error:
+            print(error is ours.error, error.__context__, error.__cause__)
+    """).lines
+    assert lines == ["True None None"]
