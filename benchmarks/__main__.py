@@ -1,0 +1,113 @@
+"""The command line: ``python -m benchmarks [--rounds N | --quick]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import platform
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks import harness, subjects
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 15
+QUICK_ROUNDS = 3
+DISTRIBUTIONS = 300
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure everything and print the table."""
+    options = _options(arguments)
+    rounds = QUICK_ROUNDS if options.quick else options.rounds
+    modules, starts = (100, 1) if options.quick else (1000, 5)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="cudaguard-benchmarks-") as name:
+        folder = Path(name)
+        environ = harness.environment()
+        if not _byte_code_can_be_written():
+            environ["PYTHONPYCACHEPREFIX"] = str(folder / "byte-code")
+        subjects.prepare(folder, modules, DISTRIBUTIONS)
+
+        def run(subject: harness.Subject) -> dict[str, float]:
+            return harness.run_once(subject, name, environ)
+
+        missing = _missing_peers(run)
+        sections = []
+        for group in subjects.groups(folder, modules, DISTRIBUTIONS, starts):
+            able = tuple(s for s in group.subjects if s.requires not in missing)
+            sys.stderr.write(f"{group.title} ")
+            series = harness.measure(group._replace(subjects=able), rounds, run, _tick)
+            sys.stderr.write("\n")
+            sections.append((group.title, harness.lines_of(group, series, missing)))
+    print(_heading(rounds, time.monotonic() - began))
+    print(harness.table(sections))
+    return 0
+
+
+def _missing_peers(run: Callable[[harness.Subject], dict[str, float]]) -> dict[str, str]:
+    """Return the peers that cannot be measured here, each with the reason."""
+    missing = {}
+    for peer in subjects.PEERS:
+        if importlib.util.find_spec(peer) is None:
+            missing[peer] = f"{peer} is not installed"
+            continue
+        try:
+            run(harness.Subject(peer, ("misses", peer, "0")))
+        except harness.BenchmarkError:  # a peer's internals may have moved in a new version
+            missing[peer] = f"{peer} does not work here"
+    return missing
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="rounds that count (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{QUICK_ROUNDS} rounds with fewer modules: shows that all works, and no figures",
+    )
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error(f"--rounds: expected 1 or more, got {options.rounds}")
+    return options
+
+
+def _byte_code_can_be_written() -> bool:
+    spec = importlib.util.find_spec("cudaguard")
+    if spec is None or spec.origin is None:
+        raise SystemExit("cudaguard is not installed here: python -m pip install -e .")
+    return os.access(Path(spec.origin).parent, os.W_OK)
+
+
+def _tick() -> None:
+    sys.stderr.write(".")
+    sys.stderr.flush()
+
+
+def _heading(rounds: int, seconds: float) -> str:
+    words = []
+    for package in ("cudaguard", *subjects.PEERS):
+        try:
+            words.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            words.append(f"no {package}")
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+    load = f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
+    return (
+        f"Python {platform.python_version()}, {machine}, {load}; {', '.join(words)}\n"
+        f"{rounds} interleaved rounds in {seconds:.0f} s, every subject in fresh interpreters\n"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

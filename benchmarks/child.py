@@ -1,0 +1,255 @@
+"""What runs in the fresh interpreters: ``python child.py <task> <arguments>``.
+
+Run as a script and importing next to nothing, so that whatever a subject imports is paid for
+while the clock runs. Prints one ``name value`` line per measured value, in CPU seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import process_time
+
+NOBODY_IMPORTS_THIS = "benchmark_module_nobody_imports"
+WARM_UP = "benchmark_warm_up"
+
+
+def generated_names(count):
+    """The names of the generated modules (written to disk by `subjects.write_modules`)."""
+    return [f"benchmark_m{number:04d}" for number in range(count)]
+
+
+# --- the ideals: the least that any hook of this kind must do --------------------------
+
+_watched: dict[str, object] = {}
+
+
+class IdealFinder:
+    """One look-up in one dictionary; here a global one, which is the fastest kind."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in _watched:
+            return None
+        for finder in sys.meta_path:
+            if finder is not self:
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    spec.loader = IdealLoader(spec.loader)
+                    return spec
+        return None
+
+
+class IdealLoader:
+    """Puts the real loader back and calls one function before and one after the import."""
+
+    __slots__ = ("real",)
+
+    def __init__(self, real):
+        self.real = real
+
+    def create_module(self, spec):
+        nothing(spec)
+        return self.real.create_module(spec)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self.real
+        self.real.exec_module(module)
+        nothing(module)
+
+
+def nothing(_):
+    """The hook function of every peer: only the way to it is measured."""
+
+
+# --- the hooks: each is told which modules to watch and how many further rules to hold ---
+
+
+def no_hook(*_):
+    """Python as it is."""
+
+
+def ideal(watched, _further):
+    _watched.update(dict.fromkeys(watched))
+    sys.meta_path.insert(0, IdealFinder())
+
+
+def cudaguard(watched, further):
+    import cudaguard as package
+
+    rules = further_rules(package.Rule, further)
+    if watched:
+        rules.append(package.Rule("BENCHMARK", tuple(watched), "a rule that asks for nothing"))
+    package.install(rules=rules)
+
+
+def further_rules(rule, count):
+    """Rules for modules that the benchmark does not import."""
+    return [
+        rule(f"BENCHMARK-{number}", (f"benchmark_other{number}",), "a rule for another module")
+        for number in range(count)
+    ]
+
+
+def wrapt(watched, _further):
+    from wrapt import register_post_import_hook
+
+    for name in watched or [NOBODY_IMPORTS_THIS]:
+        register_post_import_hook(nothing, name)
+
+
+def ddtrace(watched, _further):
+    from ddtrace.internal.module import ModuleWatchdog
+
+    ModuleWatchdog.install()
+    for name in watched or [NOBODY_IMPORTS_THIS]:
+        ModuleWatchdog.register_module_hook(name, nothing)
+
+
+HOOKS = {
+    "none": no_hook,
+    "ideal": ideal,
+    "cudaguard": cudaguard,
+    "wrapt": wrapt,
+    "ddtrace": ddtrace,
+}
+
+
+# --- tasks ---------------------------------------------------------------------------
+
+
+def importing(statement):
+    """The CPU time of one import statement, or several, in a fresh interpreter."""
+    start = process_time()
+    exec(statement, {})
+    print("cpu", process_time() - start)
+
+
+def installing(further):
+    """Import the package, build that many rules, and put the guard up with them."""
+    start = process_time()
+    from cudaguard import Rule, install
+
+    install(rules=further_rules(Rule, int(further)))
+    print("cpu", process_time() - start)
+
+
+def imports(hook, which, further, folder, count):
+    """Import the generated modules under a hook; per module.
+
+    The clock starts after the import of one more module of the same kind, so that what a hook
+    loads once, at its first hit, is not spread over the modules. It is ``first`` here.
+    """
+    names = generated_names(int(count))
+    sys.path.insert(0, folder)
+    HOOKS[hook]([WARM_UP, *names] if which == "watched" else [], int(further))
+    before_first = process_time()
+    __import__(WARM_UP)
+    start = process_time()
+    for name in names:
+        __import__(name)
+    end = process_time()
+    print("cpu", (end - start) / len(names))
+    print("first", start - before_first)
+
+
+def misses(hook, further):
+    """One call of a finder for a module nobody watches, and of the ideal one, in turns."""
+    HOOKS[hook]([], int(further))
+    subject, peer = caller_of(sys.meta_path[0]), caller_of(IdealFinder())
+    started = process_time()
+    subject(1)
+    slow = process_time() - started > 50e-6  # ten calls: a finder that searches by itself
+    rounds, loops = (5, 5) if slow else (20, 500)
+    times = [(timed(subject, loops), timed(peer, loops)) for _ in range(rounds)]
+    print("cpu", min(ours for ours, _ in times))
+    print("ideal", min(theirs for _, theirs in times))
+
+
+def caller_of(finder):
+    """A loop of ten calls, compiled anew: a shared one would be specialised for neither."""
+    ten_calls = "  finder.find_spec('nope')\n" * 10
+    names = {"finder": finder}
+    exec(f"def loop(number):\n for _ in range(number):\n{ten_calls}", names)
+    return names["loop"]
+
+
+def timed(loop, number):
+    start = process_time()
+    loop(number)
+    return (process_time() - start) / (number * 10)
+
+
+def plugins_by_cudaguard(site):
+    """The scan as `install` does it, and with what it must import first."""
+    start = process_time()
+    from cudaguard.rules.plugins import scan
+
+    only_this_site(site)
+    middle = process_time()
+    found = scan(sys.path)
+    end = process_time()
+    assert found, "the generated plug-in was not found"
+    print("cpu", end - middle)
+    print("with imports", end - start)
+
+
+def plugins_by_metadata(site, group):
+    """The same question put to the standard library."""
+    only_this_site(site)
+    start = process_time()
+    from importlib.metadata import entry_points
+
+    middle = process_time()
+    if sys.version_info >= (3, 10):
+        found = list(entry_points(group=group))
+    else:
+        found = entry_points().get(group, ())
+    end = process_time()
+    assert found, "the generated plug-in was not found"
+    print("cpu", end - start)
+    print("without imports", end - middle)
+
+
+def only_this_site(site):
+    """Replace the distributions installed here, whose number is nobody's business."""
+    sys.path[:] = [site, *(part for part in sys.path if "-packages" not in part)]
+
+
+def start():
+    """All CPU time of this interpreter so far: its start, `site` and its ``.pth`` lines."""
+    print("cpu", process_time())
+
+
+def pth_line(path):
+    """What `site` does with one line of a ``.pth`` file that begins with ``import``."""
+    with open(path, encoding="utf-8") as file:
+        line = file.read()
+    start = process_time()
+    exec(line)
+    print("cpu", process_time() - start)
+
+
+def boot(folder):
+    """What `site` does with a ``.start`` file (Python 3.15): import the module and call it."""
+    sys.path.append(folder)
+    start = process_time()
+    import _cudaguard_boot
+
+    _cudaguard_boot.start()
+    print("cpu", process_time() - start)
+
+
+TASKS = (
+    importing,
+    installing,
+    imports,
+    misses,
+    plugins_by_cudaguard,
+    plugins_by_metadata,
+    start,
+    pth_line,
+    boot,
+)
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # this folder
+    {task.__name__: task for task in TASKS}[sys.argv[1]](*sys.argv[2:])

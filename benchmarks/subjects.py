@@ -1,0 +1,268 @@
+"""What is measured beside what, and which ratio is the budget.
+
+A budget that was set as a time was set beside a peer's time on one machine; the limit here is
+the ratio of the two, which holds on others: 5 ms where ``import wrapt`` takes 55 ms is 5 / 55.
+"""
+
+from __future__ import annotations
+
+import math
+import venv
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.child import WARM_UP, generated_names
+from benchmarks.harness import Group, Row, Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).resolve().parent.parent
+PEERS = ("wrapt", "ddtrace")
+GROUP = "cudaguard.rules"
+# "Equal" cannot be measured more finely than two runs of the same thing agree.
+EQUAL = 1.05
+# The form of coverage's .pth line (7.x: an exec of a few lines that read two variables), with
+# variables that nobody sets: coverage itself need not be installed, and nothing is measured.
+LINE_LIKE_COVERAGE = (
+    "import sys; exec('import os\\n\\n"
+    'if os.getenv("BENCHMARK_PEER_START") or os.getenv("BENCHMARK_PEER_CONFIG"):\\n'
+    " try:\\n  import benchmark_peer\\n except:\\n  pass\\n else:\\n"
+    '  benchmark_peer.process_startup(slug="pth")\')\n'
+)
+
+
+def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple[Group, ...]:
+    """Return everything there is to measure; `prepare` writes what it needs to `folder`."""
+    return (
+        start_up(folder),
+        plugin_scan(folder, distributions),
+        finder_call(),
+        unwatched(folder, modules),
+        watched(folder, modules),
+        activation(folder, starts),
+    )
+
+
+def prepare(folder: Path, modules: int, distributions: int) -> None:
+    """Write modules, distributions and virtual environments to an empty folder."""
+    write_modules(folder / "modules", modules)
+    write_distributions(folder / "site", distributions)
+    line = (ROOT / "cudaguard.pth").read_text(encoding="utf-8")
+    for name, text in (("empty", ""), ("ours", line), ("coverage-like", LINE_LIKE_COVERAGE)):
+        site = make_environment(folder / name)
+        for file in (site / "benchmark.pth", folder / f"{name}.pth"):
+            file.write_text(text, encoding="utf-8")
+    boot = (ROOT / "_cudaguard_boot.py").read_text(encoding="utf-8")
+    (folder / "boot").mkdir()
+    (folder / "boot" / "_cudaguard_boot.py").write_text(boot, encoding="utf-8")
+
+
+def write_modules(folder: Path, count: int) -> None:
+    """Write modules of one line, one to warm up with, and one that is empty."""
+    folder.mkdir()
+    for name in (WARM_UP, *generated_names(count)):
+        (folder / f"{name}.py").write_text("x = 1\n", encoding="utf-8")
+    (folder / "empty_module.py").write_text("", encoding="utf-8")
+
+
+def write_distributions(site: Path, count: int) -> None:
+    """Write installed distributions as pip leaves them; every third one has entry points."""
+    site.mkdir()
+    for number in range(count):
+        name = f"benchmark_dist{number}"
+        info = site / f"{name}-1.{number}.dist-info"
+        info.mkdir()
+        files = {
+            "INSTALLER": "pip\n",
+            "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.{number}\n"
+            + "Classifier: Programming Language :: Python\n" * 20,
+            "RECORD": f"{name}/__init__.py,,\n" * 30,
+            "WHEEL": "Wheel-Version: 1.0\nGenerator: benchmarks\n",
+        }
+        if number % 3 == 0:
+            files["entry_points.txt"] = f"[console_scripts]\n{name} = {name}:main\n"
+        if number == count // 2:
+            files["entry_points.txt"] = f"[{GROUP}]\nsome_module = {name}:RULES\n"
+        for file, text in files.items():
+            (info / file).write_text(text, encoding="utf-8")
+
+
+def make_environment(folder: Path) -> Path:
+    """Make a virtual environment without pip and return its site-packages."""
+    venv.EnvBuilder(with_pip=False, symlinks=True).create(folder)
+    return next(folder.glob("lib/python*/site-packages"))
+
+
+def start_up(folder: Path) -> Group:
+    """The first lines of a program."""
+    with_empty = f"import sys; sys.path.insert(0, {str(folder / 'modules')!r}); import empty_module"
+    return Group(
+        "First lines of a program",
+        (
+            Subject("an empty module", ("importing", with_empty)),
+            Subject("import importlib.metadata", ("importing", "import importlib.metadata")),
+            Subject("import wrapt", ("importing", "import wrapt"), "wrapt"),
+            Subject("import cudaguard", ("importing", "import cudaguard")),
+            Subject("install()", ("importing", "import cudaguard; cudaguard.install()")),
+            Subject("install(), again", ("importing", "import cudaguard; cudaguard.install()")),
+            Subject("install(1000 rules)", ("installing", "1000")),
+        ),
+        (
+            Row("import cudaguard", "import cudaguard", "import wrapt", 2 / 55, "2/55 ms"),
+            Row("import cudaguard", "import cudaguard", "import importlib.metadata"),
+            Row("import cudaguard", "import cudaguard", "an empty module"),
+            Row("  + install()", "install()", "import wrapt", 5 / 55, "5/55 ms"),
+            Row("  + install()", "install()", "import importlib.metadata"),
+            Row("  + install(), 1000 more rules", "install(1000 rules)", "import wrapt"),
+            Row("  + install(), 1000 more rules", "install(1000 rules)", "install()"),
+            Row("noise: install() twice", "install(), again", "install()"),
+        ),
+    )
+
+
+def plugin_scan(folder: Path, distributions: int) -> Group:
+    """Looking for rule plug-ins, as part of `install`."""
+    site = str(folder / "site")
+    return Group(
+        f"Plug-in scan of {distributions} distributions",
+        (
+            Subject("scan", ("plugins_by_cudaguard", site)),
+            Subject("entry_points()", ("plugins_by_metadata", site, GROUP)),
+        ),
+        (
+            Row("scan, in install()", "scan", "entry_points()", 5 / 45, "5/45 ms"),
+            Row("scan, and its imports", "scan:with imports", "entry_points()"),
+            Row(
+                "scan, in install()",
+                "scan",
+                "entry_points():without imports",
+                beside="entry_points(), imported",
+            ),
+        ),
+    )
+
+
+def finder_call() -> Group:
+    """The one thing that every import of every module pays for."""
+    subjects = (
+        Subject("cudaguard", ("misses", "cudaguard", "0")),
+        Subject("cudaguard, 1000 more rules", ("misses", "cudaguard", "1000")),
+        Subject("wrapt", ("misses", "wrapt", "0"), "wrapt"),
+        Subject("ddtrace", ("misses", "ddtrace", "0"), "ddtrace"),
+    )
+    return Group(
+        "One finder call for a module nobody watches, in the same interpreter as the ideal",
+        subjects,
+        tuple(
+            Row(
+                subject.name,
+                subject.name,
+                f"{subject.name}:ideal",
+                1.5 if subject.name.startswith("cudaguard") else math.inf,
+                beside="ideal finder",
+            )
+            for subject in subjects
+        ),
+    )
+
+
+def hooks(which: str, folder: Path, count: int) -> tuple[Subject, ...]:
+    """The generated modules imported under each hook."""
+
+    def subject(name: str, hook: str, further: int = 0) -> Subject:
+        task = ("imports", hook, which, str(further), str(folder / "modules"), str(count))
+        return Subject(name, task, hook if hook in PEERS else "")
+
+    return (
+        subject("no hook", "none"),
+        subject("no hook, again", "none"),
+        subject("ideal hook", "ideal"),
+        subject("cudaguard", "cudaguard"),
+        subject("cudaguard, 10 more rules", "cudaguard", 10),
+        subject("cudaguard, 1000 more rules", "cudaguard", 1000),
+        subject("wrapt", "wrapt"),
+        subject("ddtrace", "ddtrace"),
+    )
+
+
+def peers_beside(base: str, names: Iterable[str]) -> tuple[Row, ...]:
+    return tuple(Row(name, name, base) for name in names)
+
+
+def with_more_rules() -> tuple[Row, ...]:
+    names = ("cudaguard, 10 more rules", "cudaguard, 1000 more rules")
+    return tuple(Row(name, name, "cudaguard", EQUAL, "equal") for name in names)
+
+
+def unwatched(folder: Path, count: int) -> Group:
+    """Whole imports of modules that nobody watches: for information, see README.md."""
+    return Group(
+        f"Import of {count} tiny modules that are not watched, per module",
+        hooks("unwatched", folder, count),
+        (
+            *peers_beside("no hook", ("cudaguard", "ideal hook", "wrapt", "ddtrace")),
+            *peers_beside("ideal hook", ("cudaguard",)),
+            *with_more_rules(),
+            Row("noise: no hook twice", "no hook, again", "no hook"),
+        ),
+    )
+
+
+def watched(folder: Path, count: int) -> Group:
+    """Whole imports of modules for which there is a rule that asks for nothing."""
+    return Group(
+        f"Import of {count} tiny modules that are all watched, per module",
+        hooks("watched", folder, count),
+        (
+            Row("cudaguard", "cudaguard", "no hook", 50 / 47, "+3/47 us"),
+            *peers_beside("no hook", ("ideal hook", "wrapt", "ddtrace")),
+            *peers_beside("ideal hook", ("cudaguard",)),
+            *peers_beside("wrapt", ("cudaguard",)),
+            *with_more_rules(),
+            Row(
+                "cudaguard, its first hit",
+                "cudaguard:first",
+                "wrapt:first",
+                beside="wrapt, its first hit",
+            ),
+            Row("noise: no hook twice", "no hook, again", "no hook"),
+        ),
+    )
+
+
+def activation(folder: Path, starts: int) -> Group:
+    """What every start of every Python pays for where the package is merely installed."""
+
+    def a_start(name: str, environment: str) -> Subject:
+        return Subject(name, ("start",), "", str(folder / environment / "bin" / "python"), starts)
+
+    def a_line(name: str, environment: str) -> Subject:
+        return Subject(name, ("pth_line", str(folder / f"{environment}.pth")))
+
+    return Group(
+        "Interpreter start where CUDAGUARD is not set",
+        (
+            a_start("start, empty .pth", "empty"),
+            a_start("start, empty .pth, again", "empty"),
+            a_start("start, our .pth", "ours"),
+            a_start("start, coverage-like .pth", "coverage-like"),
+            a_line("our line", "ours"),
+            a_line("coverage-like line", "coverage-like"),
+            Subject("boot module", ("boot", str(folder / "boot"))),
+        ),
+        (
+            Row("our .pth line", "our line", "coverage-like line", 1.0),
+            Row(
+                "boot module, as by .start",
+                "boot module",
+                "coverage-like line",
+                250 / 89,
+                "250/89 us",
+            ),
+            Row("whole start, our .pth", "start, our .pth", "start, coverage-like .pth"),
+            Row("whole start, our .pth", "start, our .pth", "start, empty .pth"),
+            Row("whole start, coverage-like", "start, coverage-like .pth", "start, empty .pth"),
+            Row("noise: empty .pth twice", "start, empty .pth, again", "start, empty .pth"),
+        ),
+    )
