@@ -100,6 +100,7 @@ class Engine:
         """Return what is to happen around the import of `name` (see `hook.loader.Host`)."""
         if self.mode == "off":  # uninstalled while the import was on its way
             return NOTHING
+        self.seen.add(name)
         slots = self._slots.get(name)
         if slots is None:
             first, self.on_first_hit = self.on_first_hit, None
@@ -176,7 +177,6 @@ class Engine:
         return Slots(tuple(before), around, after)
 
     def _arrived(self, spec: ModuleSpec) -> None:
-        self.seen.add(spec.name)
         self.journal.note("import", spec.name, describe(caller_frame()))
         if not sys.meta_path or sys.meta_path[0] is not self.finder:
             self._regain_position()
