@@ -1,0 +1,12 @@
+"""Sphinx configuration: ``python -m sphinx -n -W docs docs/_build``."""
+
+project = "cudaguard"
+author = "The cudaguard developers"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+exclude_patterns = ["_build"]
+default_role = "py:obj"
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+# Names that mean something to a reader of the source and have no page of their own.
+nitpick_ignore_regex = [(r"py:.*", r".*")]
