@@ -1,4 +1,4 @@
-"""Sphinx configuration: ``python -m sphinx -n -W docs docs/_build``."""
+"""Sphinx configuration: ``python -m sphinx -W docs docs/_build``."""
 
 project = "cudaguard"
 author = "The cudaguard developers"
@@ -8,5 +8,3 @@ exclude_patterns = ["_build"]
 default_role = "py:obj"
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-# Names that mean something to a reader of the source and have no page of their own.
-nitpick_ignore_regex = [(r"py:.*", r".*")]
