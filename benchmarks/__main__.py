@@ -110,4 +110,7 @@ def _heading(rounds: int, seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except harness.BenchmarkError as error:
+        raise SystemExit(f"benchmarks: {error}") from None

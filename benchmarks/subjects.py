@@ -54,16 +54,18 @@ def prepare(folder: Path, modules: int, distributions: int) -> None:
         for file in (site / "benchmark.pth", folder / f"{name}.pth"):
             file.write_text(text, encoding="utf-8")
     boot = (ROOT / "_cudaguard_boot.py").read_text(encoding="utf-8")
+    # In a folder of its own: the import of one module lists the folder it lies in.
+    (folder / "empty-module").mkdir()
+    (folder / "empty-module" / "empty_module.py").write_text("", encoding="utf-8")
     (folder / "boot").mkdir()
     (folder / "boot" / "_cudaguard_boot.py").write_text(boot, encoding="utf-8")
 
 
 def write_modules(folder: Path, count: int) -> None:
-    """Write modules of one line, one to warm up with, and one that is empty."""
+    """Write modules of one line, and one more to warm up with."""
     folder.mkdir()
     for name in (WARM_UP, *generated_names(count)):
         (folder / f"{name}.py").write_text("x = 1\n", encoding="utf-8")
-    (folder / "empty_module.py").write_text("", encoding="utf-8")
 
 
 def write_distributions(site: Path, count: int) -> None:
@@ -96,7 +98,8 @@ def make_environment(folder: Path) -> Path:
 
 def start_up(folder: Path) -> Group:
     """The first lines of a program."""
-    with_empty = f"import sys; sys.path.insert(0, {str(folder / 'modules')!r}); import empty_module"
+    place = str(folder / "empty-module")
+    with_empty = f"import sys; sys.path.insert(0, {place!r}); import empty_module"
     return Group(
         "First lines of a program",
         (
