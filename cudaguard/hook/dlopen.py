@@ -10,7 +10,15 @@ import os
 import sys
 from importlib.machinery import ExtensionFileLoader
 
-from cudaguard.hook.loader import ON_PURPOSE, call_each, open_each, slots_or_nothing
+from cudaguard.hook.loader import (
+    ON_PURPOSE,
+    call_each,
+    close_each,
+    here,
+    hide_frame,
+    open_each,
+    slots_or_nothing,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,9 +58,15 @@ class ExtensionPatch:
         original = self._original = ExtensionFileLoader.create_module
 
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
-            if self._ours is not create_module or _STANDARD_LIBRARY in (spec.origin or ""):
+            try:
+                if self._ours is create_module and _STANDARD_LIBRARY not in (spec.origin or ""):
+                    watched = self._watched_name(spec.name)
+                    if watched is not None:
+                        return self._create(original, loader, spec, watched)
                 return original(loader, spec)
-            return self._create(original, loader, spec)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
         self._ours = create_module
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
@@ -68,27 +82,26 @@ class ExtensionPatch:
         original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
         loader: ExtensionFileLoader,
         spec: ModuleSpec,
+        watched: str,
     ) -> ModuleType:
         host, name = self.host, spec.name
-        watched = self._watched_name(name)
-        if watched is None:
-            return original(loader, spec)
         slots = slots_or_nothing(host, watched)
-        if watched == name or "." not in name:  # a sub-module's package has had its turn
+        is_part = name.startswith(watched + ".")
+        # The package of a part has had its turn, and so has what comes through the finder.
+        if not is_part and here.__dict__.pop("prepared", None) is not spec:
             absent = name not in sys.modules
             call_each(host, slots.before, spec)
             module = sys.modules.get(name) if absent else None
-            if module is not None and getattr(module.__spec__, "origin", None) == spec.origin:
+            if module is not None and _is_same_file(module, spec):
                 return module  # a prerequisite imported this very file
-        closes = tuple(open_each(host, slots, spec))
+        closes = open_each(host, slots, spec)
         try:
             module = original(loader, spec)
         except BaseException as error:
-            call_each(host, closes, error)
-            if error.__traceback__ is not None:
-                error.__traceback__ = error.__traceback__.tb_next
+            close_each(host, closes, error)
+            hide_frame(error)
             raise
-        call_each(host, closes, None)
+        close_each(host, closes, None)
         return module
 
     def _watched_name(self, name: str) -> str | None:
@@ -103,6 +116,13 @@ class ExtensionPatch:
         while package and package not in watched:
             package = package.rpartition(".")[0]
         return package or None
+
+
+def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:
+    try:
+        return os.path.samefile(module.__spec__.origin, spec.origin)  # type: ignore[union-attr,arg-type]  # caught
+    except (AttributeError, TypeError, ValueError, OSError):  # not from files, or not any more
+        return False
 
 
 class CtypesPatch:
@@ -143,8 +163,7 @@ class CtypesPatch:
             try:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
-                if error.__traceback__ is not None:  # our frame is none of the user's business
-                    error.__traceback__ = error.__traceback__.tb_next
+                hide_frame(error)
                 raise
 
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):

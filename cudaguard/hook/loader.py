@@ -8,13 +8,14 @@ real loader is back on spec and module before a line of module code runs.
 from __future__ import annotations
 
 import sys
+from _thread import _local
 from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any, Protocol
@@ -57,6 +58,9 @@ class Slots:
 NOTHING = Slots()
 # Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
 ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
+# `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
+# create_module, which is patched as well (see `hook.dlopen`): once is enough.
+here = _local()
 
 
 def slots_or_nothing(host: Host, name: str) -> Slots:
@@ -87,12 +91,35 @@ def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:
     for opener in slots.around:
         try:
             close = opener(spec)
-        except Exception as error:
-            host.broken(f"opening {getattr(opener, '__qualname__', opener)}", error)
-        else:
-            if close is not None:
-                closes.insert(0, close)
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, ON_PURPOSE):
+                host.broken(f"opening {getattr(opener, '__qualname__', opener)}", error)
+                continue
+            close_each(host, closes, error)
+            raise
+        if close is not None:
+            closes.insert(0, close)
     return closes
+
+
+def close_each(host: Host, closes: Iterable[Close], error: BaseException | None) -> None:
+    """Close the around-slots, all of them; the module's own error goes before one of theirs."""
+    raised: Exception | None = None
+    for close in closes:
+        try:
+            close(error)
+        except ON_PURPOSE as purpose:
+            raised = raised or purpose
+        except Exception as failure:
+            host.broken(f"closing {getattr(close, '__qualname__', close)}", failure)
+    if raised is not None and error is None:
+        raise raised
+
+
+def hide_frame(error: BaseException) -> None:
+    """Drop the frame that catches `error`: it is none of the user's business (3.11+)."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next
 
 
 class GuardLoader:
@@ -129,13 +156,19 @@ class GuardLoader:
                 if module is not None:
                     object.__setattr__(self, "_finished_spec", module.__spec__)
                     return module
+            if isinstance(real, ExtensionFileLoader):
+                here.prepared = spec
             slots = self._slots_of()
             if not slots.after and not slots.around:
                 self._step_aside(None)
         create = getattr(real, "create_module", None)
         if create is None:
             raise ImportError("loaders that define exec_module() must also define create_module()")
-        created: ModuleType | None = create(spec)
+        try:
+            created: ModuleType | None = create(spec)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         return created
 
     def exec_module(self, module: ModuleType) -> None:
@@ -151,12 +184,11 @@ class GuardLoader:
         try:
             self._real.exec_module(module)
         except BaseException as error:
-            call_each(host, tuple(closes), error)
-            if error.__traceback__ is not None:  # our frame is none of the user's business
-                error.__traceback__ = error.__traceback__.tb_next
+            close_each(host, closes, error)
+            hide_frame(error)
             raise
         if closes:
-            call_each(host, tuple(closes), None)
+            close_each(host, closes, None)
         if slots.after:
             # The module may have replaced itself in sys.modules while it ran.
             call_each(host, slots.after, spec, sys.modules.get(spec.name, module))

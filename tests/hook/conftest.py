@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shutil
+import subprocess
+import sysconfig
 import textwrap
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -102,3 +107,98 @@ class Pair:
 def pair(child) -> Pair:
     """Modules in a folder, run with and without the guard."""
     return Pair(child)
+
+
+# `note()` appends the module's name to ran.names, as Pair.module() does for Python modules.
+EXTENSION = r"""
+#include <Python.h>
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+static PyObject *answer(PyObject *self, PyObject *args) { return PyLong_FromLong(42); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, 0}, {0}};
+static int note(void) {
+    PyObject *ran = PyImport_ImportModule("ran"), *names, *done;
+    if (!ran || !(names = PyObject_GetAttrString(ran, "names"))) return -1;
+    done = PyObject_CallMethod(names, "append", "s", TEXT(NAME));
+    Py_XDECREF(done); Py_DECREF(names); Py_DECREF(ran);
+    return done ? 0 : -1;
+}
+#ifdef FAILING
+static int fail(void) { PyErr_SetString(PyExc_ImportError, "made to fail"); return -1; }
+#define note fail
+#endif
+#ifdef MISSING_SYMBOL
+int a_symbol_that_nobody_has(void);
+int use_it(void) { return a_symbol_that_nobody_has(); }
+#endif
+#ifdef MULTI_PHASE
+static int run(PyObject *module) { return note(); }
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, run}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, TEXT(NAME), 0, 0, methods, slots};
+PyMODINIT_FUNC JOIN(PyInit_, NAME)(void) { return PyModuleDef_Init(&definition); }
+#else
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, TEXT(NAME), 0, -1, methods};
+PyMODINIT_FUNC JOIN(PyInit_, NAME)(void) {
+    return note() < 0 ? NULL : PyModule_Create(&definition);
+}
+#endif
+"""
+
+
+class Compiler:
+    """Compiles small C sources; the outcome is kept for the whole test session."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        self.command = command
+        self.folder = folder
+
+    def library(self, name: str, source: str, *flags: str) -> Path:
+        """Compile `source` to a shared library with the file name `name`."""
+        key = hashlib.sha256(repr((source, flags)).encode()).hexdigest()[:16]
+        built = self.folder / key / name
+        if not built.exists():
+            built.parent.mkdir(exist_ok=True)
+            text = built.parent / "source.c"
+            text.write_text(source)
+            command = [self.command, "-shared", "-fPIC", "-O0", "-o", built, text, *flags]
+            subprocess.run(command, check=True, timeout=120, capture_output=True)
+        return built
+
+    def extension(self, name: str, *defines: str) -> Path:
+        """Compile an extension module."""
+        include = sysconfig.get_path("include")
+        flags = [f"-I{include}", f"-DNAME={name}", *(f"-D{define}" for define in defines)]
+        return self.library(name + sysconfig.get_config_var("EXT_SUFFIX"), EXTENSION, *flags)
+
+
+@pytest.fixture(scope="session")
+def compiler(tmp_path_factory) -> Compiler:
+    """The C compiler of this machine."""
+    command = shutil.which("cc")
+    if command is None:
+        pytest.skip("there is no C compiler (cc)")
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        pytest.skip("this Python came without its C headers")
+    return Compiler(command, tmp_path_factory.mktemp("compiled"))
+
+
+@pytest.fixture(params=["single", "multi"])
+def phase(request) -> tuple[str, ...]:
+    """Both ways in which an extension module comes to life."""
+    return ("MULTI_PHASE",) if request.param == "multi" else ()
+
+
+@pytest.fixture
+def native(pair, compiler) -> Pair:
+    """Pair with a method `extension` that puts a compiled module into the folder."""
+
+    def extension(name: str, *defines: str, at: str = ".") -> Path:
+        built = compiler.extension(name, *defines)
+        folder = pair.child.folder / at
+        folder.mkdir(exist_ok=True)
+        return Path(shutil.copy(built, folder))
+
+    pair.extension = extension
+    return pair

@@ -1,0 +1,115 @@
+"""The patch of `ExtensionFileLoader.create_module`: put up once, taken down only if it is ours."""
+
+from __future__ import annotations
+
+START = """
+import sys, importlib.util, glob
+from importlib.machinery import ExtensionFileLoader as Loader
+original = Loader.create_module
+import cudaguard
+RULE = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
+def on(): cudaguard.install(rules=[RULE])
+calls = []
+def patch():
+    before = Loader.create_module
+    def create_module(self, spec):
+        calls.append(spec.name)
+        return before(self, spec)
+    Loader.create_module = create_module
+    return create_module
+def load():
+    spec = importlib.util.spec_from_file_location("target", glob.glob("target.*.so")[0])
+    return importlib.util.module_from_spec(spec)
+def prepared():
+    sys.modules.pop("prereq", None)
+    load()
+    return "prereq" in sys.modules
+"""
+
+
+def test_uninstall_restores_the_original(native):
+    native.extension("target")
+    native.modules("prereq.py")
+    lines = native.bare(
+        START,
+        """
+        for _ in range(2):
+            on()
+            print(Loader.create_module is original, prepared())
+            cudaguard.uninstall()
+            print(Loader.create_module is original, prepared())
+        """,
+    ).lines
+    assert lines == ["False True", "True False"] * 2
+
+
+def test_second_install_does_not_wrap_twice(native):
+    lines = native.bare(
+        START,
+        """
+        on()
+        ours = Loader.create_module
+        on()
+        with cudaguard.guard():
+            print(Loader.create_module is ours)
+        cudaguard.uninstall()
+        print(Loader.create_module is original)
+        """,
+    ).lines
+    assert lines == ["True", "True"]
+
+
+def test_later_patch_of_somebody_else_stays_and_ours_passes_through(native):
+    native.extension("target")
+    native.modules("prereq.py")
+    lines = native.bare(
+        START,
+        """
+        on()
+        theirs = patch()
+        print(prepared(), calls)
+        cudaguard.uninstall()
+        print(Loader.create_module is theirs, prepared(), calls)
+        """,
+    ).lines
+    assert lines == ["True ['target']", "True False ['target', 'target']"]
+
+
+def test_install_again_above_a_patch_of_somebody_else(native):
+    """The layer of ours that is buried below theirs must stay dead: nothing happens twice."""
+    native.extension("target")
+    native.child.write("prereq.py", "import ran; ran.names.append('attempt'); 1 / 0")
+    lines = native.bare(
+        START,
+        """
+        import ran, warnings
+        warnings.simplefilter("ignore")
+        on()
+        theirs = patch()
+        on()
+        print(Loader.create_module is theirs)
+        cudaguard.uninstall()
+        on()
+        load()
+        print(calls, ran.names)
+        cudaguard.uninstall()
+        print(Loader.create_module is theirs, prepared())
+        """,
+    ).lines
+    assert lines == ["True", "['target'] ['attempt', 'target']", "True False"]
+
+
+def test_earlier_patch_of_somebody_else_is_called_and_restored(native):
+    native.extension("target")
+    native.modules("prereq.py")
+    lines = native.bare(
+        START,
+        """
+        theirs = patch()
+        on()
+        print(prepared(), calls)
+        cudaguard.uninstall()
+        print(Loader.create_module is theirs)
+        """,
+    ).lines
+    assert lines == ["True ['target']", "True"]
