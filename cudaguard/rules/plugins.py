@@ -49,27 +49,34 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     """
     found: dict[str, tuple[Entry, ...]] = {}
     seen: set[str] = set()
-    for folder in dict.fromkeys(path):
+    # Anything but a string is ignored by `import` too.
+    for folder in dict.fromkeys(entry for entry in path if isinstance(entry, str)):
         try:
             names = os.listdir(folder or ".")
-        except OSError:  # zip files, missing folders: nothing to list
+        except (OSError, ValueError):  # zip files, missing folders: nothing to list
             continue
         for name in names:
             if not name.endswith((".dist-info", ".egg-info")):
                 continue
-            project = name.partition("-")[0]
+            project = _project(name)
             if project in seen:
                 continue
+            seen.add(project)
             try:
                 with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
                     data = file.read()
             except OSError:
                 continue
-            seen.add(project)
             if _HEADER in data:
                 for entry in _entries(data.decode("utf-8", "replace"), name):
                     found[entry.module] = (*found.get(entry.module, ()), entry)
     return found
+
+
+def _project(folder: str) -> str:
+    """Return the normalised project name of ``My.Project-1.0.dist-info`` and the like."""
+    name = folder.rpartition(".")[0].partition("-")[0]
+    return name.lower().replace(".", "_")
 
 
 def _entries(text: str, origin: str) -> list[Entry]:
