@@ -25,6 +25,15 @@ LOCAL_RANK_VARIABLES = (
     "SLURM_LOCALID",
 )
 
+# How multiprocessing starts its own processes. A program on the command line (``-c``) may
+# import from it as well, though not these.
+CHILD_ARGUMENTS = (
+    "--multiprocessing-fork",
+    "from multiprocessing.spawn import",
+    "from multiprocessing.forkserver import",
+    "from multiprocessing.resource_tracker import",
+)
+
 
 class Channel:
     """The findings of this process, and the ways they are told.
@@ -71,13 +80,15 @@ class Channel:
         if os.getpid() != self._home:  # forked
             return False
         process = sys.modules.get("multiprocessing.process")
-        if process is not None and process.parent_process() is not None:
+        if process is not None and (
+            process.parent_process() is not None
+            # Spawned, and importing the main module: the flag that multiprocessing itself asks.
+            or getattr(process.current_process(), "_inheriting", False)
+        ):
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
         arguments = (*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ()))
-        return not any(
-            "from multiprocessing" in a or a == "--multiprocessing-fork" for a in arguments
-        )
+        return not any(a.startswith(CHILD_ARGUMENTS) for a in arguments)
 
 
 def log(text: str, *, level: str) -> None:
@@ -100,8 +111,11 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) 
     import warnings
 
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("cudaguard", 0)
+    module = frame.f_globals.get("__name__") if frame else None
+    if not isinstance(module, str):  # the user's filters may name one
+        module = "cudaguard"
     try:
-        warnings.warn_explicit(text, category, file, line, registry={})
+        warnings.warn_explicit(text, category, file, line, module, registry={})
     except CudaGuardWarning:
         if any(
             action == "error"
@@ -111,4 +125,5 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) 
             for action, _, chosen, _, _ in warnings.filters
         ):
             raise  # the user named us
-        print(f"{file}:{line}: {category.__name__}: {text}", file=sys.stderr)
+        if sys.stderr is not None:  # print() would take that for stdout
+            print(f"{file}:{line}: {category.__name__}: {text}", file=sys.stderr)

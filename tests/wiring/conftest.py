@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -53,6 +54,7 @@ class Program:
         self.child = child
         self.folder = child.folder
         self.write = child.write
+        self.python = (sys.executable,)
         for name in ("target", "needed", "other"):
             child.write(f"{name}.py", f"WHO = {name!r}\n")
         child.write("scene.py", SCENE)

@@ -250,7 +250,6 @@ def test_async_tasks_may_hold_blocks_that_overlap(program):
     ) == ["off"]
 
 
-@pytest.mark.xfail(reason="GuardBlock.__enter__ leaves its layer behind when telling raises")
 def test_block_that_could_not_be_entered_is_not_open(program):
     # The user's own filter makes the report of a bad setting an error of the call.
     done = program.run(

@@ -144,8 +144,7 @@ def test_bug_in_the_guard_is_reported_once_and_never_breaks_an_import(program, m
         + IMPORT
         + "import importlib; importlib.reload(target); print(found())"
     )
-    assert done.stdout.split()[:2] == ["target", "CG807"]
-    assert done.stdout.splitlines()[1].split().count("CG807") == 1
+    assert done.stdout.splitlines() == ["target CG807", "CG807"]
     expected = 0 if mode == "observe" else 1
     assert done.stderr.count("[CG807]") == expected
     assert done.stderr.count("ZeroDivisionError: a bug of ours") == expected
@@ -163,15 +162,9 @@ cudaguard.report.messages.guard_failed = guard_failed
 """
         + IMPORT
     )
-    assert done.stdout.split()[0] == "target"
+    assert done.stdout.splitlines() == ["target "]
     assert "a bug of ours" in done.stderr
     assert "MemoryError" in done.stderr
-
-
-@pytest.mark.xfail(reason="Engine.seen is filled by a callback that is lost with the others")
-def test_module_whose_decision_failed_is_not_said_to_have_gone_past_the_guard(program):
-    done = program.run("cudaguard.install('fix', rules=[rule()])" + SABOTAGE + IMPORT)
-    assert done.stdout.splitlines() == ["target CG807"]
 
 
 # --- environment variables ---------------------------------------------------------------------

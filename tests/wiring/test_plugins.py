@@ -1,0 +1,249 @@
+"""Rule plug-ins from real ``.dist-info`` folders: found at install, imported at the first hit."""
+
+from __future__ import annotations
+
+import pytest
+
+GOOD = """
+print("plug-in imported")
+import cudaguard
+RULE = cudaguard.Rule(id="PLUG1", watch=("target",), needs=("needed",), why="Says the plug-in.")
+TWO = cudaguard.Rule(id="PLUG2", watch=("target",), needs=("other",), why="Says the plug-in.")
+BOTH = [RULE, TWO]
+class Holder:
+    rules = (RULE,)
+def generate():
+    yield RULE
+GENERATED = generate()
+NAMED = RULE.replace(id="CG500")
+"""
+
+
+def add_plugin(program, value, *, name="target", folder="plug-1.0.dist-info", code=GOOD):
+    """Make the entry point ``name = value`` visible on the children's path."""
+    program.write(f"{folder}/entry_points.txt", f"[cudaguard.rules]\n{name} = {value}\n")
+    program.write("plug.py", code)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("plug:RULE", "needed target"),
+        ("plug:BOTH", "needed other target"),
+        ("plug:Holder.rules", "needed target"),
+        ("plug:GENERATED", "needed target"),
+        ("plug:RULE [extra]", "needed target"),
+    ],
+)
+def test_value_is_a_rule_or_an_iterable_and_is_in_force_for_the_import_that_hit(
+    program, value, expected
+):
+    add_plugin(program, value)
+    assert program.output("cudaguard.install(); import target; print(order(), found())") == [
+        "plug-in imported",
+        f"{expected} ",
+    ]
+
+
+def test_value_is_imported_at_the_first_hit_only(program):
+    add_plugin(program, "plug:RULE")
+    assert program.output(
+        """
+        cudaguard.install()
+        print("target" in cudaguard.status().watched, "plug" in sys.modules)
+        import other, needed
+        print("plug" in sys.modules)
+        import target
+        del sys.modules["target"], sys.modules["plug"]
+        import target
+        cudaguard.uninstall()
+        cudaguard.install()
+        del sys.modules["target"]
+        import target
+        print("plug" in sys.modules, [r.id for r in cudaguard.active_rules()][-1])
+        """
+    ) == ["True False", "False", "plug-in imported", "False PLUG1"]
+
+
+def test_distribution_without_our_group_is_not_watched(program):
+    program.write("else-1.dist-info/entry_points.txt", "[console_scripts]\ntarget = plug:RULE\n")
+    assert program.output("cudaguard.install(); print('target' in cudaguard.status().watched)") == [
+        "False"
+    ]
+
+
+def test_egg_info_and_dist_info_may_both_contribute(program):
+    add_plugin(program, "plug:RULE")
+    program.write("second.egg-info/entry_points.txt", "[cudaguard.rules]\ntarget = plug:TWO\n")
+    assert program.output("cudaguard.install(); import target; print(len(order().split()))") == [
+        "plug-in imported",
+        "3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "evidence"),
+    [
+        ("raise RuntimeError('boom')", "plug:RULE", "RuntimeError: boom"),
+        ("import sys; sys.exit('bye')", "plug:RULE", "SystemExit: bye"),
+        (GOOD, "plug:MISSING", "AttributeError: "),
+        (GOOD, "no_such_plug:RULE", "ModuleNotFoundError: No module named 'no_such_plug'"),
+        (GOOD, "plug", "RuleError: "),
+        (GOOD, "", "ValueError: "),
+        (GOOD, "plug:Holder", "RuleError: "),
+        (GOOD, "plug:NAMED", "RuleError: "),
+        ("RULE = [1, 2]", "plug:RULE", "RuleError: "),
+        ("RULE = 'CG001'", "plug:RULE", "RuleError: "),
+        ("def f():\n    yield 1 / 0\nRULE = f()", "plug:RULE", "ZeroDivisionError: "),
+        ("def broken(:", "plug:RULE", "SyntaxError: "),
+    ],
+)
+@pytest.mark.parametrize("mode", ["observe", "fix", "strict"])
+def test_plugin_that_cannot_be_used_is_reported_once_and_the_import_goes_on(
+    program, mode, code, value, evidence
+):
+    add_plugin(program, value, code=code)
+    done = program.run(
+        f"""
+        cudaguard.install({mode!r})
+        for _ in range(2):
+            import target
+            del sys.modules["target"]
+        cudaguard.uninstall()
+        cudaguard.install({mode!r})
+        import target
+        print(order(), found())
+        (finding,) = cudaguard.status().findings
+        print(finding.evidence[0])
+        """
+    )
+    lines = [line for line in done.stdout.splitlines() if line != "plug-in imported"]
+    assert lines[0] == "target CG805"
+    assert lines[1].startswith(evidence)
+    assert done.stderr.count("[CG805]") == (0 if mode == "observe" else 1)
+
+
+def test_interrupt_in_a_plugin_passes(program):
+    add_plugin(program, "plug:RULE", code="raise KeyboardInterrupt")
+    assert program.output(
+        """
+        cudaguard.install()
+        try:
+            import target
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    ) == ["interrupted"]
+
+
+def test_one_plugin_that_fails_does_not_cost_the_other(program):
+    add_plugin(program, "plug:RULE")
+    program.write("bad-1.dist-info/entry_points.txt", "[cudaguard.rules]\ntarget = bad_plug:RULE\n")
+    done = program.run("cudaguard.install(); import target; print(order(), found())")
+    assert done.stdout.splitlines() == ["plug-in imported", "needed target CG805"]
+
+
+def test_plugin_that_imports_its_own_target_neither_recurses_nor_loads_it_twice(program):
+    program.write("target.py", "print('target runs')\n")
+    add_plugin(program, "plug:RULE", code="import target\n" + GOOD)
+    assert program.output("cudaguard.install(); import target; print(order(), found())")[:2] == [
+        "target runs",
+        "plug-in imported",
+    ]
+
+
+def test_plugin_that_imports_its_own_prerequisite_first_is_no_fault(program):
+    add_plugin(program, "plug:RULE", code="import needed\n" + GOOD)
+    assert program.output("cudaguard.install(); import target; print(order(), found())") == [
+        "plug-in imported",
+        "needed target ",
+    ]
+
+
+def test_plugin_that_calls_add_rule_while_it_is_imported_is_served(program):
+    add_plugin(program, "plug:RULE", code=GOOD + "cudaguard.add_rule(TWO)\n")
+    assert program.output("cudaguard.install(); import target; print(order())") == [
+        "plug-in imported",
+        "other needed target",
+    ]
+
+
+@pytest.mark.parametrize("word", ["0", "no", "false", "OFF"])
+def test_variable_forbids_plugins(program, word):
+    add_plugin(program, "plug:RULE")
+    assert program.output(
+        "cudaguard.install(); import target; print(order(), 'plug' in sys.modules)",
+        env={"CUDAGUARD_PLUGINS": word},
+    ) == ["target False"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "configuration", "expected"),
+    [
+        ("", "false", ["target"]),
+        ("1", "false", ["plug-in imported", "needed target"]),
+        ("0", "true", ["target"]),
+        ("", "true", ["plug-in imported", "needed target"]),
+    ],
+)
+def test_variable_beats_configuration(program, variable, configuration, expected):
+    add_plugin(program, "plug:RULE")
+    path = program.write("c.toml", f"plugins = {configuration}\n")
+    assert (
+        program.output(
+            "cudaguard.install(config=sys.argv[1]); import target; print(order())",
+            path,
+            env={"CUDAGUARD_PLUGINS": variable},
+        )
+        == expected
+    )
+
+
+def test_plugins_are_not_looked_for_in_off(program):
+    add_plugin(program, "plug:RULE")
+    assert program.output("cudaguard.install('off'); import target; print(order())") == ["target"]
+
+
+def test_rule_of_a_plugin_can_be_disabled_by_id(program):
+    add_plugin(program, "plug:BOTH")
+    assert program.output(
+        "cudaguard.install(disable=['PLUG1']); import target; print(order())"
+    ) == ["plug-in imported", "other target"]
+
+
+def test_plugin_on_a_path_added_before_install_is_found(program):
+    program.write("site/more-1.dist-info/entry_points.txt", "[cudaguard.rules]\ntarget=more:RULE\n")
+    program.write("site/more.py", GOOD)
+    assert program.output(
+        """
+        sys.path.append(os.path.abspath("site"))
+        cudaguard.install()
+        import target
+        print(order())
+        """
+    ) == ["plug-in imported", "needed target"]
+
+
+@pytest.mark.parametrize("entry", ["3", "None", "b'x'", "[]", "__import__('pathlib').Path()"])
+def test_odd_entries_on_sys_path_do_not_matter(program, entry):
+    add_plugin(program, "plug:RULE")
+    assert program.output(
+        f"sys.path.insert(0, {entry}); cudaguard.install()\n"
+        "sys.path.pop(0); import target; print(order(), found())"
+    ) == ["plug-in imported", "needed target "]
+
+
+def test_plugin_is_found_at_the_first_watched_import_when_started_by_the_variable(program):
+    add_plugin(program, "plug:RULE")
+    env = {"CUDAGUARD": "fix", "PYTHONPATH": str(program.folder)}
+    # The interpreter's own path is complete only after the activation: nothing is looked for.
+    assert program.output(
+        """
+        print("cudaguard.rules.plugins" in sys.modules)
+        import ctypes                       # any watched module
+        print("target" in cudaguard.status().watched, "plug" in sys.modules)
+        import target
+        print(order())
+        """,
+        env=env,
+    ) == ["False", "True False", "plug-in imported", "needed target"]
