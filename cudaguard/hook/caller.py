@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-_OURS = __file__[: -len("hook/caller.py")]
-# The import machinery and ctypes stand between the user's statement and us.
-_BETWEEN = ("<frozen importlib", "<frozen zipimport")
-_BETWEEN_MODULES = ("importlib", "ctypes", "runpy")
+# We, the import machinery and ctypes stand between the user's statement and here.
+_FILES_BETWEEN = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<frozen importlib",
+    "<frozen zipimport",
+)
+_MODULES_BETWEEN = ("importlib", "ctypes", "runpy")
 
 
 def caller_frame() -> FrameType | None:
     """Return the innermost frame that is neither ours nor the import system's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_BETWEEN) and not file.startswith(_OURS):
+        if not frame.f_code.co_filename.startswith(_FILES_BETWEEN):
             module = frame.f_globals.get("__name__")
-            if not (isinstance(module, str) and module.partition(".")[0] in _BETWEEN_MODULES):
+            if not (isinstance(module, str) and module.partition(".")[0] in _MODULES_BETWEEN):
                 return frame
         frame = frame.f_back
     return None

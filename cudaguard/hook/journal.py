@@ -29,18 +29,24 @@ class Journal:
     """
 
     def __init__(self, broken: Callable[[str, Exception], None]) -> None:
-        self.events: deque[Event] = deque(maxlen=MEMORY_LIMIT)
+        # Tuples: an Event costs several times as much, and hardly any is ever looked at.
+        self._seen: deque[tuple[str, str, float, int, str]] = deque(maxlen=MEMORY_LIMIT)
         self.pattern = ""
         self._broken = broken
         self._descriptor = -1
         self._opened_by = 0
 
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was noted, oldest first."""
+        return tuple(Event(*event) for event in self._seen.copy())
+
     def note(self, kind: str, name: str, where: str = "") -> None:
         """Record one event; never raises."""
-        event = Event(kind, name, time(), get_ident(), where)
-        self.events.append(event)
+        event = (kind, name, time(), get_ident(), where)
+        self._seen.append(event)
         if self.pattern:
-            self._write(event)
+            self._write(Event(*event))
 
     def write_to(self, pattern: str) -> None:
         """Copy every later event to a file; ``%p`` is the process id, "" stops the copying."""

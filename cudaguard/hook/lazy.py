@@ -22,29 +22,34 @@ class LazyFilter:
     def __init__(self) -> None:
         self.roots: frozenset[str] = frozenset()
         self._previous: Callable[..., bool] | None = None
-        self.is_up = False
+        self._ours: Callable[..., bool] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """Is the filter in force?"""
+        return self._ours is not None
 
     def put_up(self) -> None:
         """Set the filter, where the interpreter has one."""
         setter = getattr(sys, "set_lazy_imports_filter", None)
-        if setter is not None and not self.is_up:
-            self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
-            setter(self)
-            self.is_up = True
+        if setter is None or self.is_up:
+            return
+        previous = self._previous = sys.get_lazy_imports_filter()  # type: ignore[attr-defined]  # 3.15
+
+        # A new one each time: an older one may be called by whoever has set a filter since.
+        def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
+            if self._ours is may_be_lazy and name.partition(".")[0] in self.roots:
+                return False
+            return True if previous is None else previous(importer, name, fromlist)
+
+        self._ours = may_be_lazy
+        setter(may_be_lazy)
 
     def take_down(self) -> None:
         """Put the previous filter back, unless someone else has set one since."""
-        if self.is_up:
-            self.is_up = False
-            if sys.get_lazy_imports_filter() is self:  # type: ignore[attr-defined]  # 3.15
-                sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15
-
-    def __call__(self, importer: str, name: str, fromlist: Any = None) -> bool:
-        """Return whether this import may be lazy (called at the import statement)."""
-        if self.is_up and name.partition(".")[0] in self.roots:
-            return False
-        previous = self._previous
-        return True if previous is None else previous(importer, name, fromlist)
+        if self._ours is not None and sys.get_lazy_imports_filter() is self._ours:  # type: ignore[attr-defined]  # 3.15
+            sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15
+        self._ours = self._previous = None
 
 
 def everything_is_lazy() -> bool:
