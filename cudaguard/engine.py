@@ -56,6 +56,7 @@ class Engine:
         self.deferred: list[str] = []
         self._slots: dict[str, Slots] = {}
         self._channel: Channel | None = None
+        self._plain = Slots((self._arrived,))
         self._home = os.getpid()
         self._moved = False
 
@@ -166,7 +167,7 @@ class Engine:
         after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = ()
         if name == "ctypes" and RTLD_GLOBAL:
             after = (self._patch_ctypes,)
-        if name in self.registry.by_module:
+        if name in self.registry.asking:
             from cudaguard.policy.decide import plan
             from cudaguard.probe.facts import Facts
 
@@ -174,6 +175,8 @@ class Engine:
             if decided.needs or decided.told or decided.problems:
                 before.append(lambda spec: self._follow(decided, spec))
         around = (self._journalled,) if self.journal.pattern else ()
+        if len(before) == 1 and not after and not around:
+            return self._plain
         return Slots(tuple(before), around, after)
 
     def _arrived(self, spec: ModuleSpec) -> None:

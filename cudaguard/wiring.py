@@ -239,7 +239,7 @@ def status() -> Status:
     return Status(
         engine.mode,
         watched=sorted(engine.finder.watched),
-        events=tuple(engine.journal.events),
+        events=engine.journal.events,
         findings=tuple(engine.channel.findings),
         rules=engine.registry.rules if up else (),
         touched=(*engine.in_place(), *exported, *engine.touched),

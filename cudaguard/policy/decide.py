@@ -39,6 +39,8 @@ _UNDENIABLE = (1 << 30,)  # a rank above that of any rule
 def applies(rule: Rule, facts: FactsLike) -> bool:
     """Do all conditions of the rule hold here? The cheap ones are asked first."""
     when = rule.when
+    if not when and not rule.dist:
+        return True
     for key, actual in (("platform", facts.platform), ("machine", facts.machine)):
         if key in when:
             wanted = when[key]

@@ -23,7 +23,7 @@ class Registry:
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("by_module", "origins", "rules", "scoping")
+    __slots__ = ("asking", "by_module", "origins", "rules", "scoping")
 
     def __init__(self, rules: Iterable[tuple[Rule, str]], switches: Mapping[str, bool]) -> None:
         chosen: dict[str, tuple[Rule, str]] = {}
@@ -38,6 +38,10 @@ class Registry:
             for name in rule.watch:
                 by_module[name] = (*by_module.get(name, ()), rule)
         self.by_module = by_module
+        # The others only have actions: nothing is to be decided at the import itself.
+        self.asking = frozenset(
+            name for rule in self.rules if rule.needs or rule.grade == "warn" for name in rule.watch
+        )
         # Few rules name a library, and they are asked at each global load: keep them apart.
         self.scoping: tuple[tuple[str, Rule], ...] = tuple(
             (action.partition(":")[2], rule)
