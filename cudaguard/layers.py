@@ -148,6 +148,10 @@ def combine(
     except (ConfigError, RuleError) as error:
         problems.append(str(error))
         file = None
+    except ImportError as error:  # one of our dependencies is missing
+        source = said.config if file is None else file.source
+        problems.append(f"{source}: cannot be read in this environment: {error}")
+        file = None
     for id, state in said.switches.items():  # one that cannot be used must not cost the others
         try:
             switches.update(
