@@ -1,0 +1,83 @@
+"""decord and a torch extension that is compiled on the fly: a silent wrong sum, in both orders.
+
+The extension iterates a hash set. Its inline functions, compiled without optimisation as torch's
+JIT does, bind to decord's old copies of the same names. Importing torch first does not help.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+
+import pytest
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="decord 0.6.0 exists for x86-64 Linux only",
+    ),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
+]
+
+PROGRAM = '''
+import sys
+for name in sys.argv[1].split(","):
+    __import__(name)
+import torch
+from torch.utils.cpp_extension import load_inline
+
+source = """
+#include <torch/extension.h>
+#include <unordered_set>
+int64_t distinct_sum(at::Tensor values) {
+    auto numbers = values.accessor<int64_t, 1>();
+    std::unordered_set<int64_t> distinct;
+    for (int64_t i = 0; i < values.size(0); ++i) distinct.insert(numbers[i]);
+    int64_t sum = 0;
+    for (auto number : distinct) sum += number;
+    return sum;
+}
+"""
+module = load_inline("distinct_sum", cpp_sources=source, functions=["distinct_sum"])
+print("sum", module.distinct_sum(torch.tensor([1, 2, 3, 3, 2, 1])))
+'''
+PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
+OURS = ("packaging", "importlib-metadata")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """One build serves all orders: the same binary is right or wrong by order alone."""
+    return tmp_path_factory.mktemp("extensions")
+
+
+@pytest.fixture
+def total(child, cached_environment, root, built):
+    """Returns the sum that the program prints."""
+
+    def total(order, **variables):
+        python = cached_environment(*PINS, *OURS)
+        path = child.write("program.py", PROGRAM)
+        env = {
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(root),
+            "TORCH_EXTENSIONS_DIR": str(built),
+            **variables,
+        }
+        start = ["-m", "cudaguard", "run"] if "CUDAGUARD" in variables else []
+        done = child.command(python, *start, path, order, env=env, timeout=600)
+        return int(done.stdout.split("sum")[1])
+
+    return total
+
+
+def test_without_decord_the_sum_is_right(total):
+    assert total("torch") == 6
+
+
+@pytest.mark.parametrize("order", ["torch,decord", "decord,torch"])
+def test_decord_makes_it_wrong_and_the_guard_right(total, order):
+    assert total(order) != 6
+    assert total(order, CUDAGUARD="strict") == 6
