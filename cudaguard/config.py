@@ -166,7 +166,7 @@ def read_file(path: object) -> Settings:
         import tomli as tomllib
     try:
         document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers that are too long for int()
         raise ConfigError(f"{name}: not a valid TOML file: {error}") from None
     if "tool" in document or os.path.basename(name) == "pyproject.toml":
         tool = document.get("tool")

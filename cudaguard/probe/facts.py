@@ -49,7 +49,8 @@ def _installed_version(dist: str) -> str | None:
     except ImportError:
         from importlib import metadata  # type: ignore[no-redef]  # same functions
     try:
-        # Broken metadata (a directory without a file in it) reads as None.
         return metadata.version(dist) or None
-    except metadata.PackageNotFoundError:
+    # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
+    # Releases of importlib_metadata raise different things, and a rule must be certain to act.
+    except Exception:
         return None
