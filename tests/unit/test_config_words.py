@@ -1,0 +1,147 @@
+"""The words of arguments and ``CUDAGUARD*`` variables."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudaguard.config import parse_mode, parse_switches, read_environment
+from cudaguard.errors import ConfigError
+from cudaguard.model import MODES
+
+VARIABLES = ["", "_RULES", "_CONFIG", "_JOURNAL", "_PLUGINS"]
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("word", "mode"),
+    [
+        *((mode, mode) for mode in MODES),
+        *((word, "off") for word in ("0", "false", "no")),
+        *((word, "fix") for word in ("1", "on", "true", "yes")),
+    ],
+)
+def test_mode_words_in_any_case_and_with_blanks(word, mode):
+    for spelled in (word, word.upper(), word.title(), f" {word}\t\n"):
+        assert parse_mode(spelled, "here") == mode
+
+
+@pytest.mark.parametrize(
+    "word", ["", " ", "loud", "2", "fixx", "off,", None, 0, 1, True, [], b"fix"]
+)
+def test_unknown_mode_names_source_value_and_what_fits(word):
+    with pytest.raises(ConfigError) as caught:
+        parse_mode(word, "some source")
+    text = str(caught.value)
+    assert text.startswith(f"some source: unknown mode {word!r}; expected one of ")
+    for mode in (*MODES, "0, false, no for off", "1, on, true, yes for fix"):
+        assert mode in text
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, frozenset])
+def test_switches_from_any_collection(kind):
+    assert parse_switches(kind(["A", " B "]), kind(["C"]), "here") == {
+        "A": True,
+        "B": True,
+        "C": False,
+    }
+    assert parse_switches((), (), "here") == {}
+
+
+@pytest.mark.parametrize(
+    ("enable", "disable", "words"),
+    [
+        ("CG001", (), "here: enable: expected a list of rule ids, got 'CG001'"),
+        ((), None, "here: disable: expected a list of rule ids, got None"),
+        ({"A": 1}, (), "here: enable: expected a list of rule ids"),
+        ([1], (), "here: enable: expected a rule id, got 1"),
+        ((), [""], "here: disable: expected a rule id, got ''"),
+        ((), ["  "], "here: disable: expected a rule id"),
+        ((), [["A"]], "here: disable: expected a rule id"),
+        (["A"], ["A"], "here: rule 'A' is both enabled and disabled"),
+        (["A "], [" A"], "here: rule ' A' is both enabled and disabled"),
+    ],
+)
+def test_bad_switches_name_source_argument_and_value(enable, disable, words):
+    with pytest.raises(ConfigError) as caught:
+        parse_switches(enable, disable, "here")
+    assert words in str(caught.value)
+
+
+def test_environment_that_says_nothing():
+    for environ in ({}, {f"CUDAGUARD{name}": "" for name in VARIABLES}):
+        said, problems = read_environment(environ)
+        assert problems == []
+        assert said.mode is None
+        assert said.plugins is None
+        assert (said.switches, said.journal, said.config) == ({}, "", "")
+
+
+def test_environment_that_says_everything():
+    said, problems = read_environment(
+        {
+            "CUDAGUARD": "Strict",
+            "CUDAGUARD_RULES": "+CG017,-CG001 +MINE-1",
+            "CUDAGUARD_CONFIG": "/a/b.toml",
+            "CUDAGUARD_JOURNAL": "/tmp/j-%p",
+            "CUDAGUARD_PLUGINS": "1",
+            "OTHER": "x",
+        }
+    )
+    assert problems == []
+    assert said.mode == "strict"
+    assert said.switches == {"CG017": True, "CG001": False, "MINE-1": True}
+    assert (said.config, said.journal, said.plugins) == ("/a/b.toml", "/tmp/j-%p", True)
+
+
+@pytest.mark.parametrize(
+    ("word", "plugins"),
+    [("0", False), ("no", False), ("OFF", False), (" false ", False), ("1", True), ("yes", True),
+     ("anything", True), ("  ", None)],
+)  # fmt: skip
+def test_plugins_variable(word, plugins):
+    assert read_environment({"CUDAGUARD_PLUGINS": word})[0].plugins is plugins
+
+
+@pytest.mark.parametrize(
+    ("word", "good"),
+    [
+        ("CG001", {}),
+        ("+", {}),
+        ("-,+A", {"A": True}),
+        ("*A +B", {"B": True}),
+        ("=A,-C", {"C": False}),
+    ],
+)
+def test_bad_switch_is_a_problem_that_names_variable_word_and_form_and_costs_no_other(word, good):
+    said, problems = read_environment({"CUDAGUARD_RULES": word})
+    assert said.switches == good
+    (problem,) = problems
+    assert "environment variable CUDAGUARD_RULES: got " in problem
+    assert repr(word.replace(",", " ").split()[0]) in problem
+    assert "+CG017,-CG001" in problem
+
+
+def test_unknown_mode_is_a_problem_that_names_variable_and_modes_and_not_an_error():
+    said, problems = read_environment({"CUDAGUARD": "nonsense"})
+    assert said.mode is None
+    (problem,) = problems
+    assert problem.startswith("environment variable CUDAGUARD: unknown mode 'nonsense'")
+    assert "off, observe, warn, fix, strict" in problem
+
+
+@given(st.fixed_dictionaries({}, optional={f"CUDAGUARD{name}": TEXTS for name in VARIABLES}))
+def test_no_environment_makes_the_reader_raise(environ):
+    said, problems = read_environment(environ)
+    assert said.mode in (None, *MODES)
+    assert all(isinstance(problem, str) and problem for problem in problems)
+    assert all(isinstance(id, str) and id for id in said.switches)
+
+
+@given(st.none() | st.booleans() | st.integers() | TEXTS | st.lists(TEXTS) | st.binary())
+def test_no_value_makes_the_mode_parser_raise_anything_else(value):
+    try:
+        assert parse_mode(value, "here") in MODES
+    except ConfigError as error:
+        assert str(error).startswith("here: ")
