@@ -33,6 +33,7 @@ class Journal:
         self._seen: deque[tuple[str, str, float, int, str]] = deque(maxlen=MEMORY_LIMIT)
         self.pattern = ""
         self._broken = broken
+        self._dumps: Callable[[object], str] = str
         self._descriptor = -1
         self._opened_by = 0
 
@@ -52,11 +53,14 @@ class Journal:
         """Copy every later event to a file; ``%p`` is the process id, "" stops the copying."""
         if pattern != self.pattern:
             self._close()
+            if pattern:
+                # Now, not at the first event: that may come in the middle of any import.
+                from json import dumps
+
+                self._dumps = dumps
             self.pattern = pattern
 
     def _write(self, event: Event) -> None:
-        import json
-
         pid = os.getpid()
         try:
             if self._opened_by != pid:  # first event, or a forked child with its own file
@@ -65,7 +69,7 @@ class Journal:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
                 self._descriptor = os.open(path, flags, 0o644)
                 self._opened_by = pid
-            line = json.dumps({"pid": pid, **event.to_dict()}) + "\n"
+            line = self._dumps({"pid": pid, **event.to_dict()}) + "\n"
             os.write(self._descriptor, line.encode())
         except Exception as error:
             pattern, self.pattern = self.pattern, ""

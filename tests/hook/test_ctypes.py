@@ -216,7 +216,8 @@ SAME = {
     "repr": "print(repr(ctypes.CDLL('./libvictim.so')).split(',')[0])",
     "class": "print([k for k in vars(ctypes.CDLL)], '__init__' in vars(ctypes.PyDLL))",
     "pythonapi": "print(ctypes.pythonapi.Py_IsInitialized())",
-    "cdll": "print(ctypes.cdll.LoadLibrary('./libvictim.so').ask(), ctypes.cdll['./libvictim.so'].ask())",
+    "cdll": "print(ctypes.cdll.LoadLibrary('./libvictim.so').ask())",
+    "cdll-item": "print(ctypes.cdll['./libvictim.so'].ask())",
     "handle": "h = ctypes.CDLL('./libvictim.so')._handle; "
     "print(ctypes.CDLL('any name', handle=h).ask())",
 }
