@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import date
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cudaguard.model import Rule
 from cudaguard.policy.decide import plan
 from cudaguard.report import messages
 from cudaguard.rules.catalog import DETECTORS, RULES
 from cudaguard.rules.check import check_rule
+
+if TYPE_CHECKING:
+    from cudaguard.model import Rule
 
 IDS = [rule.id for rule in RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=IDS)

@@ -209,10 +209,12 @@ def test_wrong_value_names_file_key_and_what_was_expected(file, text, words):
 def test_no_content_makes_the_reader_raise_anything_else(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "arbitrary.toml"
     path.write_bytes(data)
+    message = None
     try:
         read_file(path)
     except ConfigError as error:
-        assert str(path) in str(error)
+        message = str(error)
+    assert message is None or str(path) in message
 
 
 VALUES = st.recursive(
@@ -233,10 +235,13 @@ def test_no_value_of_a_known_key_makes_the_reader_raise_anything_else(tmp_path_f
 
     path = tmp_path_factory.getbasetemp() / "values.toml"
     path.write_text("".join(f"{key} = {toml(value)}\n" for key, value in table.items()))
+    said, message = None, ""
     try:
         said = read_file(path)
     except ConfigError as error:
-        assert str(path) in str(error)
+        message = str(error)
+    if said is None:
+        assert str(path) in message
     else:
         assert "other" not in table
         assert said.plugins is table.get("plugins")

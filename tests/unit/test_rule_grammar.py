@@ -161,30 +161,33 @@ GARBAGE = st.recursive(
 )
 
 
+def said_of(rule):
+    """Return the words of the refusal, or None if the rule fits; any other error passes."""
+    try:
+        assert check_rule(rule, "here") is rule
+    except RuleError as error:
+        return str(error)
+    return None
+
+
 @pytest.mark.parametrize("field", Rule.__slots__)
 @settings(max_examples=60)
 @given(value=GARBAGE)
 def test_garbage_in_any_field_is_a_rule_error_and_nothing_else(field, value):
     rule = GOOD.replace(**{field: value})
-    try:
-        assert check_rule(rule, "here") is rule
-    except RuleError as error:
-        assert str(error).startswith("here: rule ")
+    message = said_of(rule)
+    assert message is None or message.startswith("here: rule ")
 
 
 @settings(max_examples=60)
 @given(requirement=st.text(alphabet="abx019.-_<>=!~*;,[]() '\"@:/+\n", max_size=25))
 def test_no_requirement_text_makes_the_grammar_raise_anything_else(requirement):
-    try:
-        check_rule(GOOD.replace(dist=(requirement,)), "here")
-    except RuleError as error:
-        assert "dist" in str(error)
+    message = said_of(GOOD.replace(dist=(requirement,)))
+    assert message is None or ", dist: " in message
 
 
 @settings(max_examples=60)
 @given(specifier=st.text(alphabet="ab019.-_<>=!~*, +", max_size=20))
 def test_no_specifier_text_makes_the_grammar_raise_anything_else(specifier):
-    try:
-        check_rule(GOOD.replace(when={"python": specifier}), "here")
-    except RuleError as error:
-        assert "when.python" in str(error)
+    message = said_of(GOOD.replace(when={"python": specifier}))
+    assert message is None or ", when.python: " in message
