@@ -6,7 +6,7 @@ Usage: skipped_everywhere.py RESULT.xml ...   (JUnit files of pytest)
 from __future__ import annotations
 
 import sys
-from xml.etree import ElementTree  # the files are our own
+from xml.etree import ElementTree as ET
 
 
 def main(paths: list[str]) -> int:
@@ -14,7 +14,7 @@ def main(paths: list[str]) -> int:
     skipped: dict[str, str] = {}
     ran: set[str] = set()
     for path in paths:
-        for case in ElementTree.parse(path).getroot().iter("testcase"):
+        for case in ET.parse(path).getroot().iter("testcase"):
             name = f"{case.get('classname')}::{case.get('name')}"
             reason = case.find("skipped")
             if reason is None:

@@ -1,58 +1,26 @@
-"""Switching the guard on and off: ``install``, ``uninstall``, ``guard``, ``status``, boot.
-
-What is in force is computed from the open layers anew at every change, so that blocks may be
-left in any order and the last one to be left restores what was there before.
-"""
+"""The switches a program uses: ``install``, ``uninstall``, ``guard``, ``status`` and their kin."""
 
 from __future__ import annotations
 
-import os
-import sys
-from _thread import RLock
-
+from cudaguard.activation import Activation
 from cudaguard.config import MODE_VARIABLE
-from cudaguard.engine import Engine
-from cudaguard.errors import CudaGuardWarning, ImportOrderWarning
-from cudaguard.layers import BUILT_IN_IDS, Layer, combine, layer_of_call
+from cudaguard.errors import ImportOrderWarning
+from cudaguard.layers import BUILT_IN_IDS, layer_of_call
 from cudaguard.model import Status
 from cudaguard.rules.check import check_rule
-from cudaguard.rules.registry import Registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    import os
+    from collections.abc import Iterable
     from types import TracebackType
 
     from typing_extensions import Self
 
-    from cudaguard.layers import InForce, Sourced
+    from cudaguard.layers import Layer
     from cudaguard.model import Rule
-    from cudaguard.rules.plugins import Entry
 
-
-class _State:
-    """What `install` and its kin change. The lock is never held while foreign code runs."""
-
-    def __init__(self) -> None:
-        self.engine = Engine()
-        self.base: Layer | None = None
-        self.blocks: list[tuple[object, Layer]] = []
-        self.added: list[Sourced] = []  # by add_rule() and by plug-ins that were hit
-        self.plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
-        self.exported = ""  # the mode that install(children=True) put into the environment
-        self.exported_over: str | None = None  # what stood there before
-        self._lock = RLock()
-        self._pid = os.getpid()
-
-    @property
-    def lock(self) -> RLock:
-        # A fork copies the lock as another thread may have held it: a child begins anew.
-        if self._pid != os.getpid():
-            self._pid, self._lock = os.getpid(), RLock()
-        return self._lock
-
-
-_state = _State()
+_state = Activation()
 
 
 class Guard:
@@ -90,18 +58,13 @@ class GuardBlock:
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
-        self._tokens: list[object] = []
 
     def __enter__(self) -> Guard:
-        token = object()
-        with _state.lock:
-            _state.blocks = [*_state.blocks, (token, self._layer)]
-        self._tokens.append(token)
         try:
-            _apply()
+            _state.open(self._layer)
             _warn_of_lazy_imports()
         except BaseException:  # a warning made an error by the user: the block is not entered
-            self.__exit__(None, None, None)
+            _state.close(self._layer)
             raise
         return _guard
 
@@ -111,10 +74,7 @@ class GuardBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        token = self._tokens.pop()
-        with _state.lock:
-            _state.blocks = [entry for entry in _state.blocks if entry[0] is not token]
-        _apply()
+        _state.close(self._layer)
 
 
 def install(
@@ -149,15 +109,9 @@ def install(
         ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
         RuleError: A malformed rule.
     """
-    layer = layer_of_call("install()", mode, enable, disable, rules, config)
-    with _state.lock:
-        _state.base = layer.over(_state.base or Layer())
-    _apply()
-    if children and _state.engine.mode != "off":
-        with _state.lock:
-            if not _state.exported:
-                _state.exported_over = os.environ.get(MODE_VARIABLE)
-            _state.exported = os.environ[MODE_VARIABLE] = _state.engine.mode
+    _state.install(layer_of_call("install()", mode, enable, disable, rules, config))
+    if children:
+        _state.export()
     return _guard
 
 
@@ -195,15 +149,7 @@ def uninstall() -> None:
     Everything that can be put back is put back. What was repaired stays repaired and is listed
     in ``status().touched``.
     """
-    with _state.lock:
-        _state.base, _state.blocks = None, []
-        ours, _state.exported = _state.exported, ""
-        if ours and os.environ.get(MODE_VARIABLE) == ours:
-            if _state.exported_over is None:
-                del os.environ[MODE_VARIABLE]
-            else:
-                os.environ[MODE_VARIABLE] = _state.exported_over
-    _apply()
+    _state.clear()
 
 
 def add_rule(rule: Rule) -> None:
@@ -215,18 +161,13 @@ def add_rule(rule: Rule) -> None:
     Raises:
         RuleError: A malformed rule; the message names the field and what was expected.
     """
-    checked = check_rule(rule, "add_rule()", known=BUILT_IN_IDS)
-    with _state.lock:
-        _state.added = [*_state.added, (checked, "add_rule()")]
-    _apply()
+    _state.add((check_rule(rule, "add_rule()", known=BUILT_IN_IDS), "add_rule()"))
 
 
 def active_rules() -> tuple[Rule, ...]:
     """Return the rules in force; without a guard, those that `install` would put in force."""
-    if _state.engine.mode != "off":
-        return _state.engine.registry.rules
-    would = combine((Layer(),), _state.added, _environment())
-    return Registry(would.rules, would.switches).rules
+    up = _state.engine.mode != "off"
+    return (_state.engine.registry if up else _state.registry_if_installed()).rules
 
 
 def status() -> Status:
@@ -235,7 +176,7 @@ def status() -> Status:
     up = engine.mode != "off"
     if up:
         engine.check_bypassed()
-    exported = (f"os.environ[{MODE_VARIABLE!r}]",) if _state.exported else ()
+    exported = (f"os.environ[{MODE_VARIABLE!r}]",) if _state.is_exported else ()
     return Status(
         engine.mode,
         watched=sorted(engine.finder.watched),
@@ -251,109 +192,7 @@ def boot() -> None:
 
     Idempotent: ``.pth`` files are processed twice in a virtual environment.
     """
-    if _state.base is None:
-        _state.base = Layer(alone=True)
-        _apply()
-
-
-def _apply() -> None:
-    """Bring the process in line with the open layers."""
-    engine = _state.engine
-    with _state.lock:
-        before = engine.mode
-        layers = [layer for layer in (_state.base, *(b for _, b in _state.blocks)) if layer]
-        wanted = combine(layers, _state.added, _environment())
-        if wanted.mode == "off":
-            engine.take_down()
-        else:
-            engine.journal.write_to(wanted.journal)
-            _find_plugins(wanted, at_boot=all(layer.alone for layer in layers))
-            _configure(wanted)
-            engine.put_up()
-    # From here on foreign code may run: metadata, warnings, the user's filters.
-    if engine.mode != before:
-        engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
-    if layers:
-        _report(wanted)
-    for name in engine.registry.by_module if engine.mode != "off" else ():
-        if name in sys.modules:
-            engine.check_late(name)
-
-
-def _environment() -> Mapping[str, str]:
-    """Return the environment as the user left it, without the mode we exported ourselves."""
-    if not _state.exported or os.environ.get(MODE_VARIABLE) != _state.exported:
-        return os.environ
-    return {**os.environ, MODE_VARIABLE: _state.exported_over or ""}
-
-
-def _configure(wanted: InForce) -> None:
-    registry = Registry(wanted.rules, wanted.switches)
-    _state.engine.configure(wanted.mode, registry, tuple(_state.plugins or ()))
-
-
-def _report(wanted: InForce) -> None:
-    if not wanted.problems:
-        return
-    from cudaguard.report import messages
-
-    for problem in wanted.problems:
-        new = _state.engine.tell(messages.bad_setting(problem), CudaGuardWarning, loud=True)
-        if new and wanted.mode == "strict":
-            _state.engine.deferred.append(problem)
-
-
-def _find_plugins(wanted: InForce, *, at_boot: bool) -> None:
-    engine = _state.engine
-    if not wanted.plugins:
-        _state.plugins = None
-        engine.on_first_hit = engine.load_plugins = None
-    elif at_boot and _state.plugins is None:
-        # Other .pth files are not processed yet: sys.path is not complete.
-        engine.on_first_hit = _scan_and_publish
-    else:
-        if _state.plugins is None:
-            _scan()
-        engine.load_plugins = _load_plugins if _state.plugins else None
-
-
-def _scan() -> None:
-    from cudaguard.rules.plugins import scan
-
-    try:
-        _state.plugins = scan(sys.path)
-    except Exception as error:
-        _state.plugins = {}
-        _state.engine.broken("looking for rule plug-ins", error)
-
-
-def _scan_and_publish() -> None:
-    with _state.lock:
-        _scan()
-        _state.engine.load_plugins = _load_plugins if _state.plugins else None
-    _apply()
-
-
-def _load_plugins(name: str) -> None:
-    """Add the rules of the plug-ins for a module that is about to be imported."""
-    plugins = _state.plugins or {}
-    entries = plugins.pop(name, ())  # taken out first: the plug-in may import the module itself
-    if not entries:
-        return
-    from cudaguard.report import messages
-    from cudaguard.rules.plugins import load
-
-    for entry in entries:
-        try:
-            rules = load(entry, known=BUILT_IN_IDS)
-        except (Exception, SystemExit) as error:
-            finding = messages.plugin_failed(entry.value, name, error)
-            _state.engine.tell(finding, CudaGuardWarning)
-            continue
-        with _state.lock:
-            origin = f"plug-in {entry.value}"
-            _state.added = [*_state.added, *((rule, origin) for rule in rules)]
-    _apply()
+    _state.boot()
 
 
 def _warn_of_lazy_imports() -> None:

@@ -32,10 +32,11 @@ LEVELS = {
     "actions": 4,
     "report": 4,
     "engine": 5,
-    "wiring": 6,
-    "cli": 7,
-    "__init__": 8,
-    "__main__": 8,
+    "activation": 6,
+    "wiring": 7,
+    "cli": 8,
+    "__init__": 9,
+    "__main__": 9,
 }
 VOCABULARY = ("errors", "model", "config")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
@@ -43,7 +44,6 @@ ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 SCRIPTS = ("_demo", "_site")
 DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
 LONGEST = 350  # lines
-LONGER = {"wiring": 370}  # may shrink, must not grow
 
 
 class Import(NamedTuple):
@@ -219,7 +219,7 @@ def too_long(package: Package) -> list[str]:
     return [
         f"{m.name}: {len(m.text.splitlines())} lines"
         for m in package.modules.values()
-        if len(m.text.splitlines()) > LONGER.get(m.name, LONGEST)
+        if len(m.text.splitlines()) > LONGEST
     ]
 
 
@@ -247,7 +247,7 @@ def test_package_has_no_such_fault(check):
 def test_walker_sees_the_whole_package():
     package = Package(PACKAGE)
     assert {"__init__", "wiring", "hook.loader", "rules.catalog", "cli.run"} <= set(package.modules)
-    assert {"engine", "layers", "errors"} <= {
+    assert {"activation", "layers", "errors"} <= {
         t for t, _ in package.arrows(package.modules["wiring"])
     }
     assert any(found.target == "packaging.version" or "packaging" in found.target

@@ -1,0 +1,202 @@
+"""Who has asked for the guard, and keeping the process in line with it.
+
+What is in force is computed from the open layers anew at every change, so that blocks may be
+left in any order and the last one to be left restores what was there before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import RLock
+
+from cudaguard.config import MODE_VARIABLE
+from cudaguard.engine import Engine
+from cudaguard.errors import CudaGuardWarning
+from cudaguard.layers import BUILT_IN_IDS, Layer, combine
+from cudaguard.rules.registry import Registry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudaguard.layers import InForce, Sourced
+    from cudaguard.rules.plugins import Entry
+
+
+class Activation:
+    """The state that `install` and its kin change; one per process.
+
+    The lock is never held while foreign code runs.
+    """
+
+    def __init__(self) -> None:
+        self.engine = Engine()
+        self._base: Layer | None = None  # by install() or by the environment
+        self._blocks: tuple[Layer, ...] = ()  # open guard() blocks
+        self._added: tuple[Sourced, ...] = ()  # by add_rule() and by plug-ins that were hit
+        self._plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
+        self._exported = ""  # the mode that export() put into the environment
+        self._exported_over: str | None = None  # what stood there before
+        self._lock = RLock()
+        self._pid = os.getpid()
+
+    @property
+    def lock(self) -> RLock:
+        """The lock of this process."""
+        # A fork copies it as another thread may have held it: a child begins anew.
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), RLock()
+        return self._lock
+
+    def install(self, layer: Layer) -> None:
+        """Put a layer on top of what was installed before."""
+        with self.lock:
+            self._base = layer.over(self._base or Layer())
+        self.apply()
+
+    def boot(self) -> None:
+        """Activate by the environment alone; does nothing where somebody has asked before."""
+        if self._base is None:
+            self._base = Layer(alone=True)
+            self.apply()
+
+    def open(self, layer: Layer) -> None:
+        """Add the layer of a block; once per entry of a block that is entered several times."""
+        with self.lock:
+            self._blocks = (*self._blocks, layer)
+        self.apply()
+
+    def close(self, layer: Layer) -> None:
+        """Take one entry of the layer away; does nothing where `clear` has taken it."""
+        with self.lock:
+            for index, block in enumerate(self._blocks):
+                if block is layer:
+                    self._blocks = self._blocks[:index] + self._blocks[index + 1 :]
+                    break
+        self.apply()
+
+    def clear(self) -> None:
+        """Take everything away that was asked for, and put the environment back."""
+        with self.lock:
+            self._base, self._blocks = None, ()
+            ours, self._exported = self._exported, ""
+            if ours and os.environ.get(MODE_VARIABLE) == ours:
+                if self._exported_over is None:
+                    del os.environ[MODE_VARIABLE]
+                else:
+                    os.environ[MODE_VARIABLE] = self._exported_over
+        self.apply()
+
+    def add(self, *rules: Sourced) -> None:
+        """Add rules for the rest of the process."""
+        with self.lock:
+            self._added = (*self._added, *rules)
+        self.apply()
+
+    def export(self) -> None:
+        """Put the mode into the environment, for children."""
+        if self.engine.mode == "off":
+            return
+        with self.lock:
+            if not self._exported:
+                self._exported_over = os.environ.get(MODE_VARIABLE)
+            self._exported = os.environ[MODE_VARIABLE] = self.engine.mode
+
+    @property
+    def is_exported(self) -> bool:
+        """Has `export` changed the environment?"""
+        return bool(self._exported)
+
+    def registry_if_installed(self) -> Registry:
+        """Return the rules that a plain `install` would put in force."""
+        would = combine((Layer(),), self._added, self._environment())
+        return Registry(would.rules, would.switches)
+
+    def apply(self) -> None:
+        """Bring the process in line with the open layers."""
+        engine = self.engine
+        with self.lock:
+            before = engine.mode
+            layers = [layer for layer in (self._base, *self._blocks) if layer]
+            wanted = combine(layers, self._added, self._environment())
+            if wanted.mode == "off":
+                engine.take_down()
+            else:
+                engine.journal.write_to(wanted.journal)
+                self._look_for_plugins(wanted, at_boot=all(layer.alone for layer in layers))
+                registry = Registry(wanted.rules, wanted.switches)
+                engine.configure(wanted.mode, registry, tuple(self._plugins or ()))
+                engine.put_up()
+        # From here on foreign code may run: metadata, warnings, the user's filters.
+        if engine.mode != before:
+            engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
+        if layers and wanted.problems:
+            self._report(wanted)
+        for name in engine.registry.by_module if engine.mode != "off" else ():
+            if name in sys.modules:
+                engine.check_late(name)
+
+    def _environment(self) -> Mapping[str, str]:
+        """Return the environment as the user left it, without the mode we exported ourselves."""
+        if not self._exported or os.environ.get(MODE_VARIABLE) != self._exported:
+            return os.environ
+        return {**os.environ, MODE_VARIABLE: self._exported_over or ""}
+
+    def _report(self, wanted: InForce) -> None:
+        from cudaguard.report import messages
+
+        for problem in wanted.problems:
+            new = self.engine.tell(messages.bad_setting(problem), CudaGuardWarning, loud=True)
+            if new and wanted.mode == "strict":
+                self.engine.deferred.append(problem)
+
+    # --- rule plug-ins --------------------------------------------------------------
+
+    def _look_for_plugins(self, wanted: InForce, *, at_boot: bool) -> None:
+        engine = self.engine
+        if not wanted.plugins:
+            self._plugins = None
+            engine.on_first_hit = engine.load_plugins = None
+        elif at_boot and self._plugins is None:
+            # Other .pth files are not processed yet: sys.path is not complete.
+            engine.on_first_hit = self._find_plugins_late
+        else:
+            if self._plugins is None:
+                self._find_plugins()
+            engine.load_plugins = self._load_plugins if self._plugins else None
+
+    def _find_plugins(self) -> None:
+        from cudaguard.rules.plugins import scan
+
+        try:
+            self._plugins = scan(sys.path)
+        except Exception as error:
+            self._plugins = {}
+            self.engine.broken("looking for rule plug-ins", error)
+
+    def _find_plugins_late(self) -> None:
+        with self.lock:
+            self._find_plugins()
+            self.engine.load_plugins = self._load_plugins if self._plugins else None
+        self.apply()
+
+    def _load_plugins(self, name: str) -> None:
+        """Add the rules of the plug-ins for a module that is about to be imported."""
+        # Taken out first: the plug-in may import the module itself.
+        entries = (self._plugins or {}).pop(name, ())
+        if not entries:
+            return
+        from cudaguard.report import messages
+        from cudaguard.rules.plugins import load
+
+        rules: list[Sourced] = []
+        for entry in entries:
+            try:
+                loaded = load(entry, known=BUILT_IN_IDS)
+            except (Exception, SystemExit) as error:
+                finding = messages.plugin_failed(entry.value, name, error)
+                self.engine.tell(finding, CudaGuardWarning)
+            else:
+                rules += [(rule, f"plug-in {entry.value}") for rule in loaded]
+        self.add(*rules)
