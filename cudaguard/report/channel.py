@@ -87,8 +87,19 @@ class Channel:
         ):
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
-        arguments = (*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ()))
-        return not any(a.startswith(CHILD_ARGUMENTS) for a in arguments)
+        return not any(a.startswith(CHILD_ARGUMENTS) for a in _command_line())
+
+
+def _command_line() -> list[str]:
+    """Return what this interpreter was started with, the code of ``-c`` included."""
+    arguments = [*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ())]
+    if not hasattr(sys, "orig_argv"):  # Python 3.9
+        try:
+            with open("/proc/self/cmdline", "rb") as file:
+                arguments += os.fsdecode(file.read()).split("\0")
+        except OSError:
+            pass
+    return arguments
 
 
 def log(text: str, *, level: str) -> None:
