@@ -197,6 +197,17 @@ def test_part_of_a_package_cannot_come_before_the_package():
         assert words in problem
 
 
+def test_rules_of_a_package_count_for_whoever_asks_for_a_part_of_it():
+    found = plan_of(
+        "target",
+        rule("R1", needs=("pack.part",)),
+        rule("R2", watch=("pack",), needs=("target",)),
+    )
+    assert found.needs == ()
+    (problem,) = found.problems
+    assert "Python itself wants pack before pack.part" in problem
+
+
 def test_part_of_another_package_is_an_ordinary_prerequisite():
     found = plan_of("target", rule(needs=("other.part", "pack.part", "pack")))
     # What Python does by itself wins over the order of the rule, in silence.

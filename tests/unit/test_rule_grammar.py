@@ -78,6 +78,7 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"dist": ("decord<=",)}, "dist", "expected a requirement such as 'decord<=0.6.0'"),
         ({"dist": ("<1",)}, "dist", "expected a requirement"),
         ({"dist": ("x==1.0.0.banana.1",)}, "dist", "expected a requirement"),
+        ({"dist": ("x; sys_platform ~= 'abc'",)}, "dist", "expected a requirement"),
         ({"dist": ("a; " + "(" * 20000,)}, "dist", "expected a requirement"),
         ({"actions": ("local_scope",)}, "actions", "expected verb:argument with one of"),
         ({"actions": ("local_scope:",)}, "actions", "expected verb:argument"),

@@ -218,6 +218,18 @@ def test_activation_runs_once_although_pth_files_may_run_twice(child):
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+def test_late_activation_does_not_undo_what_the_program_has_asked_for(program):
+    assert program.output(
+        """
+        cudaguard.install("warn", rules=[rule("MINE")])
+        os.environ["CUDAGUARD"] = "strict"
+        import _cudaguard_boot
+        _cudaguard_boot.start()
+        print(mode(), [r.id for r in cudaguard.active_rules()][-1])
+        """
+    ) == ["warn MINE"]
+
+
 def test_the_interpreter_of_these_tests_has_the_activation_file():
     # Without it the tests of this section could not fail for the right reason.
     import sysconfig
