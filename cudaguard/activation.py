@@ -128,14 +128,20 @@ class Activation:
                 registry = Registry(wanted.rules, wanted.switches)
                 engine.configure(wanted.mode, registry, tuple(self._plugins or ()))
                 engine.put_up()
+        if self._exported:
+            self.export()
         # From here on foreign code may run: metadata, warnings, the user's filters.
         if engine.mode != before:
             engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
         if layers and wanted.problems:
             self._report(wanted)
-        for name in engine.registry.by_module if engine.mode != "off" else ():
-            if name in sys.modules:
-                engine.check_late(name)
+        if engine.mode != "off":
+            for name in [name for name in self._plugins or () if name in sys.modules]:
+                self._load_plugins(name)  # whose rules are told to be too late, below
+            if any(name in sys.modules for name in engine.registry.by_module):
+                from cudaguard.hindsight import report_late
+
+                report_late(engine)
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""
@@ -176,6 +182,7 @@ class Activation:
             self.engine.broken("looking for rule plug-ins", error)
 
     def _find_plugins_late(self) -> None:
+        """Find them at the first watched import, when started by a ``.pth`` line."""
         with self.lock:
             self._find_plugins()
             self.engine.load_plugins = self._load_plugins if self._plugins else None

@@ -47,7 +47,6 @@ class Engine:
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
-        self._checked: set[tuple[str, str]] = set()  # (module, rule) looked at by check_late
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
@@ -65,6 +64,8 @@ class Engine:
     def configure(self, mode: str, registry: Registry, extra: tuple[str, ...]) -> None:
         """Take over a mode and rules; each part is published by one assignment."""
         self.mode = mode
+        if mode != "strict":
+            self.deferred = []
         self.registry = registry
         self._slots = {}
         watched = dict.fromkeys((*registry.by_module, *extra, "ctypes"))
@@ -85,6 +86,7 @@ class Engine:
     def take_down(self) -> None:
         """Put back everything that can be put back."""
         self.mode = "off"
+        self.deferred = []
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
         self.finder.watched = self.extensions.watched = {}
@@ -174,6 +176,8 @@ class Engine:
             decided = plan(name, self.registry.by_module, self.registry.is_users, Facts())
             if decided.needs or decided.told or decided.problems:
                 before.append(lambda spec: self._follow(decided, spec))
+        if not RTLD_GLOBAL and any(rule.actions for rule in self.registry.by_module.get(name, ())):
+            before.append(self._tell_unsupported)
         around = (self._journalled,) if self.journal.pattern else ()
         if len(before) == 1 and not after and not around:
             return self._plain
@@ -184,7 +188,9 @@ class Engine:
         if not sys.meta_path or sys.meta_path[0] is not self.finder:
             self._regain_position()
         self._patch_ctypes()  # it was half imported when we were installed
-        if self.deferred and self.mode == "strict":
+        # Not at the import of ctypes, which others try without needing it: the error would be
+        # swallowed there, and they would do without ctypes.
+        if self.deferred and self.mode == "strict" and spec.name in self.registry.by_module:
             problems, self.deferred = self.deferred, []
             raise ImportOrderError("\n".join(problems), name=spec.name, path=spec.origin)
 
@@ -211,6 +217,18 @@ class Engine:
             else:
                 rule = next(rule for rule in self.registry.rules if rule.id == id)
                 self._told_order(rule, need, decided.name, frame)
+
+    def _tell_unsupported(self, spec: ModuleSpec) -> None:
+        """Say which repairs of a module this platform has no means for."""
+        from cudaguard.policy.decide import applies
+        from cudaguard.probe.facts import Facts
+        from cudaguard.report import messages
+
+        facts = Facts()
+        for rule in self.registry.by_module[spec.name]:
+            if rule.actions and applies(rule, facts):
+                for action in rule.actions:
+                    self.tell(messages.unsupported(rule, action), SymbolScopeWarning)
 
     def _told_order(self, rule: Rule, need: str, target: str, frame: FrameType | None) -> None:
         from cudaguard.actions.imports import is_installed
@@ -267,40 +285,6 @@ class Engine:
 
     # --- telling --------------------------------------------------------------------
 
-    def check_late(self, name: str) -> None:
-        """Report the rules that came too late for a module that is imported already."""
-        if name in self.seen or name not in sys.modules:
-            return
-        self.early.add(name)
-        from cudaguard.actions.imports import is_installed
-        from cudaguard.policy.decide import applies
-        from cudaguard.probe.facts import Facts
-        from cudaguard.report import messages
-
-        facts = Facts()
-        order = list(sys.modules)  # in the order of import
-        for rule in self.registry.by_module.get(name, ()):
-            if (name, rule.id) in self._checked:
-                continue
-            self._checked.add((name, rule.id))
-            missed = rule.actions or any(
-                order.index(need) > order.index(name) if need in order else is_installed(need)
-                for need in rule.needs
-            )
-            if missed and applies(rule, facts):
-                category = SymbolScopeWarning if rule.actions else ImportOrderWarning
-                finding = messages.too_late(rule, name)
-                if self.tell(finding, category, frame=caller_frame()) and self.mode == "strict":
-                    self.deferred.append(finding.what)
-
-    def check_bypassed(self) -> None:
-        """Record the watched modules that were imported and never came through the hook."""
-        for name in self.registry.by_module:
-            if sys.modules.get(name) is not None and not {name} & (self.seen | self.early):
-                from cudaguard.report import messages
-
-                self.tell(messages.past_the_guard(name), ImportOrderWarning)
-
     def in_place(self) -> tuple[str, ...]:
         """Return what is changed in this process now and will be put back, in words."""
         parts = (
@@ -346,4 +330,7 @@ class Engine:
     def _log(self, text: str) -> None:
         from cudaguard.report.channel import log
 
-        log(text, level="INFO")
+        try:
+            log(text, level="INFO")
+        except Exception as error:  # a handler of the program's own that raises
+            self.broken("writing to the log", error)

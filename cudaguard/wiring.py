@@ -175,7 +175,9 @@ def status() -> Status:
     engine = _state.engine
     up = engine.mode != "off"
     if up:
-        engine.check_bypassed()
+        from cudaguard.hindsight import record_bypassed
+
+        record_bypassed(engine)
     exported = (f"os.environ[{MODE_VARIABLE!r}]",) if _state.is_exported else ()
     return Status(
         engine.mode,

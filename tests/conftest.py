@@ -21,7 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def clean_environment(**variables: str) -> dict[str, str]:
     """The environment without anything that would switch the guard on, plus `variables`."""
-    ours = ("CUDAGUARD", "PYTHON", "LOCAL_RANK", "COV_")
+    # Ranks as well: under a launcher only local rank 0 warns.
+    ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK", "OMPI_", "MPI_", "SLURM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     return {**kept, **variables}
 

@@ -32,11 +32,12 @@ LEVELS = {
     "actions": 4,
     "report": 4,
     "engine": 5,
-    "activation": 6,
-    "wiring": 7,
-    "cli": 8,
-    "__init__": 9,
-    "__main__": 9,
+    "hindsight": 6,
+    "activation": 7,
+    "wiring": 8,
+    "cli": 9,
+    "__init__": 10,
+    "__main__": 10,
 }
 VOCABULARY = ("errors", "model", "config")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}

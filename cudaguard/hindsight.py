@@ -1,0 +1,59 @@
+"""What the guard could not act on: modules imported before it came, or past it."""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.errors import ImportOrderWarning, SymbolScopeWarning
+from cudaguard.hook.caller import caller_frame
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.engine import Engine
+    from cudaguard.model import Rule
+
+_checked: set[tuple[str, str]] = set()  # pairs of module and rule: one look is enough
+
+
+def report_late(engine: Engine) -> None:
+    """Report the rules that came too late, as their module had been imported already."""
+    for name, rules in engine.registry.by_module.items():
+        if name in sys.modules and name not in engine.seen:
+            engine.early.add(name)
+            for rule in rules:
+                if (name, rule.id) not in _checked:
+                    _checked.add((name, rule.id))
+                    _look(engine, name, rule)
+
+
+def _look(engine: Engine, name: str, rule: Rule) -> None:
+    from cudaguard.actions.imports import is_installed
+    from cudaguard.policy.decide import applies
+    from cudaguard.probe.facts import Facts
+    from cudaguard.report import messages
+
+    order = list(sys.modules)  # in the order of import
+    missed = rule.actions or any(
+        order.index(need) > order.index(name) if need in order else is_installed(need)
+        for need in rule.needs
+    )
+    only_told = rule.grade == "warn" and not rule.needs and not rule.actions
+    if not (missed or only_told) or not applies(rule, Facts()):
+        return
+    if only_told:  # it would have changed nothing to come earlier
+        engine.tell(messages.known_fault(rule, name, ""), ImportOrderWarning)
+        return
+    finding = messages.too_late(rule, name)
+    category = SymbolScopeWarning if rule.actions else ImportOrderWarning
+    if engine.tell(finding, category, frame=caller_frame()) and engine.mode == "strict":
+        engine.deferred.append(finding.what)
+
+
+def record_bypassed(engine: Engine) -> None:
+    """Record the watched modules that were imported and never came through the hook."""
+    for name in engine.registry.by_module:
+        known = name in engine.seen or name in engine.early
+        if not known and sys.modules.get(name) is not None:
+            from cudaguard.report import messages
+
+            engine.tell(messages.past_the_guard(name), ImportOrderWarning)
