@@ -155,6 +155,9 @@ class GuardLoader:
                 module = sys.modules.get(name)
                 if module is not None:
                     object.__setattr__(self, "_finished_spec", module.__spec__)
+                    if spec.loader is real:
+                        # That import got this very spec: it must not end in a second run.
+                        spec.loader = self
                     return module
             if isinstance(real, ExtensionFileLoader):
                 here.prepared = spec

@@ -202,3 +202,68 @@ def native(pair, compiler) -> Pair:
 
     pair.extension = extension
     return pair
+
+
+HOST = '''
+import sys, ran
+from cudaguard.errors import CudaGuardError
+from cudaguard.hook.dlopen import ExtensionPatch
+from cudaguard.hook.finder import GuardFinder
+from cudaguard.hook.loader import Slots
+
+log = []
+
+class Host:
+    """Gives every watched module the same slots."""
+    slots = Slots()
+    failures = []
+    def slots_for(self, name):
+        if isinstance(self.slots, Exception): raise self.slots
+        return self.slots
+    def broken(self, what, error):
+        self.failures.append((what, repr(error)))
+
+host = Host()
+finder = GuardFinder(host)
+finder.watched = dict.fromkeys(("target", "second"))
+sys.meta_path.insert(0, finder)
+
+def say(word, error=None):
+    """A callback for the slots `before` and `after`."""
+    def callback(spec, *module):
+        log.append(word)
+        if error is not None: raise error
+    callback.__qualname__ = word
+    return callback
+
+def window(word, on_open=None, on_close=None):
+    """A callback for the slot `around`."""
+    def opener(spec):
+        log.append("open " + word)
+        if on_open is not None: raise on_open
+        def close(error):
+            log.append(f"close {word} {type(error).__name__}")
+            if on_close is not None: raise on_close
+        close.__qualname__ = "close " + word
+        return close
+    opener.__qualname__ = "open " + word
+    return opener
+
+class Names:
+    def append(self, name): log.append("runs " + name)
+ran.names = Names()
+'''
+
+
+@pytest.fixture
+def slots(pair):
+    """Runs code with the host above; whatever `log` holds at the end is printed line by line."""
+    pair.child.write("host.py", HOST)
+    pair.modules("target.py", "second.py")
+
+    def run(code: str, **options) -> list[str]:
+        show = "for line in [*log, *host.failures]: print(line)"
+        return pair.bare("from host import *", code, show, **options).lines
+
+    run.pair = pair
+    return run

@@ -155,8 +155,11 @@ def test_other_libraries_stay_global(libraries):
 
 def test_default_mode_is_left_alone(libraries):
     code = "import ctypes; lib = ctypes.CDLL('./libpolluter.so'); print(lib.which(), lib._name)"
-    lines = libraries.bare(RULE, "guard()", code, ASK, "import cudaguard", libraries.FINDINGS).lines
-    assert lines == ["1 ./libpolluter.so", "2"]
+    count = (
+        "import cudaguard; print(len([e for e in cudaguard.status().events if e.kind == 'repair']))"
+    )
+    lines = libraries.bare(RULE, "guard()", code, ASK, count, libraries.FINDINGS).lines
+    assert lines == ["1 ./libpolluter.so", "2", "0"]
 
 
 def test_uninstall_and_install_again(libraries):
@@ -179,7 +182,7 @@ def test_uninstall_and_install_again(libraries):
 
 
 def test_later_patch_of_somebody_else_stays(libraries):
-    lines = libraries.bare(
+    ran = libraries.bare(
         RULE,
         """
         import ctypes, cudaguard
@@ -201,8 +204,9 @@ def test_later_patch_of_somebody_else_stays(libraries):
         cudaguard.uninstall()
         print(ctypes.CDLL.__init__ is theirs)
         """,
-    ).lines
-    assert lines == ["True", "[('./libpolluter.so', 256)]", "1", "False", "True"]
+    )
+    assert ran.err == ""
+    assert ran.lines == ["True", "[('./libpolluter.so', 256)]", "1", "False", "True"]
 
 
 SAME = {

@@ -7,70 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-HOST = '''
-import sys, ran
-from cudaguard.errors import CudaGuardError
-from cudaguard.hook.dlopen import ExtensionPatch
-from cudaguard.hook.finder import GuardFinder
-from cudaguard.hook.loader import Slots
-
-log = []
-
-class Host:
-    """Gives every watched module the same slots."""
-    slots = Slots()
-    failures = []
-    def slots_for(self, name):
-        if isinstance(self.slots, Exception): raise self.slots
-        return self.slots
-    def broken(self, what, error):
-        self.failures.append((what, repr(error)))
-
-host = Host()
-finder = GuardFinder(host)
-finder.watched = dict.fromkeys(("target", "second"))
-sys.meta_path.insert(0, finder)
-
-def say(word, error=None):
-    """A callback for the slots `before` and `after`."""
-    def callback(spec, *module):
-        log.append(word)
-        if error is not None: raise error
-    callback.__qualname__ = word
-    return callback
-
-def window(word, on_open=None, on_close=None):
-    """A callback for the slot `around`."""
-    def opener(spec):
-        log.append("open " + word)
-        if on_open is not None: raise on_open
-        def close(error):
-            log.append(f"close {word} {type(error).__name__}")
-            if on_close is not None: raise on_close
-        close.__qualname__ = "close " + word
-        return close
-    opener.__qualname__ = "open " + word
-    return opener
-
-class Names:
-    def append(self, name): log.append("runs " + name)
-ran.names = Names()
-'''
-
-
-@pytest.fixture
-def slots(pair):
-    """Runs code with the host above; whatever `log` holds at the end is printed line by line."""
-    pair.child.write("host.py", HOST)
-    pair.modules("target.py", "second.py")
-
-    def run(code: str, **options) -> list[str]:
-        show = "for line in [*log, *host.failures]: print(line)"
-        return pair.bare("from host import *", code, show, **options).lines
-
-    run.pair = pair
-    return run
-
 
 def test_order_of_all_slots(slots):
     assert slots("""
@@ -257,25 +193,20 @@ def test_module_that_a_prerequisite_imported_has_its_slots_once(slots):
     assert lines == ["cycle", "open 1", "runs target", "close 1 NoneType", "after"]
 
 
-@pytest.mark.parametrize("route", ["import target", "by_file('target')"])
-def test_windows_around_the_mapping_of_an_extension(native, slots, route):
-    (native.child.folder / "target.py").unlink()
-    native.extension("target", "MULTI_PHASE")
-    lines = slots(f"""
-        import glob, importlib.util
-        def mapped():
-            log.append(any("/target." in line for line in open("/proc/self/maps")))
-        def opener(spec):
-            mapped()
-            return lambda error: mapped()
-        def by_file(name):
-            spec = importlib.util.spec_from_file_location(name, glob.glob(name + ".*.so")[0])
-            importlib.util.module_from_spec(spec)
-        patch = ExtensionPatch(host)
-        patch.watched = finder.watched
-        patch.put_up()
-        host.slots = Slots((say("before"),), (opener,))
-        {route}
+def test_callback_that_comes_back_for_the_same_spec(slots):
+    """The finder hands out one spec for ever: what is under way must not begin again."""
+    lines = slots("""
+        import importlib.util
+        spec = importlib.util.spec_from_file_location("target", "target.py")
+        class Same:
+            def find_spec(self, name, path=None, target=None):
+                return spec if name == "target" else None
+        sys.meta_path.insert(1, Same())
+        def again(spec):
+            log.append("again")
+            import target
+        host.slots = Slots(before=(again,), after=(say("after"),))
+        import target
+        log.append(target.__spec__ is spec)
     """)
-    assert lines[:3] == ["before", "False", "True"]
-    assert "before" not in lines[1:]
+    assert lines == ["again", "runs target", "after", "True"]
