@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame, describe
@@ -57,7 +58,7 @@ class Engine:
         self._channel: Channel | None = None
         self._plain = Slots((self._arrived,))
         self._home = os.getpid()
-        self._moved = False
+        self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
 
     # --- switched by wiring ---------------------------------------------------------
 
@@ -78,7 +79,7 @@ class Engine:
         """Put the hooks in place; does nothing for those that are."""
         if self.finder not in sys.meta_path:
             sys.meta_path.insert(0, self.finder)
-            self._moved = False
+            self._may_move = allocate_lock()
         self.extensions.put_up()
         self.lazy.put_up()
         self._patch_ctypes()
@@ -178,7 +179,9 @@ class Engine:
                 before.append(lambda spec: self._follow(decided, spec))
         if not RTLD_GLOBAL and any(rule.actions for rule in self.registry.by_module.get(name, ())):
             before.append(self._tell_unsupported)
-        around = (self._journalled,) if self.journal.pattern else ()
+        around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
+        if self.journal.pattern:
+            around, after = (self._note_failure,), (*after, self._note_success)
         if len(before) == 1 and not after and not around:
             return self._plain
         return Slots(tuple(before), around, after)
@@ -260,11 +263,15 @@ class Engine:
         if absent and spec.name in sys.modules:
             self.tell(messages.cyclic_prerequisite(rule, need, spec.name), ImportOrderWarning)
 
-    def _journalled(self, spec: ModuleSpec) -> Close:
+    def _note_failure(self, spec: ModuleSpec) -> Close:
         def close(error: BaseException | None) -> None:
-            self.journal.note("imported" if error is None else "failed", spec.name)
+            if error is not None:
+                self.journal.note("failed", spec.name)
 
         return close
+
+    def _note_success(self, spec: ModuleSpec, _: ModuleType) -> None:
+        self.journal.note("imported", spec.name)
 
     def _patch_ctypes(self, *_: object) -> None:
         ctypes = sys.modules.get("ctypes")
@@ -273,12 +280,13 @@ class Engine:
 
     def _regain_position(self) -> None:
         other = next(iter(sys.meta_path), None)
-        if self.finder in sys.meta_path and not self._moved:
-            # Once: two hooks that both insist on the first place would fight for ever.
-            self._moved = True
+        if self.finder not in sys.meta_path:
+            return
+        # Once, by one thread: two hooks that insist on the first place would fight for ever.
+        if self._may_move.acquire(False):
             sys.meta_path.remove(self.finder)
             sys.meta_path.insert(0, self.finder)
-        elif self.finder in sys.meta_path:
+        else:
             from cudaguard.report import messages
 
             self.tell(messages.position_lost(other), ImportOrderWarning)

@@ -175,9 +175,9 @@ class Event(Record):
     """Something the guard saw.
 
     Args:
-        kind: ``import``, ``native`` (an extension module about to be mapped), ``dlopen``,
-            ``prerequisite``, ``repair``, ``finding``, ``install``, ``uninstall``,
-            ``imported`` or ``failed`` (the last two only while a journal is written).
+        kind: ``import`` (a watched module is about to be imported), ``prerequisite``,
+            ``repair``, ``finding``, ``install``, ``uninstall``, ``imported`` or ``failed``
+            (the last two only while a journal is written).
         name: The module, library or identifier concerned.
         time: Seconds since the epoch.
         thread: ``threading.get_ident()`` of the thread.

@@ -204,5 +204,6 @@ def past_the_guard(module: str) -> Finding:
         f"{module} was imported past the guard.",
         severity="info",
         consequence="its rules were not applied.",
-        remedy="look for another import hook that stands before cudaguard on sys.meta_path",
+        remedy="look for another import hook that stands before cudaguard on sys.meta_path; "
+        "loaders that know only load_module cannot be guarded (zip files on Python 3.9)",
     )

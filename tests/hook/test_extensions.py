@@ -65,6 +65,18 @@ def test_one_import_event_per_load(native, phase, route):
     assert native.guarded(BY_FILE, route, count).lines == ["['target']"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_journal_has_one_line_for_the_end_of_the_import(native, phase, fails):
+    """An extension passes the patch when it is mapped and the loader when it is executed."""
+    native.extension("target", *phase, *(["MISSING_SYMBOL"] if fails else []))
+    kinds = """
+    print([e.kind for e in cudaguard.status().events if e.name == "target"])
+    """
+    load = "try:\n    import target\nexcept ImportError:\n    pass"
+    lines = native.guarded(load, kinds, env={"CUDAGUARD_JOURNAL": "journal"}).lines
+    assert lines == [str(["import", "failed" if fails else "imported"])]
+
+
 def test_loader_identity_of_an_extension(native, phase):
     native.extension("target", *phase)
     lines = native.same("""
