@@ -122,46 +122,59 @@ def hide_frame(error: BaseException) -> None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
+class _Load:
+    """The import that a `GuardLoader` stands in; apart from it, since its attributes are slow."""
+
+    __slots__ = ("finished_spec", "host", "prepared", "real", "slots", "spec")
+
+    def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
+        self.real = real
+        self.spec: Any = spec  # its loader is declared as a class that we only resemble
+        self.host = host
+        self.slots: Slots | None = None
+        self.prepared = False
+        self.finished_spec: ModuleSpec | None = None
+
+    def prepare(self) -> Slots:
+        """Run what comes before, once, and return what else there is to do."""
+        slots = self.slots
+        if slots is None:
+            slots = self.slots = slots_or_nothing(self.host, self.spec.name)
+        if not self.prepared:
+            self.prepared = True  # first: a prerequisite may come back here for the same spec
+            call_each(self.host, slots.before, self.spec)
+        return slots
+
+
 class GuardLoader:
     """Transparent stand-in for `real`: equal to it, of its class, with its attributes."""
 
-    __slots__ = ("_finished_spec", "_host", "_prepared", "_real", "_slots", "_spec")
-    _finished_spec: ModuleSpec | None
-    _host: Host
-    _prepared: bool
-    _real: Any
-    _slots: Slots | None
-    _spec: Any  # a ModuleSpec; its loader is declared as a class that we only resemble
+    __slots__ = ("_load",)
+    _load: _Load
 
     def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
-        put = object.__setattr__
-        put(self, "_real", real)
-        put(self, "_spec", spec)
-        put(self, "_host", host)
-        put(self, "_slots", None)
-        put(self, "_prepared", False)
-        put(self, "_finished_spec", None)
+        object.__setattr__(self, "_load", _Load(real, spec, host))
 
     def create_module(self, spec: Any) -> ModuleType | None:
         """Run the prerequisites, then let the real loader create the module for a spec."""
-        real, name = self._real, spec.name
+        load = self._load
+        real, name = load.real, spec.name
         # A LazyLoader around us only registers the module; its time is exec_module.
         # An extension, however, is mapped here, lazy or not.
         if spec.loader is self or isinstance(real, ExtensionFileLoader):
             absent = name not in sys.modules
-            self._prepare()
+            slots = load.prepare()
             if absent:
                 # Did a prerequisite import the module itself? A second copy must not arise.
                 module = sys.modules.get(name)
                 if module is not None:
-                    object.__setattr__(self, "_finished_spec", module.__spec__)
+                    load.finished_spec = module.__spec__
                     if spec.loader is real:
                         # That import got this very spec: it must not end in a second run.
                         spec.loader = self
                     return module
             if isinstance(real, ExtensionFileLoader):
                 here.prepared = spec
-            slots = self._slots_of()
             if not slots.after and not slots.around:
                 self._step_aside(None)
         create = getattr(real, "create_module", None)
@@ -176,16 +189,16 @@ class GuardLoader:
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code by its real loader, with the slots open around it."""
+        load = self._load
         self._step_aside(module)
-        if self._finished_spec is not None:
+        if load.finished_spec is not None:
             # importlib has put the new spec on a module that was complete already.
-            module.__spec__ = self._finished_spec
+            module.__spec__ = load.finished_spec
             return
-        self._prepare()
-        slots, host, spec = self._slots_of(), self._host, self._spec
+        slots, host, spec = load.prepare(), load.host, load.spec
         closes = open_each(host, slots, spec) if slots.around else ()
         try:
-            self._real.exec_module(module)
+            load.real.exec_module(module)
         except BaseException as error:
             close_each(host, closes, error)
             hide_frame(error)
@@ -196,22 +209,9 @@ class GuardLoader:
             # The module may have replaced itself in sys.modules while it ran.
             call_each(host, slots.after, spec, sys.modules.get(spec.name, module))
 
-    def _slots_of(self) -> Slots:
-        slots = self._slots
-        if slots is None:
-            slots = slots_or_nothing(self._host, self._spec.name)
-            object.__setattr__(self, "_slots", slots)
-        return slots
-
-    def _prepare(self) -> None:
-        if not self._prepared:
-            # Set first: a prerequisite may come back here for the same spec.
-            object.__setattr__(self, "_prepared", True)
-            call_each(self._host, self._slots_of().before, self._spec)
-
     def _step_aside(self, module: ModuleType | None) -> None:
         """Put the real loader back wherever importlib has put this one."""
-        real, spec = self._real, self._spec
+        real, spec = self._load.real, self._load.spec
         if spec.loader is self:
             spec.loader = real
         if module is None:
@@ -225,31 +225,31 @@ class GuardLoader:
 
     @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
     def __class__(self) -> type:
-        return type(self._real)
+        return type(self._load.real)
 
     def __getattr__(self, name: str) -> Any:
         if name == "get_code" and sys._getframe(1).f_globals.get("__name__") == "runpy":
             # `python -m watched` never calls exec_module: this is the last moment before
             # the code runs, and the loader runpy will put on the module is read after it.
-            self._prepare()
+            self._load.prepare()
             self._step_aside(None)
-        return getattr(self._real, name)
+        return getattr(self._load.real, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._real, name, value)
+        setattr(self._load.real, name, value)
 
     def __eq__(self, other: object) -> bool:
-        return bool(self._real == (other._real if type(other) is GuardLoader else other))
+        return bool(self._load.real == (other._load.real if type(other) is GuardLoader else other))
 
     def __hash__(self) -> int:
-        return hash(self._real)
+        return hash(self._load.real)
 
     def __repr__(self) -> str:
-        return repr(self._real)
+        return repr(self._load.real)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The greatest of one is that one: read back also where there is no guard.
-        return max, ((self._real,),)
+        return max, ((self._load.real,),)
 
 
 def _own(owner: object, name: str) -> object:
