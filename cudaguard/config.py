@@ -129,7 +129,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
         else:
             problems.append(
                 f"environment variable {RULES_VARIABLE}: got {item!r}, expected +ID to enable "
-                "or -ID to disable, as in +CG017,-CG001"
+                "or -ID to disable, as in +LOCAL002,-CG001"
             )
     plugins = environ.get(PLUGINS_VARIABLE, "").strip().lower()
     settings = Settings(
