@@ -120,7 +120,7 @@ def test_bad_switch_is_a_problem_that_names_variable_word_and_form_and_costs_no_
     (problem,) = problems
     assert "environment variable CUDAGUARD_RULES: got " in problem
     assert repr(word.replace(",", " ").split()[0]) in problem
-    assert "+CG017,-CG001" in problem
+    assert "+LOCAL002,-CG001" in problem
 
 
 def test_unknown_mode_is_a_problem_that_names_variable_and_modes_and_not_an_error():
