@@ -1,0 +1,92 @@
+"""What the documents show is what there is: code runs, files parse, lines are the real lines."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+
+import pytest
+
+DOCUMENTS = ("README.md", "docs/activation.md", "docs/configuration.md", "docs/rules.md")
+
+
+@pytest.fixture
+def blocks(root):
+    """Returns the code blocks of one language in a document."""
+
+    def blocks(document, language):
+        text = (root / document).read_text(encoding="utf-8")
+        return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+    return blocks
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_python_runs(child, blocks, document):
+    for block in blocks(document, "python"):
+        assert child.python(block).stderr == ""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_configuration_is_accepted(child, blocks, document):
+    for number, block in enumerate(blocks(document, "toml")):
+        if "[project." in block:
+            continue  # the metadata of a package
+        path = child.write(f"file{number}.toml", block)
+        child.python("import cudaguard, sys; cudaguard.install(config=sys.argv[1])", path)
+
+
+def test_entry_point_of_a_plugin_is_spelled_as_we_read_it(blocks):
+    from cudaguard.rules.plugins import GROUP
+
+    (block,) = [block for block in blocks("docs/rules.md", "toml") if "[project." in block]
+    assert f'[project.entry-points."{GROUP}"]' in block
+
+
+def test_start_up_line_is_the_one_in_the_wheel(root):
+    line = (root / "cudaguard.pth").read_text(encoding="utf-8").strip()
+    for document in ("README.md", "docs/activation.md"):
+        assert line in (root / document).read_text(encoding="utf-8")
+
+
+def test_every_field_of_a_rule_is_explained(root):
+    from cudaguard import Rule
+    from cudaguard.rules.check import ACTION_VERBS, WHEN_KEYS
+
+    text = (root / "docs/rules.md").read_text(encoding="utf-8")
+    for name in (*Rule.__slots__, *WHEN_KEYS):
+        assert f"\n| `{name}` |" in text, name
+    for verb in ACTION_VERBS:
+        assert f"\n| `{verb}:" in text, verb
+
+
+def test_every_variable_is_explained(root):
+    from cudaguard import config
+
+    text = (root / "docs/configuration.md").read_text(encoding="utf-8")
+    for name in (name for name in vars(config) if name.endswith("_VARIABLE")):
+        assert f"\n| `{getattr(config, name)}` |" in text, name
+
+
+def test_every_rule_stands_in_the_readme(root):
+    from cudaguard.rules.catalog import RULES
+
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert all(f"\n| {rule.id} |" in text for rule in RULES)
+
+
+def test_ci_runs_the_readmes_test_command(root):
+    command = 'python -m pip install -e ".[test]" && python -m pytest\n'
+    assert f"$ {command}" in (root / "README.md").read_text(encoding="utf-8")
+    assert f"    {command}" in (root / ".ci" / "run").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(
+    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+    reason="decord 0.6.0 exists for x86-64 Linux only",
+)
+def test_demonstration_prints_what_the_readme_shows(child, blocks):
+    (shown,) = blocks("README.md", "text")
+    printed = child.command(sys.executable, "-m", "cudaguard", "demo").stdout
+    assert shown in printed
