@@ -21,4 +21,7 @@ def start():
 
         boot()
     except Exception as error:
-        sys.stderr.write(f"cudaguard: not active: {type(error).__name__}: {error}\n")
+        try:
+            sys.stderr.write(f"cudaguard: start-up failed: {type(error).__name__}: {error}\n")
+        except Exception:  # stderr is closed: there is nobody to tell
+            return

@@ -13,6 +13,7 @@ from _thread import RLock
 from cudaguard.config import MODE_VARIABLE
 from cudaguard.engine import Engine
 from cudaguard.errors import CudaGuardWarning
+from cudaguard.hook.loader import ON_PURPOSE, is_imported
 from cudaguard.layers import BUILT_IN_IDS, Layer, combine
 from cudaguard.rules.registry import Registry
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 class Activation:
     """The state that `install` and its kin change; one per process.
 
-    The lock is never held while foreign code runs.
+    The lock is never held while code of the program or of a plug-in runs.
     """
 
     def __init__(self) -> None:
@@ -36,6 +37,7 @@ class Activation:
         self._blocks: tuple[Layer, ...] = ()  # open guard() blocks
         self._added: tuple[Sourced, ...] = ()  # by add_rule() and by plug-ins that were hit
         self._plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
+        self._entries: frozenset[Entry] = frozenset()  # all that were ever found
         self._exported = ""  # the mode that export() put into the environment
         self._exported_over: str | None = None  # what stood there before
         self._lock = RLock()
@@ -114,34 +116,49 @@ class Activation:
         return Registry(would.rules, would.switches)
 
     def apply(self) -> None:
-        """Bring the process in line with the open layers."""
-        engine = self.engine
-        with self.lock:
-            before = engine.mode
-            layers = [layer for layer in (self._base, *self._blocks) if layer]
-            wanted = combine(layers, self._added, self._environment())
-            if wanted.mode == "off":
-                engine.take_down()
-            else:
-                engine.journal.write_to(wanted.journal)
-                self._look_for_plugins(wanted, at_boot=all(layer.alone for layer in layers))
-                registry = Registry(wanted.rules, wanted.switches)
-                engine.configure(wanted.mode, registry, tuple(self._plugins or ()))
-                engine.put_up()
-        if self._exported:
-            self.export()
-        # From here on foreign code may run: metadata, warnings, the user's filters.
-        if engine.mode != before:
-            engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
-        if layers and wanted.problems:
-            self._report(wanted)
-        if engine.mode != "off":
-            for name in [name for name in self._plugins or () if name in sys.modules]:
-                self._load_plugins(name)  # whose rules are told to be too late, below
-            if any(name in sys.modules for name in engine.registry.by_module):
-                from cudaguard.hindsight import report_late
+        """Bring the process in line with the open layers.
 
-                report_late(engine)
+        Raises:
+            CudaGuardWarning: if the user's filters turn a category of ours into an error.
+        """
+        engine = self.engine
+        try:
+            with self.lock:
+                before = engine.mode
+                layers = [layer for layer in (self._base, *self._blocks) if layer]
+                wanted = combine(layers, self._added, self._environment())
+                if wanted.mode == "off":
+                    engine.take_down()
+                else:
+                    self._look_for_plugins(wanted, at_boot=all(layer.alone for layer in layers))
+                    registry = Registry(wanted.rules, wanted.switches)
+                    engine.configure(wanted.mode, registry, tuple(self._plugins or ()))
+                    engine.put_up()
+                if self._exported:
+                    self.export()
+            # From here on foreign code may run: metadata, warnings, the user's filters.
+            if engine.mode != "off":
+                engine.journal.write_to(wanted.journal)
+            if engine.mode != before:
+                engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
+            if layers and wanted.problems:
+                self._report(wanted)
+            if engine.mode != "off":
+                self._look_back(at_start=all(layer.alone for layer in layers))
+        except ON_PURPOSE:
+            raise
+        except Exception as error:
+            # The program has asked for a guard and not for its faults.
+            engine.broken("switching the guard", error)
+
+    def _look_back(self, *, at_start: bool) -> None:
+        """Tell of rules that came too late for modules that are there already."""
+        for name in [name for name in self._plugins or () if is_imported(name)]:
+            self._load_plugins(name)
+        if any(is_imported(name) for name in self.engine.registry.by_module):
+            from cudaguard.hindsight import report_late
+
+            report_late(self.engine, at_start=at_start)
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""
@@ -162,31 +179,39 @@ class Activation:
     def _look_for_plugins(self, wanted: InForce, *, at_boot: bool) -> None:
         engine = self.engine
         if not wanted.plugins:
-            self._plugins = None
+            self._plugins, self._entries = None, frozenset()
             engine.on_first_hit = engine.load_plugins = None
-        elif at_boot and self._plugins is None:
-            # Other .pth files are not processed yet: sys.path is not complete.
-            engine.on_first_hit = self._find_plugins_late
-        else:
-            if self._plugins is None:
-                self._find_plugins()
-            engine.load_plugins = self._load_plugins if self._plugins else None
+            return
+        if self._plugins is None:
+            self._find_plugins()
+            if at_boot:
+                # Later .pth files and start-up code may make further folders importable.
+                engine.on_first_hit = self._find_more_plugins
+        engine.load_plugins = self._load_plugins if self._plugins else None
 
     def _find_plugins(self) -> None:
+        """Add the plug-ins on ``sys.path`` that were not found before."""
         from cudaguard.rules.plugins import scan
 
         try:
-            self._plugins = scan(sys.path)
+            found = scan(sys.path)
         except Exception as error:
-            self._plugins = {}
+            found = {}
             self.engine.broken("looking for rule plug-ins", error)
+        waiting = dict(self._plugins or {})
+        for module, entries in found.items():
+            new = tuple(entry for entry in entries if entry not in self._entries)
+            if new:
+                waiting[module] = (*waiting.get(module, ()), *new)
+        self._entries = self._entries.union(*found.values())
+        self._plugins = waiting
 
-    def _find_plugins_late(self) -> None:
-        """Find them at the first watched import, when started by a ``.pth`` line."""
+    def _find_more_plugins(self) -> None:
         with self.lock:
+            before = self._entries
             self._find_plugins()
-            self.engine.load_plugins = self._load_plugins if self._plugins else None
-        self.apply()
+        if self._entries != before:
+            self.apply()
 
     def _load_plugins(self, name: str) -> None:
         """Add the rules of the plug-ins for a module that is about to be imported."""

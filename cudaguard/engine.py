@@ -11,7 +11,7 @@ import os
 import sys
 from _thread import allocate_lock
 
-from cudaguard.errors import ImportOrderError, ImportOrderWarning, SymbolScopeWarning
+from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, ExtensionPatch
 from cudaguard.hook.finder import GuardFinder
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.hook.loader import Close
-    from cudaguard.model import Finding, Plan, Rule
+    from cudaguard.model import Finding
     from cudaguard.report.channel import Channel
-
-REPAIRING = ("fix", "strict")
 
 
 class Engine:
@@ -40,10 +38,10 @@ class Engine:
     def __init__(self) -> None:
         self.mode = "off"
         self.registry = Registry((), {})
-        self.journal = Journal(self.broken)
+        self.journal = Journal(self._no_journal)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
-        self.ctypes = CtypesPatch(self.keep_local, self)
+        self.ctypes = CtypesPatch(self.scope_of, self)
         self.lazy = LazyFilter()
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.seen: set[str] = set()  # watched modules that came through the hook
@@ -77,8 +75,8 @@ class Engine:
 
     def put_up(self) -> None:
         """Put the hooks in place; does nothing for those that are."""
-        if self.finder not in sys.meta_path:
-            sys.meta_path.insert(0, self.finder)
+        if not self.finder.is_up:
+            self.finder.put_first()
             self._may_move = allocate_lock()
         self.extensions.put_up()
         self.lazy.put_up()
@@ -88,11 +86,14 @@ class Engine:
         """Put back everything that can be put back."""
         self.mode = "off"
         self.deferred = []
-        if self.finder in sys.meta_path:
-            sys.meta_path.remove(self.finder)
+        self.finder.take_away()
         self.finder.watched = self.extensions.watched = {}
-        self.extensions.take_down()
-        self.ctypes.take_down()
+        for what, clean in (
+            ("ExtensionFileLoader.create_module", self.extensions.take_down()),
+            ("ctypes.CDLL.__init__", self.ctypes.take_down()),
+        ):
+            if not clean:
+                self.touched[f"{what}: passes through, under a later patch (stays)"] = None
         self.lazy.take_down()
         self.journal.write_to("")
         self.on_first_hit = self.load_plugins = None
@@ -106,7 +107,9 @@ class Engine:
             return NOTHING
         self.seen.add(name)
         slots = self._slots.get(name)
-        if slots is None:
+        # Decided anew at each import: what is installed or set may have changed since a failed
+        # one. Parts of a package ask as well, and are answered as the package was.
+        if slots is None or name not in sys.modules:
             first, self.on_first_hit = self.on_first_hit, None
             if first is not None:
                 first()
@@ -133,35 +136,18 @@ class Engine:
             except Exception:
                 return
 
-    def keep_local(self, library: str) -> bool:
-        """Has this library, about to be loaded with RTLD_GLOBAL, to stay local?"""
+    def scope_of(self, library: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `hook.dlopen.CtypesPatch`)."""
         if not self.registry.scoping:
-            return False
+            return None
         from cudaguard.actions.scope import scoping_rules
 
         rules = scoping_rules(library, self.registry.scoping)
         if not rules:
-            return False
-        from cudaguard.policy.decide import applies
-        from cudaguard.probe.facts import Facts
-        from cudaguard.report import messages
+            return None
+        from cudaguard.repairs import scope_of
 
-        facts = Facts()
-        for rule in rules:
-            if not applies(rule, facts):
-                continue
-            frame = caller_frame()
-            where = describe(frame)
-            if self.mode not in REPAIRING or rule.grade == "warn":
-                finding = messages.went_global(rule, library, where)
-                self.tell(finding, SymbolScopeWarning, frame=frame)
-                return False
-            name = library.rpartition("/")[2]
-            self.journal.note("repair", f"{rule.id} local_scope {name}", where)
-            self.touched[f"{name}: kept in local symbol scope by {rule.id} (stays)"] = None
-            self._log(messages.kept_local(rule, library, where))
-            return True
-        return False
+        return scope_of(self, library, rules)
 
     # --- around an import -----------------------------------------------------------
 
@@ -176,11 +162,15 @@ class Engine:
 
             decided = plan(name, self.registry.by_module, self.registry.is_users, Facts())
             if decided.needs or decided.told or decided.problems:
-                before.append(lambda spec: self._follow(decided, spec))
+                from cudaguard.repairs import follow
+
+                before.append(lambda spec: follow(self, decided, spec))
         if not RTLD_GLOBAL and any(rule.actions for rule in self.registry.by_module.get(name, ())):
-            before.append(self._tell_unsupported)
+            from cudaguard.repairs import tell_unsupported
+
+            before.append(lambda spec: tell_unsupported(self, spec))
         around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
-        if self.journal.pattern:
+        if self.journal.is_written:
             around, after = (self._note_failure,), (*after, self._note_success)
         if len(before) == 1 and not after and not around:
             return self._plain
@@ -188,7 +178,7 @@ class Engine:
 
     def _arrived(self, spec: ModuleSpec) -> None:
         self.journal.note("import", spec.name, describe(caller_frame()))
-        if not sys.meta_path or sys.meta_path[0] is not self.finder:
+        if not self.finder.is_first:
             self._regain_position()
         self._patch_ctypes()  # it was half imported when we were installed
         # Not at the import of ctypes, which others try without needing it: the error would be
@@ -196,72 +186,6 @@ class Engine:
         if self.deferred and self.mode == "strict" and spec.name in self.registry.by_module:
             problems, self.deferred = self.deferred, []
             raise ImportOrderError("\n".join(problems), name=spec.name, path=spec.origin)
-
-    def _follow(self, decided: Plan, spec: ModuleSpec) -> None:
-        """Carry out the plan of one module: tell, then import what must come first."""
-        from cudaguard.report import messages
-
-        frame = caller_frame()
-        where = describe(frame)
-        for problem in decided.problems:
-            self.tell(messages.contradiction(problem), ImportOrderWarning, frame=frame)
-        for rule in decided.told:
-            if rule.needs:
-                for need in rule.needs:
-                    self._told_order(rule, need, decided.name, frame)
-            elif not rule.actions:
-                found = messages.known_fault(rule, decided.name, where)
-                self.tell(found, ImportOrderWarning, frame=frame)
-        if decided.problems and self.mode == "strict":
-            raise ImportOrderError("; ".join(decided.problems), name=spec.name, path=spec.origin)
-        for need, id in decided.needs:
-            if self.mode in REPAIRING:
-                self._import_first(need, id, spec, frame)
-            else:
-                rule = next(rule for rule in self.registry.rules if rule.id == id)
-                self._told_order(rule, need, decided.name, frame)
-
-    def _tell_unsupported(self, spec: ModuleSpec) -> None:
-        """Say which repairs of a module this platform has no means for."""
-        from cudaguard.policy.decide import applies
-        from cudaguard.probe.facts import Facts
-        from cudaguard.report import messages
-
-        facts = Facts()
-        for rule in self.registry.by_module[spec.name]:
-            if rule.actions and applies(rule, facts):
-                for action in rule.actions:
-                    self.tell(messages.unsupported(rule, action), SymbolScopeWarning)
-
-    def _told_order(self, rule: Rule, need: str, target: str, frame: FrameType | None) -> None:
-        from cudaguard.actions.imports import is_installed
-        from cudaguard.report import messages
-
-        if need not in sys.modules and is_installed(need):
-            finding = messages.out_of_order(rule, need, target, describe(frame))
-            self.tell(finding, ImportOrderWarning, frame=frame)
-
-    def _import_first(
-        self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None
-    ) -> None:
-        from cudaguard.actions.imports import import_first
-        from cudaguard.report import messages
-
-        absent = spec.name not in sys.modules
-        outcome = import_first(need, rule)
-        if outcome.state == "imported":
-            self.journal.note("prerequisite", need, describe(frame))
-            self.touched[f"{need}: imported before {spec.name} by {rule} (stays)"] = None
-            self._log(messages.imported_first(rule, need, spec.name))
-        elif outcome.error is not None:
-            finding = messages.prerequisite_failed(rule, need, spec.name, outcome.error)
-            self.tell(finding, ImportOrderWarning, frame=frame)
-            if self.mode == "strict":
-                raise ImportOrderError(
-                    finding.what, name=spec.name, path=spec.origin
-                ) from outcome.error
-        if absent and spec.name in sys.modules:
-            self.tell(messages.cyclic_prerequisite(rule, need, spec.name), ImportOrderWarning)
 
     def _note_failure(self, spec: ModuleSpec) -> Close:
         def close(error: BaseException | None) -> None:
@@ -279,13 +203,12 @@ class Engine:
             self.ctypes.put_up(ctypes)
 
     def _regain_position(self) -> None:
-        other = next(iter(sys.meta_path), None)
-        if self.finder not in sys.meta_path:
+        if not self.finder.is_up:
             return
+        other = sys.meta_path[0]
         # Once, by one thread: two hooks that insist on the first place would fight for ever.
         if self._may_move.acquire(False):
-            sys.meta_path.remove(self.finder)
-            sys.meta_path.insert(0, self.finder)
+            self.finder.put_first()
         else:
             from cudaguard.report import messages
 
@@ -296,7 +219,7 @@ class Engine:
     def in_place(self) -> tuple[str, ...]:
         """Return what is changed in this process now and will be put back, in words."""
         parts = (
-            ("sys.meta_path: one finder", self.finder in sys.meta_path),
+            ("sys.meta_path: one finder", self.finder.is_up),
             ("importlib.machinery.ExtensionFileLoader.create_module", self.extensions.is_up),
             ("ctypes.CDLL.__init__", self.ctypes.is_up),
             ("sys.set_lazy_imports_filter", self.lazy.is_up),
@@ -335,7 +258,18 @@ class Engine:
             self._channel = Channel(self._home)
         return self._channel
 
-    def _log(self, text: str) -> None:
+    def _no_journal(self, path: str, error: Exception) -> None:
+        from cudaguard.errors import CudaGuardWarning
+        from cudaguard.report import messages
+
+        finding = messages.no_journal(path, error)
+        try:
+            self.tell(finding, CudaGuardWarning, loud=self.mode != "observe")
+        except Exception as second:  # nobody can raise from a note in the journal
+            self.broken("reporting that no journal is written", second)
+
+    def log(self, text: str) -> None:
+        """Write to the log that a repair has worked; never raises."""
         from cudaguard.report.channel import log
 
         try:

@@ -6,6 +6,7 @@ import sys
 
 from cudaguard.errors import ImportOrderWarning, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame
+from cudaguard.hook.loader import is_imported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,35 +16,38 @@ if TYPE_CHECKING:
 _checked: set[tuple[str, str]] = set()  # pairs of module and rule: one look is enough
 
 
-def report_late(engine: Engine) -> None:
-    """Report the rules that came too late, as their module had been imported already."""
+def report_late(engine: Engine, *, at_start: bool) -> None:
+    """Report the rules that came too late, as their module had been imported already.
+
+    Args:
+        engine: The engine with its rules.
+        at_start: Is this the start of the interpreter, before the program?
+    """
     for name, rules in engine.registry.by_module.items():
-        if name in sys.modules and name not in engine.seen:
+        if is_imported(name) and name not in engine.seen:
             engine.early.add(name)
             for rule in rules:
                 if (name, rule.id) not in _checked:
                     _checked.add((name, rule.id))
-                    _look(engine, name, rule)
+                    _look(engine, name, rule, at_start=at_start)
 
 
-def _look(engine: Engine, name: str, rule: Rule) -> None:
+def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
     from cudaguard.actions.imports import is_installed
     from cudaguard.policy.decide import applies
     from cudaguard.probe.facts import Facts
     from cudaguard.report import messages
 
-    order = list(sys.modules)  # in the order of import
-    missed = rule.actions or any(
-        order.index(need) > order.index(name) if need in order else is_installed(need)
-        for need in rule.needs
-    )
+    order = [name for name in list(sys.modules) if is_imported(name)]  # in the order of import
+    earlier = set(order[: order.index(name)]) if name in order else set()
+    missed = rule.actions or any(need not in earlier and is_installed(need) for need in rule.needs)
     only_told = rule.grade == "warn" and not rule.needs and not rule.actions
     if not (missed or only_told) or not applies(rule, Facts()):
         return
     if only_told:  # it would have changed nothing to come earlier
         engine.tell(messages.known_fault(rule, name, ""), ImportOrderWarning)
         return
-    finding = messages.too_late(rule, name)
+    finding = messages.too_late(rule, name, at_start=at_start)
     category = SymbolScopeWarning if rule.actions else ImportOrderWarning
     if engine.tell(finding, category, frame=caller_frame()) and engine.mode == "strict":
         engine.deferred.append(finding.what)
@@ -53,7 +57,7 @@ def record_bypassed(engine: Engine) -> None:
     """Record the watched modules that were imported and never came through the hook."""
     for name in engine.registry.by_module:
         known = name in engine.seen or name in engine.early
-        if not known and sys.modules.get(name) is not None:
+        if not known and is_imported(name):
             from cudaguard.report import messages
 
             engine.tell(messages.past_the_guard(name), ImportOrderWarning)

@@ -31,13 +31,14 @@ LEVELS = {
     "hook": 4,
     "actions": 4,
     "report": 4,
-    "engine": 5,
-    "hindsight": 6,
-    "activation": 7,
-    "wiring": 8,
-    "cli": 9,
-    "__init__": 10,
-    "__main__": 10,
+    "repairs": 5,
+    "engine": 6,
+    "hindsight": 7,
+    "activation": 8,
+    "wiring": 9,
+    "cli": 10,
+    "__init__": 11,
+    "__main__": 11,
 }
 VOCABULARY = ("errors", "model", "config")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}

@@ -22,16 +22,16 @@ PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.usage = (
-        "cudaguard run [--mode MODE] SCRIPT [ARG ...]\n"
-        "       cudaguard run [--mode MODE] -m MODULE [ARG ...]\n"
-        "       cudaguard run [--mode MODE] -c CODE [ARG ...]"
+        "cudaguard run [--mode MODE] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
+        "       cudaguard run [--mode MODE] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
+        "       cudaguard run [--mode MODE] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
     )
     parser.epilog = "example: cudaguard run --mode strict train.py --epochs 3"
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, the program with its arguments).
+    """Return (our own options, what is handed to Python: its options, the program, arguments).
 
     argparse cannot do it: it takes the program's ``-m`` and ``-c`` for options of ours.
     """
@@ -43,33 +43,47 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             del rest[:2]
         elif rest[0].startswith("--mode=") or rest[0] in ("-h", "--help"):
             own.append(rest.pop(0))
-        elif rest[0] == "--":
-            return own, rest[1:]
         else:
             break
     return own, rest
+
+
+def problem_of(command: Sequence[str]) -> str:
+    """Return what is wrong with a command line for Python, or an empty string."""
+    words = list(command)
+    while words and words[0].startswith("-") and words[0] not in ("-", "--"):
+        word = words.pop(0)
+        if word[:2] in ("-m", "-c"):
+            missing = len(word) == 2 and not words
+            return f"{word} is followed by nothing" if missing else ""
+        if word.startswith("--"):
+            return f"unknown option {word}; expected --mode, an option of Python, or the program"
+        if set(word) & set("IES"):
+            return (
+                f"{word}: under -I, -E and -S Python reads neither PYTHONPATH nor sitecustomize, "
+                "through which the guard gets in"
+            )
+        if word in ("-W", "-X") and words:
+            words.pop(0)
+    if words[:1] == ["--"]:
+        del words[0]
+    return "" if words else "expected a script, -m MODULE or -c CODE"
 
 
 def execute(args: Namespace) -> int:
     """Replace this process by Python running the program; returns only on a usage error."""
     from cudaguard.errors import ConfigError
 
-    program: list[str] = args.program
-    if not program or (program[0] in ("-m", "-c") and len(program) < 2):
-        print("cudaguard run: expected a script, -m MODULE or -c CODE", file=sys.stderr)
-        return 2
-    if program[0].startswith("-") and program[0] not in ("-m", "-c"):
-        print(
-            f"cudaguard run: unknown option {program[0]}; expected --mode, a script, -m or -c",
-            file=sys.stderr,
-        )
+    problem = problem_of(args.program)
+    if problem:
+        print(f"cudaguard run: {problem}", file=sys.stderr)
         return 2
     try:
         environment = guarded_environment(args.mode, os.environ)
     except ConfigError as error:
         print(f"cudaguard run: {error}", file=sys.stderr)
         return 2
-    command = [sys.executable, *_interpreter_options(), *program]
+    command = [sys.executable, *_interpreter_options(), *args.program]
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "nt":  # exec there returns to the shell before the program has ended
@@ -102,16 +116,26 @@ def guarded_environment(mode: str | None, environ: os._Environ[str]) -> dict[str
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = sys.prefix
-    paths = [SITE_FOLDER, *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
-    environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
+    before = environ.get("PYTHONPATH", "")
+    others = [path for path in before.split(os.pathsep) if path != SITE_FOLDER] if before else []
+    environment["PYTHONPATH"] = os.pathsep.join([SITE_FOLDER, *others])
     return environment
 
 
 def _interpreter_options() -> list[str]:
     """Return the options this interpreter was started with, so that the program has them too."""
-    import subprocess
+    words: list[str] = getattr(sys, "orig_argv", [])[1:]  # Python 3.10+
+    options: list[str] = []
+    if words:  # up to `-m cudaguard` or the path of our command
+        while words and words[0].startswith("-") and words[0][:2] not in ("-m", "-c"):
+            taken = 2 if words[0] in ("-W", "-X") else 1
+            options += words[:taken]
+            del words[:taken]
+    else:
+        import subprocess
 
-    # Private, and what multiprocessing uses for its children; nothing public tells the same.
-    options: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
-    # These make Python ignore PYTHONPATH, which is how the guard gets in.
-    return [option for option in options if option not in ("-I", "-E")]
+        # Private, and what multiprocessing uses for its children; nothing public tells the same.
+        options = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    # These were for the launcher: the program would be started without the guard.
+    return [option for option in options if option not in ("-I", "-E", "-S")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from _thread import allocate_lock
 from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.hook.loader import (
@@ -71,11 +72,13 @@ class ExtensionPatch:
         self._ours = create_module
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
 
-    def take_down(self) -> None:
-        """Put the class back, unless someone else has patched it since: then only pass through."""
-        if self._original is not None and ExtensionFileLoader.create_module is self._ours:
+    def take_down(self) -> bool:
+        """Put the class back; False if someone else has patched on top, and ours passes through."""
+        clean = self._original is None or ExtensionFileLoader.create_module is self._ours
+        if self._original is not None and clean:
             ExtensionFileLoader.create_module = self._original  # type: ignore[assignment,method-assign]  # the patch
         self._ours = self._original = None
+        return clean
 
     def _create(
         self,
@@ -132,16 +135,20 @@ class CtypesPatch:
     every early ``from ctypes import CDLL`` pass through it.
 
     Args:
-        keep_local: Called with the library's name for each load with ``RTLD_GLOBAL``; says
-            whether it has to stay local. Must not raise but on purpose.
+        decide: Called with the library's name before each load with ``RTLD_GLOBAL``. Returns
+            None, or a pair: whether the library has to stay local, and what to call when it
+            has been loaded.
     """
 
-    def __init__(self, keep_local: Callable[[str], bool], host: Host) -> None:
-        self._keep_local = keep_local
+    def __init__(
+        self, decide: Callable[[str], tuple[bool, Callable[[], None]] | None], host: Host
+    ) -> None:
+        self._decide = decide
         self._host = host
         self._class: Any = None
         self._original: Any = None
         self._ours: Any = None
+        self._changing = allocate_lock()
 
     @property
     def is_up(self) -> bool:
@@ -149,43 +156,59 @@ class CtypesPatch:
         return self._ours is not None
 
     def put_up(self, ctypes: ModuleType) -> None:
-        """Patch the class of a completely imported ``ctypes``."""
+        """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""
         cdll: Any = ctypes.CDLL
-        if self.is_up or not RTLD_GLOBAL:
-            return
-        original = self._original = cdll.__init__
+        if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
+            return  # nothing to do here, done, or being done by another thread
+        try:
+            if cdll is not self._class:
+                self._patch(cdll, ctypes.DEFAULT_MODE)
+        finally:
+            self._changing.release()
 
-        def init(
-            library: object, name: Any, mode: int = ctypes.DEFAULT_MODE, *args: Any, **kwargs: Any
+    def _patch(self, cdll: Any, default_mode: int) -> None:
+        original = cdll.__init__
+
+        def __init__(  # noqa: N807  # ctypes' own name: it stands in the errors of bad calls
+            library: object, name: Any, mode: int = default_mode, *args: Any, **kwargs: Any
         ) -> None:
-            if self._ours is init and name is not None:
-                mode = self._decide(name, mode)
+            loaded = None
+            is_open = args[0] if args else kwargs.get("handle")
+            if self._ours is __init__ and name is not None and is_open is None:
+                mode, loaded = self._mode_for(name, mode)
             try:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
+            if loaded is not None:
+                call_each(self._host, (loaded,))
 
-        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
-            setattr(init, attribute, getattr(original, attribute, None))
-        init.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
-        self._class, self._ours = cdll, init
-        cdll.__init__ = init
+        for attribute in ("__module__", "__qualname__", "__doc__"):
+            setattr(__init__, attribute, getattr(original, attribute, None))
+        __init__.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
+        self._class, self._original, self._ours = cdll, original, __init__
+        cdll.__init__ = __init__
 
-    def take_down(self) -> None:
-        """Put the class back, unless someone else has patched it since: then only pass through."""
-        if self._class is not None and self._class.__init__ is self._ours:
+    def take_down(self) -> bool:
+        """Put the class back; False if someone else has patched on top, and ours passes through."""
+        clean = self._class is None or self._class.__init__ is self._ours
+        if self._class is not None and clean:
             self._class.__init__ = self._original
         self._class = self._original = self._ours = None
+        return clean
 
-    def _decide(self, name: Any, mode: Any) -> Any:
+    def _mode_for(self, name: Any, mode: Any) -> tuple[Any, Callable[[], None] | None]:
         try:
-            if mode & RTLD_GLOBAL and self._keep_local(os.fsdecode(name)):
-                return mode & ~RTLD_GLOBAL
+            decision = self._decide(os.fsdecode(name)) if mode & RTLD_GLOBAL else None
         except ON_PURPOSE:
             raise
         except TypeError:
-            pass  # not a library name or not a mode: ctypes has its own words for that
+            return mode, None  # no library name or no mode: ctypes has its own words for that
         except Exception as error:
             self._host.broken(f"deciding the symbol scope of {name}", error)
-        return mode
+            return mode, None
+        if decision is None:
+            return mode, None
+        stays_local, loaded = decision
+        return (mode & ~RTLD_GLOBAL if stays_local else mode), loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
-from cudaguard.hook.loader import GuardLoader
+from cudaguard.hook.loader import GuardLoader, hide_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,12 @@ class GuardFinder:
             return None
         busy.add(name)
         try:
-            spec = self._ask_others(name, path, target)
+            # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
+            # the old spec during a reload.
+            spec = self._first_answer(name, path, target)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         finally:
             busy.discard(name)
         loader: Any = None if spec is None else spec.loader
@@ -55,22 +60,57 @@ class GuardFinder:
             spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
         return spec
 
-    def _ask_others(
+    def _first_answer(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:
-        # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
-        # the old spec during a reload. Those in front of us have been asked already.
+        """Ask the finders behind this one; those in front have been asked already."""
         finders = list(sys.meta_path)
-        if self in finders:
-            finders = finders[finders.index(self) + 1 :]
-        for finder in finders:
-            find = getattr(finder, "find_spec", None)
-            if find is not None:
-                spec: ModuleSpec | None = find(name, path, target)
-                if spec is not None:
-                    return spec
-            elif sys.version_info < (3, 12):
-                find = getattr(finder, "find_module", None)
-                if find is not None and find(name, path) is not None:
-                    return None  # only importlib knows how to use what it found; it asks again
+        try:
+            for finder in finders[self._place(finders) + 1 :]:
+                find = getattr(finder, "find_spec", None)
+                if find is not None:
+                    spec: ModuleSpec | None = find(name, path, target)
+                    if spec is not None:
+                        return spec
+                elif sys.version_info < (3, 12):
+                    find = getattr(finder, "find_module", None)
+                    if find is not None and find(name, path) is not None:
+                        return None  # only importlib knows how to use it; it asks again
+        except BaseException as error:
+            hide_frame(error)
+            raise
         return None
+
+    # --- our place on sys.meta_path -------------------------------------------------
+    #
+    # The list is only ever replaced, not changed: another thread may be iterating it in the
+    # middle of an import, and would skip a finder, and with it a module that is there. Other
+    # finders are compared by identity; their __eq__ may say anything.
+
+    @property
+    def is_up(self) -> bool:
+        """Does this finder stand on ``sys.meta_path``?"""
+        return self._place(sys.meta_path) >= 0
+
+    @property
+    def is_first(self) -> bool:
+        """Is it the first to be asked?"""
+        return self._place(sys.meta_path) == 0
+
+    def put_first(self) -> None:
+        """Put it before all others."""
+        if not self.is_up:
+            sys.meta_path.insert(0, self)
+            return
+        sys.meta_path = [self, *(finder for finder in sys.meta_path if finder is not self)]
+
+    def take_away(self) -> None:
+        """Take it from the list; does nothing if it is not there."""
+        if self.is_up:
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+
+    def _place(self, finders: Sequence[object]) -> int:
+        for index, finder in enumerate(finders):
+            if finder is self:
+                return index
+        return -1

@@ -25,62 +25,62 @@ class Journal:
     """Events of this process, and the file they are copied to.
 
     Args:
-        broken: Called with a sentence and the error when the file cannot be written.
+        unwritable: Called with the path and the error when the file cannot be written.
     """
 
-    def __init__(self, broken: Callable[[str, Exception], None]) -> None:
+    def __init__(self, unwritable: Callable[[str, Exception], None]) -> None:
         # Tuples: an Event costs several times as much, and hardly any is ever looked at.
         self._seen: deque[tuple[str, str, float, int, str]] = deque(maxlen=MEMORY_LIMIT)
-        self.pattern = ""
-        self._broken = broken
+        self._unwritable = unwritable
+        self._asked = ""
+        self._path = ""
         self._dumps: Callable[[object], str] = str
-        self._descriptor = -1
-        self._opened_by = 0
 
     @property
     def events(self) -> tuple[Event, ...]:
         """What was noted, oldest first."""
         return tuple(Event(*event) for event in self._seen.copy())
 
+    @property
+    def is_written(self) -> bool:
+        """Are events copied to a file?"""
+        return bool(self._path)
+
     def note(self, kind: str, name: str, where: str = "") -> None:
         """Record one event; never raises."""
         event = (kind, name, time(), get_ident(), where)
         self._seen.append(event)
-        if self.pattern:
+        if self._path:
             self._write(Event(*event))
 
-    def write_to(self, pattern: str) -> None:
+    def write_to(self, path: str) -> None:
         """Copy every later event to a file; ``%p`` is the process id, "" stops the copying."""
-        if pattern != self.pattern:
-            self._close()
-            if pattern:
-                # Now, not at the first event: that may come in the middle of any import.
-                from json import dumps
+        if path == self._asked:
+            return
+        self._asked, self._path = path, ""
+        if path:
+            # Now, not at the first event: that may come in the middle of any import.
+            from json import dumps
 
-                self._dumps = dumps
-            self.pattern = pattern
+            self._dumps = dumps
+            try:
+                self._path = os.path.abspath(os.path.expanduser(path))  # the program may chdir
+            except OSError as error:  # the working directory is gone
+                self._unwritable(path, error)
 
     def _write(self, event: Event) -> None:
+        # Opened for each line: a descriptor that is kept may be closed behind our back, as
+        # daemons close all of them, and its number then belongs to a file of the program.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
         pid = os.getpid()
+        path = self._path.replace("%p", str(pid))
         try:
-            if self._opened_by != pid:  # first event, or a forked child with its own file
-                self._close()
-                path = os.path.expanduser(self.pattern).replace("%p", str(pid))
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
-                self._descriptor = os.open(path, flags, 0o644)
-                self._opened_by = pid
             line = self._dumps({"pid": pid, **event.to_dict()}) + "\n"
-            os.write(self._descriptor, line.encode())
-        except Exception as error:
-            pattern, self.pattern = self.pattern, ""
-            self._close()
-            self._broken(f"the journal {pattern} cannot be written and is given up", error)
-
-    def _close(self) -> None:
-        # In a forked child this closes the inherited copy only; the parent's stays open.
-        descriptor, self._descriptor, self._opened_by = self._descriptor, -1, 0
-        if descriptor >= 0:
+            descriptor = os.open(path, flags, 0o644)
             try:
+                os.write(descriptor, line.encode())
+            finally:
                 os.close(descriptor)
-            except OSError:  # closed behind our back, as daemons do with all descriptors
-                pass
+        except Exception as error:
+            self._path = ""
+            self._unwritable(path, error)

@@ -63,6 +63,11 @@ ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
 here = _local()
 
 
+def is_imported(name: str) -> bool:
+    """Is the module there, finished or not? None in ``sys.modules`` blocks its import instead."""
+    return sys.modules.get(name) is not None
+
+
 def slots_or_nothing(host: Host, name: str) -> Slots:
     """Return the slots of `name`; a failure of ours leaves the import unguarded, not broken."""
     try:

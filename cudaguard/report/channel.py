@@ -77,7 +77,7 @@ class Channel:
                 if rank != "0":
                     return False
                 break
-        if os.getpid() != self._home:  # forked
+        if os.getpid() != self._home and _is_alive(self._home):  # a forked worker, no daemon
             return False
         process = sys.modules.get("multiprocessing.process")
         if process is not None and (
@@ -88,6 +88,16 @@ class Channel:
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
         return not any(a.startswith(CHILD_ARGUMENTS) for a in _command_line())
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # not ours to signal, and there
+        return True
+    return True
 
 
 def _command_line() -> list[str]:
@@ -121,7 +131,9 @@ def log(text: str, *, level: str) -> None:
 def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) -> None:
     import warnings
 
-    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("cudaguard", 0)
+    file, line = (
+        (frame.f_code.co_filename, frame.f_lineno) if frame else ("<start of the interpreter>", 0)
+    )
     module = frame.f_globals.get("__name__") if frame else None
     if not isinstance(module, str):  # the user's filters may name one
         module = "cudaguard"

@@ -10,13 +10,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.model import Rule
 
+LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
-def run_command() -> str:
-    """Return the command that runs this program under the guard from its first line."""
-    script = sys.argv[0] if getattr(sys, "argv", None) else ""
-    if not script or script in ("-c", "-m") or script.startswith("-"):
-        return "CUDAGUARD=fix python ..."
-    return f"cudaguard run {script}"
+
+def guarded_command() -> str:
+    """Return the command line of this program with the guard switched on, or "" if unknown."""
+    words: list[str] = getattr(sys, "orig_argv", [])  # Python 3.10+
+    if not words or "-c" in words:
+        return ""
+    import shlex
+
+    line = f"CUDAGUARD=fix {shlex.join(words)}"
+    return line if len(line) <= LONGEST_COMMAND else ""
 
 
 def switch_off(rule: str) -> str:
@@ -47,7 +52,6 @@ def went_global(rule: Rule, library: str, where: str) -> Finding:
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
         + ("give the rule the grade 'fix'" if rule.grade == "warn" else "use mode 'fix'"),
-        command=run_command(),
         links=rule.links,
     )
 
@@ -78,16 +82,24 @@ def known_fault(rule: Rule, target: str, where: str) -> Finding:
     )
 
 
-def too_late(rule: Rule, module: str) -> Finding:
+def too_late(rule: Rule, module: str, *, at_start: bool) -> Finding:
     """A module was imported before the guard could act on it."""
+    if at_start:
+        remedy = (
+            "look for what imports it at the start of the interpreter: a .pth file, sitecustomize"
+        )
+    else:
+        remedy = (
+            f"call cudaguard.install() before the first `import {module}`, or start the program "
+            "under the guard"
+        )
     return Finding(
         "CG802",
-        f"{module} was imported before cudaguard was installed: rule {rule.id} came too late.",
+        f"{module} was imported before rule {rule.id} was in force.",
         rule=rule.id,
         consequence=rule.why,
-        remedy=f"call cudaguard.install() before the first `import {module}`, or start the "
-        "program under the guard",
-        command=run_command(),
+        remedy=remedy,
+        command="" if at_start else guarded_command(),
         links=rule.links,
     )
 
@@ -145,6 +157,17 @@ def bad_setting(problem: str) -> Finding:
         problem,
         consequence="this setting is ignored.",
         remedy="correct it, or remove it",
+    )
+
+
+def no_journal(path: str, error: Exception) -> Finding:
+    """The journal cannot be written."""
+    return Finding(
+        "CG806",
+        f"No journal is written to {path}: {error}.",
+        consequence="the guard works; its events are in cudaguard.status() only.",
+        remedy="create the folder, or correct the path (CUDAGUARD_JOURNAL, or `journal` in the "
+        "configuration file)",
     )
 
 

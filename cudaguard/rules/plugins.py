@@ -75,8 +75,10 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
 
 def _project(folder: str) -> str:
     """Return the normalised project name of ``My.Project-1.0.dist-info`` and the like."""
-    name = folder.rpartition(".")[0].partition("-")[0]
-    return name.lower().replace(".", "_")
+    words = folder.rpartition(".")[0].lower().replace(".", "_").split("-")
+    # Old tools leave hyphens in the name: it ends where the version begins.
+    version = next((place for place, word in enumerate(words) if word[:1].isdigit()), len(words))
+    return "_".join(words[: max(version, 1)])
 
 
 def _entries(text: str, origin: str) -> list[Entry]:

@@ -94,7 +94,7 @@ def test_a_broken_package_is_one_line_and_no_traceback(child, python):
         _cudaguard_boot.start()
         """
     done = child.python(code, python=str(python), env=FIX)
-    assert done.stderr.startswith("cudaguard: not active: ModuleNotFoundError")
+    assert done.stderr.startswith("cudaguard: start-up failed: ModuleNotFoundError")
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -173,7 +173,9 @@ def test_guard_that_comes_too_late_says_so_once(child):
         assert [f.id for f in cudaguard.status().findings] == ["CG802"]
         """
     )
-    assert done.stderr.count("SymbolScopeWarning: [CG802] decord was imported before") == 1
+    assert (
+        done.stderr.count("SymbolScopeWarning: [CG802] decord was imported before rule CG001") == 1
+    )
     assert "import decord" in done.stderr
 
 

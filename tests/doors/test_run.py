@@ -42,10 +42,40 @@ def test_program_sees_what_it_sees_under_python(child, how):
     assert guarded == plain
 
 
-def test_interpreter_options_reach_the_program(child):
+@pytest.mark.parametrize(
+    "start",
+    [
+        ["-O", "-B", "-m", "cudaguard", "run"],
+        ["-m", "cudaguard", "run", "-O", "-B"],
+        ["-I", "-O", "-X", "dev", "-m", "cudaguard", "run", "-B", "-W", "default"],
+        ["-m", "cudaguard", "run", "-OB"],
+    ],
+)
+def test_interpreter_options_reach_the_program(child, editable_python, start):
     path = child.write("tell.py", TELL)
-    done = child.command(sys.executable, "-O", "-B", "-m", "cudaguard", "run", path)
-    assert told(done)["flags"] == [1, 1]
+    seen = told(child.command(editable_python, *start, path, "-S"))
+    assert (seen["flags"], seen["mode"], seen["argv"][1:]) == ([1, 1], "fix", ["-S"])
+
+
+def test_options_of_the_program_are_not_taken_for_pythons(child, wheel_python):
+    path = child.write("tell.py", TELL)
+    command = wheel_python.parent / "cudaguard"
+    for program in (["-m", "tell"], [path], ["-mtell"]):
+        seen = told(child.command(command, "run", *program, "-m", "-O"))
+        assert (seen["flags"], seen["argv"][1:]) == ([0, 0], ["-m", "-O"])
+
+
+def test_program_from_standard_input(child):
+    start = " ".join(map(str, RUN))
+    done = child.command("sh", "-c", f"echo 'import sys; print(sys.argv)' | {start} - one")
+    assert done.stdout == "['-', 'one']\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="3.9 does not tell whether -u was given")
+def test_unbuffered_output_stays_unbuffered(child):
+    code = "import sys; print(sys.stdout.write_through)"
+    done = child.command(sys.executable, "-u", "-m", "cudaguard", "run", "-c", code)
+    assert done.stdout == "True\n"
 
 
 @pytest.mark.parametrize(
@@ -90,8 +120,12 @@ def test_kill_switch_beats_the_option(child):
     ("arguments", "expected"),
     [
         ([], "expected a script, -m MODULE or -c CODE"),
-        (["-m"], "expected a script, -m MODULE or -c CODE"),
+        (["-m"], "-m is followed by nothing"),
+        (["-c"], "-c is followed by nothing"),
         (["--nonsense", "x.py"], "unknown option --nonsense"),
+        (["-u"], "expected a script, -m MODULE or -c CODE"),
+        (["-I", "x.py"], "under -I, -E and -S Python reads neither"),
+        (["-uE", "x.py"], "under -I, -E and -S Python reads neither"),
         (["--mode", "nonsense", "x.py"], "expected one of off, observe, warn, fix, strict"),
         (["--mode"], "expected one argument"),
     ],
@@ -173,6 +207,16 @@ def test_works_from_a_folder_that_only_the_parent_has_on_its_path(child, root, t
     look = "import sys; print('cudaguard' in sys.modules, sys.argv)"
     done = child.command(other / "bin" / "python", "-c", start, look)
     assert done.stdout == "True ['-c']\n"
+
+
+def test_empty_entry_of_python_path_stays_the_working_directory(child):
+    """`PYTHONPATH=src:$PYTHONPATH` ends in a colon where the variable was not set."""
+    child.write("tools/train.py", "import models, helper; print('found')")
+    child.write("models.py", "")
+    child.write("src/helper.py", "")
+    env = {"PYTHONPATH": f"src{os.pathsep}"}
+    assert child.command(sys.executable, "tools/train.py", env=env).stdout == "found\n"
+    assert child.command(*RUN, "tools/train.py", env=env).stdout == "found\n"
 
 
 def test_python_path_is_the_users_own_afterwards(child):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 GOOD = """
@@ -233,17 +235,33 @@ def test_odd_entries_on_sys_path_do_not_matter(program, entry):
     ) == ["plug-in imported", "needed target "]
 
 
-def test_plugin_is_found_at_the_first_watched_import_when_started_by_the_variable(program):
+def test_plugin_on_the_path_is_in_force_from_the_start_by_the_variable(program):
     add_plugin(program, "plug:RULE")
     env = {"CUDAGUARD": "fix", "PYTHONPATH": str(program.folder)}
-    # The interpreter's own path is complete only after the activation: nothing is looked for.
+    done = program.child.python("import target, sys; print('needed' in sys.modules)", env=env)
+    assert done.stdout.splitlines() == ["plug-in imported", "True"]
+
+
+def test_plugin_on_a_path_that_is_added_later_is_found_at_the_first_watched_import(program):
+    """As by a later .pth file: the first look, at the start, cannot see it."""
+    add_plugin(program, "plug:RULE", folder="later/plug-1.0.dist-info")
     assert program.output(
         """
-        print("cudaguard.rules.plugins" in sys.modules)
+        sys.path.append("later")
+        print("target" in cudaguard.status().watched)
         import ctypes                       # any watched module
         print("target" in cudaguard.status().watched, "plug" in sys.modules)
         import target
         print(order())
         """,
-        env=env,
+        env={"CUDAGUARD": "fix"},
     ) == ["False", "True False", "plug-in imported", "needed target"]
+
+
+@pytest.mark.parametrize("door", [["-m", "cudaguard", "run", "--mode", "fix", "-c"], ["-c"]])
+def test_plugin_works_through_the_doors_that_change_no_code(program, door):
+    add_plugin(program, "plug:RULE")
+    env = {"PYTHONPATH": str(program.folder), **({} if "run" in door else {"CUDAGUARD": "fix"})}
+    code = "import target, sys; print('needed' in sys.modules)"
+    done = program.child.command(sys.executable, *door, code, env=env)
+    assert done.stdout.splitlines() == ["plug-in imported", "True"]

@@ -218,7 +218,7 @@ def test_bad_variable_raises_from_the_first_watched_import_in_strict(program):
 def test_boot_never_keeps_the_interpreter_from_starting(child, env, status):
     done = child.python("print('alive')", env=env)
     assert done.stdout == "alive\n"
-    assert done.stderr.count("[CG806]") == 1
+    assert done.stderr.count("[CG806]") == sum(map(bool, (set(env) - {"CUDAGUARD"}) or {1}))
 
 
 # --- plug-ins ----------------------------------------------------------------------------------

@@ -29,7 +29,10 @@ def _activate(here):
                 sys.path.remove(root)
         boot()
     except Exception as error:
-        sys.stderr.write("cudaguard: not active: %s: %s\n" % (type(error).__name__, error))
+        try:
+            sys.stderr.write("cudaguard: start-up failed: %s: %s\n" % (type(error).__name__, error))
+        except Exception:  # stderr is closed: there is nobody to tell
+            return
 
 
 def _chain():

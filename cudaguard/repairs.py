@@ -1,0 +1,150 @@
+"""Carrying out what was decided, import order and symbol scope, and telling what became of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.actions.imports import import_first, is_installed
+from cudaguard.errors import ImportOrderError, ImportOrderWarning, SymbolScopeWarning
+from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.policy.decide import applies
+from cudaguard.probe.facts import Facts
+from cudaguard.report import messages
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import FrameType
+    from typing import Protocol
+
+    from cudaguard.errors import CudaGuardWarning
+    from cudaguard.hook.journal import Journal
+    from cudaguard.model import Finding, Plan, Rule
+    from cudaguard.rules.registry import Registry
+
+    class Engine(Protocol):
+        """What repairs ask of `cudaguard.engine.Engine`."""
+
+        mode: str
+        registry: Registry
+        journal: Journal
+        touched: dict[str, None]
+
+        def tell(
+            self,
+            finding: Finding,
+            category: type[CudaGuardWarning],
+            *,
+            frame: FrameType | None = None,
+        ) -> bool:
+            """Record a finding and warn of it where that is wanted."""
+
+        def log(self, text: str) -> None:
+            """Write to the log that a repair has worked."""
+
+
+REPAIRING = ("fix", "strict")  # modes
+
+
+# --- import order ---------------------------------------------------------------------
+
+
+def follow(engine: Engine, plan: Plan, spec: ModuleSpec) -> None:
+    """Carry out the plan of one module: tell, then import what must come first.
+
+    Raises:
+        ImportOrderError: in `strict`, where the order cannot be kept.
+    """
+    frame = caller_frame()
+    where = describe(frame)
+    for problem in plan.problems:
+        engine.tell(messages.contradiction(problem), ImportOrderWarning, frame=frame)
+    for rule in plan.told:
+        if rule.needs:
+            for need in rule.needs:
+                _tell_order(engine, rule, need, plan.name, frame)
+        elif not rule.actions:
+            finding = messages.known_fault(rule, plan.name, where)
+            engine.tell(finding, ImportOrderWarning, frame=frame)
+    if plan.problems and engine.mode == "strict":
+        raise ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
+    for need, id in plan.needs:
+        if engine.mode in REPAIRING:
+            _import_first(engine, need, id, spec, frame)
+        else:
+            rule = next(rule for rule in engine.registry.rules if rule.id == id)
+            _tell_order(engine, rule, need, plan.name, frame)
+
+
+def _tell_order(
+    engine: Engine, rule: Rule, need: str, target: str, frame: FrameType | None
+) -> None:
+    if need not in sys.modules and is_installed(need):
+        finding = messages.out_of_order(rule, need, target, describe(frame))
+        engine.tell(finding, ImportOrderWarning, frame=frame)
+
+
+def _import_first(
+    engine: Engine, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None
+) -> None:
+    absent = spec.name not in sys.modules
+    outcome = import_first(need, rule)
+    if outcome.state == "imported":
+        engine.journal.note("prerequisite", need, describe(frame))
+        engine.touched[f"{need}: imported before {spec.name} by {rule} (stays)"] = None
+        engine.log(messages.imported_first(rule, need, spec.name))
+    elif outcome.error is not None:
+        finding = messages.prerequisite_failed(rule, need, spec.name, outcome.error)
+        engine.tell(finding, ImportOrderWarning, frame=frame)
+        if engine.mode == "strict":
+            raise ImportOrderError(
+                finding.what, name=spec.name, path=spec.origin
+            ) from outcome.error
+    if absent and spec.name in sys.modules:
+        engine.tell(messages.cyclic_prerequisite(rule, need, spec.name), ImportOrderWarning)
+
+
+# --- symbol scope ---------------------------------------------------------------------
+
+
+def scope_of(
+    engine: Engine, library: str, rules: tuple[Rule, ...]
+) -> tuple[bool, Callable[[], None]] | None:
+    """Decide about a library that is about to be loaded with RTLD_GLOBAL, and that `rules` name.
+
+    Returns:
+        None if no rule applies here; otherwise whether it has to stay local, and what to
+        call once it is loaded: only then has anything happened that can be told.
+    """
+    facts = Facts()
+    rule = next((rule for rule in rules if applies(rule, facts)), None)
+    if rule is None:
+        return None
+    frame = caller_frame()
+    stays_local = engine.mode in REPAIRING and rule.grade != "warn"
+    return stays_local, lambda: _loaded(engine, library, rule, stays_local, frame)
+
+
+def _loaded(
+    engine: Engine, library: str, rule: Rule, stayed_local: bool, frame: FrameType | None
+) -> None:
+    where = describe(frame)
+    if not stayed_local:
+        finding = messages.went_global(rule, library, where)
+        engine.tell(finding, SymbolScopeWarning, frame=frame)
+        return
+    name = os.path.basename(library)
+    engine.journal.note("repair", f"{rule.id} local_scope {name}", where)
+    engine.touched[f"{name}: kept in local symbol scope by {rule.id} (stays)"] = None
+    engine.log(messages.kept_local(rule, library, where))
+
+
+def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:
+    """Say which repairs of a module this platform has no means for."""
+    facts = Facts()
+    for rule in engine.registry.by_module.get(spec.name, ()):
+        if rule.actions and applies(rule, facts):
+            for action in rule.actions:
+                engine.tell(messages.unsupported(rule, action), SymbolScopeWarning)
