@@ -93,11 +93,12 @@ class Channel:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
+        with open(f"/proc/{process}/stat", "rb") as file:  # dead and not waited for: Z
+            return file.read().rpartition(b")")[2].split()[:1] != [b"Z"]
     except ProcessLookupError:
         return False
-    except OSError:  # not ours to signal, and there
+    except OSError:  # not ours to signal, or no /proc: there at any rate
         return True
-    return True
 
 
 def _command_line() -> list[str]:
