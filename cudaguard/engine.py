@@ -13,7 +13,7 @@ from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
-from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, ExtensionPatch
+from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, ExtensionPatch, FlagsPatch
 from cudaguard.hook.finder import GuardFinder
 from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.hook.loader import Close
-    from cudaguard.model import Finding
+    from cudaguard.model import Finding, Rule
     from cudaguard.report.channel import Channel
 
 
@@ -41,7 +41,8 @@ class Engine:
         self.journal = Journal(self._no_journal)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
-        self.ctypes = CtypesPatch(self.scope_of, self)
+        self.ctypes = CtypesPatch(self.scope_of_library, self)
+        self.flags = FlagsPatch(self.scope_of_extensions, self)
         self.lazy = LazyFilter()
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.seen: set[str] = set()  # watched modules that came through the hook
@@ -79,6 +80,7 @@ class Engine:
             self.finder.put_first()
             self._may_move = allocate_lock()
         self.extensions.put_up()
+        self.flags.put_up()
         self.lazy.put_up()
         self._patch_ctypes()
 
@@ -90,6 +92,7 @@ class Engine:
         self.finder.watched = self.extensions.watched = {}
         for what, clean in (
             ("ExtensionFileLoader.create_module", self.extensions.take_down()),
+            ("sys.setdlopenflags", self.flags.take_down()),
             ("ctypes.CDLL.__init__", self.ctypes.take_down()),
         ):
             if not clean:
@@ -136,18 +139,31 @@ class Engine:
             except Exception:
                 return
 
-    def scope_of(self, library: str) -> tuple[bool, Callable[[], None]] | None:
+    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about a library to be loaded with RTLD_GLOBAL (see `hook.dlopen.CtypesPatch`)."""
         if not self.registry.scoping:
             return None
-        from cudaguard.actions.scope import scoping_rules
+        from cudaguard.actions.scope import rules_for_library
 
-        rules = scoping_rules(library, self.registry.scoping)
-        if not rules:
+        rules = rules_for_library(library, self.registry.scoping)
+        return self._scope(rules, os.path.basename(library), library) if rules else None
+
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `hook.dlopen.FlagsPatch`)."""
+        if not self.registry.scoping:
             return None
+        from cudaguard.actions.scope import rules_for_module
+
+        rules = rules_for_module(module, self.registry.scoping)
+        package = module.partition(".")[0]
+        return self._scope(rules, f"extension modules of {package}", module) if rules else None
+
+    def _scope(
+        self, rules: tuple[Rule, ...], subject: str, source: str
+    ) -> tuple[bool, Callable[[], None]] | None:
         from cudaguard.repairs import scope_of
 
-        return scope_of(self, library, rules)
+        return scope_of(self, rules, subject, source)
 
     # --- around an import -----------------------------------------------------------
 
@@ -221,6 +237,7 @@ class Engine:
         parts = (
             ("sys.meta_path: one finder", self.finder.is_up),
             ("importlib.machinery.ExtensionFileLoader.create_module", self.extensions.is_up),
+            ("sys.setdlopenflags", self.flags.is_up),
             ("ctypes.CDLL.__init__", self.ctypes.is_up),
             ("sys.set_lazy_imports_filter", self.lazy.is_up),
         )

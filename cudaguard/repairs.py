@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from cudaguard.actions.imports import import_first, is_installed
@@ -110,13 +109,19 @@ def _import_first(
 
 
 def scope_of(
-    engine: Engine, library: str, rules: tuple[Rule, ...]
+    engine: Engine, rules: tuple[Rule, ...], subject: str, source: str
 ) -> tuple[bool, Callable[[], None]] | None:
-    """Decide about a library that is about to be loaded with RTLD_GLOBAL, and that `rules` name.
+    """Decide about something that is about to be loaded with RTLD_GLOBAL.
+
+    Args:
+        engine: Knows the mode, and is told what became of it.
+        rules: The rules that name it.
+        subject: What it is called in a message: a library, or the extensions of a package.
+        source: The library's path, or the module that asks for the global scope.
 
     Returns:
-        None if no rule applies here; otherwise whether it has to stay local, and what to
-        call once it is loaded: only then has anything happened that can be told.
+        None if no rule applies here; otherwise whether it has to stay local, and what to call
+        once it is loaded: only then has anything happened that can be told.
     """
     facts = Facts()
     rule = next((rule for rule in rules if applies(rule, facts)), None)
@@ -124,21 +129,25 @@ def scope_of(
         return None
     frame = caller_frame()
     stays_local = engine.mode in REPAIRING and rule.grade != "warn"
-    return stays_local, lambda: _loaded(engine, library, rule, stays_local, frame)
+    return stays_local, lambda: _loaded(engine, rule, subject, source, stays_local, frame)
 
 
 def _loaded(
-    engine: Engine, library: str, rule: Rule, stayed_local: bool, frame: FrameType | None
+    engine: Engine,
+    rule: Rule,
+    subject: str,
+    source: str,
+    stayed_local: bool,
+    frame: FrameType | None,
 ) -> None:
     where = describe(frame)
     if not stayed_local:
-        finding = messages.went_global(rule, library, where)
+        finding = messages.went_global(rule, subject, source, where)
         engine.tell(finding, SymbolScopeWarning, frame=frame)
         return
-    name = os.path.basename(library)
-    engine.journal.note("repair", f"{rule.id} local_scope {name}", where)
-    engine.touched[f"{name}: kept in local symbol scope by {rule.id} (stays)"] = None
-    engine.log(messages.kept_local(rule, library, where))
+    engine.journal.note("repair", f"{rule.id} local_scope {subject}", where)
+    engine.touched[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
+    engine.log(messages.kept_local(rule, source, where))
 
 
 def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:

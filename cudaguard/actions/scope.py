@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
-def scoping_rules(library: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
+def rules_for_library(library: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
     """Return the rules whose pattern matches the library's file name, wherever it lies.
 
     Args:
@@ -25,3 +25,16 @@ def scoping_rules(library: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Ru
 
     name = os.path.basename(library)
     return tuple(rule for pattern, rule in scoping if fnmatchcase(name, pattern))
+
+
+def rules_for_module(module: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
+    """Return the rules that watch the module or a package around it.
+
+    Args:
+        module: Name of the module that asks for the global scope.
+        scoping: Pairs of (file name pattern, rule).
+    """
+    names = [module]
+    while "." in names[-1]:
+        names.append(names[-1].rpartition(".")[0])
+    return tuple(rule for _, rule in scoping if not set(names).isdisjoint(rule.watch))

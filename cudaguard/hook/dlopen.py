@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from cudaguard.hook.loader import Host
 
+    # Given a library or module: None, or whether it stays local and what to call afterwards.
+    Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
+
 RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 
@@ -128,6 +131,80 @@ def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:
         return False
 
 
+class FlagsPatch:
+    """Takes ``RTLD_GLOBAL`` from the flags by which a module has its extensions loaded.
+
+    ``sys.setdlopenflags`` counts for every later import of an extension. Which one that will be
+    is not known when it is called, but who calls it is: the package that loads its own.
+
+    Args:
+        decide: Called with the name of the calling module for each call with ``RTLD_GLOBAL``;
+            answers as for `CtypesPatch`.
+    """
+
+    def __init__(self, decide: Decide, host: Host) -> None:
+        self._decide = decide
+        self._host = host
+        self._original: Callable[[int], None] | None = None
+        self._ours: object = None
+
+    @property
+    def is_up(self) -> bool:
+        """Is the patch in force?"""
+        return self._ours is not None
+
+    def put_up(self) -> None:
+        """Patch the function; does nothing if it is patched, or the platform has no scopes."""
+        if self.is_up or not RTLD_GLOBAL:
+            return
+        original = self._original = sys.setdlopenflags
+
+        def setdlopenflags(*args: Any) -> None:
+            try:
+                if self._ours is not setdlopenflags or len(args) != 1:
+                    return original(*args)  # in its own words, if the call is wrong
+                module = sys._getframe(1).f_globals.get("__name__")
+                flags, done = local_mode(self._host, self._decide, module, args[0])
+                original(flags)
+                if done is not None:
+                    call_each(self._host, (done,))
+            except BaseException as error:
+                hide_frame(error)
+                raise
+
+        for attribute in ("__module__", "__qualname__", "__doc__", "__text_signature__"):
+            setattr(setdlopenflags, attribute, getattr(original, attribute, None))
+        self._ours = setdlopenflags
+        sys.setdlopenflags = setdlopenflags
+
+    def take_down(self) -> bool:
+        """Put it back; False if someone else has patched on top, and ours passes through."""
+        clean = self._original is None or sys.setdlopenflags is self._ours
+        if self._original is not None and clean:
+            sys.setdlopenflags = self._original
+        self._ours = self._original = None
+        return clean
+
+
+def local_mode(
+    host: Host, decide: Decide, name: Any, mode: Any
+) -> tuple[Any, Callable[[], None] | None]:
+    """Return the mode or flags that a load gets, and what to call when it has happened."""
+    try:
+        decision = decide(os.fsdecode(name)) if mode & RTLD_GLOBAL else None
+    except ON_PURPOSE:
+        raise
+    except TypeError:
+        return mode, None  # no name or no flags: whoever is called has own words for that
+    except Exception as error:
+        host.broken(f"deciding the symbol scope of {name}", error)
+        return mode, None
+    if decision is None:
+        return mode, None
+    stays_local, done = decision
+    return (mode & ~RTLD_GLOBAL if stays_local else mode), done
+
+
 class CtypesPatch:
     """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
 
@@ -140,9 +217,7 @@ class CtypesPatch:
             has been loaded.
     """
 
-    def __init__(
-        self, decide: Callable[[str], tuple[bool, Callable[[], None]] | None], host: Host
-    ) -> None:
+    def __init__(self, decide: Decide, host: Host) -> None:
         self._decide = decide
         self._host = host
         self._class: Any = None
@@ -175,7 +250,7 @@ class CtypesPatch:
             loaded = None
             is_open = args[0] if args else kwargs.get("handle")
             if self._ours is __init__ and name is not None and is_open is None:
-                mode, loaded = self._mode_for(name, mode)
+                mode, loaded = local_mode(self._host, self._decide, name, mode)
             try:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
@@ -197,18 +272,3 @@ class CtypesPatch:
             self._class.__init__ = self._original
         self._class = self._original = self._ours = None
         return clean
-
-    def _mode_for(self, name: Any, mode: Any) -> tuple[Any, Callable[[], None] | None]:
-        try:
-            decision = self._decide(os.fsdecode(name)) if mode & RTLD_GLOBAL else None
-        except ON_PURPOSE:
-            raise
-        except TypeError:
-            return mode, None  # no library name or no mode: ctypes has its own words for that
-        except Exception as error:
-            self._host.broken(f"deciding the symbol scope of {name}", error)
-            return mode, None
-        if decision is None:
-            return mode, None
-        stays_local, loaded = decision
-        return (mode & ~RTLD_GLOBAL if stays_local else mode), loaded

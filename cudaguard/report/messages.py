@@ -29,10 +29,10 @@ def switch_off(rule: str) -> str:
     return f"CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
 
 
-def kept_local(rule: Rule, library: str, where: str) -> str:
+def kept_local(rule: Rule, source: str, where: str) -> str:
     """Return the log text of a repair."""
     return (
-        f"{rule.id}: {library} stays out of the global symbol scope (loaded at {where}); "
+        f"{rule.id}: {source} stays out of the global symbol scope (asked for at {where}); "
         f"to switch this off: {switch_off(rule.id)}"
     )
 
@@ -42,13 +42,13 @@ def imported_first(rule: str, need: str, target: str) -> str:
     return f"{rule}: imported {need} before {target}; to switch this off: {switch_off(rule)}"
 
 
-def went_global(rule: Rule, library: str, where: str) -> Finding:
-    """A library that a rule keeps local was loaded globally, since the mode forbids repairs."""
+def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
+    """What a rule keeps local was loaded globally, since the mode forbids repairs."""
     return Finding(
         rule.id,
-        f"{library.rpartition('/')[2]} was loaded into the global symbol scope.",
+        f"Loaded into the global symbol scope: {subject}.",
         rule=rule.id,
-        evidence=(f"loaded with RTLD_GLOBAL at {where}", f"file: {library}"),
+        evidence=(f"asked for with RTLD_GLOBAL at {where}", f"by or for: {source}"),
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
         + ("give the rule the grade 'fix'" if rule.grade == "warn" else "use mode 'fix'"),

@@ -33,6 +33,26 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-20: decord 0.6.0, eva-decord 0.6.1; opencv-python-headless 4.10.0.84",
     ),
+    Rule(
+        id="CG002",
+        title="tensorflow puts its LLVM into the global symbol scope, and triton aborts",
+        watch=("tensorflow",),
+        dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
+        when={"platform": "linux", "dists": {"triton": ">=3.7"}},
+        actions=("local_scope:libtensorflow_*.so*",),
+        why=(
+            "tensorflow has its libraries loaded with RTLD_GLOBAL, and its LLVM serves triton's "
+            "libtriton, which aborts with 'registered more than once' or 'inconsistency in "
+            "registered CommandLine options'. torch imports triton late, so importing torch "
+            "first does not help; local scope does."
+        ),
+        links=(
+            "https://github.com/tensorflow/tensorflow/issues/124205",
+            "https://github.com/tensorflow/tensorflow/pull/124230",
+            "https://github.com/PythonOT/POT/issues/839",
+        ),
+        verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
+    ),
 )
 
 DETECTORS: dict[str, str] = {

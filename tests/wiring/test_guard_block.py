@@ -24,12 +24,12 @@ def test_rules_and_switches_of_a_block_end_with_it(program):
         ids = lambda: {r.id for r in cudaguard.active_rules()}
         before = ids()
         with cudaguard.guard(rules=[rule()], disable=["CG001"]):
-            print(sorted(ids()))
+            print("CG001" in ids(), "ORDER1" in ids())
         print(ids() == before)
         import target
         print(order())
         """
-    ) == ["['ORDER1']", "True", "target"]
+    ) == ["False True", "True", "target"]
 
 
 def test_making_a_block_does_nothing_until_it_is_entered(program):

@@ -32,6 +32,7 @@ def test_status_while_the_guard_is_up_names_what_is_watched_changed_and_in_force
         "True True",
         "sys.meta_path: one finder",
         "importlib.machinery.ExtensionFileLoader.create_module",
+        "sys.setdlopenflags",
         "ctypes.CDLL.__init__",
     ]
 

@@ -51,7 +51,10 @@ def test_scope_warning_points_at_the_load(program):
         """,
     )
     done = program.child.command(*program.python, path)
-    assert f"{path}:6: SymbolScopeWarning: [ORDER1] libm.so.6 was loaded" in done.stderr
+    assert (
+        f"{path}:6: SymbolScopeWarning: [ORDER1] Loaded into the global symbol scope: libm.so.6"
+        in done.stderr
+    )
     assert done.stderr.count("SymbolScopeWarning") == 1
 
 

@@ -249,9 +249,9 @@ except Exception as error:
 """
 BROKEN_SCOPE = """
 import cudaguard.actions.scope
-def scoping_rules(*arguments):
+def rules_for_library(*arguments):
     raise ZeroDivisionError("a bug of ours")
-cudaguard.actions.scope.scoping_rules = scoping_rules
+cudaguard.actions.scope.rules_for_library = rules_for_library
 """
 
 
