@@ -128,7 +128,10 @@ class Engine:
             from cudaguard.report import messages
 
             self.tell(
-                messages.guard_failed(what, error), CudaGuardWarning, loud=self.mode != "observe"
+                messages.guard_failed(what, error),
+                CudaGuardWarning,
+                frame=caller_frame(),
+                loud=self.mode != "observe",
             )
         except Exception as second:
             # The last resort when even reporting fails, as in an interpreter that shuts down.

@@ -132,9 +132,7 @@ def log(text: str, *, level: str) -> None:
 def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) -> None:
     import warnings
 
-    file, line = (
-        (frame.f_code.co_filename, frame.f_lineno) if frame else ("<start of the interpreter>", 0)
-    )
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("<cudaguard>", 0)
     module = frame.f_globals.get("__name__") if frame else None
     if not isinstance(module, str):  # the user's filters may name one
         module = "cudaguard"

@@ -77,9 +77,7 @@ def test_log_handler(switching):
         import logging
         from switching import switch
         class Handler(logging.Handler):
-            def createLock(self):
-                self.lock = None
-            def emit(self, record):
+            def handle(self, record):  # logging's own lock is held in emit()
                 switch()
         logging.getLogger("cudaguard").addHandler(Handler())
         logging.getLogger("cudaguard").setLevel("INFO")
