@@ -77,8 +77,9 @@ class Engine:
     def put_up(self) -> None:
         """Put the hooks in place; does nothing for those that are."""
         if not self.finder.is_up:
-            self.finder.put_first()
             self._may_move = allocate_lock()
+        if not self.finder.is_first:  # asked for again, after another finder was put in front
+            self.finder.put_first()
         self.extensions.put_up()
         self.flags.put_up()
         self.lazy.put_up()

@@ -84,3 +84,21 @@ def test_guard_installed_twice_has_one_finder(pair):
         proof="",
     ).lines
     assert lines == ["1"]
+
+
+def test_installing_again_regains_the_place_as_the_finding_advises(pair):
+    lines = pair.bare("""
+        import sys, cudaguard
+
+        class Front:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                return None
+
+        cudaguard.install()
+        sys.meta_path.insert(0, Front)
+        cudaguard.install()
+        print([type(f).__name__ for f in sys.meta_path].index("GuardFinder"))
+        print(sum(type(f).__name__ == "GuardFinder" for f in sys.meta_path))
+    """).lines
+    assert lines == ["0", "1"]
