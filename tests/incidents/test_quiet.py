@@ -1,0 +1,93 @@
+"""Native packages that have nothing to do with any rule: under the guard nothing may differ.
+
+Each alone and in pairs drawn with a fixed seed, in `strict`, every package watched by a rule that
+asks for nothing: the same output, the same exit status, the same files mapped, not one finding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import random
+
+import pytest
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the pinned wheels are those for x86-64 Linux",
+    ),
+]
+
+# Import name -> (requirement, something that runs native code and prints).
+PACKAGES = {
+    "numpy": ("numpy==2.4.6", "numpy.linalg.inv(numpy.eye(3) * 2).sum()"),
+    "scipy.linalg": ("scipy==1.17.1", "scipy.linalg.det([[1, 2], [3, 4]])"),
+    "pandas": ("pandas==3.1.1", "pandas.Series([1, 2, 3]).rolling(2).sum().tolist()"),
+    "pyarrow": ("pyarrow==26.0.1", "pyarrow.array([1, None, 3]).null_count"),
+    "sklearn.tree": ("scikit-learn==1.9.1", "sklearn.tree.DecisionTreeClassifier()"),
+    "cv2": ("opencv-python-headless==5.0.0.93", "cv2.getVersionMajor() > 0"),
+    "xgboost": ("xgboost-cpu==3.2.0", "xgboost.build_info()['DEBUG']"),
+    "onnxruntime": ("onnxruntime==1.31.1", "onnxruntime.get_device()"),
+    "av": ("av==18.1.0", "sorted(av.library_versions)"),
+    "lightgbm": ("lightgbm==4.7.0", "lightgbm.LGBMRegressor(n_estimators=2)"),
+    "numba": ("numba==0.68.1", "numba.njit(lambda x: x + 1)(1)"),
+    "PIL.Image": ("pillow==13.0.0", "PIL.Image.new('L', (4, 4)).resize((2, 2)).size"),
+    "matplotlib.ft2font": ("matplotlib==3.11.2", "matplotlib.ft2font.__freetype_version__"),
+    "lxml.etree": ("lxml==6.1.3", "lxml.etree.fromstring('<a><b/></a>')[0].tag"),
+    "shapely": ("shapely==2.2.0", "shapely.Point(0, 0).buffer(1).is_valid"),
+    "h5py": ("h5py==3.16.0", "h5py.version.hdf5_version"),
+    "faiss": ("faiss-cpu==1.15.1", "faiss.IndexFlatL2(4).ntotal"),
+    "tokenizers": ("tokenizers==0.23.3", "tokenizers.Tokenizer(tokenizers.models.BPE())"),
+    "sentencepiece": ("sentencepiece==0.2.3", "sentencepiece.SentencePieceProcessor()"),
+    "grpc": ("grpcio==1.85.1", "grpc.insecure_channel('localhost:1').close()"),
+}
+PAIRS = 20
+SEED = 20261120
+
+GUARD = """
+import cudaguard
+cudaguard.install("strict", rules=[cudaguard.Rule("QUIET", {names!r}, "asks for nothing")])
+"""
+LOOK = """
+import re
+def shown(value):
+    return re.sub("0x[0-9a-f]+", "0x", str(value))
+"""
+MAPPED = """
+with open("/proc/self/maps") as maps:
+    files = {line.split(maxsplit=5)[5].strip() for line in maps if ".so" in line}
+print(*sorted(files), sep="\\n")
+"""
+PROOF = """
+status = cudaguard.status()
+assert status.findings == (), status.findings
+arrived = {event.name for event in status.events if event.kind == "import"}
+assert arrived & set(NAMES), arrived
+"""
+
+
+def pairs():
+    """Ordered pairs of different packages, the same in every run."""
+    every = sorted(itertools.permutations(PACKAGES, 2))
+    return random.Random(SEED).sample(every, PAIRS)
+
+
+@pytest.mark.parametrize(
+    "names", [*((name,) for name in PACKAGES), *pairs()], ids=lambda names: "-".join(names)
+)
+def test_nothing_differs_under_the_guard(child, cached_environment, root, names):
+    pins = [requirement for requirement, _ in PACKAGES.values()]
+    python = cached_environment(*pins, "packaging", "importlib-metadata")
+    use = "".join(f"import {name}\nprint(shown({PACKAGES[name][1]}))\n" for name in names)
+    code = f"NAMES = {names!r}\n{LOOK}{use}{MAPPED}"
+    env = {"PYTHONPATH": str(root), "MPLCONFIGDIR": str(child.folder), "OMP_NUM_THREADS": "1"}
+    plain = child.command(python, "-c", f"pass\n{code}", env=env, check=False)
+    guarded = child.command(
+        python, "-c", f"{GUARD.format(names=tuple(names))}{code}{PROOF}", env=env, check=False
+    )
+    assert plain.returncode == 0, plain.stderr
+    assert guarded.returncode == plain.returncode, guarded.stderr
+    assert guarded.stdout == plain.stdout
+    assert guarded.stderr == plain.stderr
