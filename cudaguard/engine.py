@@ -122,6 +122,21 @@ class Engine:
             slots = self._slots[name] = self._resolve(name)
         return slots
 
+    def before_mapping(self, spec: ModuleSpec) -> None:
+        """Import what provides the libraries of an extension (see `hook.loader.Host`)."""
+        providing = [(p, r) for p, r in self.registry.providing if r.watch[0] not in sys.modules]
+        if not providing or spec.origin is None:
+            return
+        from cudaguard.actions.scope import fixed_part
+        from cudaguard.probe.elf import needed_libraries
+
+        needed = needed_libraries(spec.origin)
+        # The fixed part of a pattern first: nearly no library has it, and matching is not light.
+        if any(name.startswith(fixed_part(p)) for p, _ in providing for name in needed):
+            from cudaguard.repairs import provide
+
+            provide(self, providing, needed, spec)
+
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
         try:

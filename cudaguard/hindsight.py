@@ -40,7 +40,8 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
 
     order = [name for name in list(sys.modules) if is_imported(name)]  # in the order of import
     earlier = set(order[: order.index(name)]) if name in order else set()
-    missed = rule.actions or any(need not in earlier and is_installed(need) for need in rule.needs)
+    scopes = any(action.startswith("local_scope:") for action in rule.actions)
+    missed = scopes or any(need not in earlier and is_installed(need) for need in rule.needs)
     only_told = rule.grade == "warn" and not rule.needs and not rule.actions
     if not (missed or only_told) or not applies(rule, Facts()):
         return
@@ -48,7 +49,7 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
         engine.tell(messages.known_fault(rule, name, ""), ImportOrderWarning)
         return
     finding = messages.too_late(rule, name, at_start=at_start)
-    category = SymbolScopeWarning if rule.actions else ImportOrderWarning
+    category = SymbolScopeWarning if scopes else ImportOrderWarning
     if engine.tell(finding, category, frame=caller_frame()) and engine.mode == "strict":
         engine.deferred.append(finding.what)
 

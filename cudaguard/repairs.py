@@ -105,6 +105,39 @@ def _import_first(
         engine.tell(messages.cyclic_prerequisite(rule, need, spec.name), ImportOrderWarning)
 
 
+def provide(
+    engine: Engine,
+    providing: list[tuple[str, Rule]],
+    needed: tuple[str, ...],
+    spec: ModuleSpec,
+) -> None:
+    """Import the module that brings a library which an extension is about to need.
+
+    Args:
+        engine: Knows the mode, and is told what became of it.
+        providing: Pairs of (pattern of library names, rule whose first watched module has them).
+        needed: The libraries that the extension names.
+        spec: The extension.
+
+    Raises:
+        ImportOrderError: in `strict`, where the module cannot be imported.
+    """
+    from fnmatch import fnmatchcase
+
+    frame = caller_frame()
+    facts = Facts()
+    for pattern, rule in providing:
+        library = next((name for name in needed if fnmatchcase(name, pattern)), None)
+        provider = rule.watch[0]
+        if library is None or provider in sys.modules or not applies(rule, facts):
+            continue
+        if engine.mode in REPAIRING and rule.grade != "warn":
+            _import_first(engine, provider, rule.id, spec, frame)
+        elif is_installed(provider):
+            finding = messages.not_provided(rule, spec.name, library, describe(frame))
+            engine.tell(finding, ImportOrderWarning, frame=frame)
+
+
 # --- symbol scope ---------------------------------------------------------------------
 
 

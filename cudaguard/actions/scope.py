@@ -38,3 +38,10 @@ def rules_for_module(module: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[
     while "." in names[-1]:
         names.append(names[-1].rpartition(".")[0])
     return tuple(rule for _, rule in scoping if not set(names).isdisjoint(rule.watch))
+
+
+def fixed_part(pattern: str) -> str:
+    """Return what every name that the pattern matches begins with."""
+    for sign in "*?[":
+        pattern = pattern.partition(sign)[0]
+    return pattern

@@ -12,6 +12,7 @@ from _thread import allocate_lock
 from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.hook.loader import (
+    NOTHING,
     ON_PURPOSE,
     call_each,
     close_each,
@@ -64,9 +65,7 @@ class ExtensionPatch:
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
             try:
                 if self._ours is create_module and _STANDARD_LIBRARY not in (spec.origin or ""):
-                    watched = self._watched_name(spec.name)
-                    if watched is not None:
-                        return self._create(original, loader, spec, watched)
+                    return self._create(original, loader, spec)
                 return original(loader, spec)
             except BaseException as error:
                 hide_frame(error)
@@ -88,18 +87,20 @@ class ExtensionPatch:
         original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
         loader: ExtensionFileLoader,
         spec: ModuleSpec,
-        watched: str,
     ) -> ModuleType:
         host, name = self.host, spec.name
-        slots = slots_or_nothing(host, watched)
-        is_part = name.startswith(watched + ".")
+        watched = self._watched_name(name)
+        slots = NOTHING if watched is None else slots_or_nothing(host, watched)
+        before: tuple[Callable[[ModuleSpec], None], ...] = (host.before_mapping,)
         # The package of a part has had its turn, and so has what comes through the finder.
-        if not is_part and here.__dict__.pop("prepared", None) is not spec:
-            absent = name not in sys.modules
-            call_each(host, slots.before, spec)
-            module = sys.modules.get(name) if absent else None
-            if module is not None and _is_same_file(module, spec):
-                return module  # a prerequisite imported this very file
+        is_part = watched is not None and name.startswith(watched + ".")
+        if here.__dict__.pop("prepared", None) is not spec and not is_part:
+            before = (*slots.before, *before)
+        absent = name not in sys.modules
+        call_each(host, before, spec)
+        module = sys.modules.get(name) if absent else None
+        if module is not None and _is_same_file(module, spec):
+            return module  # a prerequisite imported this very file
         closes = open_each(host, slots, spec)
         try:
             module = original(loader, spec)

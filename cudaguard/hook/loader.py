@@ -28,6 +28,9 @@ if TYPE_CHECKING:
         def slots_for(self, name: str) -> Slots:
             """Return what is to happen around the import of a watched module."""
 
+        def before_mapping(self, spec: ModuleSpec) -> None:
+            """Act before any extension module is mapped, watched or not."""
+
         def broken(self, what: str, error: Exception) -> None:
             """Take note that the guard itself failed; never raises."""
 

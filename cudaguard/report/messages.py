@@ -69,6 +69,21 @@ def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
     )
 
 
+def not_provided(rule: Rule, extension: str, library: str, where: str) -> Finding:
+    """An extension needs a library of a module that is not imported, and nothing was done."""
+    provider = rule.watch[0]
+    return Finding(
+        rule.id,
+        f"{extension} needs {library}, and {provider}, which has it, is not imported yet.",
+        rule=rule.id,
+        evidence=(f"imported at {where}",) if where else (),
+        consequence=rule.why,
+        remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or use "
+        "mode 'fix'",
+        links=rule.links,
+    )
+
+
 def known_fault(rule: Rule, target: str, where: str) -> Finding:
     """A rule that only warns applies to a module that is imported."""
     return Finding(

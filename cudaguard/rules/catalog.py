@@ -53,6 +53,25 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),
+    # --- libraries that are found only once a module has loaded them --------------------
+    Rule(
+        id="CG003",
+        title="an extension that links libtorch is imported before torch",
+        watch=("torch",),
+        when={"platform": "linux"},
+        actions=("provides:libc10*.so*", "provides:libtorch*.so*"),
+        why=(
+            "Extensions built against torch name libc10.so and libtorch*.so, which lie inside "
+            "torch's own folder: the loader finds them only once torch is imported. Before that "
+            "the import fails with 'libc10.so: cannot open shared object file'."
+        ),
+        links=(
+            "https://github.com/pytorch/extension-cpp/issues/50",
+            "https://github.com/pytorch/extension-cpp/pull/127",
+            "https://github.com/open-mmlab/mmcv/issues/660",
+        ),
+        verified="2026-11-20: an extension compiled against torch 2.13.0",
+    ),
 )
 
 DETECTORS: dict[str, str] = {

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 # What may stand before the colon of an action, and what must follow it.
-ACTION_VERBS = {"local_scope": "a file name pattern, as in local_scope:libdecord.so*"}
+ACTION_VERBS = {
+    "local_scope": "a file name pattern, as in local_scope:libdecord.so*",
+    "provides": "a pattern of library names, as in provides:libtorch*.so*",
+}
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
 RESERVED_PREFIX = "CG"
 

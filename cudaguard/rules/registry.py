@@ -23,7 +23,7 @@ class Registry:
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("asking", "by_module", "origins", "rules", "scoping")
+    __slots__ = ("asking", "by_module", "origins", "providing", "rules", "scoping")
 
     def __init__(self, rules: Iterable[tuple[Rule, str]], switches: Mapping[str, bool]) -> None:
         chosen: dict[str, tuple[Rule, str]] = {}
@@ -43,12 +43,13 @@ class Registry:
             name for rule in self.rules if rule.needs or rule.grade == "warn" for name in rule.watch
         )
         # Few rules name a library, and they are asked at each global load: keep them apart.
-        self.scoping: tuple[tuple[str, Rule], ...] = tuple(
-            (action.partition(":")[2], rule)
-            for rule in self.rules
-            for action in rule.actions
-            if action.startswith("local_scope:")
-        )
+        self.scoping = self._patterns("local_scope")
+        self.providing = self._patterns("provides")
+
+    def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:
+        """Return the patterns of one kind of action, each with its rule."""
+        split = ((action.partition(":"), rule) for rule in self.rules for action in rule.actions)
+        return tuple((parts[2], rule) for parts, rule in split if parts[0] == verb)
 
     def is_users(self, rule: Rule) -> bool:
         """Did the rule come from the user, a file or a plug-in rather than from us?"""

@@ -220,6 +220,8 @@ class Host:
     def slots_for(self, name):
         if isinstance(self.slots, Exception): raise self.slots
         return self.slots
+    def before_mapping(self, spec):
+        pass
     def broken(self, what, error):
         self.failures.append((what, repr(error)))
 

@@ -155,9 +155,6 @@ def test_fault_of_the_decision_is_reported_and_the_flags_are_set():
         def __init__(self):
             self.faults = []
 
-        def slots_for(self, name):
-            raise NotImplementedError
-
         def broken(self, what, error):
             self.faults.append(repr(error))
 

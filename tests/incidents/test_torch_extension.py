@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import textwrap
 
 import pytest
 
@@ -81,3 +82,22 @@ def test_without_decord_the_sum_is_right(total):
 def test_decord_makes_it_wrong_and_the_guard_right(total, order):
     assert total(order) != 6
     assert total(order, CUDAGUARD="strict") == 6
+
+
+def test_extension_that_is_imported_before_torch_gets_torch_first(
+    child, cached_environment, root, built, total
+):
+    """libc10.so lies in torch's folder: the loader finds it once torch is imported."""
+    assert total("torch") == 6  # builds it
+    python = cached_environment(*PINS, *OURS)
+    env = {"PYTHONPATH": f"{root}{os.pathsep}{built / 'distinct_sum'}"}
+    code = """
+        import distinct_sum
+        import torch
+        print("sum", distinct_sum.distinct_sum(torch.tensor([1, 2, 2])))
+        """
+    unguarded = child.python(code, python=str(python), env=env, check=False)
+    assert unguarded.returncode == 1
+    assert "libc10.so: cannot open shared object file" in unguarded.stderr
+    command = [python, "-m", "cudaguard", "run", "--mode", "strict", "-c", textwrap.dedent(code)]
+    assert child.command(*command, env=env).stdout == "sum 3\n"

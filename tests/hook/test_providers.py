@@ -1,0 +1,169 @@
+"""An extension names a library that the loader finds only once another module has loaded it.
+
+As extensions built against torch do with libc10.so. Here `provider` has libprovided.so.1 in its
+own folder and loads it when it is imported; `target` needs it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import sysconfig
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the library names are read from ELF files"
+)
+
+PROVIDED = "int provided(void) { return 41; }"
+PROVIDER = """
+import ctypes, os, ran
+ran.names.append("provider")
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), "libprovided.so.1"))
+"""
+EXTENSION = """
+#include <Python.h>
+int provided(void);
+static PyObject *answer(PyObject *self, PyObject *args) { return PyLong_FromLong(provided() + 1); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, 0}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "target", 0, -1, methods};
+PyMODINIT_FUNC PyInit_target(void) { return PyModule_Create(&module); }
+"""
+ROUTES = {
+    "by-name": "import target",
+    "by-file": """
+import importlib.util
+spec = importlib.util.spec_from_file_location("target", "target.so")
+target = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(target)
+""",
+}
+RULE = "watch=('provider',), actions=('provides:libprovided*.so*',)"
+TRY = """
+try:
+{route}
+    print(target.answer())
+except ImportError as error:
+    print("cannot open shared object" in str(error))
+import ran
+print(*ran.names)
+"""
+
+
+@pytest.fixture
+def scene(pair, compiler):
+    """The provider's folder and the extension beside it."""
+    built = compiler.library("libprovided.so.1", PROVIDED, "-Wl,-soname,libprovided.so.1")
+    include = f"-I{sysconfig.get_path('include')}"
+    extension = compiler.library("target.so", EXTENSION, include, str(built))
+    pair.child.write("ran.py", "names = []\n")
+    pair.child.write("provider/__init__.py", PROVIDER)
+    shutil.copy(built, pair.child.folder / "provider")
+    shutil.copy(extension, pair.child.folder / "target.so")
+    return pair
+
+
+def run(scene, route, mode="fix", rule=RULE, before=""):
+    body = "\n".join("    " + line for line in ROUTES[route].strip().splitlines())
+    return scene.bare(f"""
+import sys, cudaguard
+{before}
+cudaguard.install({mode!r}, rules=[cudaguard.Rule('PROV1', {rule}, why='test')])
+{TRY.format(route=body)}
+print([f.id for f in cudaguard.status().findings])
+""")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_without_the_guard_the_library_is_not_found(scene, route):
+    body = "\n".join("    " + line for line in ROUTES[route].strip().splitlines())
+    assert scene.bare(TRY.format(route=body)).lines == ["True", ""]
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+@pytest.mark.parametrize("route", ROUTES)
+def test_provider_is_imported_first(scene, route, mode):
+    ran = run(scene, route, mode)
+    assert ran.lines == ["42", "provider", "[]"]
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_other_modes_tell_and_import_nothing(scene, mode):
+    ran = run(scene, "by-name", mode)
+    assert ran.lines == ["True", "", "['PROV1']"]
+    told = "target needs libprovided.so.1, and provider, which has it, is not imported yet"
+    assert (told in ran.err) is (mode == "warn")
+
+
+def test_provider_that_is_there_is_not_imported_again(scene):
+    assert run(scene, "by-name", before="import provider").lines == ["42", "provider", "[]"]
+
+
+def test_provider_that_is_not_installed_is_no_fault(scene):
+    rule = RULE.replace("provider", "nowhere")
+    assert run(scene, "by-name", "strict", rule).lines == ["True", "", "[]"]
+
+
+def test_provider_that_fails_is_told_and_the_loader_has_the_word(scene):
+    scene.child.write("provider/__init__.py", "1 / 0")
+    ran = run(scene, "by-name")
+    assert ran.lines == ["True", "", "['CG801']"]
+    assert "provider could not be imported before target" in ran.err
+
+
+def test_provider_that_fails_is_an_error_in_strict(scene):
+    scene.child.write("provider/__init__.py", "1 / 0")
+    ran = scene.bare(f"""
+import cudaguard
+cudaguard.install("strict", rules=[cudaguard.Rule('PROV1', {RULE}, why='test')])
+try:
+    import target
+except cudaguard.ImportOrderError as error:
+    print(error, "|", repr(error.__cause__))
+""")
+    (line,) = ran.lines
+    assert line.startswith("provider could not be imported before target, as rule PROV1 asks.")
+    assert line.endswith("| ZeroDivisionError('division by zero')")
+
+
+def test_provider_that_imports_the_extension_itself_leaves_one_module(scene):
+    scene.child.write("provider/__init__.py", PROVIDER + "import target\nfirst = target\n")
+    ran = scene.bare(f"""
+import cudaguard
+cudaguard.install(rules=[cudaguard.Rule('PROV1', {RULE}, why='test')])
+import target, provider
+print(target.answer(), target is provider.first)
+""")
+    assert ran.lines == ["42 True"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "watch=('provider',), actions=('provides:libother*.so*',)",
+        f"{RULE}, when={{'platform': 'nonesuch'}}",
+        f"{RULE}, dist=('no-such-distribution',)",
+        f"{RULE}, grade='opt-in'",
+    ],
+)
+def test_rule_that_does_not_apply_imports_nothing(scene, rule):
+    assert run(scene, "by-name", rule=rule).lines == ["True", "", "[]"]
+
+
+def test_guard_after_the_provider_is_not_too_late(scene):
+    """Only what is still to come matters: nothing to report, unlike with a symbol scope."""
+    assert run(scene, "by-name", "strict", before="import provider").lines[-1] == "[]"
+
+
+def test_extension_that_needs_nothing_special_costs_no_import_of_ours(native):
+    native.extension("target")
+    lines = native.bare("""
+        import sys, cudaguard
+        cudaguard.install()
+        import target
+        print([n for n in sys.modules if n.startswith("cudaguard.") and n.rpartition(".")[2] in
+               ("repairs", "decide", "facts", "messages")])
+    """).lines
+    assert lines == ["[]"]
