@@ -59,7 +59,15 @@ RULES: tuple[Rule, ...] = (
         title="an extension that links libtorch is imported before torch",
         watch=("torch",),
         when={"platform": "linux"},
-        actions=("provides:libc10*.so*", "provides:libtorch*.so*"),
+        # Exact names: a wheel that brings a libtorch of its own has it renamed, and is let be.
+        actions=(
+            "provides:libc10.so",
+            "provides:libc10_cuda.so",
+            "provides:libtorch.so",
+            "provides:libtorch_cpu.so",
+            "provides:libtorch_cuda.so",
+            "provides:libtorch_python.so",
+        ),
         why=(
             "Extensions built against torch name libc10.so and libtorch*.so, which lie inside "
             "torch's own folder: the loader finds them only once torch is imported. Before that "
