@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import sys
+from _thread import _local
 
 from cudaguard.model import Record
+
+# `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
+# after it is mapped; until then this alone tells that it has been asked for.
+_under_way = _local()
 
 
 class Outcome(Record):
@@ -36,8 +41,10 @@ def import_first(module: str, rule: str) -> Outcome:
     A module that another thread is still initialising is skipped as well: waiting for it is
     how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass.
     """
-    if module in sys.modules:
+    names: set[str] = _under_way.__dict__.setdefault("names", set())
+    if module in sys.modules or module in names:
         return Outcome(module, rule, "present")
+    names.add(module)
     try:
         __import__(module)  # eager also where lazy imports are switched on
     except ModuleNotFoundError as error:
@@ -47,6 +54,8 @@ def import_first(module: str, rule: str) -> Outcome:
         return Outcome(module, rule, "failed", error)  # one of its own dependencies is missing
     except (Exception, SystemExit) as error:
         return Outcome(module, rule, "failed", error)
+    finally:
+        names.discard(module)
     return Outcome(module, rule, "imported")
 
 

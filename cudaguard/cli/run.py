@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 # Tells our sitecustomize which environment the guard was asked for; see there.
 PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
+UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot get in
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -48,23 +49,31 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, rest
 
 
+def letters(word: str) -> tuple[str, str]:
+    """Return the plain flags of a word such as ``-Bum``, and what begins at -m, -c, -W or -X."""
+    for place, letter in enumerate(word):
+        if place and letter in "mcWX":
+            return word[1:place], word[place:]
+    return word[1:], ""
+
+
 def problem_of(command: Sequence[str]) -> str:
     """Return what is wrong with a command line for Python, or an empty string."""
     words = list(command)
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         word = words.pop(0)
-        if word[:2] in ("-m", "-c"):
-            missing = len(word) == 2 and not words
-            return f"{word} is followed by nothing" if missing else ""
         if word.startswith("--"):
             return f"unknown option {word}; expected --mode, an option of Python, or the program"
-        if set(word) & set("IES"):
+        flags, rest = letters(word)
+        if not UNGUARDED.isdisjoint(flags):
             return (
                 f"{word}: under -I, -E and -S Python reads neither PYTHONPATH nor sitecustomize, "
                 "through which the guard gets in"
             )
-        if word in ("-W", "-X") and words:
-            words.pop(0)
+        if rest[:1] in ("m", "c"):
+            return f"{word} is followed by nothing" if len(rest) == 1 and not words else ""
+        if len(rest) == 1:  # -W and -X with their argument in the next word
+            del words[:1]
     if words[:1] == ["--"]:
         del words[0]
     return "" if words else "expected a script, -m MODULE or -c CODE"
@@ -126,16 +135,23 @@ def guarded_environment(mode: str | None, environ: os._Environ[str]) -> dict[str
 def _interpreter_options() -> list[str]:
     """Return the options this interpreter was started with, so that the program has them too."""
     words: list[str] = getattr(sys, "orig_argv", [])[1:]  # Python 3.10+
-    options: list[str] = []
-    if words:  # up to `-m cudaguard` or the path of our command
-        while words and words[0].startswith("-") and words[0][:2] not in ("-m", "-c"):
-            taken = 2 if words[0] in ("-W", "-X") else 1
-            options += words[:taken]
-            del words[:taken]
-    else:
+    if not words:
         import subprocess
 
         # Private, and what multiprocessing uses for its children; nothing public tells the same.
-        options = getattr(subprocess, "_args_from_interpreter_flags", list)()
-    # These were for the launcher: the program would be started without the guard.
-    return [option for option in options if option not in ("-I", "-E", "-S")]
+        words = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    options: list[str] = []
+    while words and words[0].startswith("-"):  # up to `-m cudaguard` or the path of our command
+        flags, rest = letters(words.pop(0))
+        # Those that keep the guard out were for the launcher, not for the program.
+        kept = "".join(flag for flag in flags if flag not in UNGUARDED)
+        if kept:
+            options.append(f"-{kept}")
+        if rest[:1] in ("m", "c"):
+            break
+        if rest:
+            options.append(f"-{rest}")
+            if len(rest) == 1:
+                options += words[:1]
+                del words[:1]
+    return options

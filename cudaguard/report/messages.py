@@ -48,7 +48,7 @@ def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
         rule.id,
         f"Loaded into the global symbol scope: {subject}.",
         rule=rule.id,
-        evidence=(f"asked for with RTLD_GLOBAL at {where}", f"by or for: {source}"),
+        evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
         + ("give the rule the grade 'fix'" if rule.grade == "warn" else "use mode 'fix'"),

@@ -49,6 +49,8 @@ def test_program_sees_what_it_sees_under_python(child, how):
         ["-m", "cudaguard", "run", "-O", "-B"],
         ["-I", "-O", "-X", "dev", "-m", "cudaguard", "run", "-B", "-W", "default"],
         ["-m", "cudaguard", "run", "-OB"],
+        ["-m", "cudaguard", "run", "-Wignore::ImportWarning", "-X", "dev", "-OB"],
+        ["-IOBm", "cudaguard", "run"],
     ],
 )
 def test_interpreter_options_reach_the_program(child, editable_python, start):
@@ -60,7 +62,7 @@ def test_interpreter_options_reach_the_program(child, editable_python, start):
 def test_options_of_the_program_are_not_taken_for_pythons(child, wheel_python):
     path = child.write("tell.py", TELL)
     command = wheel_python.parent / "cudaguard"
-    for program in (["-m", "tell"], [path], ["-mtell"]):
+    for program in (["-m", "tell"], [path], ["-mtell"], ["-um", "tell"]):
         seen = told(child.command(command, "run", *program, "-m", "-O"))
         assert (seen["flags"], seen["argv"][1:]) == ([0, 0], ["-m", "-O"])
 
@@ -126,6 +128,8 @@ def test_kill_switch_beats_the_option(child):
         (["-u"], "expected a script, -m MODULE or -c CODE"),
         (["-I", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-uE", "x.py"], "under -I, -E and -S Python reads neither"),
+        (["-um"], "-um is followed by nothing"),
+        (["-W"], "expected a script"),
         (["--mode", "nonsense", "x.py"], "expected one of off, observe, warn, fix, strict"),
         (["--mode"], "expected one argument"),
     ],

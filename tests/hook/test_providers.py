@@ -167,3 +167,20 @@ def test_extension_that_needs_nothing_special_costs_no_import_of_ours(native):
                ("repairs", "decide", "facts", "messages")])
     """).lines
     assert lines == ["[]"]
+
+
+def test_provider_that_a_rule_lets_follow_the_extension_does_not_recurse(scene):
+    """The one rule wants the extension first, the other its provider before the extension."""
+    ran = scene.bare(f"""
+import cudaguard
+cudaguard.install("strict", rules=[
+    cudaguard.Rule('PROV1', {RULE}, why='test'),
+    cudaguard.Rule('ORDER1', watch=('provider',), needs=('target',), why='test'),
+])
+import provider, target
+print(target.answer())
+import ran, sys
+print(*ran.names, sys.modules['provider'] is provider)
+""")
+    assert ran.lines == ["42", "provider True"]
+    assert ran.err == ""

@@ -84,7 +84,7 @@ def test_environment_that_says_everything():
             "CUDAGUARD": "Strict",
             "CUDAGUARD_RULES": "+CG017,-CG001 +MINE-1",
             "CUDAGUARD_CONFIG": "/a/b.toml",
-            "CUDAGUARD_JOURNAL": "/tmp/j-%p",
+            "CUDAGUARD_JOURNAL": "/logs/j-%p",
             "CUDAGUARD_PLUGINS": "1",
             "OTHER": "x",
         }
@@ -92,7 +92,7 @@ def test_environment_that_says_everything():
     assert problems == []
     assert said.mode == "strict"
     assert said.switches == {"CG017": True, "CG001": False, "MINE-1": True}
-    assert (said.config, said.journal, said.plugins) == ("/a/b.toml", "/tmp/j-%p", True)
+    assert (said.config, said.journal, said.plugins) == ("/a/b.toml", "/logs/j-%p", True)
 
 
 @pytest.mark.parametrize(
