@@ -13,7 +13,8 @@ from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
-from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, ExtensionPatch, FlagsPatch
+from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import GuardFinder
 from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter

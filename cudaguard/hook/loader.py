@@ -62,7 +62,7 @@ NOTHING = Slots()
 # Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
 ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
-# create_module, which is patched as well (see `hook.dlopen`): once is enough.
+# create_module, which is patched as well (see `hook.extensions`): once is enough.
 here = _local()
 
 

@@ -207,7 +207,7 @@ def native(pair, compiler) -> Pair:
 HOST = '''
 import sys, ran
 from cudaguard.errors import CudaGuardError
-from cudaguard.hook.dlopen import ExtensionPatch
+from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import GuardFinder
 from cudaguard.hook.loader import Slots
 

@@ -1,0 +1,125 @@
+"""Extension modules: guarded where every one of them is mapped, whoever asks for it.
+
+The patch stays in place for as long as the guard is installed and decides per call. A window
+that opened and closed around an import would be left open by two threads that overlap.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import ExtensionFileLoader
+
+from cudaguard.hook.loader import (
+    NOTHING,
+    call_each,
+    close_each,
+    here,
+    hide_frame,
+    open_each,
+    slots_or_nothing,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+    from cudaguard.hook.loader import Host
+
+_STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
+
+
+class ExtensionPatch:
+    """Guards ``ExtensionFileLoader.create_module``, where every extension is mapped.
+
+    torch's JIT builds come this way: ``spec_from_file_location`` and ``module_from_spec``
+    ask no finder.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.watched: Mapping[str, object] = {}
+        self._original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType] | None = None
+        self._ours: object = None
+
+    @property
+    def is_up(self) -> bool:
+        """Is the patch in force?"""
+        return self._ours is not None
+
+    def put_up(self) -> None:
+        """Patch the class; does nothing if the patch is in place."""
+        if self.is_up:  # also where someone has patched on top of us
+            return
+        original = self._original = ExtensionFileLoader.create_module
+
+        def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+            try:
+                if self._ours is create_module and _STANDARD_LIBRARY not in (spec.origin or ""):
+                    return self._create(original, loader, spec)
+                return original(loader, spec)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+
+        self._ours = create_module
+        ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
+
+    def take_down(self) -> bool:
+        """Put the class back; False if someone else has patched on top, and ours passes through."""
+        clean = self._original is None or ExtensionFileLoader.create_module is self._ours
+        if self._original is not None and clean:
+            ExtensionFileLoader.create_module = self._original  # type: ignore[assignment,method-assign]  # the patch
+        self._ours = self._original = None
+        return clean
+
+    def _create(
+        self,
+        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
+        loader: ExtensionFileLoader,
+        spec: ModuleSpec,
+    ) -> ModuleType:
+        host, name = self.host, spec.name
+        watched = self._watched_name(name)
+        slots = NOTHING if watched is None else slots_or_nothing(host, watched)
+        before: tuple[Callable[[ModuleSpec], None], ...] = (host.before_mapping,)
+        # The package of a part has had its turn, and so has what comes through the finder.
+        is_part = watched is not None and name.startswith(watched + ".")
+        if here.__dict__.pop("prepared", None) is not spec and not is_part:
+            before = (*slots.before, *before)
+        absent = name not in sys.modules
+        call_each(host, before, spec)
+        module = sys.modules.get(name) if absent else None
+        if module is not None and _is_same_file(module, spec):
+            return module  # a prerequisite imported this very file
+        closes = open_each(host, slots, spec)
+        try:
+            module = original(loader, spec)
+        except BaseException as error:
+            close_each(host, closes, error)
+            hide_frame(error)
+            raise
+        close_each(host, closes, None)
+        return module
+
+    def _watched_name(self, name: str) -> str | None:
+        watched = self.watched
+        if name in watched:
+            return name
+        # torch renames a rebuilt extension to name_v1, name_v2 ...
+        stem, _, number = name.rpartition("_v")
+        if number.isdigit() and stem in watched:
+            return stem
+        package = name.rpartition(".")[0]
+        while package and package not in watched:
+            package = package.rpartition(".")[0]
+        return package or None
+
+
+def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:
+    try:
+        return os.path.samefile(module.__spec__.origin, spec.origin)  # type: ignore[union-attr,arg-type]  # caught
+    except (AttributeError, TypeError, ValueError, OSError):  # not from files, or not any more
+        return False
