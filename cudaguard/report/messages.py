@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.model import Rule
 
+FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
 LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
 
@@ -51,7 +52,7 @@ def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
         evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
-        + ("give the rule the grade 'fix'" if rule.grade == "warn" else "use mode 'fix'"),
+        + ("give the rule the grade 'fix'" if rule.grade == "warn" else FIX),
         links=rule.links,
     )
 
@@ -64,7 +65,7 @@ def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
         rule=rule.id,
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
-        remedy=f"import {need} before {target} (mark the line `# isort: skip`), or use mode 'fix'",
+        remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {FIX}",
         links=rule.links,
     )
 
@@ -78,8 +79,7 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
         rule=rule.id,
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
-        remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or use "
-        "mode 'fix'",
+        remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {FIX}",
         links=rule.links,
     )
 
