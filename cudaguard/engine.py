@@ -13,12 +13,13 @@ from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
-from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.hook.dlopen import RTLD_GLOBAL
 from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import GuardFinder
 from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
+from cudaguard.loads import Loads
 from cudaguard.rules.registry import Registry
 
 TYPE_CHECKING = False
@@ -42,8 +43,7 @@ class Engine:
         self.journal = Journal(self._no_journal)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
-        self.ctypes = CtypesPatch(self.scope_of_library, self)
-        self.flags = FlagsPatch(self.scope_of_extensions, self)
+        self.loads = Loads(self)
         self.lazy = LazyFilter()
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.seen: set[str] = set()  # watched modules that came through the hook
@@ -82,9 +82,9 @@ class Engine:
         if not self.finder.is_first:  # asked for again, after another finder was put in front
             self.finder.put_first()
         self.extensions.put_up()
-        self.flags.put_up()
+        self.loads.flags.put_up()
         self.lazy.put_up()
-        self._patch_ctypes()
+        self.loads.patch_ctypes()
 
     def take_down(self) -> None:
         """Put back everything that can be put back."""
@@ -94,12 +94,13 @@ class Engine:
         self.finder.watched = self.extensions.watched = {}
         for what, clean in (
             ("ExtensionFileLoader.create_module", self.extensions.take_down()),
-            ("sys.setdlopenflags", self.flags.take_down()),
-            ("ctypes.CDLL.__init__", self.ctypes.take_down()),
+            ("sys.setdlopenflags", self.loads.flags.take_down()),
+            ("ctypes.CDLL.__init__", self.loads.ctypes.take_down()),
         ):
             if not clean:
                 self.touched[f"{what}: passes through, under a later patch (stays)"] = None
         self.lazy.take_down()
+        self.loads.forget()
         self.journal.write_to("")
         self.on_first_hit = self.load_plugins = None
         self._slots = {}
@@ -124,19 +125,12 @@ class Engine:
         return slots
 
     def before_mapping(self, spec: ModuleSpec) -> None:
-        """Import what provides the libraries of an extension (see `hook.loader.Host`)."""
-        providing = [(p, r) for p, r in self.registry.providing if r.watch[0] not in sys.modules]
-        if not providing or spec.origin is None:
-            return
-        from cudaguard.actions.scope import fixed_part
-        from cudaguard.probe.elf import needed_libraries
+        """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
+        self.loads.before_mapping(spec)
 
-        needed = needed_libraries(spec.origin)
-        # The fixed part of a pattern first: nearly no library has it, and matching is not light.
-        if any(name.startswith(fixed_part(p)) for p, _ in providing for name in needed):
-            from cudaguard.repairs import provide
-
-            provide(self, providing, needed, spec)
+    def after_mapping(self, library: str, extension: str, flags: int) -> None:
+        """Look at what a load has changed (see `hook.loader.Host`)."""
+        self.loads.after_mapping(library, extension, flags)
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
@@ -159,50 +153,29 @@ class Engine:
             except Exception:
                 return
 
-    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about a library to be loaded with RTLD_GLOBAL (see `hook.dlopen.CtypesPatch`)."""
-        if not self.registry.scoping:
-            return None
-        from cudaguard.actions.scope import rules_for_library
-
-        rules = rules_for_library(library, self.registry.scoping)
-        return self._scope(rules, os.path.basename(library), library) if rules else None
-
-    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about extensions to be loaded with RTLD_GLOBAL (see `hook.dlopen.FlagsPatch`)."""
-        if not self.registry.scoping:
-            return None
-        from cudaguard.actions.scope import rules_for_module
-
-        rules = rules_for_module(module, self.registry.scoping)
-        package = module.partition(".")[0]
-        return self._scope(rules, f"extension modules of {package}", module) if rules else None
-
-    def _scope(
-        self, rules: tuple[Rule, ...], subject: str, source: str
-    ) -> tuple[bool, Callable[[], None]] | None:
-        from cudaguard.repairs import scope_of
-
-        return scope_of(self, rules, subject, source)
-
     # --- around an import -----------------------------------------------------------
 
     def _resolve(self, name: str) -> Slots:
         before: list[Callable[[ModuleSpec], None]] = [self._arrived]
         after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = ()
         if name == "ctypes" and RTLD_GLOBAL:
-            after = (self._patch_ctypes,)
+            after = (self.loads.patch_ctypes, lambda *_: self.loads.look())
         if name in self.registry.asking:
             from cudaguard.policy.decide import plan
             from cudaguard.probe.facts import Facts
 
             decided = plan(name, self.registry.by_module, self.registry.is_users, Facts())
             if decided.needs or decided.told or decided.problems:
-                from cudaguard.repairs import follow
+                from cudaguard.repairs.order import follow
 
                 before.append(lambda spec: follow(self, decided, spec))
+        demoting = tuple(r for r in self.registry.by_module.get(name, ()) if _only_demotes(r))
+        if demoting and RTLD_GLOBAL:
+            from cudaguard.repairs.scope import take_back_after
+
+            after = (*after, lambda *_: take_back_after(self, demoting, name))
         if not RTLD_GLOBAL and any(rule.actions for rule in self.registry.by_module.get(name, ())):
-            from cudaguard.repairs import tell_unsupported
+            from cudaguard.repairs.scope import tell_unsupported
 
             before.append(lambda spec: tell_unsupported(self, spec))
         around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
@@ -216,7 +189,7 @@ class Engine:
         self.journal.note("import", spec.name, describe(caller_frame()))
         if not self.finder.is_first:
             self._regain_position()
-        self._patch_ctypes()  # it was half imported when we were installed
+        self.loads.patch_ctypes()  # it was half imported when we were installed
         # Not at the import of ctypes, which others try without needing it: the error would be
         # swallowed there, and they would do without ctypes.
         if self.deferred and self.mode == "strict" and spec.name in self.registry.by_module:
@@ -232,11 +205,6 @@ class Engine:
 
     def _note_success(self, spec: ModuleSpec, _: ModuleType) -> None:
         self.journal.note("imported", spec.name)
-
-    def _patch_ctypes(self, *_: object) -> None:
-        ctypes = sys.modules.get("ctypes")
-        if ctypes is not None and hasattr(ctypes, "cdll"):  # otherwise half imported
-            self.ctypes.put_up(ctypes)
 
     def _regain_position(self) -> None:
         if not self.finder.is_up:
@@ -257,8 +225,8 @@ class Engine:
         parts = (
             ("sys.meta_path: one finder", self.finder.is_up),
             ("importlib.machinery.ExtensionFileLoader.create_module", self.extensions.is_up),
-            ("sys.setdlopenflags", self.flags.is_up),
-            ("ctypes.CDLL.__init__", self.ctypes.is_up),
+            ("sys.setdlopenflags", self.loads.flags.is_up),
+            ("ctypes.CDLL.__init__", self.loads.ctypes.is_up),
             ("sys.set_lazy_imports_filter", self.lazy.is_up),
         )
         return tuple(words for words, is_there in parts if is_there)
@@ -313,3 +281,9 @@ class Engine:
             log(text, level="INFO")
         except Exception as error:  # a handler of the program's own that raises
             self.broken("writing to the log", error)
+
+
+def _only_demotes(rule: Rule) -> bool:
+    """Has the rule nothing that keeps the library local in the first place?"""
+    verbs = {action.partition(":")[0] for action in rule.actions}
+    return "demote" in verbs and "local_scope" not in verbs

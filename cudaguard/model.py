@@ -93,7 +93,9 @@ class Rule(Record):
             several), ``env`` (variable -> exact value, or True / False for set / not set),
             ``dists`` (distribution -> version specifier, ``""`` for any version).
         needs: What must be imported before the watched module, in this order.
-        actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``.
+        actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``: the
+            verbs are ``local_scope``, ``demote`` with ``hide`` and ``keep``, ``deepbind`` and
+            ``provides``.
         grade: ``fix`` (repaired by default), ``opt-in`` (only when enabled by id) or
             ``warn`` (told, never repaired).
         links: Public evidence.

@@ -32,13 +32,15 @@ LEVELS = {
     "actions": 4,
     "report": 4,
     "repairs": 5,
-    "engine": 6,
-    "hindsight": 7,
-    "activation": 8,
-    "wiring": 9,
-    "cli": 10,
-    "__init__": 11,
-    "__main__": 11,
+    "detectors": 6,
+    "loads": 7,
+    "engine": 8,
+    "hindsight": 9,
+    "activation": 10,
+    "wiring": 11,
+    "cli": 12,
+    "__init__": 13,
+    "__main__": 13,
 }
 VOCABULARY = ("errors", "model", "config")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}

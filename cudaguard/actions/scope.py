@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
+SCOPE_VERBS = ("local_scope", "demote")
+
+
 def rules_for_library(library: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
     """Return the rules whose pattern matches the library's file name, wherever it lies.
 
@@ -21,10 +24,8 @@ def rules_for_library(library: str, scoping: Iterable[tuple[str, Rule]]) -> tupl
         library: Path or soname as given to the loader.
         scoping: Pairs of (file name pattern, rule).
     """
-    from fnmatch import fnmatchcase
-
     name = os.path.basename(library)
-    return tuple(rule for pattern, rule in scoping if fnmatchcase(name, pattern))
+    return tuple(rule for pattern, rule in scoping if matches(name, (pattern,)))
 
 
 def rules_for_module(module: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
@@ -34,10 +35,42 @@ def rules_for_module(module: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[
         module: Name of the module that asks for the global scope.
         scoping: Pairs of (file name pattern, rule).
     """
-    names = [module]
-    while "." in names[-1]:
-        names.append(names[-1].rpartition(".")[0])
-    return tuple(rule for _, rule in scoping if not set(names).isdisjoint(rule.watch))
+    return tuple(rule for _, rule in scoping if covers(rule, module))
+
+
+def covers(rule: Rule, module: str) -> bool:
+    """Does the rule watch the module or a package around it?"""
+    return any(module == name or module.startswith(f"{name}.") for name in rule.watch)
+
+
+def names_library(rule: Rule, library: str) -> bool:
+    """Does the rule name this library as one whose names do not belong into the global scope?"""
+    name = os.path.basename(library)
+    split = (action.partition(":") for action in rule.actions)
+    return any(verb in SCOPE_VERBS and matches(name, (what,)) for verb, _, what in split)
+
+
+def packages_of(rule: Rule) -> frozenset[str]:
+    """Return the top-level packages that a rule is about, in lower case.
+
+    Folders are named after modules (``decord``), what wheels bundle after the distribution
+    (``eva_decord.libs``).
+    """
+    from cudaguard.policy.versions import required_name
+
+    names = (
+        *(name.partition(".")[0] for name in rule.watch),
+        *(required_name(item).replace("-", "_") for item in rule.dist),
+    )
+    return frozenset(name.lower() for name in names)
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Does a file name match one of the patterns?"""
+    from fnmatch import fnmatchcase
+
+    # The fixed part first: nearly no library has it, and a pattern is costly to compile.
+    return any(name.startswith(fixed_part(p)) and fnmatchcase(name, p) for p in patterns)
 
 
 def fixed_part(pattern: str) -> str:

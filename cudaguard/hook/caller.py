@@ -20,14 +20,39 @@ _MODULES_BETWEEN = ("importlib", "ctypes", "runpy", "site", "_cudaguard_boot")
 
 def caller_frame() -> FrameType | None:
     """Return the innermost frame that is neither ours nor the import system's."""
-    frame: FrameType | None = sys._getframe(1)
+    return _outside(sys._getframe(1), _MODULES_BETWEEN)
+
+
+def frame_outside(frame: FrameType | None) -> FrameType | None:
+    """Return the frame whose code, outside the package that `frame` belongs to, led there."""
+    package = module_of(frame).partition(".")[0]
+    return _outside(frame, (*_MODULES_BETWEEN, package)) if package else None
+
+
+def _outside(frame: FrameType | None, packages: tuple[str, ...]) -> FrameType | None:
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_FILES_BETWEEN):
             module = frame.f_globals.get("__name__")
-            if not (isinstance(module, str) and module.partition(".")[0] in _MODULES_BETWEEN):
+            if not (isinstance(module, str) and module.partition(".")[0] in packages):
                 return frame
         frame = frame.f_back
     return None
+
+
+def module_of(frame: FrameType | None) -> str:
+    """Return the name of the module whose code runs in a frame, empty if it has none."""
+    name = frame.f_globals.get("__name__") if frame is not None else None
+    return name if isinstance(name, str) else ""
+
+
+def is_importing() -> bool:
+    """Is an import statement of this thread under way?"""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def describe(frame: FrameType | None) -> str:

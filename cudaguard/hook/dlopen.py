@@ -142,17 +142,20 @@ class CtypesPatch:
         def __init__(  # noqa: N807  # ctypes' own name: it stands in the errors of bad calls
             library: object, name: Any, mode: int = default_mode, *args: Any, **kwargs: Any
         ) -> None:
-            loaded = None
+            loaded: tuple[Callable[..., None], ...] = ()
             is_open = args[0] if args else kwargs.get("handle")
+            asked = mode
             if self._ours is __init__ and name is not None and is_open is None:
-                mode, loaded = local_mode(self._host, self._decide, name, mode)
+                mode, done = local_mode(self._host, self._decide, name, mode)
+                loaded = (lambda: self._host.after_mapping(os.fsdecode(name), "", asked),)
+                if done is not None:
+                    loaded = (done, *loaded)
             try:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
-            if loaded is not None:
-                call_each(self._host, (loaded,))
+            call_each(self._host, loaded)
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(__init__, attribute, getattr(original, attribute, None))

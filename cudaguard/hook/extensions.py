@@ -102,6 +102,7 @@ class ExtensionPatch:
             hide_frame(error)
             raise
         close_each(host, closes, None)
+        call_each(host, (host.after_mapping,), spec.origin or "", name, sys.getdlopenflags())
         return module
 
     def _watched_name(self, name: str) -> str | None:

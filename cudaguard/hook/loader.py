@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         def before_mapping(self, spec: ModuleSpec) -> None:
             """Act before any extension module is mapped, watched or not."""
 
+        def after_mapping(self, library: str, extension: str, flags: int) -> None:
+            """Look at what a load has changed; `extension` is empty for a load by ctypes."""
+
         def broken(self, what: str, error: Exception) -> None:
             """Take note that the guard itself failed; never raises."""
 

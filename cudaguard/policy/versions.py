@@ -35,6 +35,13 @@ def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -
     )
 
 
+def required_name(requirement: str) -> str:
+    """Return the name of the distribution that a requirement asks for."""
+    from packaging.requirements import Requirement
+
+    return Requirement(requirement).name
+
+
 def clauses(requirement: str) -> int:
     """Return how narrow a requirement is: its number of version clauses, ``==`` counting most."""
     from packaging.requirements import Requirement

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
 # The dynamic section of a large library takes a few kilobytes, a soname a few dozen bytes.
 DYNAMIC_LIMIT = 1 << 16
 NAME_LIMIT = 1 << 10
+SYMBOLS_LIMIT = 1 << 20
+CXX_RUNTIME = "libstdc++.so.6"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NULL, _DT_NEEDED, _DT_STRTAB = 0, 1, 5
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFFEF5
+_SYMBOL = 24  # bytes of an entry of the symbol table
+_UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 
 
 def needed_libraries(path: str) -> tuple[str, ...]:
@@ -24,51 +34,126 @@ def needed_libraries(path: str) -> tuple[str, ...]:
         path: The file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError):
+        with ElfFile(path) as file:
+            return file.needed
+    except (OSError, OverflowError, ValueError):
         return ()
+
+
+def exported_runtime(path: str) -> tuple[str, ...]:
+    """Return the names by which a shared object shows a C++ runtime of its own to everyone.
+
+    Those are the ``std::...::id`` objects, one per process by the loader's rules for
+    STB_GNU_UNIQUE. An empty tuple for all that link the shared runtime, where they are at home,
+    and for whatever cannot be read.
+
+    Args:
+        path: The file.
+    """
     try:
-        return _needed(descriptor)
-    except (OSError, OverflowError):
+        with ElfFile(path) as file:
+            return () if CXX_RUNTIME in file.needed else file.unique_ids()
+    except (OSError, OverflowError, ValueError):
         return ()
-    finally:
-        os.close(descriptor)
 
 
-def _needed(file: int) -> tuple[str, ...]:
-    header = os.pread(file, 64, 0)
-    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
-        return ()
-    table = _number(header, 32, 8)  # e_phoff
-    size, count = _number(header, 54, 2), _number(header, 56, 2)  # e_phentsize, e_phnum
-    if size != 56:
-        return ()
-    segments = os.pread(file, size * count, table)
-    loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
-    dynamic = b""
-    for place in range(0, len(segments) - size + 1, size):
-        kind = _number(segments, place, 4)
-        offset, address, length = (_number(segments, place + at, 8) for at in (8, 16, 32))
-        if kind == _PT_LOAD:
-            loads.append((offset, address, length))
-        elif kind == _PT_DYNAMIC:
-            dynamic = os.pread(file, min(length, DYNAMIC_LIMIT), offset)
-    names: list[int] = []
-    strings = 0
-    for place in range(0, len(dynamic) - 15, 16):
-        tag, value = _number(dynamic, place, 8), _number(dynamic, place + 8, 8)
-        if tag == _DT_NULL:
-            break
-        if tag == _DT_NEEDED:
-            names.append(value)
-        elif tag == _DT_STRTAB:
-            strings = value
-    # The string table is given by its address in memory; a segment says where that lies.
-    start = next((at - a + strings for at, a, n in loads if a <= strings < a + n), None)
-    if start is None:
-        return ()
-    texts = (os.pread(file, NAME_LIMIT, start + name).partition(b"\0")[0] for name in names)
-    return tuple(text.decode("utf-8", "replace") for text in texts if text)
+class ElfFile:
+    """An open 64-bit little-endian ELF file; empty for any other.
+
+    Raises:
+        OSError: The file cannot be read.
+        OverflowError, ValueError: Numbers in it make no sense.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        self._loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
+        self._tags: dict[int, int] = {}
+        self.needed: tuple[str, ...] = ()
+        try:
+            self._read()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+
+    def _read(self) -> None:
+        header = os.pread(self._file, 64, 0)
+        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
+            return
+        table = _number(header, 32, 8)  # e_phoff
+        size, count = _number(header, 54, 2), _number(header, 56, 2)  # e_phentsize, e_phnum
+        if size != 56:
+            return
+        segments = os.pread(self._file, size * count, table)
+        dynamic = b""
+        for place in range(0, len(segments) - size + 1, size):
+            kind = _number(segments, place, 4)
+            offset, address, length = (_number(segments, place + at, 8) for at in (8, 16, 32))
+            if kind == _PT_LOAD:
+                self._loads.append((offset, address, length))
+            elif kind == _PT_DYNAMIC:
+                dynamic = os.pread(self._file, min(length, DYNAMIC_LIMIT), offset)
+        needed: list[int] = []
+        for place in range(0, len(dynamic) - 15, 16):
+            tag, value = _number(dynamic, place, 8), _number(dynamic, place + 8, 8)
+            if tag == _DT_NULL:
+                break
+            if tag == _DT_NEEDED:
+                needed.append(value)
+            else:
+                self._tags[tag] = value
+        texts = (self._name(start) for start in needed)
+        self.needed = tuple(text.decode("utf-8", "replace") for text in texts if text)
+
+    def unique_ids(self) -> tuple[str, ...]:
+        """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
+        table, chain = self._place(_DT_SYMTAB), self._place(_DT_GNU_HASH)
+        # Definitions come last in the table, and the hash table is about them only.
+        if table is None or chain is None:
+            return ()
+        count, first, blooms = (_number(self._at(chain, 12), at, 4) for at in (0, 4, 8))
+        chain += 16 + 8 * blooms
+        buckets = self._at(chain, 4 * min(count, SYMBOLS_LIMIT))
+        last = max(memoryview(buckets[: len(buckets) // 4 * 4]).cast("I"), default=0)
+        if not first <= last < first + SYMBOLS_LIMIT:
+            return ()  # no definitions
+        # The chain of the last bucket ends with the last symbol; an odd hash marks the end.
+        place = chain + 4 * count + 4 * (last - first)
+        tail = self._at(place, 4 * 256)[::4]
+        last += next((index for index, low in enumerate(tail) if low & 1), 0)
+        entries = self._at(table + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
+        kinds = entries[4::_SYMBOL]
+        if _UNIQUE_OBJECT not in kinds:
+            return ()
+        unique = [index for index, kind in enumerate(kinds) if kind == _UNIQUE_OBJECT]
+        names = [self._name(_number(entries, index * _SYMBOL, 4)) for index in unique]
+        ids = [name for name in names if name.startswith(b"_ZNSt") and name.endswith(b"2idE")]
+        return tuple(name.decode("ascii", "replace") for name in ids)
+
+    def _place(self, tag: int) -> int | None:
+        """Return where in the file the address lies that a tag gives."""
+        value = self._tags.get(tag)
+        if value is None:
+            return None
+        return next((at - a + value for at, a, n in self._loads if a <= value < a + n), None)
+
+    def _at(self, place: int, length: int) -> bytes:
+        return os.pread(self._file, length, place)
+
+    def _name(self, start: int) -> bytes:
+        strings = self._place(_DT_STRTAB)
+        return b"" if strings is None else self._at(strings + start, NAME_LIMIT).partition(b"\0")[0]
 
 
 def _number(data: bytes, place: int, length: int) -> int:

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.model import Rule
 
+
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
 LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
@@ -30,31 +31,9 @@ def switch_off(rule: str) -> str:
     return f"CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
 
 
-def kept_local(rule: Rule, source: str, where: str) -> str:
-    """Return the log text of a repair."""
-    return (
-        f"{rule.id}: {source} stays out of the global symbol scope (asked for at {where}); "
-        f"to switch this off: {switch_off(rule.id)}"
-    )
-
-
 def imported_first(rule: str, need: str, target: str) -> str:
     """Return the log text of a prerequisite that was imported."""
     return f"{rule}: imported {need} before {target}; to switch this off: {switch_off(rule)}"
-
-
-def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
-    """What a rule keeps local was loaded globally, since the mode forbids repairs."""
-    return Finding(
-        rule.id,
-        f"Loaded into the global symbol scope: {subject}.",
-        rule=rule.id,
-        evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
-        consequence=rule.why,
-        remedy="let cudaguard load it with local scope: "
-        + ("give the rule the grade 'fix'" if rule.grade == "warn" else FIX),
-        links=rule.links,
-    )
 
 
 def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:

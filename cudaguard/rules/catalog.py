@@ -16,7 +16,12 @@ RULES: tuple[Rule, ...] = (
         watch=("decord",),
         dist=("decord<=0.6.0", "eva-decord"),
         when={"platform": "linux"},
-        actions=("local_scope:libdecord.so*",),
+        actions=(
+            "local_scope:libdecord.so*",
+            "demote:libdecord.so*",
+            "hide:*",
+            "keep:DECORD*",
+        ),
         why=(
             "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and "
             "the C++ runtime serve every library that is loaded later: OpenCV reads a PNG as "
@@ -51,6 +56,23 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/tensorflow/tensorflow/pull/124230",
             "https://github.com/PythonOT/POT/issues/839",
         ),
+        verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
+    ),
+    Rule(
+        id="CG004",
+        title="tensorflow was imported before the guard, and triton comes later",
+        watch=("tensorflow",),
+        dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
+        when={"platform": "linux", "machine": "x86_64", "dists": {"triton": ">=3.7"}},
+        actions=("demote:libtensorflow_*.so*", "hide:llvm"),
+        # It takes a good part of a second, and tensorflow's own StableHLO converter (an extension
+        # that nothing imports by itself) links two of the hidden names.
+        grade="opt-in",
+        why=(
+            "tensorflow's LLVM is in the global symbol scope, and triton aborts when it is imported. "
+            "Its names can be hidden afterwards; better is to have the guard before tensorflow."
+        ),
+        links=("https://github.com/tensorflow/tensorflow/issues/124205",),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),
     # --- libraries that are found only once a module has loaded them --------------------
@@ -94,4 +116,6 @@ DETECTORS: dict[str, str] = {
     "CG809": "a repair is not supported on this platform",
     "CG810": "a prerequisite imports the module that it should precede",
     "CG811": "a watched module was imported past the guard",
+    "CG812": "a library has put copies of other people's symbols into the global symbol scope",
+    "CG813": "an extension exports a C++ runtime of its own",
 }

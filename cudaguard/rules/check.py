@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 ACTION_VERBS = {
     "local_scope": "a file name pattern, as in local_scope:libdecord.so*",
     "provides": "a pattern of library names, as in provides:libtorch*.so*",
+    "demote": "a file name pattern, as in demote:libdecord.so*",
+    "hide": "names to hide from others, as in hide:zlib, hide:std, hide:*llvm* or hide:*",
+    "keep": "names not to hide, as in keep:DECORD*",
+    "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
 RESERVED_PREFIX = "CG"
@@ -70,6 +74,14 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         if verb not in ACTION_VERBS or not colon or not argument:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
+    verbs = {action.partition(":")[0] for action in rule.actions}
+    if "demote" in verbs and "hide" not in verbs:
+        refuse("actions", "demote says of which library, hide must say which names, as in hide:std")
+    if verbs & {"hide", "keep"} and "demote" not in verbs:
+        refuse("actions", "hide and keep belong to demote:<file name pattern>, which is missing")
+    if "deepbind" in verbs and rule.grade != "opt-in":
+        refuse("grade", "deepbind can change what a program computes: grade must be 'opt-in', and "
+               "the rule is switched on by its id")  # fmt: skip
     for requirement in rule.dist:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)

@@ -23,7 +23,16 @@ class Registry:
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("asking", "by_module", "origins", "providing", "rules", "scoping")
+    __slots__ = (
+        "asking",
+        "by_module",
+        "demoting",
+        "origins",
+        "providing",
+        "rules",
+        "scoping",
+        "shielding",
+    )
 
     def __init__(self, rules: Iterable[tuple[Rule, str]], switches: Mapping[str, bool]) -> None:
         chosen: dict[str, tuple[Rule, str]] = {}
@@ -45,6 +54,8 @@ class Registry:
         # Few rules name a library, and they are asked at each global load: keep them apart.
         self.scoping = self._patterns("local_scope")
         self.providing = self._patterns("provides")
+        self.demoting = self._patterns("demote")
+        self.shielding = self._patterns("deepbind")
 
     def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:
         """Return the patterns of one kind of action, each with its rule."""

@@ -220,6 +220,9 @@ class Host:
     def slots_for(self, name):
         if isinstance(self.slots, Exception): raise self.slots
         return self.slots
+    def after_mapping(self, library, extension, flags):
+        pass
+
     def before_mapping(self, spec):
         pass
     def broken(self, what, error):

@@ -1,53 +1,25 @@
-"""Carrying out what was decided, import order and symbol scope, and telling what became of it."""
+"""Import order: prerequisites before the modules that need them."""
 
 from __future__ import annotations
 
 import sys
 
 from cudaguard.actions.imports import import_first, is_installed
-from cudaguard.errors import ImportOrderError, ImportOrderWarning, SymbolScopeWarning
+from cudaguard.actions.scope import matches
+from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
+from cudaguard.repairs import REPAIRING
 from cudaguard.report import messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import FrameType
-    from typing import Protocol
 
-    from cudaguard.errors import CudaGuardWarning
-    from cudaguard.hook.journal import Journal
-    from cudaguard.model import Finding, Plan, Rule
-    from cudaguard.rules.registry import Registry
-
-    class Engine(Protocol):
-        """What repairs ask of `cudaguard.engine.Engine`."""
-
-        mode: str
-        registry: Registry
-        journal: Journal
-        touched: dict[str, None]
-
-        def tell(
-            self,
-            finding: Finding,
-            category: type[CudaGuardWarning],
-            *,
-            frame: FrameType | None = None,
-        ) -> bool:
-            """Record a finding and warn of it where that is wanted."""
-
-        def log(self, text: str) -> None:
-            """Write to the log that a repair has worked."""
-
-
-REPAIRING = ("fix", "strict")  # modes
-
-
-# --- import order ---------------------------------------------------------------------
+    from cudaguard.model import Plan, Rule
+    from cudaguard.repairs import Engine
 
 
 def follow(engine: Engine, plan: Plan, spec: ModuleSpec) -> None:
@@ -122,12 +94,10 @@ def provide(
     Raises:
         ImportOrderError: in `strict`, where the module cannot be imported.
     """
-    from fnmatch import fnmatchcase
-
     frame = caller_frame()
     facts = Facts()
     for pattern, rule in providing:
-        library = next((name for name in needed if fnmatchcase(name, pattern)), None)
+        library = next((name for name in needed if matches(name, (pattern,))), None)
         provider = rule.watch[0]
         if library is None or provider in sys.modules or not applies(rule, facts):
             continue
@@ -136,57 +106,3 @@ def provide(
         elif is_installed(provider):
             finding = messages.not_provided(rule, spec.name, library, describe(frame))
             engine.tell(finding, ImportOrderWarning, frame=frame)
-
-
-# --- symbol scope ---------------------------------------------------------------------
-
-
-def scope_of(
-    engine: Engine, rules: tuple[Rule, ...], subject: str, source: str
-) -> tuple[bool, Callable[[], None]] | None:
-    """Decide about something that is about to be loaded with RTLD_GLOBAL.
-
-    Args:
-        engine: Knows the mode, and is told what became of it.
-        rules: The rules that name it.
-        subject: What it is called in a message: a library, or the extensions of a package.
-        source: The library's path, or the module that asks for the global scope.
-
-    Returns:
-        None if no rule applies here; otherwise whether it has to stay local, and what to call
-        once it is loaded: only then has anything happened that can be told.
-    """
-    facts = Facts()
-    rule = next((rule for rule in rules if applies(rule, facts)), None)
-    if rule is None:
-        return None
-    frame = caller_frame()
-    stays_local = engine.mode in REPAIRING and rule.grade != "warn"
-    return stays_local, lambda: _loaded(engine, rule, subject, source, stays_local, frame)
-
-
-def _loaded(
-    engine: Engine,
-    rule: Rule,
-    subject: str,
-    source: str,
-    stayed_local: bool,
-    frame: FrameType | None,
-) -> None:
-    where = describe(frame)
-    if not stayed_local:
-        finding = messages.went_global(rule, subject, source, where)
-        engine.tell(finding, SymbolScopeWarning, frame=frame)
-        return
-    engine.journal.note("repair", f"{rule.id} local_scope {subject}", where)
-    engine.touched[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
-    engine.log(messages.kept_local(rule, source, where))
-
-
-def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:
-    """Say which repairs of a module this platform has no means for."""
-    facts = Facts()
-    for rule in engine.registry.by_module.get(spec.name, ()):
-        if rule.actions and applies(rule, facts):
-            for action in rule.actions:
-                engine.tell(messages.unsupported(rule, action), SymbolScopeWarning)

@@ -1,0 +1,1 @@
+"""What nobody wrote a rule for: one module per kind of fault that is found by looking."""

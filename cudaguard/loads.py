@@ -1,0 +1,151 @@
+"""What happens when a library is mapped, as opposed to a module imported.
+
+The engine's other half: extensions about to be mapped, loads with RTLD_GLOBAL, and the look at
+what a load has changed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from typing import Protocol
+
+    from cudaguard import repairs
+    from cudaguard.detectors.scope import ScopeDetector
+    from cudaguard.hook.loader import Host
+    from cudaguard.model import Rule
+
+    class Engine(repairs.Engine, Host, Protocol):
+        """What this half asks of `cudaguard.engine.Engine`."""
+
+
+class Loads:
+    """Decides and acts for the hooks around the loading of libraries.
+
+    Args:
+        engine: Knows the mode and the rules, and is told.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._detector: ScopeDetector | None = None
+        self.ctypes = CtypesPatch(self.scope_of_library, engine)
+        self.flags = FlagsPatch(self.scope_of_extensions, engine)
+
+    def patch_ctypes(self, *_: object) -> None:
+        """Patch ctypes if the program has imported it."""
+        ctypes = sys.modules.get("ctypes")
+        if ctypes is not None and hasattr(ctypes, "cdll"):  # otherwise half imported
+            self.ctypes.put_up(ctypes)
+
+    def forget(self) -> None:
+        """Stop looking; a later look begins anew."""
+        self._detector = None
+
+    # --- before a load --------------------------------------------------------------
+
+    def before_mapping(self, spec: ModuleSpec) -> None:
+        """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
+        self._provide_for(spec)
+        for pattern, rule in self._engine.registry.shielding:
+            from cudaguard.actions.scope import covers, matches
+
+            file = os.path.basename(spec.origin or "")
+            if matches(file, (pattern,)) and covers(rule, spec.name):
+                from cudaguard.repairs.scope import shield_extension
+
+                shield_extension(self._engine, rule, spec)
+
+    def _provide_for(self, spec: ModuleSpec) -> None:
+        """Import what provides the libraries of an extension."""
+        known = self._engine.registry.providing
+        providing = [(p, rule) for p, rule in known if rule.watch[0] not in sys.modules]
+        if not providing or spec.origin is None:
+            return
+        from cudaguard.actions.scope import fixed_part
+        from cudaguard.probe.elf import needed_libraries
+
+        needed = needed_libraries(spec.origin)
+        # The fixed part of a pattern first: nearly no library has it, and matching is not light.
+        if any(name.startswith(fixed_part(p)) for p, _ in providing for name in needed):
+            from cudaguard.repairs.order import provide
+
+            provide(self._engine, providing, needed, spec)
+
+    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `hook.dlopen.CtypesPatch`)."""
+        scoping = self._engine.registry.scoping
+        if not scoping:
+            return None
+        from cudaguard.actions.scope import rules_for_library
+
+        rules = rules_for_library(library, scoping)
+        return self._scope(rules, os.path.basename(library), library)
+
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `hook.dlopen.FlagsPatch`)."""
+        self.look(must=True)
+        scoping = self._engine.registry.scoping
+        if not scoping:
+            return None
+        from cudaguard.actions.scope import rules_for_module
+
+        rules = rules_for_module(module, scoping)
+        return self._scope(rules, f"extension modules of {module.partition('.')[0]}", module)
+
+    def _scope(
+        self, rules: tuple[Rule, ...], subject: str, source: str
+    ) -> tuple[bool, Callable[[], None]] | None:
+        if not rules:
+            return None
+        from cudaguard.repairs.scope import scope_of
+
+        return scope_of(self._engine, rules, subject, source)
+
+    # --- after a load ---------------------------------------------------------------
+
+    def after_mapping(self, library: str, extension: str, flags: int) -> None:
+        """Look at what a load has changed (see `hook.loader.Host`)."""
+        if self._engine.mode == "off":
+            return
+        if self._detector is None:
+            self.look()
+        else:
+            from cudaguard.report.hijack import Load
+
+            self._detector.look(Load(library, extension, bool(flags & RTLD_GLOBAL)))
+        if extension:
+            from cudaguard.probe.elf import exported_runtime
+
+            names = exported_runtime(library)
+            if names:
+                from cudaguard.detectors.runtime import tell_of_runtime
+
+                tell_of_runtime(self._engine, extension, library, names)
+
+    def look(self, *, must: bool = False) -> None:
+        """Begin to compare who owns what in the global symbol scope.
+
+        Args:
+            must: Import ctypes for it; otherwise it begins once the program has imported it.
+        """
+        ctypes = sys.modules.get("ctypes")
+        is_there = ctypes is not None and hasattr(ctypes, "pythonapi")  # otherwise half imported
+        if self._engine.mode == "off" or self._detector is not None or not (is_there or must):
+            return
+        from cudaguard.probe.loaded import uses_glibc
+
+        if not uses_glibc():
+            return
+        try:
+            from cudaguard.detectors.scope import ScopeDetector
+        except ImportError:  # a Python without ctypes has nothing to look with
+            return
+        self._detector = ScopeDetector(self._engine)

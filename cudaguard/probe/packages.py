@@ -1,0 +1,55 @@
+"""Which installed package does a library belong to?"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+class Packages:
+    """The folders that packages lie in, as they are now."""
+
+    def __init__(self) -> None:
+        entries = [entry for entry in sys.path if isinstance(entry, str)]
+        self._entries = [_inside(entry) for entry in entries]
+        # The innermost first: a virtual environment often lies in the working folder.
+        self._entries.sort(key=len, reverse=True)
+        # An editable install lies anywhere.
+        self._others = [
+            (name, _inside(folder))
+            for name, module in list(sys.modules.items())
+            if "." not in name
+            for folder in _folders(module)
+            if not folder.startswith(tuple(filter(None, entries)))
+        ]
+
+    def of(self, path: str) -> str:
+        """Return the top-level package whose folders a library lies in, empty if none has it.
+
+        ``decord/libdecord.so`` and ``decord.libs/libz.so``, where wheels keep what they bundle,
+        both belong to ``decord``.
+
+        Args:
+            path: The library's file, links resolved.
+        """
+        for entry in self._entries:
+            if path.startswith(entry):
+                return path[len(entry) :].partition(os.sep)[0].partition(".")[0]
+        return next((name for name, folder in self._others if path.startswith(folder)), "")
+
+
+def _inside(folder: str) -> str:
+    """Return what the path of every file in a folder begins with."""
+    return os.path.join(os.path.realpath(folder), "")
+
+
+def _folders(module: object) -> list[str]:
+    try:
+        # Past any __getattribute__: a lazy module would load itself at the first look.
+        folders = object.__getattribute__(module, "__dict__").get("__path__")
+    except AttributeError:
+        return []
+    # Only lists: the path of a namespace package asks foreign finders when it is read.
+    return (
+        [entry for entry in folders if isinstance(entry, str)] if isinstance(folders, list) else []
+    )

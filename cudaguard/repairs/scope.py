@@ -1,0 +1,135 @@
+"""Symbol scope: keep names local, take them back, shield an extension from them."""
+
+from __future__ import annotations
+
+from cudaguard.errors import SymbolScopeWarning
+from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.policy.decide import applies
+from cudaguard.probe.facts import Facts
+from cudaguard.repairs import REPAIRING
+from cudaguard.report import messages
+from cudaguard.report import scope as wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import FrameType
+
+    from cudaguard.model import Rule
+    from cudaguard.repairs import Engine
+
+
+def scope_of(
+    engine: Engine, rules: tuple[Rule, ...], subject: str, source: str
+) -> tuple[bool, Callable[[], None]] | None:
+    """Decide about something that is about to be loaded with RTLD_GLOBAL.
+
+    Args:
+        engine: Knows the mode, and is told what became of it.
+        rules: The rules that name it.
+        subject: What it is called in a message: a library, or the extensions of a package.
+        source: The library's path, or the module that asks for the global scope.
+
+    Returns:
+        None if no rule applies here; otherwise whether it has to stay local, and what to call
+        once it is loaded: only then has anything happened that can be told.
+    """
+    facts = Facts()
+    rule = next((rule for rule in rules if applies(rule, facts)), None)
+    if rule is None:
+        return None
+    frame = caller_frame()
+    stays_local = engine.mode in REPAIRING and rule.grade != "warn"
+    return stays_local, lambda: _loaded(engine, rule, subject, source, stays_local, frame)
+
+
+def _loaded(
+    engine: Engine,
+    rule: Rule,
+    subject: str,
+    source: str,
+    stayed_local: bool,
+    frame: FrameType | None,
+) -> None:
+    where = describe(frame)
+    if not stayed_local:
+        finding = wording.went_global(rule, subject, source, where)
+        engine.tell(finding, SymbolScopeWarning, frame=frame)
+        return
+    engine.journal.note("repair", f"{rule.id} local_scope {subject}", where)
+    engine.touched[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
+    engine.log(wording.kept_local(rule, source, where))
+
+
+def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:
+    """Say which repairs of a module this platform has no means for."""
+    facts = Facts()
+    for rule in engine.registry.by_module.get(spec.name, ()):
+        if rule.actions and applies(rule, facts):
+            for action in rule.actions:
+                engine.tell(messages.unsupported(rule, action), SymbolScopeWarning)
+
+
+def take_back(engine: Engine, rule: Rule, *, module: str, at_start: bool = False) -> bool:
+    """Demote the libraries that a rule names, if they are global, and tell what became of it.
+
+    Args:
+        engine: Knows the mode, and is told.
+        rule: A rule with the action ``demote`` that applies here.
+        module: The module that brought the libraries.
+        at_start: Is this the start of the interpreter, before the program?
+
+    Returns:
+        False if a fault is left: refused, failed, or others are bound to the library already.
+    """
+    from cudaguard.actions.demotion import demote
+
+    done = demote(rule, Facts().machine)
+    if done.state in ("absent", "local"):
+        return True
+    frame = caller_frame()
+    where = describe(frame)
+    if done.state == "done":
+        engine.journal.note("repair", f"{rule.id} demote {done.library}", where)
+        engine.touched[wording.hidden(rule, done) + " (stays)"] = None
+        engine.log(f"{wording.hidden(rule, done)}; to switch this off: "
+                   f"{messages.switch_off(rule.id)}")  # fmt: skip
+        if not done.bound:
+            return True
+    finding = wording.taken_back_late(rule, module, done, at_start=at_start)
+    if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
+        engine.deferred.append(finding.what)
+    return False
+
+
+def take_back_after(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
+    """Demote what the import of a module has brought, by rules that do nothing before it."""
+    for rule in rules:
+        if not applies(rule, Facts()):
+            continue
+        if engine.mode in REPAIRING and rule.grade != "warn":
+            take_back(engine, rule, module=module)
+
+
+def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
+    """Have an extension that is about to be mapped find its own names first.
+
+    Args:
+        engine: Knows the mode, and is told what became of it.
+        rule: A rule with the action ``deepbind`` for this extension.
+        spec: The extension.
+    """
+    if engine.mode not in REPAIRING or not applies(rule, Facts()) or spec.origin is None:
+        return
+    from cudaguard.actions.shield import shield
+
+    frame = caller_frame()
+    reason = shield(spec.origin)
+    if reason:
+        finding = wording.not_shielded(rule, spec.name, reason)
+        engine.tell(finding, SymbolScopeWarning, frame=frame)
+        return
+    engine.journal.note("repair", f"{rule.id} deepbind {spec.name}", describe(frame))
+    engine.touched[f"{spec.name}: loaded with RTLD_DEEPBIND by {rule.id} (stays)"] = None
+    engine.log(wording.shielded(rule, spec.name))

@@ -1,0 +1,185 @@
+"""The wording of what the look at the global symbol scope finds."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HIJACK, STATIC_RUNTIME = "CG812", "CG813"
+_MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
+
+
+class Load(NamedTuple):
+    """What has just been loaded.
+
+    Args:
+        library: The file, or the name given to the loader.
+        extension: Name of the extension module; empty for a load by ctypes.
+        is_global: Has Python code asked for the global scope?
+    """
+
+    library: str
+    extension: str
+    is_global: bool
+
+
+class Hijack(NamedTuple):
+    """A library that has come to own other people's names.
+
+    Args:
+        owner: Its file.
+        package: The package that it belongs to, or an empty string.
+        names: The symbols that tell, each with the file that owned it before, if any.
+        families: Key, title and danger of each family they stand for.
+    """
+
+    owner: str
+    package: str
+    names: tuple[tuple[str, str], ...]
+    families: tuple[tuple[str, str, str], ...]
+
+
+class Culprit(NamedTuple):
+    """The line that loaded it.
+
+    Args:
+        module: Name of the Python module that the line stands in; may be empty.
+        where: ``file:line``; may be empty.
+        imported_at: ``file:line`` of the code outside its package that imported it, if any.
+    """
+
+    module: str
+    where: str
+    imported_at: str
+
+
+def hijacked(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit) -> Finding:
+    """Copies of other people's symbols have come into the global scope, and no rule knows it.
+
+    Args:
+        hijacks: Who owns what now; never empty.
+        load: What was loaded; None if it was before the guard.
+        culprit: Who loaded it.
+    """
+    first = os.path.basename(hijacks[0].owner)
+    more = f" and {len(hijacks) - 1} more" if len(hijacks) > 1 else ""
+    families = dict.fromkeys(family for hijack in hijacks for family in hijack.families)
+    titles = _listed(title for _, title, _ in families)
+    if load is None:
+        what = f"{first}{more} has been in the global symbol scope since before the guard"
+    else:
+        actor = load.extension or culprit.module or "the program"
+        what = f"{actor} has put {first}{more} into the global symbol scope"
+    dangers = [danger for _, _, danger in families][:_MOST_DANGERS]
+    return Finding(
+        HIJACK,
+        f"{what}, with names of {titles}.",
+        evidence=(*_cause(load, culprit), *map(_taken, hijacks)),
+        consequence="what is loaded from now on is bound to these copies (what was loaded before "
+        f"is safe): {'; '.join(dangers)}.",
+        remedy=_remedy(hijacks, load, culprit),
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    words = list(names)
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _cause(load: Load | None, culprit: Culprit) -> tuple[str, ...]:
+    if load is None:
+        return ()
+    if load.extension:
+        how, flag = f"imports {load.library}", "with RTLD_GLOBAL set by sys.setdlopenflags"
+    else:
+        how, flag = f"loads {load.library}", "by ctypes with RTLD_GLOBAL"
+    if not load.is_global:
+        flag = "whose own code makes it global"
+    line = f"{culprit.module or 'the program'} ({culprit.where or 'somewhere'}) {how} {flag}"
+    user = (f"it was imported at {culprit.imported_at}",) if culprit.imported_at else ()
+    return (line, *user)
+
+
+def _taken(hijack: Hijack) -> str:
+    names = [name for name, _ in hijack.names]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    before = sorted({was for _, was in hijack.names if was})
+    owned = f", owned by {_listed(before)} before" if before else ""
+    return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
+
+
+def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit) -> str:
+    if load is None:
+        return (
+            "call cudaguard.install() before the first import: it then says which line does "
+            "this, and what to write against it"
+        )
+    if load.is_global and not load.extension and culprit.module in ("", "__main__"):
+        return f"take RTLD_GLOBAL away from the call at {culprit.where or 'that line'}"
+    package = (load.extension or culprit.module).partition(".")[0]
+    if load.is_global:
+        actions = [f"local_scope:{_pattern(load.library)}"]
+    else:
+        package = next((hijack.package for hijack in hijacks if hijack.package), "")
+        if not package:
+            return (
+                "ask its authors to load it without RTLD_GLOBAL; until then import what it "
+                "endangers before it"
+            )
+        keys = dict.fromkeys(key for hijack in hijacks for key, _, _ in hijack.families)
+        actions = [f"demote:{_pattern(hijack.owner)}" for hijack in hijacks]
+        actions += [f"hide:{key}" for key in keys]
+    advice = (
+        "save this rule as cudaguard.toml, and set CUDAGUARD_CONFIG=cudaguard.toml (or call "
+        "install(config=...)):"
+    )
+    return "\n      ".join(
+        (
+            advice,
+            "[[rules]]",
+            'id = "LOCAL001"',
+            f'watch = ["{package}"]',
+            f"actions = [{', '.join(_quoted(action) for action in actions)}]",
+            f'why = "{package} puts its libraries into the global symbol scope"',
+        )
+    )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _pattern(library: str) -> str:
+    """Return a pattern for a library's file name that a new version of it still matches."""
+    stem, so, _ = os.path.basename(library).partition(".so")
+    if ".cpython-" in stem:
+        stem = stem.partition(".cpython-")[0] + ".*"
+    return f"{stem}{so}*" if so else stem
+
+
+def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:
+    """An extension brings a C++ runtime of its own and shows it to everyone."""
+    evidence = (
+        f"{library} does not need libstdc++.so.6, and exports {len(names)} objects of which the "
+        f"loader keeps one for all: {names[0]} ..."
+    )
+    return Finding(
+        STATIC_RUNTIME,
+        f"{extension} exports a C++ runtime of its own.",
+        evidence=(evidence, *((f"imported at {where}",) if where else ())),
+        consequence="it and the C++ libraries that share libstdc++.so.6 (torch among them) use "
+        "halves of two runtimes, by order of import: numbers and messages come out empty or cut, "
+        "or the program crashes.",
+        remedy="rebuild it without -static-libstdc++, or with -Wl,--exclude-libs,ALL; until then "
+        "use a release of it that links the shared runtime",
+        links=(
+            "https://github.com/pytorch/pytorch/issues/109923",
+            "https://github.com/CVCUDA/CV-CUDA/issues/113",
+        ),
+    )

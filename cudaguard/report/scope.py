@@ -1,0 +1,116 @@
+"""The wording of repairs of the symbol scope: kept local, taken back, shielded."""
+
+from __future__ import annotations
+
+import os
+
+from cudaguard.model import Finding
+from cudaguard.report.messages import FIX, switch_off, too_late
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from cudaguard.model import Rule
+
+    class Demotion(Protocol):
+        """What became of a demotion (see `cudaguard.actions.demotion.Demotion`)."""
+
+        @property
+        def state(self) -> str:
+            """``done``, ``refused`` or ``failed``."""
+
+        @property
+        def reason(self) -> str:
+            """Why it was refused, or what failed."""
+
+        @property
+        def library(self) -> str:
+            """File of the library that the rule names."""
+
+        @property
+        def libraries(self) -> int:
+            """How many libraries were changed."""
+
+        @property
+        def names(self) -> int:
+            """How many names were hidden."""
+
+        @property
+        def bound(self) -> tuple[tuple[str, int], ...]:
+            """Who had bound to them before, and to how many."""
+
+
+def kept_local(rule: Rule, source: str, where: str) -> str:
+    """Return the log text of a repair."""
+    return (
+        f"{rule.id}: {source} stays out of the global symbol scope (asked for at {where}); "
+        f"to switch this off: {switch_off(rule.id)}"
+    )
+
+
+def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
+    """What a rule keeps local was loaded globally, since the mode forbids repairs."""
+    return Finding(
+        rule.id,
+        f"Loaded into the global symbol scope: {subject}.",
+        rule=rule.id,
+        evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
+        consequence=rule.why,
+        remedy="let cudaguard load it with local scope: "
+        + ("give the rule the grade 'fix'" if rule.grade == "warn" else FIX),
+        links=rule.links,
+    )
+
+
+def hidden(rule: Rule, done: Demotion) -> str:
+    """Return the log text of names that were taken out of the global scope."""
+    others = f" and {done.libraries - 1} it brings" if done.libraries > 1 else ""
+    return (
+        f"{os.path.basename(done.library)}{others}: {done.names} names hidden from the global "
+        f"symbol scope by {rule.id}"
+    )
+
+
+def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
+    """A library was global before its rule was in force, and not all of that could be undone."""
+    late = too_late(rule, module, at_start=at_start)
+    bound = ", ".join(f"{name} (to {count})" for name, count in done.bound)
+    evidence = (
+        f"{done.library}: not hidden, as {done.reason}"
+        if done.state != "done"
+        else f"{hidden(rule, done)}; bound to them before, and still: {bound}"
+    )
+    return Finding(
+        late.id,
+        late.what,
+        rule=rule.id,
+        evidence=(evidence,),
+        consequence=rule.why
+        if done.state != "done"
+        else "what is loaded from now on is safe; the libraries listed may fail: " + rule.why,
+        remedy=late.remedy,
+        command=late.command,
+        links=rule.links,
+    )
+
+
+def shielded(rule: Rule, extension: str) -> str:
+    """Return the log text of an extension that was loaded with RTLD_DEEPBIND."""
+    return (
+        f"{rule.id}: {extension} was loaded with RTLD_DEEPBIND and finds its own names first; "
+        f"to switch this off: {switch_off(rule.id)}"
+    )
+
+
+def not_shielded(rule: Rule, extension: str, reason: str) -> Finding:
+    """An extension was loaded as usual, although a rule wants it shielded."""
+    return Finding(
+        rule.id,
+        f"{extension} was not shielded from the global symbol scope.",
+        rule=rule.id,
+        evidence=(reason,),
+        consequence=rule.why,
+        remedy="keep the library that takes the names local, or demote it, by a rule of its own",
+        links=rule.links,
+    )

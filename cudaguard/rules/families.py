@@ -1,0 +1,158 @@
+"""Families of symbols that many libraries bring copies of, and who may own them globally.
+
+Each family has names that tell when somebody has put a copy of it into the global symbol scope
+("canaries"), patterns for all its names, and what happens to those who get the wrong copy. A
+canary must not be exported by the family's usual owner alone where that one may be global
+already: the two ``_M_valptr`` are in no libstdc++.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Family(NamedTuple):
+    """One family of symbols.
+
+    Args:
+        title: What it is called in a message.
+        canaries: Names, as the linker writes them, that stand for the family.
+        names: Patterns of all names of the family; ``*`` and ``?`` are the only signs.
+        owners: File name patterns of the libraries that the names are at home in.
+        danger: What a library risks that is bound to another copy than it was built for.
+    """
+
+    title: str
+    canaries: tuple[str, ...]
+    names: tuple[str, ...]
+    owners: tuple[str, ...]
+    danger: str
+
+
+FAMILIES: dict[str, Family] = {
+    "std": Family(
+        "the C++ runtime",
+        (
+            "__cxa_thread_atexit",
+            "_ZNSt13random_device7_M_initERKSs",
+            "_ZNSt13random_device7_M_initERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+            "_ZSt11_Hash_bytesPKvmm",
+            "_ZNKSt8__detail21_Hash_node_value_baseIlE9_M_valptrEv",
+            "_ZNSt8__detail21_Hash_node_value_baseIlE9_M_valptrEv",
+            "__cxa_throw",
+            "_Unwind_Resume",
+        ),
+        (
+            *("_Z*St*", "_ZTI*", "_ZTS*", "_ZN9__gnu_cxx*", "_ZNK9__gnu_cxx*"),
+            *("_Znw*", "_Zna*", "_Zdl*", "_Zda*", "__cxa_*", "__gxx_*", "_Unwind_*"),
+        ),
+        ("libstdc++.so*", "libc++.so*", "libc++abi.so*", "libgcc_s.so*", "libunwind.so*"),
+        "C++ extensions loaded later (torch's JIT builds among them) crash, hang or compute wrong "
+        "numbers: hash containers, random_device, destructors at exit",
+    ),
+    "zlib": Family(
+        "zlib",
+        ("deflate", "inflateReset2"),
+        (
+            *("deflate*", "inflate*", "crc32*", "adler32*", "compress*", "uncompress*", "gz*"),
+            *("zlib*", "zError", "zcalloc", "zcfree", "get_crc_table"),
+            *("_tr_*", "_length_code", "_dist_code"),
+        ),
+        ("libz.so*", "libz-ng.so*"),
+        "what reads PNG, gzip or HDF5 through a shared zlib (OpenCV, libpng, Python's zlib) mixes "
+        "two versions: decoding fails or returns None",
+    ),
+    "bzip2": Family(
+        "bzip2",
+        ("BZ2_bzCompress",),
+        ("BZ2_*",),
+        ("libbz2.so*",),
+        "what uses a shared libbz2 (Python's bz2, FFmpeg) mixes two versions",
+    ),
+    "ffmpeg": Family(
+        "FFmpeg",
+        ("avcodec_open2",),
+        ("av*", "sws*", "swr*", "ff_*"),
+        ("libavcodec.so*",),
+        "other packages with an FFmpeg of their own (OpenCV, PyAV, torchaudio) call this one",
+    ),
+    "images": Family(
+        "libpng or libjpeg",
+        ("png_create_read_struct", "jpeg_CreateDecompress"),
+        ("png_*", "jpeg_*", "jinit_*"),
+        ("libpng*.so*", "libjpeg*.so*", "libturbojpeg.so*"),
+        "what reads images through a shared copy gets structures of another version",
+    ),
+    "xcb": Family(
+        "XCB",
+        ("xcb_connect",),
+        ("xcb_*",),
+        ("libxcb.so*",),
+        "graphical tool kits loaded later talk to the display by this copy",
+    ),
+    "llvm": Family(
+        "LLVM",
+        ("_ZN4llvm2cl6Option11addArgumentEv",),
+        ("*llvm*", "*mlir*", "LLVM*"),
+        ("libLLVM*.so*",),
+        "other packages with an LLVM of their own (triton, numba, JAX) abort with 'registered "
+        "more than once'",
+    ),
+    "protobuf": Family(
+        "protobuf",
+        ("_ZN6google8protobuf14DescriptorPool14generated_poolEv",),
+        ("*google8protobuf*",),
+        ("libprotobuf*.so*",),
+        "other packages with a protobuf of their own (onnx, tensorflow) register their messages "
+        "twice and abort",
+    ),
+    "openssl": Family(
+        "OpenSSL",
+        ("SSL_new",),
+        ("SSL_*", "CRYPTO_*", "EVP_*", "BIO_*", "X509_*", "OPENSSL_*", "ERR_*"),
+        ("libssl.so*",),
+        "what makes TLS connections through a shared OpenSSL (Python's ssl) calls this copy",
+    ),
+    "sqlite": Family(
+        "SQLite",
+        ("sqlite3_open",),
+        ("sqlite3*",),
+        ("libsqlite3.so*",),
+        "what uses a shared SQLite (Python's sqlite3) calls this copy",
+    ),
+    "curl": Family(
+        "libcurl",
+        ("curl_easy_init",),
+        ("curl_*",),
+        ("libcurl*.so*",),
+        "what uses a shared libcurl calls this copy",
+    ),
+    "openmp": Family(
+        "OpenMP",
+        ("omp_get_num_threads", "GOMP_parallel"),
+        ("omp_*", "GOMP_*", "GOACC_*", "__kmp*"),
+        ("libgomp*", "libiomp5*", "libomp*"),
+        "parallel regions of libraries loaded later run in this runtime's threads",
+    ),
+    "cuda": Family(
+        "the CUDA libraries",
+        ("cudaMalloc", "cuInit", "cublasCreate_v2"),
+        ("cu*", "__cuda*"),
+        ("libcudart*", "libcuda.so*", "libcublas*", "libcudadevrt*"),
+        "CUDA calls of libraries loaded later go to this copy of the runtime, with contexts and "
+        "error states of its own",
+    ),
+}
+
+# Libraries that are made global on purpose, or by everyone: their names are theirs to give. torch
+# has one whose sole purpose it is; the plug-ins of MPI and MKL resolve against their cores.
+LEGITIMATE_OWNERS: tuple[str, ...] = (
+    "libtorch_global_deps.so",
+    "libmpi*",
+    "libmkl_*",
+    "libpython3*",
+    "ld-linux*",
+    *(f"{name}{end}" for name in ("libc", "libm", "libdl", "libpthread", "librt", "libutil")
+      for end in (".so*", "-2.*.so")),
+    *(pattern for family in FAMILIES.values() for pattern in family.owners),
+)  # fmt: skip
