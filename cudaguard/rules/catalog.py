@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
         # that nothing imports by itself) links two of the hidden names.
         grade="opt-in",
         why=(
-            "tensorflow's LLVM is in the global symbol scope, and triton aborts when it is imported. "
+            "tensorflow's LLVM is in the global symbol scope, and triton aborts at its import. "
             "Its names can be hidden afterwards; better is to have the guard before tensorflow."
         ),
         links=("https://github.com/tensorflow/tensorflow/issues/124205",),
