@@ -118,9 +118,7 @@ class Loads:
         if self._detector is None:
             self.look()
         else:
-            from cudaguard.report.hijack import Load
-
-            self._detector.look(Load(library, extension, bool(flags & RTLD_GLOBAL)))
+            self._detector.look(library, extension, is_global=bool(flags & RTLD_GLOBAL))
         if extension:
             from cudaguard.probe.elf import exported_runtime
 
@@ -140,7 +138,7 @@ class Loads:
         is_there = ctypes is not None and hasattr(ctypes, "pythonapi")  # otherwise half imported
         if self._engine.mode == "off" or self._detector is not None or not (is_there or must):
             return
-        from cudaguard.probe.loaded import uses_glibc
+        from cudaguard.probe.facts import uses_glibc
 
         if not uses_glibc():
             return

@@ -16,8 +16,9 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.actions.scope import matches, packages_of
+from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
-from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries, uses_glibc
+from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.probe.packages import Packages
 from cudaguard.probe.symbols import GlobalScope
 from cudaguard.rules.families import FAMILIES, LEGITIMATE_OWNERS

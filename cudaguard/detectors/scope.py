@@ -6,23 +6,8 @@ was loaded, their owners are compared with those of the last look; nothing else 
 
 from __future__ import annotations
 
-import os
-import sys
-
-from cudaguard.actions.scope import matches, names_library, packages_of
-from cudaguard.errors import ImportOrderError, SymbolScopeWarning
-from cudaguard.hook.caller import (
-    caller_frame,
-    describe,
-    frame_outside,
-    is_importing,
-    module_of,
-)
-from cudaguard.probe.packages import Packages
 from cudaguard.probe.symbols import GlobalScope
-from cudaguard.repairs import REPAIRING
-from cudaguard.report.hijack import Culprit, Hijack, Load, hijacked
-from cudaguard.rules.families import FAMILIES, LEGITIMATE_OWNERS
+from cudaguard.rules.families import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +20,7 @@ _NAMES = tuple(name.encode() for name, _ in CANARIES)
 
 
 class ScopeDetector:
-    """Compares who owns the canary names with who owned them at the last look.
+    """Compares where the canary names are with where they were at the last look.
 
     The first look is taken when it is made: what is found then was there before the guard.
     """
@@ -44,13 +29,16 @@ class ScopeDetector:
         self._engine = engine
         self._scope = GlobalScope()
         self._addresses = [0] * len(_NAMES)
-        self.look(None)
+        self.look("", "", is_global=False)
 
-    def look(self, load: Load | None) -> None:
+    def look(self, library: str, extension: str, *, is_global: bool) -> None:
         """Look once, and tell of what has moved.
 
         Args:
-            load: What has just been loaded; None where nobody knows what it may have been.
+            library: What has just been loaded, as a file or the name given to the loader; empty
+                where nobody knows.
+            extension: The name of the module, if it is an extension.
+            is_global: Has Python code asked for the global scope?
 
         Raises:
             ImportOrderError: in `strict`, from an import.
@@ -59,55 +47,13 @@ class ScopeDetector:
         if now == before:
             return
         self._addresses = now
-        stolen: dict[str, list[tuple[str, str, str]]] = {}  # owner -> name, family, owner before
-        for (name, family), was, is_ in zip(CANARIES, before, now):
-            if is_ and is_ != was:
-                owner = self._scope.owner(is_)
-                if not self._is_known(owner, load):
-                    stolen.setdefault(owner, []).append((name, family, self._scope.owner(was)))
-        if stolen:
-            self._tell(stolen, load)
+        owner = self._scope.owner
+        moved = [
+            (name, family, owner(is_), owner(was))
+            for (name, family), was, is_ in zip(CANARIES, before, now)
+            if is_ and is_ != was
+        ]
+        if any(new for _, _, new, _ in moved):  # else they went to the program itself
+            from cudaguard.detectors.hijack import judge
 
-    def _is_known(self, owner: str, load: Load | None) -> bool:
-        """Is this owner legitimate, or in a rule's care?"""
-        name = os.path.basename(owner)
-        if not owner or matches(name, LEGITIMATE_OWNERS):
-            return True  # the program itself has no name here
-        if name in os.environ.get("LD_PRELOAD", "") or owner == os.path.realpath(sys.executable):
-            return True
-        package = Packages().of(owner)
-        if load is None and not package:
-            return True  # there from the start, and in no package: the environment's own affair
-        registry = self._engine.registry
-        caring = registry.scoping
-        if self._engine.mode in REPAIRING:
-            caring += registry.demoting
-        # A rule knows more than we do: it acts and tells by itself, or is conditioned not to.
-        return any(
-            names_library(rule, owner)
-            or (load is not None and names_library(rule, load.library))
-            or package.lower() in packages_of(rule)
-            for rule in {rule.id: rule for _, rule in caring}.values()
-        )
-
-    def _tell(self, stolen: dict[str, list[tuple[str, str, str]]], load: Load | None) -> None:
-        engine = self._engine
-        frame = caller_frame()
-        hijacks = tuple(_hijack(owner, names) for owner, names in stolen.items())
-        outside = frame_outside(frame)
-        culprit = Culprit(module_of(frame), describe(frame), describe(outside))
-        finding = hijacked(hijacks, load, culprit)
-        if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
-            if load is not None and is_importing():
-                raise ImportOrderError(finding.what, name=load.extension, path=load.library)
-            engine.deferred.append(finding.what)
-
-
-def _hijack(owner: str, names: list[tuple[str, str, str]]) -> Hijack:
-    keys = dict.fromkeys(family for _, family, _ in names)
-    return Hijack(
-        owner,
-        Packages().of(owner),
-        tuple((name, was) for name, _, was in names),
-        tuple((key, FAMILIES[key].title, FAMILIES[key].danger) for key in keys),
-    )
+            judge(self._engine, moved, library, extension, is_global=is_global)

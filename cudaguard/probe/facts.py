@@ -54,3 +54,11 @@ def _installed_version(dist: str) -> str | None:
     # Releases of importlib_metadata raise different things, and a rule must be certain to act.
     except Exception:
         return None
+
+
+def uses_glibc() -> bool:
+    """Is the C library of this process glibc?"""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, ValueError, OSError):
+        return False

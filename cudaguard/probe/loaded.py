@@ -93,25 +93,6 @@ class Library(NamedTuple):
     dynamic: int
 
 
-def is_supported() -> bool:
-    """Does this platform's dynamic loader keep its list the way we read it: 64-bit glibc?"""
-    return uses_glibc() and os.sysconf("SC_PAGESIZE") > 0 and _pointer_bits() == 64
-
-
-def uses_glibc() -> bool:
-    """Is the C library of this process glibc?"""
-    try:
-        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (AttributeError, ValueError, OSError):
-        return False
-
-
-def _pointer_bits() -> int:
-    import sys
-
-    return sys.maxsize.bit_length() + 1
-
-
 def first_entry() -> int:
     """Return the address of the first entry of the loader's list, which never changes."""
     import ctypes

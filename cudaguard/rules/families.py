@@ -8,10 +8,10 @@ already: the two ``_M_valptr`` are in no libstdc++.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from cudaguard.model import Record
 
 
-class Family(NamedTuple):
+class Family(Record):
     """One family of symbols.
 
     Args:
@@ -22,11 +22,22 @@ class Family(NamedTuple):
         danger: What a library risks that is bound to another copy than it was built for.
     """
 
+    __slots__ = ("canaries", "danger", "names", "owners", "title")
     title: str
     canaries: tuple[str, ...]
     names: tuple[str, ...]
     owners: tuple[str, ...]
     danger: str
+
+    def __init__(
+        self,
+        title: str,
+        canaries: tuple[str, ...],
+        names: tuple[str, ...],
+        owners: tuple[str, ...],
+        danger: str,
+    ) -> None:
+        self._fill(title=title, canaries=canaries, names=names, owners=owners, danger=danger)
 
 
 FAMILIES: dict[str, Family] = {
