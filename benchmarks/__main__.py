@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -55,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _missing_peers(run: Callable[[harness.Subject], dict[str, float]]) -> dict[str, str]:
     """Return the peers that cannot be measured here, each with the reason."""
     missing = {}
+    if shutil.which("cc") is None:
+        missing["cc"] = "there is no C compiler"
     for peer in subjects.PEERS:
         if importlib.util.find_spec(peer) is None:
             missing[peer] = f"{peer} is not installed"

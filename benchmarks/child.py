@@ -11,6 +11,7 @@ from time import process_time
 
 NOBODY_IMPORTS_THIS = "benchmark_module_nobody_imports"
 WARM_UP = "benchmark_warm_up"
+EXTENSION_WARM_UP = "benchmark_e_warm_up"
 
 
 def generated_names(count):
@@ -151,6 +152,42 @@ def imports(hook, which, further, folder, count):
     print("first", start - before_first)
 
 
+def extensions(hook, folder, count):
+    """Import the compiled extension modules under a hook; per module.
+
+    ctypes has been imported, as by any program with numpy in it: without it nobody looks.
+    """
+    import ctypes  # noqa: F401
+
+    names = generated_names(int(count))
+    sys.path.insert(0, folder)
+    HOOKS[hook]([], 0)
+    __import__(EXTENSION_WARM_UP)
+    start = process_time()
+    for name in names:
+        __import__(name)
+    print("cpu", (process_time() - start) / len(names))
+
+
+def demotion(folder):
+    """Hide all names of a library that is global, beside loading it."""
+    import ctypes
+
+    sys.path.insert(0, folder)
+    start = process_time()
+    ctypes.CDLL(f"{folder}/benchmark_package/names.so", ctypes.RTLD_GLOBAL)
+    print("load", process_time() - start)
+    from cudaguard import Rule
+    from cudaguard.actions.demotion import demote
+
+    actions = ("demote:names.so", "hide:*", "keep:benchmark_1")
+    rule = Rule("BENCHMARK", ("benchmark_package",), "its names are taken back", actions=actions)
+    start = process_time()
+    done = demote(rule, "x86_64")
+    print("cpu", process_time() - start)
+    assert done.state == "done", done
+
+
 def misses(hook, further):
     """One call of a finder for a module nobody watches, and of the ideal one, in turns."""
     HOOKS[hook]([], int(further))
@@ -242,6 +279,8 @@ TASKS = (
     importing,
     installing,
     imports,
+    extensions,
+    demotion,
     misses,
     plugins_by_cudaguard,
     plugins_by_metadata,

@@ -7,11 +7,13 @@ the ratio of the two, which holds on others: 5 ms where ``import wrapt`` takes 5
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
 import venv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.child import WARM_UP, generated_names
+from benchmarks.child import EXTENSION_WARM_UP, WARM_UP, generated_names
 from benchmarks.harness import Group, Row, Subject
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ("wrapt", "ddtrace")
 GROUP = "cudaguard.rules"
+EXTENSIONS, NAMES = 200, 9000
 # "Equal" cannot be measured more finely than two runs of the same thing agree.
 EQUAL = 1.05
 # The form of coverage's .pth line (7.x: an exec of a few lines that read two variables), with
@@ -40,6 +43,7 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
         finder_call(),
         unwatched(folder, modules),
         watched(folder, modules),
+        native(folder, min(modules, EXTENSIONS)),
         activation(folder, starts),
     )
 
@@ -57,6 +61,8 @@ def prepare(folder: Path, modules: int, distributions: int) -> None:
     # In a folder of its own: the import of one module lists the folder it lies in.
     (folder / "empty-module").mkdir()
     (folder / "empty-module" / "empty_module.py").write_text("", encoding="utf-8")
+    if shutil.which("cc"):
+        build_libraries(folder / "native", min(modules, EXTENSIONS))
     (folder / "boot").mkdir()
     (folder / "boot" / "_cudaguard_boot.py").write_text(boot, encoding="utf-8")
 
@@ -66,6 +72,28 @@ def write_modules(folder: Path, count: int) -> None:
     folder.mkdir()
     for name in (WARM_UP, *generated_names(count)):
         (folder / f"{name}.py").write_text("x = 1\n", encoding="utf-8")
+
+
+def build_libraries(folder: Path, count: int) -> None:
+    """Compile extension modules, and a package with a library of many names."""
+    package = folder / "benchmark_package"
+    package.mkdir(parents=True)
+    names = [EXTENSION_WARM_UP, *generated_names(count)]
+    extensions = "".join(f"void *PyInit_{name}(void) {{ return create(); }}\n" for name in names)
+    sources = {
+        folder / "extensions.c": "void *PyModule_Create2(void *, int);\n"
+        "static struct { long head[5]; const char *name, *doc; long size; void *rest[5]; } module\n"
+        ' = {{1}, "benchmark", 0, -1};\n'
+        "static void *create(void) { return PyModule_Create2(&module, 1013); }\n" + extensions,
+        package / "names.c": "".join(f"int benchmark_{n}(void) {{ return {n}; }}\n"
+                                     for n in range(NAMES)),
+    }  # fmt: skip
+    for source, text in sources.items():
+        source.write_text(text, encoding="utf-8")
+        command = ["cc", "-shared", "-fPIC", "-o", source.with_suffix(".so"), source]
+        subprocess.run(command, check=True)
+    for name in names:  # a file each: one file is mapped once
+        shutil.copy(folder / "extensions.so", folder / f"{name}.so")
 
 
 def write_distributions(site: Path, count: int) -> None:
@@ -229,6 +257,29 @@ def watched(folder: Path, count: int) -> Group:
                 "wrapt:first",
                 beside="wrapt, its first hit",
             ),
+            Row("noise: no hook twice", "no hook, again", "no hook"),
+        ),
+    )
+
+
+def native(folder: Path, count: int) -> Group:
+    """What loading a library costs where the look at the global scope is on."""
+    place = str(folder / "native")
+
+    def subject(name: str, hook: str) -> Subject:
+        return Subject(name, ("extensions", hook, place, str(count)), "cc")
+
+    return Group(
+        f"Native libraries: import of {count} tiny extension modules, per module; {NAMES} names",
+        (
+            subject("no hook", "none"),
+            subject("no hook, again", "none"),
+            subject("cudaguard", "cudaguard"),
+            Subject("demotion", ("demotion", place), "cc"),
+        ),
+        (
+            Row("cudaguard, with its look", "cudaguard", "no hook"),
+            Row("demotion of all names", "demotion", "demotion:load", beside="dlopen of them"),
             Row("noise: no hook twice", "no hook, again", "no hook"),
         ),
     )

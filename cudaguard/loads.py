@@ -53,26 +53,33 @@ class Loads:
 
     def before_mapping(self, spec: ModuleSpec) -> None:
         """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
-        self._provide_for(spec)
-        for pattern, rule in self._engine.registry.shielding:
-            from cudaguard.actions.scope import covers, matches
+        if spec.origin is None:
+            return
+        from cudaguard.probe.elf import read_elf
 
-            file = os.path.basename(spec.origin or "")
-            if matches(file, (pattern,)) and covers(rule, spec.name):
+        elf = read_elf(spec.origin)
+        if elf.runtime:
+            from cudaguard.detectors.runtime import tell_of_runtime
+
+            tell_of_runtime(self._engine, spec.name, spec.origin, elf.runtime)
+        self._provide_for(spec, elf.needed)
+        for pattern, rule in self._engine.registry.shielding:
+            from cudaguard.actions.scope import covers
+            from cudaguard.rules.patterns import matches
+
+            if matches(os.path.basename(spec.origin), (pattern,)) and covers(rule, spec.name):
                 from cudaguard.repairs.scope import shield_extension
 
                 shield_extension(self._engine, rule, spec)
 
-    def _provide_for(self, spec: ModuleSpec) -> None:
+    def _provide_for(self, spec: ModuleSpec, needed: tuple[str, ...]) -> None:
         """Import what provides the libraries of an extension."""
         known = self._engine.registry.providing
         providing = [(p, rule) for p, rule in known if rule.watch[0] not in sys.modules]
-        if not providing or spec.origin is None:
+        if not providing:
             return
-        from cudaguard.actions.scope import fixed_part
-        from cudaguard.probe.elf import needed_libraries
+        from cudaguard.rules.patterns import fixed_part
 
-        needed = needed_libraries(spec.origin)
         # The fixed part of a pattern first: nearly no library has it, and matching is not light.
         if any(name.startswith(fixed_part(p)) for p, _ in providing for name in needed):
             from cudaguard.repairs.order import provide
@@ -119,14 +126,6 @@ class Loads:
             self.look()
         else:
             self._detector.look(library, extension, is_global=bool(flags & RTLD_GLOBAL))
-        if extension:
-            from cudaguard.probe.elf import exported_runtime
-
-            names = exported_runtime(library)
-            if names:
-                from cudaguard.detectors.runtime import tell_of_runtime
-
-                tell_of_runtime(self._engine, extension, library, names)
 
     def look(self, *, must: bool = False) -> None:
         """Begin to compare who owns what in the global symbol scope.

@@ -15,13 +15,14 @@ import os
 import sys
 from typing import NamedTuple
 
-from cudaguard.actions.scope import matches, packages_of
+from cudaguard.actions.scope import packages_of
 from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
 from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.probe.packages import Packages
 from cudaguard.probe.symbols import GlobalScope
-from cudaguard.rules.families import FAMILIES, LEGITIMATE_OWNERS
+from cudaguard.rules.families import FAMILIES, GLOBAL_ON_PURPOSE
+from cudaguard.rules.patterns import matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
     own = packages_of(rule)
     group = [lib for lib in everything if packages.of(lib.path).lower() in own]
     for lib in named:
-        if matches(os.path.basename(lib.path), LEGITIMATE_OWNERS):
+        if matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE):
             raise _RefusedError(f"{lib.path} is a library that others rely on to be global")
         if lib not in group:
             raise _RefusedError(
@@ -120,7 +121,7 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
     members += [
         _planned(Image(memory, lib), hides, keeps)
         for lib in group
-        if lib not in named and not matches(os.path.basename(lib.path), LEGITIMATE_OWNERS)
+        if lib not in named and not matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE)
     ]
     members = [member for member in members if _is_global(member, scope)]
     _refuse_what_breaks(members, [Image(memory, lib) for lib in everything if lib not in group])

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.rules.families import GLOBAL_ON_PURPOSE
+from cudaguard.rules.patterns import matches
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +28,9 @@ def rules_for_library(library: str, scoping: Iterable[tuple[str, Rule]]) -> tupl
         scoping: Pairs of (file name pattern, rule).
     """
     name = os.path.basename(library)
-    return tuple(rule for pattern, rule in scoping if matches(name, (pattern,)))
+    rules = tuple(rule for pattern, rule in scoping if matches(name, (pattern,)))
+    # Whatever a wide pattern matches: these serve others, and have to be global.
+    return () if rules and matches(name, GLOBAL_ON_PURPOSE) else rules
 
 
 def rules_for_module(module: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
@@ -63,18 +68,3 @@ def packages_of(rule: Rule) -> frozenset[str]:
         *(required_name(item).replace("-", "_") for item in rule.dist),
     )
     return frozenset(name.lower() for name in names)
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Does a file name match one of the patterns?"""
-    from fnmatch import fnmatchcase
-
-    # The fixed part first: nearly no library has it, and a pattern is costly to compile.
-    return any(name.startswith(fixed_part(p)) and fnmatchcase(name, p) for p in patterns)
-
-
-def fixed_part(pattern: str) -> str:
-    """Return what every name that the pattern matches begins with."""
-    for sign in "*?[":
-        pattern = pattern.partition(sign)[0]
-    return pattern

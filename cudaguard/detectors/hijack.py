@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.actions.scope import matches, names_library, packages_of
+from cudaguard.actions.scope import names_library, packages_of
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.hook.caller import (
     caller_frame,
@@ -18,6 +18,7 @@ from cudaguard.probe.packages import Packages
 from cudaguard.repairs import REPAIRING
 from cudaguard.report.hijack import Culprit, Hijack, Load, hijacked
 from cudaguard.rules.families import FAMILIES, LEGITIMATE_OWNERS
+from cudaguard.rules.patterns import matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

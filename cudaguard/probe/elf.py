@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.model import Record
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
@@ -24,37 +26,48 @@ _SYMBOL = 24  # bytes of an entry of the symbol table
 _UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 
 
-def needed_libraries(path: str) -> tuple[str, ...]:
-    """Return the libraries that a shared object needs (its DT_NEEDED entries), in order.
+class Elf(Record):
+    """What is asked of a shared object before it is loaded.
 
-    An empty tuple also for whatever is no readable 64-bit little-endian ELF file, or a damaged
-    one: then the loader has its own words, and this is not the place to judge.
+    Args:
+        needed: The libraries it needs (its DT_NEEDED entries), in order.
+        runtime: The names by which it shows a C++ runtime of its own to everyone: its
+            ``std::...::id`` objects, which are one per process by the loader's rules for
+            STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
+    """
+
+    __slots__ = ("needed", "runtime")
+    needed: tuple[str, ...]
+    runtime: tuple[str, ...]
+
+    def __init__(self, needed: tuple[str, ...] = (), runtime: tuple[str, ...] = ()) -> None:
+        self._fill(needed=needed, runtime=runtime)
+
+
+def read_elf(path: str) -> Elf:
+    """Read a shared object.
+
+    Nothing is known of whatever is no readable 64-bit little-endian ELF file, or a damaged one:
+    then the loader has its own words, and this is not the place to judge.
 
     Args:
         path: The file.
     """
     try:
         with ElfFile(path) as file:
-            return file.needed
+            return Elf(file.needed, () if CXX_RUNTIME in file.needed else file.unique_ids())
     except (OSError, OverflowError, ValueError):
-        return ()
+        return Elf()
+
+
+def needed_libraries(path: str) -> tuple[str, ...]:
+    """Return the libraries that a shared object needs."""
+    return read_elf(path).needed
 
 
 def exported_runtime(path: str) -> tuple[str, ...]:
-    """Return the names by which a shared object shows a C++ runtime of its own to everyone.
-
-    Those are the ``std::...::id`` objects, one per process by the loader's rules for
-    STB_GNU_UNIQUE. An empty tuple for all that link the shared runtime, where they are at home,
-    and for whatever cannot be read.
-
-    Args:
-        path: The file.
-    """
-    try:
-        with ElfFile(path) as file:
-            return () if CXX_RUNTIME in file.needed else file.unique_ids()
-    except (OSError, OverflowError, ValueError):
-        return ()
+    """Return the names of a C++ runtime that a shared object exports."""
+    return read_elf(path).runtime
 
 
 class ElfFile:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 from cudaguard.actions.imports import import_first, is_installed
-from cudaguard.actions.scope import matches
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs import REPAIRING
 from cudaguard.report import messages
+from cudaguard.rules.patterns import matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -74,6 +74,10 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         if verb not in ACTION_VERBS or not colon or not argument:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
+        if verb in ("local_scope", "demote") and _is_global_on_purpose(argument):
+            refuse(
+                "actions", f"{action!r}: this library serves others from the global scope; leave it"
+            )
     verbs = {action.partition(":")[0] for action in rule.actions}
     if "demote" in verbs and "hide" not in verbs:
         refuse("actions", "demote says of which library, hide must say which names, as in hide:std")
@@ -86,6 +90,13 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)
     return rule
+
+
+def _is_global_on_purpose(pattern: str) -> bool:
+    from cudaguard.rules.families import GLOBAL_ON_PURPOSE
+    from cudaguard.rules.patterns import fixed_part, matches
+
+    return matches(fixed_part(pattern), GLOBAL_ON_PURPOSE)
 
 
 def _text(value: object, field: str, refuse: _Refuse) -> None:

@@ -155,9 +155,10 @@ FAMILIES: dict[str, Family] = {
     ),
 }
 
-# Libraries that are made global on purpose, or by everyone: their names are theirs to give. torch
-# has one whose sole purpose it is; the plug-ins of MPI and MKL resolve against their cores.
-LEGITIMATE_OWNERS: tuple[str, ...] = (
+# Libraries that are made global on purpose, or by everyone: their names are theirs to give, and
+# no rule takes that from them. torch has one whose sole purpose it is; the plug-ins of MPI and MKL
+# resolve against their cores.
+GLOBAL_ON_PURPOSE: tuple[str, ...] = (
     "libtorch_global_deps.so",
     "libmpi*",
     "libmkl_*",
@@ -165,5 +166,13 @@ LEGITIMATE_OWNERS: tuple[str, ...] = (
     "ld-linux*",
     *(f"{name}{end}" for name in ("libc", "libm", "libdl", "libpthread", "librt", "libutil")
       for end in (".so*", "-2.*.so")),
-    *(pattern for family in FAMILIES.values() for pattern in family.owners),
+    *FAMILIES["std"].owners,
+    *FAMILIES["openmp"].owners,
+    *FAMILIES["cuda"].owners,
 )  # fmt: skip
+
+# Who may own the names of a family without anybody being told.
+LEGITIMATE_OWNERS: tuple[str, ...] = (
+    *GLOBAL_ON_PURPOSE,
+    *(pattern for family in FAMILIES.values() for pattern in family.owners),
+)
