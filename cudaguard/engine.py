@@ -20,6 +20,7 @@ from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.loads import Loads
+from cudaguard.rules.patterns import arguments
 from cudaguard.rules.registry import Registry
 
 TYPE_CHECKING = False
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.hook.loader import Close
-    from cudaguard.model import Finding, Rule
+    from cudaguard.model import Finding
     from cudaguard.report.channel import Channel
 
 
@@ -169,15 +170,25 @@ class Engine:
                 from cudaguard.repairs.order import follow
 
                 before.append(lambda spec: follow(self, decided, spec))
-        demoting = tuple(r for r in self.registry.by_module.get(name, ()) if _only_demotes(r))
-        if demoting and RTLD_GLOBAL:
-            from cudaguard.repairs.scope import take_back_after
-
-            after = (*after, lambda *_: take_back_after(self, demoting, name))
-        if not RTLD_GLOBAL and any(rule.actions for rule in self.registry.by_module.get(name, ())):
+        own = self.registry.by_module.get(name, ())
+        if not RTLD_GLOBAL and any(rule.actions for rule in own):
             from cudaguard.repairs.scope import tell_unsupported
 
             before.append(lambda spec: tell_unsupported(self, spec))
+            own = ()
+        preloading = tuple(rule for rule in own if arguments(rule, "preload", "preload_needs"))
+        if preloading:
+            from cudaguard.repairs.preload import preload_for
+
+            before.append(lambda spec: preload_for(self, preloading, spec))
+        # Where a rule also keeps the library local, nothing is left to be done afterwards.
+        demoting = tuple(
+            rule for rule in own if arguments(rule, "demote") and not arguments(rule, "local_scope")
+        )
+        if demoting:
+            from cudaguard.repairs.scope import take_back_after
+
+            after = (*after, lambda *_: take_back_after(self, demoting, name))
         around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
         if self.journal.is_written:
             around, after = (self._note_failure,), (*after, self._note_success)
@@ -281,9 +292,3 @@ class Engine:
             log(text, level="INFO")
         except Exception as error:  # a handler of the program's own that raises
             self.broken("writing to the log", error)
-
-
-def _only_demotes(rule: Rule) -> bool:
-    """Has the rule nothing that keeps the library local in the first place?"""
-    verbs = {action.partition(":")[0] for action in rule.actions}
-    return "demote" in verbs and "local_scope" not in verbs

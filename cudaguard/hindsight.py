@@ -8,6 +8,7 @@ from cudaguard.errors import ImportOrderWarning, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame
 from cudaguard.hook.loader import is_imported
 from cudaguard.repairs import REPAIRING
+from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +42,12 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
 
     order = [name for name in list(sys.modules) if is_imported(name)]  # in the order of import
     earlier = set(order[: order.index(name)]) if name in order else set()
-    scopes = any(action.startswith(("local_scope:", "demote:")) for action in rule.actions)
+    scopes = bool(arguments(rule, "local_scope", "demote"))
     missed = scopes or any(need not in earlier and is_installed(need) for need in rule.needs)
     only_told = rule.grade == "warn" and not rule.needs and not rule.actions
     if not (missed or only_told) or not applies(rule, Facts()):
         return
-    demotes = any(action.startswith("demote:") for action in rule.actions)
-    if demotes and engine.mode in REPAIRING and rule.grade != "warn":
+    if arguments(rule, "demote") and engine.mode in REPAIRING and rule.grade != "warn":
         from cudaguard.repairs.scope import take_back
 
         take_back(engine, rule, module=name, at_start=at_start)

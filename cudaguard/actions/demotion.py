@@ -22,7 +22,7 @@ from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.probe.packages import Packages
 from cudaguard.probe.symbols import GlobalScope
 from cudaguard.rules.families import FAMILIES, GLOBAL_ON_PURPOSE
-from cudaguard.rules.patterns import matches
+from cudaguard.rules.patterns import arguments, matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def demote(rule: Rule, machine: str) -> Demotion:
 
 def _demote(rule: Rule, memory: Memory) -> Demotion:
     everything = loaded_libraries(memory, first_entry())
-    patterns = _arguments(rule, "demote")
+    patterns = arguments(rule, "demote")
     named = [lib for lib in everything if matches(os.path.basename(lib.path), patterns)]
     if not named:
         return Demotion("absent")
@@ -113,8 +113,8 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
                 f"{lib.path} lies outside the folders of {' and '.join(sorted(own))}"
             )
     scope = GlobalScope()
-    hides = _pattern_of_names(_arguments(rule, "hide"))
-    keeps = _pattern_of_names(_arguments(rule, "keep"))
+    hides = _pattern_of_names(arguments(rule, "hide"))
+    keeps = _pattern_of_names(arguments(rule, "keep"))
     members = [_planned(Image(memory, lib), hides, keeps) for lib in named]
     if not any(_is_global(member, scope) for member in members):
         return Demotion("local", library=library)
@@ -137,11 +137,6 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
     return Demotion(
         "done", "", library, len(members), sum(len(member.hidden) for member in members), bound
     )
-
-
-def _arguments(rule: Rule, verb: str) -> tuple[str, ...]:
-    split = (action.partition(":") for action in rule.actions)
-    return tuple(argument for action, _, argument in split if action == verb)
 
 
 def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes] | None:

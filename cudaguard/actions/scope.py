@@ -8,16 +8,13 @@ from __future__ import annotations
 import os
 
 from cudaguard.rules.families import GLOBAL_ON_PURPOSE
-from cudaguard.rules.patterns import matches
+from cudaguard.rules.patterns import arguments, matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from cudaguard.model import Rule
-
-
-SCOPE_VERBS = ("local_scope", "demote")
 
 
 def rules_for_library(library: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
@@ -50,9 +47,7 @@ def covers(rule: Rule, module: str) -> bool:
 
 def names_library(rule: Rule, library: str) -> bool:
     """Does the rule name this library as one whose names do not belong into the global scope?"""
-    name = os.path.basename(library)
-    split = (action.partition(":") for action in rule.actions)
-    return any(verb in SCOPE_VERBS and matches(name, (what,)) for verb, _, what in split)
+    return matches(os.path.basename(library), arguments(rule, "local_scope", "demote"))
 
 
 def packages_of(rule: Rule) -> frozenset[str]:

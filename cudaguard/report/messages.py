@@ -36,6 +36,24 @@ def imported_first(rule: str, need: str, target: str) -> str:
     return f"{rule}: imported {need} before {target}; to switch this off: {switch_off(rule)}"
 
 
+def preloaded(rule: Rule, file: str, target: str) -> str:
+    """Return the log text of a library that was opened in advance."""
+    return f"{rule.id}: loaded {file} before {target}; to switch this off: {switch_off(rule.id)}"
+
+
+def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
+    """The loader refuses a library that a rule wants opened before a module."""
+    return Finding(
+        rule.id,
+        f"A library that {target} needs could not be loaded in advance.",
+        rule=rule.id,
+        evidence=(f"{type(error).__name__}: {error}",),
+        consequence=rule.why,
+        remedy=f"reinstall the package that the file is from, or {switch_off(rule.id)}",
+        links=rule.links,
+    )
+
+
 def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
     """The order a rule asks for was not kept, since the mode or the grade forbids repairs."""
     return Finding(

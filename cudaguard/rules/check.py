@@ -17,6 +17,8 @@ ACTION_VERBS = {
     "demote": "a file name pattern, as in demote:libdecord.so*",
     "hide": "names to hide from others, as in hide:zlib, hide:std, hide:*llvm* or hide:*",
     "keep": "names not to hide, as in keep:DECORD*",
+    "preload": "a library below site-packages, as in preload:nvidia/nccl/lib/libnccl.so.2",
+    "preload_needs": "a library below site-packages, as in preload_needs:pkg/libplugin.so",
     "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")

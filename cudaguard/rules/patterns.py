@@ -1,4 +1,4 @@
-"""File name patterns, as rules name libraries by them."""
+"""What the actions of a rule are about: ``verb:argument``, mostly file name patterns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cudaguard.model import Rule
+
 _SIGNS = "*?["
+
+
+def arguments(rule: Rule, *verbs: str) -> tuple[str, ...]:
+    """Return what the rule's actions with these verbs are about, in their order."""
+    split = (action.partition(":") for action in rule.actions)
+    return tuple(argument for verb, _, argument in split if verb in verbs)
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -6,6 +6,8 @@ assignment, so that a finder in another thread sees either the old one or the ne
 
 from __future__ import annotations
 
+from cudaguard.rules.patterns import arguments
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,8 +61,7 @@ class Registry:
 
     def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:
         """Return the patterns of one kind of action, each with its rule."""
-        split = ((action.partition(":"), rule) for rule in self.rules for action in rule.actions)
-        return tuple((parts[2], rule) for parts, rule in split if parts[0] == verb)
+        return tuple((found, rule) for rule in self.rules for found in arguments(rule, verb))
 
     def is_users(self, rule: Rule) -> bool:
         """Did the rule come from the user, a file or a plug-in rather than from us?"""

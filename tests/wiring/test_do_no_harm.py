@@ -163,7 +163,7 @@ def test_what_is_decided_for_a_failed_import_is_decided_anew_for_the_next(progra
 
 SCOPED = """
 import ctypes
-cudaguard.install({mode!r}, rules=[rule(needs=(), actions=("local_scope:libc*.so*",))])
+cudaguard.install({mode!r}, rules=[rule(needs=(), actions=("local_scope:lib[cr]*.so*",))])
 def said():
     repairs = [e.name for e in cudaguard.status().events if e.kind == "repair"]
     return repairs, found(), [t for t in cudaguard.status().touched if "scope" in t]
@@ -188,8 +188,8 @@ def test_handle_that_is_open_already_is_nobodys_business(program):
         SCOPED.format(mode="fix")
         + """
 handle = ctypes.CDLL(None)._handle
-ctypes.CDLL("libc.so.6", ctypes.RTLD_GLOBAL, handle)
-ctypes.CDLL("libc.so.6", mode=ctypes.RTLD_GLOBAL, handle=handle)
+ctypes.CDLL("libresolv.so.2", ctypes.RTLD_GLOBAL, handle)
+ctypes.CDLL("libresolv.so.2", mode=ctypes.RTLD_GLOBAL, handle=handle)
 print(said())
 """
     ) == ["([], '', [])"]
@@ -202,12 +202,12 @@ def test_reloaded_ctypes_is_patched_again(program):
 import importlib
 importlib.reload(ctypes)
 cudaguard.install()
-ctypes.CDLL("libc.so.6", ctypes.RTLD_GLOBAL)
+ctypes.CDLL("libresolv.so.2", ctypes.RTLD_GLOBAL)
 print(said()[0])
 cudaguard.uninstall()
 print(hasattr(ctypes.CDLL.__init__, "__wrapped__"))
 """
-    ) == ["['ORDER1 local_scope libc.so.6']", "False"]
+    ) == ["['ORDER1 local_scope libresolv.so.2']", "False"]
 
 
 def test_patch_on_top_of_ours_is_let_be_and_said_to_stay(program):
@@ -217,7 +217,7 @@ def test_patch_on_top_of_ours_is_let_be_and_said_to_stay(program):
 ours = ctypes.CDLL.__init__
 ctypes.CDLL.__init__ = lambda self, *a, **k: ours(self, *a, **k)
 cudaguard.uninstall()
-ctypes.CDLL("libc.so.6", ctypes.RTLD_GLOBAL)
+ctypes.CDLL("libresolv.so.2", ctypes.RTLD_GLOBAL)
 print([t for t in cudaguard.status().touched if t.startswith("ctypes")], said()[0])
 """
     ) == ["['ctypes.CDLL.__init__: passes through, under a later patch (stays)'] []"]

@@ -44,15 +44,15 @@ def test_scope_warning_points_at_the_load(program):
         """
         from scene import *
         import ctypes
-        scope = rule(needs=(), actions=("local_scope:libm.so*",))
+        scope = rule(needs=(), actions=("local_scope:libresolv.so*",))
         cudaguard.install("warn", rules=[scope])
-        ctypes.CDLL("libm.so.6", mode=ctypes.RTLD_GLOBAL)
-        ctypes.cdll.LoadLibrary("libm.so.6")
+        ctypes.CDLL("libresolv.so.2", mode=ctypes.RTLD_GLOBAL)
+        ctypes.cdll.LoadLibrary("libresolv.so.2")
         """,
     )
     done = program.child.command(*program.python, path)
     assert (
-        f"{path}:6: SymbolScopeWarning: [ORDER1] Loaded into the global symbol scope: libm.so.6"
+        f"{path}:6: SymbolScopeWarning: [ORDER1] Loaded into the global symbol scope: libresolv.so.2"
         in done.stderr
     )
     assert done.stderr.count("SymbolScopeWarning") == 1
