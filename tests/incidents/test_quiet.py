@@ -2,6 +2,8 @@
 
 Each alone and in pairs drawn with a fixed seed, in `strict`, every package watched by a rule that
 asks for nothing: the same output, the same exit status, the same files mapped, not one finding.
+
+So with torch; and with tensorflow, whose libraries do take names, but a rule knows of it.
 """
 
 from __future__ import annotations
@@ -43,6 +45,17 @@ PACKAGES = {
     "sentencepiece": ("sentencepiece==0.2.3", "sentencepiece.SentencePieceProcessor()"),
     "grpc": ("grpcio==1.85.1", "grpc.insecure_channel('localhost:1').close()"),
 }
+# The environments of `test_torch_extension` and `test_tensorflow_triton`, built once for both.
+OURS = ("packaging", "importlib-metadata")
+TORCH_PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools", *OURS)
+TENSORFLOW_PINS = ("tensorflow-cpu==2.20.0", "triton==3.9.0", *OURS)
+WITH_TORCH = {
+    "torch": "torch.linalg.inv(torch.eye(3) * 2).sum(), torch.ones(3).numpy().sum()",
+    "torch._dynamo": "torch.jit.script(torch.nn.Linear(2, 1)).weight.shape",
+    "numpy": "numpy.fft.fft([1, 2, 3]).sum()",
+    "markupsafe._speedups": "markupsafe.escape('<b>')",
+    "sympy": "sympy.factorint(2**31 - 2)",
+}
 PAIRS = 20
 SEED = 20261120
 
@@ -74,20 +87,104 @@ def pairs():
     return random.Random(SEED).sample(every, PAIRS)
 
 
+@pytest.fixture
+def nothing_differs(child, root):
+    """Runs the same program with the guard and without it; nothing may differ."""
+
+    def nothing_differs(python, uses, **variables):
+        names = tuple(uses)
+        use = "".join(f"import {name}\nprint(shown(({code})))\n" for name, code in uses.items())
+        code = f"NAMES = {names!r}\n{LOOK}{use}{MAPPED}"
+        env = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", **variables}
+        plain = child.command(python, "-c", f"pass\n{code}", env=env, check=False)
+        guarded = child.command(
+            python, "-c", f"{GUARD.format(names=names)}{code}{PROOF}", env=env, check=False
+        )
+        assert plain.returncode == 0, plain.stderr
+        assert guarded.returncode == plain.returncode, guarded.stderr
+        assert guarded.stdout == plain.stdout
+        assert guarded.stderr == plain.stderr
+
+    return nothing_differs
+
+
 @pytest.mark.parametrize(
     "names", [*((name,) for name in PACKAGES), *pairs()], ids=lambda names: "-".join(names)
 )
-def test_nothing_differs_under_the_guard(child, cached_environment, root, names):
+def test_nothing_differs_under_the_guard(child, cached_environment, nothing_differs, names):
     pins = [requirement for requirement, _ in PACKAGES.values()]
-    python = cached_environment(*pins, "packaging", "importlib-metadata")
-    use = "".join(f"import {name}\nprint(shown({PACKAGES[name][1]}))\n" for name in names)
-    code = f"NAMES = {names!r}\n{LOOK}{use}{MAPPED}"
-    env = {"PYTHONPATH": str(root), "MPLCONFIGDIR": str(child.folder), "OMP_NUM_THREADS": "1"}
-    plain = child.command(python, "-c", f"pass\n{code}", env=env, check=False)
-    guarded = child.command(
-        python, "-c", f"{GUARD.format(names=tuple(names))}{code}{PROOF}", env=env, check=False
+    python = cached_environment(*pins, *OURS)
+    nothing_differs(
+        python, {name: PACKAGES[name][1] for name in names}, MPLCONFIGDIR=str(child.folder)
     )
-    assert plain.returncode == 0, plain.stderr
-    assert guarded.returncode == plain.returncode, guarded.stderr
-    assert guarded.stdout == plain.stdout
-    assert guarded.stderr == plain.stderr
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *((name,) for name in WITH_TORCH),
+        *(("torch", name) for name in WITH_TORCH if name != "torch"),
+        *((name, "torch") for name in WITH_TORCH if name != "torch"),
+    ],
+    ids=lambda names: "-".join(names),
+)
+def test_nothing_differs_with_torch(cached_environment, nothing_differs, names):
+    python = cached_environment(*TORCH_PINS)
+    nothing_differs(python, {name: WITH_TORCH[name] for name in names})
+
+
+TENSORFLOW = """
+import cudaguard
+cudaguard.install({mode!r}, disable={disable!r})
+import tensorflow as tf
+print(float(tf.reduce_sum(tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))))))
+status = cudaguard.status()
+print(*(finding.id for finding in status.findings))
+print(*(event.name for event in status.events if event.kind == "repair"))
+"""
+
+
+@pytest.fixture
+def tensorflow(child, cached_environment, root):
+    """Runs tensorflow beside a triton of some version; None is that of the environment."""
+
+    def tensorflow(mode, triton=None, disable=()):
+        python = cached_environment(*TENSORFLOW_PINS)
+        path = [str(root)]
+        if triton is not None:  # its metadata are found before the real ones
+            metadata = f"Metadata-Version: 2.1\nName: triton\nVersion: {triton}\n"
+            path.insert(0, str(child.folder / "older"))
+            child.write(f"older/triton-{triton}.dist-info/METADATA", metadata)
+        env = {
+            "PYTHONPATH": ":".join(path),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        code = TENSORFLOW.format(mode=mode, disable=disable)
+        done = child.command(python, "-c", code, env=env, timeout=300)
+        assert done.stdout.startswith("512.0\n")
+        return done.stdout.splitlines()[1:], done.stderr
+
+    return tensorflow
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_tensorflow_is_repaired_without_a_word(tensorflow, mode):
+    lines, errors = tensorflow(mode)
+    assert lines == ["", "CG002 local_scope extension modules of tensorflow"]
+    assert "cudaguard" not in errors.lower()
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_tensorflow_is_let_be_where_there_is_no_triton_to_harm(tensorflow, mode):
+    """The rule knows that; its libraries take names all the same."""
+    lines, errors = tensorflow(mode, triton="3.6.0")
+    assert lines == ["", ""]
+    assert "cudaguard" not in errors.lower()
+
+
+def test_tensorflow_is_found_out_where_no_rule_knows_it(tensorflow):
+    lines, errors = tensorflow("fix", disable=("CG002",))
+    assert lines == ["CG812", ""]
+    assert errors.count("SymbolScopeWarning: [CG812] tensorflow.") == 1
+    assert "LLVM" in errors
