@@ -69,11 +69,27 @@ def test_every_variable_is_explained(root):
         assert f"\n| `{getattr(config, name)}` |" in text, name
 
 
-def test_every_rule_stands_in_the_readme(root):
+def rows_of_rules(path):
+    text = path.read_text(encoding="utf-8")
+    return {line[2:7]: line.split(" | ") for line in text.splitlines() if line.startswith("| CG")}
+
+
+def test_every_rule_stands_in_the_catalogue(root):
     from cudaguard.rules.catalog import RULES
 
-    text = (root / "README.md").read_text(encoding="utf-8")
-    assert all(f"\n| {rule.id} |" in text for rule in RULES)
+    rows = rows_of_rules(root / "docs/catalogue.md")
+    assert set(rows) == {rule.id for rule in RULES}
+    for rule in RULES:
+        state = "unproven" if rule.verified is None else "reproduced"
+        assert rows[rule.id][-2:] == [rule.grade, f"{state} |"], rule.id
+        assert f"`{rule.watch[0]}`" in rows[rule.id][1] or rule.id == "CG003"
+
+
+def test_every_rule_that_acts_by_default_stands_in_the_readme(root):
+    from cudaguard.rules.catalog import RULES
+
+    rows = rows_of_rules(root / "README.md")
+    assert set(rows) == {rule.id for rule in RULES if rule.grade == "fix"}
 
 
 def test_ci_runs_the_readmes_test_command(root):

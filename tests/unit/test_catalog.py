@@ -5,17 +5,15 @@ from __future__ import annotations
 import inspect
 import re
 from datetime import date
-from typing import TYPE_CHECKING
 
 import pytest
+from packaging.requirements import Requirement
 
+from cudaguard.model import Rule
 from cudaguard.policy.decide import plan
 from cudaguard.report import messages
 from cudaguard.rules.catalog import DETECTORS, RULES
 from cudaguard.rules.check import check_rule
-
-if TYPE_CHECKING:
-    from cudaguard.model import Rule
 
 IDS = [rule.id for rule in RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=IDS)
@@ -109,10 +107,37 @@ def test_names_are_not_repeated(rule):
         assert len(set(values)) == len(values)
 
 
+def exclude_one_another(one, other):
+    """Are the rules for versions of one distribution that cannot be installed together?"""
+    wanted = {Requirement(item).name: Requirement(item).specifier for item in one.dist}
+    for item in other.dist:
+        theirs = Requirement(item)
+        ours = wanted.get(theirs.name)
+        if ours is None:
+            continue
+        bounds = [clause.version for clause in (*ours, *theirs.specifier)]
+        tried = [version for bound in bounds for version in (bound, f"{bound}.1")]
+        return not any(version in ours and version in theirs.specifier for version in tried)
+    return False
+
+
+def test_versions_that_exclude_one_another_are_told_from_those_that_do_not():
+    def rule(dist):
+        return Rule("X", ("x",), "x", dist=(dist,))
+
+    assert exclude_one_another(rule("a>=1,<2"), rule("a>=2"))
+    assert not exclude_one_another(rule("a>=1,<2"), rule("a>=1.5"))
+    assert not exclude_one_another(rule("a>=1,<2"), rule("b>=2"))
+
+
 @each_rule
-def test_order_contradicts_no_other_rule_even_if_all_applied_at_once(rule):
+def test_order_contradicts_no_other_rule_that_can_apply_at_the_same_time(rule):
     by_module: dict[str, tuple[Rule, ...]] = {}
-    for one in map(unconditional, RULES):
+    together = [rule]
+    for one in RULES:
+        if one is not rule and not any(exclude_one_another(one, other) for other in together):
+            together.append(one)
+    for one in map(unconditional, together):
         for name in one.watch:
             by_module[name] = (*by_module.get(name, ()), one)
     for name in rule.watch:
