@@ -24,6 +24,10 @@ GOOD = Rule("MINE-1", ("torch",), "It breaks.")
         {"watch": ("a.b",), "needs": ("a", "a.c", "a.bc")},
         {"dist": ("decord<=0.6.0", "eva-decord", "x[extra]>=1,<2", "y; python_version > '3'")},
         {"actions": ("local_scope:libdecord.so*",)},
+        {"actions": ("demote:libdecord.so*", "hide:*")},
+        {"actions": ("hide:std", "keep:DECORD*", "hide:*llvm*", "demote:a.so", "demote:b.so")},
+        {"actions": ("local_scope:a.so", "demote:a.so", "hide:zlib"), "grade": "warn"},
+        {"actions": ("deepbind:my_plugin*.so",), "grade": "opt-in"},
         *({"grade": grade} for grade in GRADES),
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
         {"when": {"env": {"A": True, "B": False, "C": "text", "D": ""}, "dists": {"x": ">1"}}},
@@ -85,6 +89,34 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"actions": ("local_scope:",)}, "actions", "expected verb:argument"),
         ({"actions": ("demolish:x",)}, "actions", "local_scope: a file name pattern"),
         ({"actions": "local_scope:x"}, "actions", "got the string"),
+        ({"actions": ("demote:x.so",)}, "actions", "hide must say which names, as in hide:std"),
+        (
+            {"actions": ("demote:x.so", "keep:X*")},
+            "actions",
+            "demote says of which library, hide must say which names",
+        ),
+        (
+            {"actions": ("hide:std",)},
+            "actions",
+            "hide and keep belong to demote:<file name pattern>, which is missing",
+        ),
+        ({"actions": ("keep:X*",)}, "actions", "hide and keep belong to demote:"),
+        (
+            {"actions": ("local_scope:x.so", "hide:*")},
+            "actions",
+            "hide and keep belong to demote:",
+        ),
+        ({"actions": ("demote:", "hide:*")}, "actions", "demote: a file name pattern, as in"),
+        ({"actions": ("demote:x.so", "hide:")}, "actions", "hide: names to hide from others"),
+        ({"actions": ("demote:x.so", "hide")}, "actions", "got 'hide', expected verb:argument"),
+        ({"actions": ("deepbind:x.so",)}, "grade", "grade must be 'opt-in', and the rule is "),
+        ({"actions": ("deepbind:x.so",), "grade": "fix"}, "grade", "switched on by its id"),
+        ({"actions": ("deepbind:x.so",), "grade": "warn"}, "grade", "can change what a program"),
+        *(
+            ({"actions": (f"{verb}:{library}", *hide)}, "actions", "serves others from the global")
+            for verb, hide in (("local_scope", ()), ("demote", ("hide:*",)))
+            for library in ("libgomp.so*", "libstdc++.so.6", "libmpi.so", "libcudart.so*")
+        ),
         ({"links": "https://x"}, "links", "got the string"),
         ({"links": (b"https://x",)}, "links", "expected a list of strings"),
         ({"grade": "FIX"}, "grade", "got 'FIX', expected one of fix, opt-in, warn"),
