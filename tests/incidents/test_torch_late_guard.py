@@ -1,0 +1,185 @@
+"""The guard comes after the culprit: what is loaded from then on is right all the same.
+
+decord and a torch extension (see `test_torch_extension`), tensorflow and triton (see
+`test_tensorflow_triton`), with `cudaguard.install()` between and behind the imports.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+
+import pytest
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="decord 0.6.0 and the other wheels exist for x86-64 Linux only",
+    ),
+]
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+
+# The words of argv are imported in turn; `guard` puts the guard up.
+ORDER = """
+import sys
+def install():
+    import cudaguard
+    cudaguard.install("fix")
+for name in sys.argv[1].split(","):
+    install() if name == "guard" else __import__(name)
+"""
+SUM = '''
+import torch
+from torch.utils.cpp_extension import load_inline
+
+source = """
+#include <torch/extension.h>
+#include <unordered_set>
+int64_t distinct_sum(at::Tensor values) {
+    auto numbers = values.accessor<int64_t, 1>();
+    std::unordered_set<int64_t> distinct;
+    for (int64_t i = 0; i < values.size(0); ++i) distinct.insert(numbers[i]);
+    int64_t sum = 0;
+    for (auto number : distinct) sum += number;
+    return sum;
+}
+"""
+module = load_inline("distinct_sum", cpp_sources=source, functions=["distinct_sum"])
+print("sum", module.distinct_sum(torch.tensor([1, 2, 3, 3, 2, 1])))
+'''
+# What decord is asked for goes through names that must not be hidden.
+DECORD = """
+import decord
+print("registry", len(decord._ffi.function.list_global_func_names()))
+try:
+    decord.VideoReader("missing.mp4")
+except Exception as error:
+    print("error", type(error).__name__, "missing.mp4" in str(error))
+"""
+SAID = """
+import cudaguard
+for found in cudaguard.status().findings:
+    print("finding", found.id, *found.evidence)
+for entry in cudaguard.status().touched:
+    if entry.endswith("(stays)"):
+        print("touched", entry)
+"""
+TORCH = (
+    "torch==2.13.0",
+    "decord==0.6.0",
+    "ninja==1.13.0",
+    "numpy",
+    "setuptools",
+    "packaging",
+    "importlib-metadata",
+)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """One build serves all orders: the same binary is right or wrong by order alone."""
+    return tmp_path_factory.mktemp("extensions")
+
+
+@pytest.fixture
+def run(child, cached_environment, root, built):
+    """Runs pieces of code with an order of imports; returns lines of output, and stderr."""
+
+    def run(order, *code):
+        python = cached_environment(*TORCH)
+        path = child.write("program.py", "".join(code))
+        env = {
+            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(root),
+            "TORCH_EXTENSIONS_DIR": str(built),
+        }
+        done = child.command(python, path, order, env=env, timeout=600)
+        return done.stdout.splitlines(), done.stderr
+
+    return run
+
+
+ORDERS = ["torch,decord,guard", "decord,torch,guard", "decord,guard,torch"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("order", ORDERS)
+def test_guard_that_comes_after_decord_makes_the_sum_right(run, order):
+    (red,), _ = run(order.replace("guard", "json"), ORDER, SUM)
+    assert int(red.split()[1]) != 6
+    (green, *said), err = run(order, ORDER, SUM, SAID)
+    assert green == "sum 6"
+    touched = [line for line in said if line.startswith("touched")]
+    (line,) = touched
+    assert line.startswith("touched libdecord.so and 17 it brings: ")
+    assert line.endswith("names hidden from the global symbol scope by CG001 (stays)")
+    # Those who were bound in between cannot be helped, and are named. The modules of Python that
+    # decord itself imports after its library are among them.
+    findings = [line for line in said if line.startswith("finding")]
+    if order == "torch,decord,guard":
+        assert (findings, err) == ([], "")
+        return
+    (finding,) = findings
+    assert finding.startswith("finding CG802 libdecord.so and 17 it brings: ")
+    assert "SymbolScopeWarning: [CG802] decord was imported before rule CG001" in err
+    bound = finding.partition("bound to them before, and still: ")[2].split(", ")
+    names = [entry.partition(" (to ")[0] for entry in bound]
+    assert "zlib" in names
+    assert ("torch" in names) is (order == "decord,torch,guard")
+
+
+@pytest.mark.parametrize("order", [*ORDERS, "decord,guard", "guard,decord"])
+def test_decord_is_whole_afterwards(run, order):
+    unguarded, _ = run(order.replace("guard", "json"), ORDER, DECORD)
+    registry, error = unguarded
+    assert int(registry.split()[1]) > 0
+    assert error == "error RuntimeError True"
+    assert run(order, ORDER, DECORD)[0] == unguarded
+
+
+# --- tensorflow and triton -----------------------------------------------------------------------
+
+TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", "packaging", "importlib-metadata")
+QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+TRITON = """
+import triton
+import triton._C.libtriton
+ones = tf.ones((8, 8))
+print("product", float(tf.reduce_sum(tf.matmul(ones, ones))))
+print("compiled", float(tf.function(lambda x: x * 2 + 1, jit_compile=True)(tf.constant(3.0))))
+"""
+INSTALL = "import cudaguard; cudaguard.install({})\n"
+
+
+@pytest.fixture
+def tensorflow(child, cached_environment, root):
+    """Runs code in which tensorflow has been imported; returns status, lines and stderr."""
+
+    def tensorflow(*code):
+        python = cached_environment(*TENSORFLOW)
+        program = "\n".join(["import tensorflow as tf", *code])
+        env = {**QUIET, "PYTHONPATH": str(root)}
+        done = child.command(python, "-c", program, env=env, timeout=300, check=False)
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return tensorflow
+
+
+@pytest.mark.parametrize("guard", ["", INSTALL.format("")], ids=["unguarded", "not-enabled"])
+def test_triton_aborts_after_tensorflow(tensorflow, guard):
+    status, lines, err = tensorflow(guard, TRITON)
+    assert (status, lines) == (-signal.SIGABRT, [])
+    assert "registered more than once" in err
+    # The guard says beforehand that it came too late.
+    assert ("[CG802] tensorflow was imported before rule CG002" in err) is bool(guard)
+
+
+def test_triton_works_after_tensorflow_if_the_rule_is_enabled(tensorflow):
+    status, lines, err = tensorflow(INSTALL.format("enable=['CG004']"), TRITON, SAID)
+    assert (status, lines[:2]) == (0, ["product 512.0", "compiled 7.0"]), err
+    (touched,) = [line for line in lines if line.startswith("touched")]
+    assert touched.startswith("touched libtensorflow_")
+    assert touched.endswith("names hidden from the global symbol scope by CG004 (stays)")
