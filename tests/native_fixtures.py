@@ -1,0 +1,141 @@
+"""Stub drivers: libcuda.so.1 and libnvidia-ml.so.1 compiled from ``tests/native``.
+
+They stand in for the driver where there is none, in child processes only. What they model is said
+in the C sources, and the controls are listed in ``native/stub.h``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Control = Union[str, int, Sequence[object], Mapping[str, object]]
+
+SOURCES = Path(__file__).resolve().parent / "native"
+WARNINGS = ("-std=gnu11", "-Wall", "-Wextra")
+LIBRARIES = {"libcuda.so.1": "stub_cuda.c", "libnvidia-ml.so.1": "stub_nvml.c"}
+LINE = re.compile(r"(\d+) (\d+) (\d+) (\w+)(?: (.*))? -> (-?\d+)")
+CONTROLS = set(
+    re.findall(r"^ \*   STUB_CUDA_(\w+)", (SOURCES / "stub.h").read_text(), re.MULTILINE)
+)
+DEVICE = re.compile(r'^    \{"(.+?)", "(.+?)", (\w+), (\w+),', re.MULTILINE)
+
+
+class Call(NamedTuple):
+    """One line of the log: a call of one of the two libraries."""
+
+    pid: int
+    tid: int
+    seq: int  # counts the calls of that library in that process
+    name: str
+    args: str
+    rc: int
+
+
+class Device(NamedTuple):
+    """A GPU of the stubs; they have the first few of `DriverStubs.devices`."""
+
+    name: str
+    uuid: str  # "GPU-...", as both libraries and CUDA_VISIBLE_DEVICES have it
+    bus_id: str  # as cuDeviceGetPCIBusId has it
+
+
+class DriverStubs:
+    """Compiled stubs, how to use them in a child process, and what was called there."""
+
+    def __init__(self, folder: Path, compiler: str) -> None:
+        self.folder = folder
+        self.compiler = compiler
+        found = DEVICE.findall((SOURCES / "devices.h").read_text())
+        # In PCI order, which is the order of NVML; CUDA's default order is the reverse.
+        self.devices = [
+            Device(name, f"GPU-{uuid}", f"{int(domain, 0):04X}:{int(bus, 0):02X}:00.0")
+            for name, uuid, domain, bus in found
+        ]
+
+    def build(self, name: str, *sources: Path, flags: Iterable[str] = ()) -> None:
+        """Compile one library into the folder."""
+        command = [self.compiler, *WARNINGS, *flags, "-O1", "-shared", "-fPIC"]
+        command += ["-fvisibility=hidden", f"-Wl,-soname,{name}", "-o", str(self.folder / name)]
+        command += [*map(str, sources), "-lpthread", "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+
+    def environment(
+        self,
+        devices: int = 2,
+        visible: str | None = None,
+        log: Path | None = None,
+        order: str | None = None,
+        **controls: Control | None,
+    ) -> dict[str, str]:
+        """The variables with which a child process finds the stubs instead of a driver.
+
+        `visible` and `order` are CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER. `controls` are those
+        of ``stub.h`` in lower case: a number, a text, a list with one value per device, or a
+        dictionary (``rc={"cuInit": 803}``).
+        """
+        variables = {"STUB_CUDA_DEVICES": str(devices)}
+        path = [str(self.folder), os.environ.get("LD_LIBRARY_PATH", "")]
+        variables["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, path))
+        # A variable cannot be taken out of what a child inherits, only set to what it means
+        # when it is not there.
+        if visible is None and "CUDA_VISIBLE_DEVICES" in os.environ:
+            visible = ",".join(map(str, range(devices)))
+        if order is None and "CUDA_DEVICE_ORDER" in os.environ:
+            order = "FASTEST_FIRST"
+        if visible is not None:
+            variables["CUDA_VISIBLE_DEVICES"] = visible
+        if order is not None:
+            variables["CUDA_DEVICE_ORDER"] = order
+        if log is not None:
+            variables["STUB_CUDA_LOG"] = str(log)
+        for key, value in controls.items():
+            if key.upper() not in CONTROLS:
+                raise TypeError(f"the stubs have no control {key!r}; those they have: {CONTROLS}")
+            if value is not None:
+                variables[f"STUB_CUDA_{key.upper()}"] = _as_text(value)
+        return variables
+
+    def calls(self, log: Path) -> list[Call]:
+        """What was called, in this order; nothing if there is no log."""
+        found = []
+        for line in log.read_text().splitlines() if log.exists() else ():
+            match = LINE.fullmatch(line)
+            assert match, f"not a line of the stubs: {line!r}"
+            pid, tid, seq, name, args, rc = match.groups()
+            found.append(Call(int(pid), int(tid), int(seq), name, args or "", int(rc)))
+        return found
+
+
+def _as_text(value: Control) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
+
+
+@pytest.fixture(scope="session")
+def driver_stubs(tmp_path_factory: pytest.TempPathFactory) -> DriverStubs:
+    """The stub drivers, compiled once."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("the stub drivers are ELF libraries for the loader of Linux")
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler (cc)")
+    stubs = DriverStubs(tmp_path_factory.mktemp("driver_stubs"), compiler)
+    for name, source in LIBRARIES.items():
+        if (SOURCES / source).exists():
+            stubs.build(name, SOURCES / source)
+    return stubs
