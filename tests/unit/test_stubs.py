@@ -1,0 +1,562 @@
+"""The stub drivers keep the driver's contract, as far as tests of the guard rely on it."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from .. import native_fixtures
+
+DRIVER = '''
+import ctypes, os, threading
+from ctypes import byref, c_void_p
+
+cu = ctypes.CDLL("libcuda.so.1")
+
+def number(function, *arguments):
+    """What a function writes to its first argument, or how it failed."""
+    out = ctypes.c_int()
+    rc = getattr(cu, function)(byref(out), *arguments)
+    return f"error {rc}" if rc else out.value
+
+def handle(function, *arguments):
+    out = c_void_p()
+    rc = getattr(cu, function)(byref(out), *arguments)
+    return f"error {rc}" if rc else out.value
+
+def text(function, device):
+    out = ctypes.create_string_buffer(64)
+    rc = getattr(cu, function)(out, 64, device)
+    return f"error {rc}" if rc else out.value.decode()
+
+def uuid(device, function="cuDeviceGetUuid_v2"):
+    out = (ctypes.c_ubyte * 16)()
+    rc = getattr(cu, function)(out, device)
+    return f"error {rc}" if rc else bytes(out).hex()
+
+def active(device):
+    flags, state = ctypes.c_uint(), ctypes.c_int()
+    rc = cu.cuDevicePrimaryCtxGetState(device, byref(flags), byref(state))
+    return f"error {rc}" if rc else state.value
+
+def current():
+    return handle("cuCtxGetCurrent")
+
+def in_child(function):
+    """Call a function in a child made by fork."""
+    if os.fork() == 0:
+        status = 1
+        try:
+            function()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.wait()[1] == 0
+
+def in_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+import functools
+print = functools.partial(print, flush=True)
+'''
+driver_stubs = native_fixtures.driver_stubs
+
+
+@pytest.fixture
+def run(child, driver_stubs):
+    """Runs code that calls the driver; returns the lines it prints. Options are the controls."""
+
+    def run(code: str, **controls) -> list[str]:
+        child.write("driver.py", DRIVER)
+        child.write("main.py", "from driver import *\n")
+        with open(child.folder / "main.py", "a") as main:
+            main.write(code)
+        environment = driver_stubs.environment(**controls)
+        return child.python("import main", env=environment).stdout.splitlines()
+
+    return run
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "calls.log"
+
+
+def test_both_compile_without_a_warning(driver_stubs, tmp_path):
+    for source in native_fixtures.LIBRARIES.values():
+        command = [driver_stubs.compiler, *native_fixtures.WARNINGS, "-Werror", "-O1", "-fPIC"]
+        command += ["-c", "-o", str(tmp_path / "out.o"), str(native_fixtures.SOURCES / source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_but_version_and_errors_works_before_initialisation(run):
+    code = """
+print(number("cuDriverGetVersion"), cu.cuGetErrorName(3, byref(c_void_p())))
+print(number("cuDeviceGetCount"), text("cuDeviceGetName", 0), uuid(0), active(0))
+print(handle("cuDevicePrimaryCtxRetain", 0), handle("cuCtxCreate_v2", 0, 0))
+print(current(), number("cuCtxGetDevice"), handle("cuCtxPopCurrent_v2"))
+print(cu.cuInit(1), cu.cuInit(0), number("cuDeviceGetCount"), active(0), current())
+"""
+    assert run(code, driver_version=12040) == [
+        "12040 0",
+        "error 3 error 3 error 3 error 3",
+        "error 3 error 3",
+        "error 3 error 3 error 3",
+        "1 0 2 0 None",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "order", "names"),
+    [
+        (None, None, "CBA"),
+        (None, "PCI_BUS_ID", "ABC"),
+        ("2,0", "PCI_BUS_ID", "CA"),
+        ("2,0", None, "AC"),
+        (" 1 , 2", None, "BA"),
+        ("1,7,0", None, "B"),
+        ("1,-1,0", None, "B"),
+        ("1,x", None, "B"),
+        ("0,1,0", None, ""),
+        ("-1", None, ""),
+        ("", None, ""),
+        ("7", None, ""),
+        ("GPU-c1,GPU-c0a1", None, "BA"),
+        ("GPU-c1,GPU-c", None, "B"),
+        ("GPU-c1,0", None, "B"),
+        ("GPU-c0,GPU-c0a", None, ""),
+        ("GPU-e", None, ""),
+        ("MIG-1", None, ""),
+        ("GPU-c1,MIG-1", None, "B"),
+    ],
+)
+def test_visible_devices(run, visible, order, names):
+    code = """
+print(cu.cuInit(0))
+for d in range(number("cuDeviceGetCount")): print(text("cuDeviceGetName", d)[-1])
+""".replace("for", "for" if names else "if 0:\n  for")
+    assert run(code, devices=3, visible=visible, order=order) == [
+        *("0" if names else ["100"]),
+        *names,
+    ]
+
+
+def test_mig_instance_is_one_device_with_a_uuid_of_its_own(run):
+    name = "MIG-12345678-9abc-def0-1234-56789abcdef0"
+    code = """
+print(cu.cuInit(0), number("cuDeviceGetCount"), text("cuDeviceGetName", 0))
+print(uuid(0), uuid(0, "cuDeviceGetUuid")[:2])
+"""
+    assert run(code, devices=3, visible=f"{name},{name}", mig={name: 1}) == [
+        "0 1 Stub GPU B MIG 1g",
+        "123456789abcdef0123456789abcdef0 c1",
+    ]
+
+
+def test_environment_is_read_by_the_first_successful_initialisation(run):
+    code = """
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+print(cu.cuInit(0), number("cuDeviceGetCount"))
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+print(cu.cuInit(0), number("cuDeviceGetCount"))
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+print(cu.cuInit(0), number("cuDeviceGetCount"), text("cuDeviceGetName", 0))
+"""
+    assert run(code, devices=3) == ["100 error 3", "0 1", "0 1 Stub GPU B"]
+
+
+def test_forked_child_is_refused_for_good_if_the_parent_had_initialised(run):
+    code = """
+def touch():
+    print(cu.cuInit(0), number("cuDeviceGetCount"), active(0), number("cuCtxGetDevice"))
+def version():
+    print(number("cuDriverGetVersion"))
+number("cuDriverGetVersion")
+in_child(lambda: (version(), touch()))
+print(number("cuDeviceGetCount"))
+print(cu.cuInit(0))
+handle("cuCtxCreate_v2", 0, 1)
+in_child(lambda: (touch(), in_child(touch), version()))
+touch()
+"""
+    assert run(code) == [
+        "13000",
+        "0 2 0 error 201",
+        "error 3",
+        "0",
+        "3 error 3 error 3 error 3",
+        "3 error 3 error 3 error 3",
+        "13000",
+        "0 2 0 1",
+    ]
+
+
+def test_failed_initialisation_does_not_spoil_the_child(run):
+    code = """
+print(cu.cuInit(0))
+del os.environ["STUB_CUDA_RC"]
+in_child(lambda: print(cu.cuInit(0)))
+"""
+    assert run(code, rc={"cuInit": 803}) == ["803", "0"]
+
+
+def test_fork_while_another_thread_is_in_a_call(run):
+    code = """
+import time
+stop = []
+def work():
+    while not stop: cu.cuInit(0)
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads: thread.start()
+def touch():
+    assert cu.cuInit(0) == 3
+for _ in range(20): in_child(touch)
+stop.append(1)
+print("alive")
+"""
+    assert run(code) == ["alive"]
+
+
+def test_primary_context_is_counted_and_touches_no_thread(run):
+    code = """
+cu.cuInit(0)
+first = handle("cuDevicePrimaryCtxRetain", 1)
+print(active(0), active(1), current())
+print([handle("cuDevicePrimaryCtxRetain", d) == first for d in (1, 0)])
+print(cu.cuCtxSetCurrent(c_void_p(first)), current() == first, number("cuCtxGetDevice"))
+print(cu.cuDevicePrimaryCtxRelease_v2(1), active(1), cu.cuDevicePrimaryCtxRelease(1), active(1))
+print(cu.cuDevicePrimaryCtxRelease_v2(1), current() == first, number("cuCtxGetDevice"))
+print(handle("cuDevicePrimaryCtxRetain", 2), active(-1))
+print(handle("cuDevicePrimaryCtxRetain", 1) == first, cu.cuCtxSynchronize())
+print(cu.cuDevicePrimaryCtxReset_v2(1), active(1), cu.cuDevicePrimaryCtxRelease_v2(1))
+"""
+    assert run(code) == [
+        "0 1 None",
+        "[True, False]",
+        "0 True 1",
+        "0 1 0 0",
+        "201 True error 709",
+        "error 101 error 101",
+        "True 0",
+        "0 0 0",
+    ]
+
+
+def test_flags_of_an_active_primary_context(run):
+    code = """
+cu.cuInit(0)
+print(cu.cuDevicePrimaryCtxSetFlags(0, 4))
+handle("cuDevicePrimaryCtxRetain", 0)
+print(cu.cuDevicePrimaryCtxSetFlags(0, 1), cu.cuDevicePrimaryCtxSetFlags_v2(0, 1))
+"""
+    assert run(code) == ["0", "708 0"]
+
+
+def test_own_context_is_not_the_primary_one_and_is_pushed(run):
+    code = """
+cu.cuInit(0)
+own = handle("cuCtxCreate_v2", 0, 1)
+print(current() == own, number("cuCtxGetDevice"), active(1))
+primary = handle("cuDevicePrimaryCtxRetain", 1)
+print(primary == own, current() == own)
+print(cu.cuCtxPushCurrent_v2(c_void_p(primary)), current() == primary)
+print(handle("cuCtxPopCurrent_v2") == primary, current() == own)
+print(cu.cuCtxDestroy_v2(c_void_p(primary)), cu.cuCtxDestroy_v2(c_void_p(own)), current())
+print(cu.cuCtxPushCurrent_v2(c_void_p(own)), cu.cuCtxPushCurrent_v2(c_void_p(64)))
+print(handle("cuCtxPopCurrent_v2"), cu.cuCtxSynchronize(), active(1))
+"""
+    assert run(code) == [
+        "True 1 0",
+        "False True",
+        "0 True",
+        "True True",
+        "201 0 None",
+        "709 201",
+        "error 201 201 1",
+    ]
+
+
+def test_setting_the_current_context_replaces_the_top_of_the_stack(run):
+    code = """
+cu.cuInit(0)
+a, b, c = (handle("cuCtxCreate_v2", 0, 0) for _ in "abc")
+print(cu.cuCtxSetCurrent(c_void_p(a)), handle("cuCtxPopCurrent_v2") == a, current() == b)
+print(cu.cuCtxSetCurrent(None), current() == a)
+print(cu.cuCtxSetCurrent(None), current(), cu.cuCtxSetCurrent(None))
+"""
+    assert run(code) == ["0 True True", "0 True", "0 None 0"]
+
+
+def test_threads_have_contexts_of_their_own(run):
+    code = """
+cu.cuInit(0)
+mine = handle("cuCtxCreate_v2", 0, 0)
+def other():
+    print(current())
+    theirs = handle("cuCtxCreate_v2", 0, 1)
+    print(current() == theirs, number("cuCtxGetDevice"))
+    print(cu.cuCtxDestroy_v2(c_void_p(mine)))
+in_thread(other)
+print(current() == mine, number("cuCtxGetDevice"))
+"""
+    assert run(code) == ["None", "True 1", "0", "True error 709"]
+
+
+def test_forced_failures(run):
+    code = """
+print(cu.cuInit(0))
+os.environ["STUB_CUDA_RC"] = "cuDevicePrimaryCtxRetain=46,cuCtxCreate=2"
+print(cu.cuInit(0), handle("cuDevicePrimaryCtxRetain", 0), handle("cuCtxCreate_v2", 0, 0))
+print(active(0), current())
+for rc in (3, 34, 46, 100, 803, 804, 999, 12345):
+    said, name = c_void_p(1), ctypes.c_char_p()
+    print(cu.cuGetErrorString(rc, byref(said)), cu.cuGetErrorName(rc, byref(name)), end=" ")
+    print(name.value and name.value.decode(), bool(said))
+"""
+    lines = run(code, rc={"cuInit": 804})
+    assert lines[:3] == ["804", "0 error 46 error 2", "0 None"]
+    assert lines[3:] == [
+        "0 0 CUDA_ERROR_NOT_INITIALIZED True",
+        "0 0 CUDA_ERROR_STUB_LIBRARY True",
+        "0 0 CUDA_ERROR_DEVICE_UNAVAILABLE True",
+        "0 0 CUDA_ERROR_NO_DEVICE True",
+        "0 0 CUDA_ERROR_SYSTEM_DRIVER_MISMATCH True",
+        "0 0 CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE True",
+        "0 0 CUDA_ERROR_UNKNOWN True",
+        "1 1 None False",
+    ]
+
+
+def test_compute_mode_capability_and_memory(run):
+    code = """
+cu.cuInit(0)
+print([[number("cuDeviceGetAttribute", a, d) for a in (20, 75, 76, 10)] for d in (0, 1)])
+print(handle("cuDevicePrimaryCtxRetain", 0), handle("cuCtxCreate_v2", 0, 0))
+available, total = ctypes.c_size_t(), ctypes.c_size_t()
+print(cu.cuMemGetInfo_v2(byref(available), byref(total)))
+contexts = [handle("cuCtxCreate_v2", 0, 1) for _ in range(3)]
+print(cu.cuMemGetInfo_v2(byref(available), byref(total)), total.value >> 20, available.value >> 20)
+print(contexts[2], number("cuDeviceTotalMem_v2", 1) == total.value % 2**31)
+"""
+    controls = {"compute_mode": [0, 2], "capability": "10.3", "context_mib": 3000}
+    assert run(code, **controls) == [
+        "[[2, 10, 3, 32], [0, 10, 3, 32]]",
+        "error 46 error 46",
+        "201",
+        "0 8192 2192",
+        "error 2 True",
+    ]
+
+
+def test_entry_points(run):
+    code = """
+def find(name, version, function="cuGetProcAddress_v2"):
+    found, status = c_void_p(), ctypes.c_int(-1)
+    rc = getattr(cu, function)(name, byref(found), version, ctypes.c_ulonglong(0), byref(status))
+    names = ("cuInit", "cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuCtxCreate_v2", "cuCtxCreate_v4",
+             "cuGetProcAddress", "cuGetProcAddress_v2")
+    known = {ctypes.cast(getattr(cu, n), c_void_p).value: n for n in names}
+    print(rc, known.get(found.value), status.value)
+find(b"cuInit", 12000)
+find(b"cuDeviceGetUuid", 11030)
+find(b"cuDeviceGetUuid", 12000)
+find(b"cuCtxCreate", 12000)
+find(b"cuCtxCreate", 13000)
+find(b"cuGetProcAddress", 11080)
+find(b"cuGetProcAddress", 12000)
+find(b"cuInit", 13010)
+find(b"cuNoSuchThing", 12000)
+find(b"cuNoSuchThing", 11080, "cuGetProcAddress")
+"""
+    assert run(code) == [
+        "0 cuInit 0",
+        "0 cuDeviceGetUuid 0",
+        "0 cuDeviceGetUuid_v2 0",
+        "0 cuCtxCreate_v2 0",
+        "0 cuCtxCreate_v4 0",
+        "0 cuGetProcAddress 0",
+        "0 cuGetProcAddress_v2 0",
+        "1 None -1",
+        "0 None 1",
+        "500 None -1",
+    ]
+
+
+def test_log(run, driver_stubs, log):
+    code = """
+cu.cuInit(0)
+in_thread(lambda: handle("cuCtxCreate_v2", 0, 1))
+in_child(lambda: number("cuDeviceGetCount"))
+print(os.getpid())
+"""
+    (pid,) = run(code, log=log)
+    made, created, counted = driver_stubs.calls(log)
+    assert made == (int(pid), made.tid, 1, "cuInit", "flags=0", 0)
+    assert created == (int(pid), created.tid, 2, "cuCtxCreate_v2", "flags=0 device=1", 0)
+    assert created.tid != made.tid
+    assert counted == (counted.pid, counted.tid, 3, "cuDeviceGetCount", "", 3)
+    assert counted.pid != made.pid
+    assert driver_stubs.calls(log.with_name("none")) == []
+
+
+def test_lines_of_threads_and_processes_do_not_mix(run, driver_stubs, log):
+    code = """
+def work():
+    for _ in range(100): number("cuDriverGetVersion")
+pid = os.fork()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+if pid: os.wait()
+"""
+    run(code, log=log)
+    assert len(driver_stubs.calls(log)) == 600
+
+
+def test_delay_lets_other_threads_run(run):
+    code = """
+import time
+started = time.monotonic()
+threads = [threading.Thread(target=lambda: cu.cuInit(0)) for _ in range(2)]
+for thread in threads: thread.start()
+print(number("cuDriverGetVersion"), number("cuDeviceGetCount"))
+for thread in threads: thread.join()
+print(number("cuDeviceGetCount"), time.monotonic() - started >= 0.3)
+"""
+    assert run(code, delay={"cuInit": 300}) == ["13000 error 3", "2 True"]
+
+
+def test_unknown_control_is_refused(driver_stubs):
+    with pytest.raises(TypeError, match="no control 'device'"):
+        driver_stubs.environment(device=3)
+
+
+# ---- NVML, asked by the real pynvml --------------------------------------------------------------
+
+NVML = """
+import pynvml as nv
+nv.nvmlInit()
+devices = [nv.nvmlDeviceGetHandleByIndex(i) for i in range(nv.nvmlDeviceGetCount())]
+"""
+
+
+def test_both_libraries_agree_by_uuid_and_bus_id_and_not_by_number(run, driver_stubs):
+    code = f"""{NVML}
+cu.cuInit(0)
+for d in range(number("cuDeviceGetCount")):
+    digits = uuid(d)
+    full = "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    by_uuid = nv.nvmlDeviceGetHandleByUUID(full.encode())
+    by_bus = nv.nvmlDeviceGetHandleByPciBusId(text("cuDeviceGetPCIBusId", d).encode())
+    assert nv.nvmlDeviceGetUUID(by_bus) == full == nv.nvmlDeviceGetUUID(by_uuid)
+    assert nv.nvmlDeviceGetName(by_bus) == text("cuDeviceGetName", d)
+    pci = nv.nvmlDeviceGetPciInfo(by_uuid)
+    assert pci.busIdLegacy == text("cuDeviceGetPCIBusId", d)
+    assert pci.busId.endswith(pci.busIdLegacy) and pci.busId != pci.busIdLegacy
+    assert pci.bus == number("cuDeviceGetAttribute", 33, d)
+    capability = [number("cuDeviceGetAttribute", a, d) for a in (75, 76)]
+    assert list(nv.nvmlDeviceGetCudaComputeCapability(by_uuid)) == capability
+    print(d, nv.nvmlDeviceGetIndex(by_uuid), nv.nvmlDeviceGetMinorNumber(by_uuid), full)
+    print(text("cuDeviceGetPCIBusId", d), text("cuDeviceGetName", d))
+"""
+    lines = run(code, devices=4)
+    assert [line.split()[:3] for line in lines[::2]] == [
+        ["0", "3", "4"],
+        ["1", "2", "5"],
+        ["2", "1", "6"],
+        ["3", "0", "7"],
+    ]
+    seen = [(*line.split()[3:], *rest.split(" ", 1)) for line, rest in zip(*[iter(lines)] * 2)]
+    assert seen == [(d.uuid, d.bus_id, d.name) for d in driver_stubs.devices[3::-1]]
+
+
+def test_nvml_sees_all_devices_in_pci_order(run):
+    code = f"""{NVML}
+print([nv.nvmlDeviceGetName(d)[-1] for d in devices])
+cu.cuInit(0)
+print(number("cuDeviceGetCount"), text("cuDeviceGetName", 0))
+"""
+    assert run(code, devices=3, visible="0") == ["['A', 'B', 'C']", "1 Stub GPU C"]
+
+
+def test_nvml_initialises_no_cuda(run, driver_stubs, log):
+    run(f'{NVML}\nassert number("cuDeviceGetCount") == "error 3"', log=log)
+    names = [call.name for call in driver_stubs.calls(log)]
+    assert [name for name in names if not name.startswith("nvml")] == ["cuDeviceGetCount"]
+    assert names[:2] == ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2"]
+
+
+def test_memory_processes_modes_and_versions(run):
+    code = f"""{NVML}
+a, b = devices
+memory, second = nv.nvmlDeviceGetMemoryInfo(b), nv.nvmlDeviceGetMemoryInfo(b, nv.nvmlMemory_v2)
+print([n >> 20 for n in (memory.total, memory.used, memory.free)])
+print([n >> 20 for n in (second.total, second.reserved, second.used, second.free)])
+show = lambda device, version="": [
+    (p.pid == os.getpid() or p.pid, p.usedGpuMemory and p.usedGpuMemory >> 20)
+    for p in getattr(nv, "nvmlDeviceGetComputeRunningProcesses" + version)(device)
+]
+print(show(a), show(b), show(b, "_v2"))
+print([(nv.nvmlDeviceGetComputeMode(d), nv.nvmlDeviceGetMigMode(d)) for d in devices])
+print(nv.nvmlSystemGetDriverVersion(), nv.nvmlSystemGetNVMLVersion())
+print(nv.nvmlSystemGetCudaDriverVersion())
+"""
+    controls = {
+        "processes": "1:7:300,1:self:40,1:8:-",
+        "used_mib": [0, 1000],
+        "compute_mode": [0, 3],
+        "mig": {"MIG-x": 1},
+        "kernel_driver": "535.1",
+        "driver_version": 12020,
+    }
+    assert run(code, **controls) == [
+        "[16384, 1256, 15128]",
+        "[16384, 256, 1000, 15128]",
+        "[] [(7, 300), (True, 40), (8, None)] [(7, 300), (True, 40), (8, None)]",
+        "[(0, [0, 0]), (3, [1, 1])]",
+        "535.1 12.535.1",
+        "12020",
+    ]
+
+
+def test_errors_of_nvml(run):
+    code = """
+import pynvml as nv
+def attempt(function, *arguments):
+    try:
+        function(*arguments)
+    except nv.NVMLError as error:
+        print(type(error).__name__, error.value)
+attempt(nv.nvmlDeviceGetCount)
+attempt(nv.nvmlInit)
+os.environ["STUB_CUDA_RC"] = "nvmlInit=18"
+attempt(nv.nvmlInit)
+os.environ["STUB_CUDA_RC"] = "nvmlDeviceGetMemoryInfo=3"
+nv.nvmlInit()
+device = nv.nvmlDeviceGetHandleByIndex(0)
+attempt(nv.nvmlDeviceGetHandleByIndex, 2)
+attempt(nv.nvmlDeviceGetHandleByUUID, b"GPU-c0")
+attempt(nv.nvmlDeviceGetMemoryInfo, device)
+attempt(nv.nvmlDeviceGetTemperature, device, 0)
+nv.nvmlInit()
+nv.nvmlShutdown()
+print(nv.nvmlDeviceGetCount())
+nv.nvmlShutdown()
+attempt(nv.nvmlDeviceGetName, device)
+"""
+    assert run(code, rc={"nvmlInit": 9}) == [
+        "NVMLError_Uninitialized 1",
+        "NVMLError_DriverNotLoaded 9",
+        "NVMLError_LibRmVersionMismatch 18",
+        "NVMLError_InvalidArgument 2",
+        "NVMLError_NotFound 6",
+        "NVMLError_NotSupported 3",
+        "NVMLError_FunctionNotFound 13",
+        "2",
+        "NVMLError_Uninitialized 1",
+    ]
