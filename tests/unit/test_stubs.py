@@ -110,39 +110,49 @@ print(cu.cuInit(1), cu.cuInit(0), number("cuDeviceGetCount"), active(0), current
     ]
 
 
-@pytest.mark.parametrize(
-    ("visible", "order", "names"),
-    [
-        (None, None, "CBA"),
-        (None, "PCI_BUS_ID", "ABC"),
-        ("2,0", "PCI_BUS_ID", "CA"),
-        ("2,0", None, "AC"),
-        (" 1 , 2", None, "BA"),
-        ("1,7,0", None, "B"),
-        ("1,-1,0", None, "B"),
-        ("1,x", None, "B"),
-        ("0,1,0", None, ""),
-        ("-1", None, ""),
-        ("", None, ""),
-        ("7", None, ""),
-        ("GPU-c1,GPU-c0a1", None, "BA"),
-        ("GPU-c1,GPU-c", None, "B"),
-        ("GPU-c1,0", None, "B"),
-        ("GPU-c0,GPU-c0a", None, ""),
-        ("GPU-e", None, ""),
-        ("MIG-1", None, ""),
-        ("GPU-c1,MIG-1", None, "B"),
-    ],
-)
-def test_visible_devices(run, visible, order, names):
-    code = """
-print(cu.cuInit(0))
-for d in range(number("cuDeviceGetCount")): print(text("cuDeviceGetName", d)[-1])
-""".replace("for", "for" if names else "if 0:\n  for")
-    assert run(code, devices=3, visible=visible, order=order) == [
-        *("0" if names else ["100"]),
-        *names,
-    ]
+# CUDA_VISIBLE_DEVICES, and what is seen of three devices A, B, C, of which C is the fastest.
+VISIBLE = {
+    "2,0": "AC",
+    " 1 , 2": "BA",
+    "1,7,0": "B",
+    "1,-1,0": "B",
+    "1,x": "B",
+    "0,1,0": "",
+    "-1": "",
+    "": "",
+    "7": "",
+    "GPU-c1,GPU-c0a1": "BA",
+    "GPU-c1,GPU-c": "B",  # fits all three
+    "GPU-c1,0": "B",
+    "GPU-c0,GPU-c0a": "",
+    "GPU-e": "",
+    "MIG-1": "",
+    "GPU-c1,MIG-1": "B",
+}
+
+
+def test_visible_devices(run):
+    code = f"""
+def show():
+    rc = cu.cuInit(0)
+    count = 0 if rc else number("cuDeviceGetCount")
+    print(rc, [text("cuDeviceGetName", d)[-1] for d in range(count)])
+in_child(show)
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+in_child(show)
+os.environ["CUDA_VISIBLE_DEVICES"] = "2,0"
+in_child(show)
+del os.environ["CUDA_DEVICE_ORDER"]
+for visible in {list(VISIBLE)}:
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible
+    in_child(show)
+"""
+    plain, by_bus, chosen, *lines = run(code, devices=3)
+    assert plain == "0 ['C', 'B', 'A']"
+    assert by_bus == "0 ['A', 'B', 'C']"
+    assert chosen == "0 ['C', 'A']"
+    expected = [f"{0 if names else 100} {list(names)}" for names in VISIBLE.values()]
+    assert dict(zip(VISIBLE, lines)) == dict(zip(VISIBLE, expected))
 
 
 def test_mig_instance_is_one_device_with_a_uuid_of_its_own(run):
