@@ -14,7 +14,10 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.devices import ContextHandle as ContextHandle
     from cudaguard.errors import ConfigError as ConfigError
+    from cudaguard.errors import ContextError as ContextError
+    from cudaguard.errors import ContextWarning as ContextWarning
     from cudaguard.errors import CudaGuardError as CudaGuardError
     from cudaguard.errors import CudaGuardWarning as CudaGuardWarning
     from cudaguard.errors import ImportOrderError as ImportOrderError
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from cudaguard.wiring import Guard as Guard
     from cudaguard.wiring import active_rules as active_rules
     from cudaguard.wiring import add_rule as add_rule
+    from cudaguard.wiring import create_context as create_context
     from cudaguard.wiring import guard as guard
     from cudaguard.wiring import install as install
     from cudaguard.wiring import status as status
@@ -35,6 +39,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ConfigError": "errors",
+    "ContextError": "errors",
+    "ContextHandle": "devices",
+    "ContextWarning": "errors",
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
     "Event": "model",
@@ -48,6 +55,7 @@ _HOMES = {
     "SymbolScopeWarning": "errors",
     "active_rules": "wiring",
     "add_rule": "wiring",
+    "create_context": "wiring",
     "guard": "wiring",
     "install": "wiring",
     "status": "wiring",
@@ -56,6 +64,9 @@ _HOMES = {
 
 __all__ = [
     "ConfigError",
+    "ContextError",
+    "ContextHandle",
+    "ContextWarning",
     "CudaGuardError",
     "CudaGuardWarning",
     "Event",
@@ -69,6 +80,7 @@ __all__ = [
     "SymbolScopeWarning",
     "active_rules",
     "add_rule",
+    "create_context",
     "guard",
     "install",
     "status",

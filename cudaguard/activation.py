@@ -132,7 +132,8 @@ class Activation:
                 else:
                     self._look_for_plugins(wanted, at_boot=all(layer.alone for layer in layers))
                     registry = Registry(wanted.rules, wanted.switches)
-                    engine.configure(wanted.mode, registry, tuple(self._plugins or ()))
+                    watched = tuple(self._plugins or ())
+                    engine.configure(wanted.mode, wanted.context, registry, watched)
                     engine.put_up()
                 if self._exported:
                     self.export()
@@ -143,6 +144,10 @@ class Activation:
                 engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
             if layers and wanted.problems:
                 self._report(wanted)
+            if engine.mode != "off" and engine.context not in ("none", "auto"):
+                from cudaguard.repairs.context import create_as_set
+
+                create_as_set(engine, engine.context)
             if engine.mode != "off":
                 self._look_back(at_start=all(layer.alone for layer in layers))
         except ON_PURPOSE:

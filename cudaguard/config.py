@@ -22,9 +22,18 @@ RULES_VARIABLE = "CUDAGUARD_RULES"
 CONFIG_VARIABLE = "CUDAGUARD_CONFIG"
 JOURNAL_VARIABLE = "CUDAGUARD_JOURNAL"
 PLUGINS_VARIABLE = "CUDAGUARD_PLUGINS"
+CONTEXT_VARIABLE = "CUDAGUARD_CONTEXT"
 
-FILE_KEYS = ("mode", "enable", "disable", "journal", "plugins", "rules")
+FILE_KEYS = ("mode", "enable", "disable", "journal", "plugins", "context", "rules")
 FILE_LIMIT = 1 << 20  # bytes; a larger file is a mistake (a device, a data set), not settings
+
+# The first one that is set says which rank of this machine a launcher made this process.
+LOCAL_RANK_VARIABLES = (
+    "LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
+)
 
 _MODE_WORDS = {
     **{mode: mode for mode in MODES},
@@ -42,16 +51,27 @@ class Settings(Record):
         switches: Rule id -> enabled or disabled.
         journal: Path of the journal; ``%p`` stands for the process id.
         plugins: False forbids rule plug-ins.
+        context: ``none``, ``auto`` or a device, as `parse_context` returns it.
         config: Path of the configuration file to read as well.
         tables: The raw ``[[rules]]`` tables of a file.
         source: Where this was said, for messages.
     """
 
-    __slots__ = ("config", "journal", "mode", "plugins", "source", "switches", "tables")
+    __slots__ = (
+        "config",
+        "context",
+        "journal",
+        "mode",
+        "plugins",
+        "source",
+        "switches",
+        "tables",
+    )
     mode: str | None
     switches: Mapping[str, bool]
     journal: str
     plugins: bool | None
+    context: str | None
     config: str
     tables: tuple[Mapping[str, Any], ...]
     source: str
@@ -64,6 +84,7 @@ class Settings(Record):
         switches: Mapping[str, bool] | None = None,
         journal: str = "",
         plugins: bool | None = None,
+        context: str | None = None,
         config: str = "",
         tables: Iterable[Mapping[str, Any]] = (),
     ) -> None:
@@ -73,6 +94,7 @@ class Settings(Record):
             switches=switches or {},
             journal=journal,
             plugins=plugins,
+            context=context,
             config=config,
             tables=tuple(tables),
         )
@@ -91,6 +113,26 @@ def parse_mode(value: object, source: str) -> str:
             "(or 0, false, no for off; 1, on, true, yes for fix)"
         )
     return mode
+
+
+def parse_context(value: object, source: str) -> str:
+    """Return ``none``, ``auto``, or a device in words: an ordinal, a UUID or a PCI bus id.
+
+    Whether there is such a device is not known here.
+
+    Raises:
+        ConfigError: if it can be none of these.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return str(value)
+    word = value.strip().lower() if isinstance(value, str) else ""
+    is_device = word.isdecimal() or word.startswith(("gpu-", "mig-")) or word.count(":") in (1, 2)
+    if word not in ("none", "auto") and not is_device:
+        raise ConfigError(
+            f"{source}: got {value!r}; expected none, auto, or a device: its ordinal, its UUID "
+            "(GPU-...) or its PCI bus id (0000:3b:00.0)"
+        )
+    return word
 
 
 def parse_switches(enable: object, disable: object, source: str) -> dict[str, bool]:
@@ -131,6 +173,14 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
                 f"environment variable {RULES_VARIABLE}: got {item!r}, expected +ID to enable "
                 "or -ID to disable, as in +LOCAL002,-CG001"
             )
+    context = None
+    if environ.get(CONTEXT_VARIABLE, "").strip():
+        try:
+            context = parse_context(
+                environ[CONTEXT_VARIABLE], f"environment variable {CONTEXT_VARIABLE}"
+            )
+        except ConfigError as error:
+            problems.append(str(error))
     plugins = environ.get(PLUGINS_VARIABLE, "").strip().lower()
     settings = Settings(
         "the environment",
@@ -138,6 +188,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
         switches=switches,
         journal=environ.get(JOURNAL_VARIABLE, ""),
         plugins=plugins not in _NO if plugins else None,
+        context=context,
         config=environ.get(CONFIG_VARIABLE, ""),
     )
     return settings, problems
@@ -211,5 +262,15 @@ def _from_table(table: Mapping[str, Any], name: str) -> Settings:
         switches=parse_switches(table.get("enable", []), table.get("disable", []), name),
         journal=journal,
         plugins=plugins,
+        context=parse_context(table["context"], f"{name}: context") if "context" in table else None,
         tables=tables,
     )
+
+
+def local_rank(environ: Mapping[str, str]) -> int | None:
+    """Return the local rank of this process; None without a launcher, or if it is no number."""
+    for variable in LOCAL_RANK_VARIABLES:
+        value = environ.get(variable, "").strip()
+        if value:
+            return int(value) if value.isdecimal() else None
+    return None

@@ -20,12 +20,14 @@ from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.loads import Loads
+from cudaguard.rules.initialisers import INITIALISERS
 from cudaguard.rules.patterns import arguments
 from cudaguard.rules.registry import Registry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
     from types import FrameType, ModuleType
 
@@ -40,6 +42,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.mode = "off"
+        self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
         self.registry = Registry((), {})
         self.journal = Journal(self._no_journal)
         self.finder = GuardFinder(self)
@@ -57,20 +60,22 @@ class Engine:
         self.deferred: list[str] = []
         self._slots: dict[str, Slots] = {}
         self._channel: Channel | None = None
-        self._plain = Slots((self._arrived,))
-        self._home = os.getpid()
+        self._plain = Slots((self._arrived,), (self.loads.window,))
+        self.home = os.getpid()
         self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
 
     # --- switched by wiring ---------------------------------------------------------
 
-    def configure(self, mode: str, registry: Registry, extra: tuple[str, ...]) -> None:
-        """Take over a mode and rules; each part is published by one assignment."""
-        self.mode = mode
+    def configure(
+        self, mode: str, context: str, registry: Registry, extra: tuple[str, ...]
+    ) -> None:
+        """Take over mode, context and rules; each part is published by one assignment."""
+        self.mode, self.context = mode, context
         if mode != "strict":
             self.deferred = []
         self.registry = registry
         self._slots = {}
-        watched = dict.fromkeys((*registry.by_module, *extra, "ctypes"))
+        watched = dict.fromkeys((*registry.by_module, *INITIALISERS, *extra, "ctypes"))
         self.finder.watched = self.extensions.watched = watched
         self.lazy.roots = frozenset(
             name.partition(".")[0] for rule in registry.rules for name in (*rule.watch, *rule.needs)
@@ -189,10 +194,10 @@ class Engine:
             from cudaguard.repairs.scope import take_back_after
 
             after = (*after, lambda *_: take_back_after(self, demoting, name))
-        around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
+        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (self.loads.window,)
         if self.journal.is_written:
-            around, after = (self._note_failure,), (*after, self._note_success)
-        if len(before) == 1 and not after and not around:
+            around, after = (*around, self._note_failure), (*after, self._note_success)
+        if len(before) == 1 and not after and len(around) == 1:
             return self._plain
         return Slots(tuple(before), around, after)
 
@@ -271,7 +276,7 @@ class Engine:
         if self._channel is None:
             from cudaguard.report.channel import Channel
 
-            self._channel = Channel(self._home)
+            self._channel = Channel(self.home)
         return self._channel
 
     def _no_journal(self, path: str, error: Exception) -> None:
@@ -283,6 +288,10 @@ class Engine:
             self.tell(finding, CudaGuardWarning, loud=self.mode != "observe")
         except Exception as second:  # nobody can raise from a note in the journal
             self.broken("reporting that no journal is written", second)
+
+    def own_use_of_cuda(self) -> AbstractContextManager[None]:
+        """Have what happens to the CUDA driver inside the block attributed to us."""
+        return self.loads.own_use_of_cuda()
 
     def log(self, text: str) -> None:
         """Write to the log that a repair has worked; never raises."""

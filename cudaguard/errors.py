@@ -31,6 +31,12 @@ class ConfigError(CudaGuardError, ValueError):
     __module__ = "cudaguard"
 
 
+class ContextError(CudaGuardError, RuntimeError):
+    """A CUDA context could not be created: the message says why, and what to do."""
+
+    __module__ = "cudaguard"
+
+
 class CudaGuardWarning(UserWarning):
     """Base of every warning of the guard; filter on this class to catch them all."""
 
@@ -45,5 +51,11 @@ class ImportOrderWarning(CudaGuardWarning):
 
 class SymbolScopeWarning(CudaGuardWarning):
     """A library put its symbols where other libraries will bind to them by mistake."""
+
+    __module__ = "cudaguard"
+
+
+class ContextWarning(CudaGuardWarning):
+    """A CUDA context is on the wrong device, is not the shared one, or could not be created."""
 
     __module__ = "cudaguard"

@@ -7,7 +7,7 @@ import sys
 from cudaguard.errors import ImportOrderWarning, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame
 from cudaguard.hook.loader import is_imported
-from cudaguard.repairs import REPAIRING
+from cudaguard.repairs import CONTEXT, REPAIRING
 from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
@@ -43,7 +43,9 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
     order = [name for name in list(sys.modules) if is_imported(name)]  # in the order of import
     earlier = set(order[: order.index(name)]) if name in order else set()
     scopes = bool(arguments(rule, "local_scope", "demote"))
-    missed = scopes or any(need not in earlier and is_installed(need) for need in rule.needs)
+    missed = scopes or any(
+        need not in earlier and is_installed(need) for need in rule.needs if need != CONTEXT
+    )
     only_told = rule.grade == "warn" and not rule.needs and not rule.actions
     if not (missed or only_told) or not applies(rule, Facts()):
         return

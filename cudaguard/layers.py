@@ -32,14 +32,16 @@ class Layer(Record):
         switches: Rule id -> enabled or disabled.
         rules: Further rules with their origin.
         file: The configuration file named by the call.
+        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
         alone: Activated by the environment variable alone, not by a call.
     """
 
-    __slots__ = ("alone", "file", "mode", "rules", "switches")
+    __slots__ = ("alone", "context", "file", "mode", "rules", "switches")
     mode: str | None
     switches: Mapping[str, bool]
     rules: tuple[Sourced, ...]
     file: config.Settings | None
+    context: str | None
     alone: bool
 
     def __init__(
@@ -48,9 +50,17 @@ class Layer(Record):
         switches: Mapping[str, bool] | None = None,
         rules: Iterable[Sourced] = (),
         file: config.Settings | None = None,
+        context: str | None = None,
         alone: bool = False,
     ) -> None:
-        self._fill(mode=mode, switches=switches or {}, rules=tuple(rules), file=file, alone=alone)
+        self._fill(
+            mode=mode,
+            switches=switches or {},
+            rules=tuple(rules),
+            file=file,
+            context=context,
+            alone=alone,
+        )
 
     def over(self, older: Layer) -> Layer:
         """Return this layer on top of an older one, as one."""
@@ -59,6 +69,7 @@ class Layer(Record):
             {**older.switches, **self.switches},
             (*older.rules, *self.rules),
             self.file or older.file,
+            self.context or older.context,
         )
 
 
@@ -71,15 +82,17 @@ class InForce(Record):
         rules: All rules with their origins, a later one replacing an earlier one.
         journal: Path of the journal, or "".
         plugins: May rule plug-ins be loaded?
+        context: ``none``, ``auto`` or a device.
         problems: What in the environment or its file could not be used, in words.
     """
 
-    __slots__ = ("journal", "mode", "plugins", "problems", "rules", "switches")
+    __slots__ = ("context", "journal", "mode", "plugins", "problems", "rules", "switches")
     mode: str
     switches: Mapping[str, bool]
     rules: tuple[Sourced, ...]
     journal: str
     plugins: bool
+    context: str
     problems: tuple[str, ...]
 
     def __init__(
@@ -89,6 +102,7 @@ class InForce(Record):
         rules: Iterable[Sourced],
         journal: str,
         plugins: bool,
+        context: str,
         problems: Iterable[str],
     ) -> None:
         self._fill(
@@ -97,6 +111,7 @@ class InForce(Record):
             rules=tuple(rules),
             journal=journal,
             plugins=plugins,
+            context=context,
             problems=tuple(problems),
         )
 
@@ -108,11 +123,13 @@ def layer_of_call(
     disable: object,
     rules: Iterable[object],
     path: object,
+    context: object = None,
 ) -> Layer:
     """Return the layer that a call of `install` or `guard` asks for.
 
     Raises:
-        ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
+        ConfigError: An unknown mode or rule id, a configuration file that cannot be used, or a
+            context that is neither a word nor a device.
         RuleError: A malformed rule.
     """
     switches = config.parse_switches(enable, disable, origin)
@@ -128,6 +145,7 @@ def layer_of_call(
         _known_switches(switches, origin),
         ((check_rule(rule, f"{origin}: rules", known=BUILT_IN_IDS), origin) for rule in rules),
         file,
+        None if context is None else config.parse_context(context, f"{origin}: context"),
     )
 
 
@@ -179,6 +197,10 @@ def combine(
         rules,
         said.journal or (file.journal if file is not None else ""),
         plugins is not False,
+        next((layer.context for layer in reversed(layers) if layer.context), None)
+        or said.context
+        or (file.context if file is not None else None)
+        or "none",
         problems,
     )
 

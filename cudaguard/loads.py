@@ -14,12 +14,14 @@ from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
     from typing import Protocol
 
     from cudaguard import repairs
+    from cudaguard.detectors.cuda import CudaDetector
     from cudaguard.detectors.scope import ScopeDetector
-    from cudaguard.hook.loader import Host
+    from cudaguard.hook.loader import Close, Host
     from cudaguard.model import Rule
 
     class Engine(repairs.Engine, Host, Protocol):
@@ -36,6 +38,7 @@ class Loads:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._detector: ScopeDetector | None = None
+        self.cuda: CudaDetector | None = None
         self.ctypes = CtypesPatch(self.scope_of_library, engine)
         self.flags = FlagsPatch(self.scope_of_extensions, engine)
 
@@ -47,7 +50,7 @@ class Loads:
 
     def forget(self) -> None:
         """Stop looking; a later look begins anew."""
-        self._detector = None
+        self._detector = self.cuda = None
 
     # --- before a load --------------------------------------------------------------
 
@@ -126,9 +129,22 @@ class Loads:
             self.look()
         else:
             self._detector.look(library, extension, is_global=bool(flags & RTLD_GLOBAL))
+        if self.cuda is not None:
+            self.cuda.loaded(extension)
+
+    def window(self, spec: ModuleSpec) -> Close | None:
+        """Watch the CUDA driver during an import (see `hook.loader.Slots`)."""
+        return None if self.cuda is None else self.cuda.window(spec)
+
+    def own_use_of_cuda(self) -> AbstractContextManager[None]:
+        """Have what happens to the CUDA driver inside the block attributed to us."""
+        from contextlib import nullcontext
+
+        self.look()
+        return nullcontext() if self.cuda is None else self.cuda.own_use()
 
     def look(self, *, must: bool = False) -> None:
-        """Begin to compare who owns what in the global symbol scope.
+        """Begin to look: who owns what in the global symbol scope, who initialises CUDA.
 
         Args:
             must: Import ctypes for it; otherwise it begins once the program has imported it.
@@ -142,7 +158,9 @@ class Loads:
         if not uses_glibc():
             return
         try:
+            from cudaguard.detectors.cuda import CudaDetector
             from cudaguard.detectors.scope import ScopeDetector
         except ImportError:  # a Python without ctypes has nothing to look with
             return
+        self.cuda = CudaDetector(self._engine)
         self._detector = ScopeDetector(self._engine)

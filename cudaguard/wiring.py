@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from cudaguard.devices import ContextHandle
     from cudaguard.layers import Layer
     from cudaguard.model import Rule
 
@@ -84,6 +85,7 @@ def install(
     disable: Iterable[str] = (),
     rules: Iterable[Rule] = (),
     config: str | os.PathLike[str] | None = None,
+    context: int | str | None = None,
     children: bool = False,
 ) -> Guard:
     """Put the guard up for the rest of the process.
@@ -99,6 +101,10 @@ def install(
         rules: Further rules; one with a known id replaces that rule.
         config: A ``cudaguard.toml``, or a TOML file with ``[tool.cudaguard]``; None takes
             the file named by the environment variable ``CUDAGUARD_CONFIG``.
+        context: ``none`` (the default), ``auto`` (create a CUDA context before the first watched
+            import whose rule needs one), or a device on which to create one now: its ordinal,
+            UUID or PCI bus id. None takes the environment variable ``CUDAGUARD_CONTEXT``, then
+            the configuration file. A context that cannot be created is warned of.
         children: Also guard the Python processes that this one starts, by setting
             ``CUDAGUARD`` in its environment.
 
@@ -109,7 +115,7 @@ def install(
         ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
         RuleError: A malformed rule.
     """
-    _state.install(layer_of_call("install()", mode, enable, disable, rules, config))
+    _state.install(layer_of_call("install()", mode, enable, disable, rules, config, context))
     if children:
         _state.export()
     return _guard
@@ -162,6 +168,34 @@ def add_rule(rule: Rule) -> None:
         RuleError: A malformed rule; the message names the field and what was expected.
     """
     _state.add((check_rule(rule, "add_rule()", known=BUILT_IN_IDS), "add_rule()"))
+
+
+def create_context(device: int | str | None = None) -> ContextHandle:
+    """Create the primary context of one CUDA device now, and keep it for the life of the process.
+
+    Libraries that use the CUDA runtime (torch, CuPy, decord, TensorRT ...) find it and join it. It
+    is not made current: no thread's current context changes. Works with and without `install`.
+
+    Creating a context initialises CUDA: processes forked from this one cannot use it, and
+    variables such as ``CUDA_VISIBLE_DEVICES`` count no longer.
+
+    Args:
+        device: Ordinal among the visible devices, UUID (``GPU-...``, ``MIG-...``, abbreviated as
+            for ``CUDA_VISIBLE_DEVICES``) or PCI bus id; None takes the local rank of this process
+            (``LOCAL_RANK`` and its like), and 0 where one device is visible or no launcher is
+            there.
+
+    Returns:
+        What was created; the same handle for a device that has it already.
+
+    Raises:
+        ContextError: It cannot be created: no driver, one that is too old, no such device, a
+            forked child of a process that uses CUDA, a device in a compute mode that forbids it,
+            or any failure of the driver; the message says which, and what to do.
+    """
+    from cudaguard.repairs.context import create
+
+    return create(_state.engine, device)
 
 
 def active_rules() -> tuple[Rule, ...]:

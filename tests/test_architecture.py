@@ -24,6 +24,7 @@ LEVELS = {
     "errors": 0,
     "model": 0,
     "config": 1,
+    "devices": 1,
     "rules": 2,
     "policy": 3,
     "probe": 3,

@@ -16,12 +16,14 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
 MOST_LIBRARIES = 1 << 16  # a damaged list may go round in circles
 LONGEST_PATH = 1 << 12
+ENTRY = 32  # bytes of an entry that are public: base, name, dynamic section, next entry
 _PAGE = 1 << 12
 _RTLD_DI_LINKMAP = 2
 
@@ -106,6 +108,27 @@ def first_entry() -> int:
     return entry.value
 
 
+def entries(memory: Memory, entry: int) -> Iterator[tuple[int, int, int, int]]:
+    """Walk the loader's list: address of the entry, base, address of the name, dynamic section.
+
+    Args:
+        memory: Where the list lies.
+        entry: Address of the entry to begin with, as from `first_entry`.
+
+    Raises:
+        OSError: The list cannot be read.
+    """
+    seen: set[int] = set()
+    while entry and entry not in seen and len(seen) < MOST_LIBRARIES:
+        seen.add(entry)
+        words = memory.read(entry, ENTRY)
+        base, name, dynamic, following = (
+            int.from_bytes(words[at : at + 8], "little") for at in (0, 8, 16, 24)
+        )
+        yield entry, base, name, dynamic
+        entry = following
+
+
 def loaded_libraries(memory: Memory, entry: int) -> tuple[Library, ...]:
     """Return the libraries in the order in which they were mapped, the program first.
 
@@ -117,13 +140,7 @@ def loaded_libraries(memory: Memory, entry: int) -> tuple[Library, ...]:
         OSError: The list cannot be read.
     """
     found: list[Library] = []
-    seen: set[int] = set()
-    while entry and entry not in seen and len(found) < MOST_LIBRARIES:
-        seen.add(entry)
-        words = memory.read(entry, 32)
-        base, name, dynamic, entry = (
-            int.from_bytes(words[at : at + 8], "little") for at in (0, 8, 16, 24)
-        )
+    for _, base, name, dynamic in entries(memory, entry):
         path = os.fsdecode(memory.text(name)) if name else ""
         found.append(Library(os.path.realpath(path) if path else "", base, dynamic))
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from types import FrameType
     from typing import Protocol
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
         """What repairs and detectors ask of `cudaguard.engine.Engine`."""
 
         mode: str
+        context: str
+        home: int
         registry: Registry
         journal: Journal
         touched: dict[str, None]
@@ -30,8 +33,12 @@ if TYPE_CHECKING:
         ) -> bool:
             """Record a finding and warn of it where that is wanted."""
 
+        def own_use_of_cuda(self) -> AbstractContextManager[None]:
+            """Have what happens to the CUDA driver inside the block attributed to us."""
+
         def log(self, text: str) -> None:
             """Write to the log that a repair has worked."""
 
 
 REPAIRING = ("fix", "strict")  # modes
+CONTEXT = "context"  # the word of rules for a CUDA context, among the modules that they need

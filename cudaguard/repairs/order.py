@@ -9,7 +9,7 @@ from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
-from cudaguard.repairs import REPAIRING
+from cudaguard.repairs import CONTEXT, REPAIRING
 from cudaguard.report import messages
 from cudaguard.rules.patterns import matches
 
@@ -42,7 +42,11 @@ def follow(engine: Engine, plan: Plan, spec: ModuleSpec) -> None:
     if plan.problems and engine.mode == "strict":
         raise ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
     for need, id in plan.needs:
-        if engine.mode in REPAIRING:
+        if need == CONTEXT:
+            from cudaguard.repairs.context import create_for_rule
+
+            create_for_rule(engine, id, plan.name)
+        elif engine.mode in REPAIRING:
             _import_first(engine, need, id, spec, frame)
         else:
             rule = next(rule for rule in engine.registry.rules if rule.id == id)
@@ -52,7 +56,7 @@ def follow(engine: Engine, plan: Plan, spec: ModuleSpec) -> None:
 def _tell_order(
     engine: Engine, rule: Rule, need: str, target: str, frame: FrameType | None
 ) -> None:
-    if need not in sys.modules and is_installed(need):
+    if need != CONTEXT and need not in sys.modules and is_installed(need):
         finding = messages.out_of_order(rule, need, target, describe(frame))
         engine.tell(finding, ImportOrderWarning, frame=frame)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.config import LOCAL_RANK_VARIABLES
 from cudaguard.errors import CudaGuardWarning
 
 TYPE_CHECKING = False
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from cudaguard.model import Finding
-
-# The first one that is set says which rank of this machine we are.
-LOCAL_RANK_VARIABLES = (
-    "LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "SLURM_LOCALID",
-)
 
 # How multiprocessing starts its own processes. A program on the command line (``-c``) may
 # import from it as well, though not these.

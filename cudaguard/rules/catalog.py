@@ -273,4 +273,8 @@ DETECTORS: dict[str, str] = {
     "CG811": "a watched module was imported past the guard",
     "CG812": "a library has put copies of other people's symbols into the global symbol scope",
     "CG813": "an extension exports a C++ runtime of its own",
+    "CG814": "CUDA was initialised",
+    "CG815": "a CUDA context was created",
+    "CG816": "an import left a CUDA context of its own current",
+    "CG817": "a CUDA context could not be created",
 }

@@ -62,8 +62,6 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
             if not all(part.isidentifier() for part in name.split(".")):
                 refuse(field, f"{name!r} is not a module name such as 'torch' or 'nvidia.dali'")
     for name in rule.needs:
-        if name == "context":  # the word of rule files for a CUDA context
-            refuse("needs", "a CUDA context cannot be asked for in this version; name modules only")
         for watched in rule.watch:
             if name == watched:
                 refuse("needs", f"{name!r} is also watched by this rule: it cannot precede itself")

@@ -169,7 +169,7 @@ def test_file_that_is_not_toml(file, text):
 # --- what does not fit ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["modes", "Mode", "rule", "context", ""])
+@pytest.mark.parametrize("key", ["modes", "Mode", "rule", "contexts", ""])
 def test_unknown_key_is_named_with_those_that_are_known(file, key):
     message = refusal(file(f"'{key}' = 1"))
     assert f"unknown key {key!r}; expected one of {', '.join(FILE_KEYS)}" in message

@@ -78,7 +78,6 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"needs": ("torch",)}, "needs", "it cannot precede itself"),
         ({"needs": ("torch.nn",)}, "needs", "cannot precede 'torch', which Python imports first"),
         ({"needs": ("library:libfoo.so",)}, "needs", "is not a module name"),
-        ({"needs": ("context",)}, "needs", "name modules only"),
         ({"dist": "decord"}, "dist", "got the string 'decord'"),
         ({"dist": ("decord<=",)}, "dist", "expected a requirement such as 'decord<=0.6.0'"),
         ({"dist": ("<1",)}, "dist", "expected a requirement"),

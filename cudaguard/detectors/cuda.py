@@ -1,0 +1,160 @@
+"""Who initialised CUDA, and who created a context on which device?
+
+The driver is asked before and after whatever may have done it: the import of a watched module, the
+loading of a library. The innermost that was under way when the answer changed is named.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import _local, get_ident
+from contextlib import contextmanager
+
+from cudaguard.config import local_rank
+from cudaguard.errors import ContextWarning
+from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.model import Record
+from cudaguard.probe.driver import ABSENT, NOWHERE, Driver, DriverState
+from cudaguard.report import cuda as wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from importlib.machinery import ModuleSpec
+    from types import FrameType
+
+    from cudaguard.repairs import Engine
+
+INITIALISED, CONTEXT = "initialised", "context"
+
+
+class Change(Record):
+    """One thing that happened to the driver of this process.
+
+    Args:
+        kind: ``initialised`` or ``context``.
+        device: Ordinal of the device that got a context; -1 for ``initialised``.
+        actor: The module that was being imported, or whose library was being loaded; empty if it
+            happened outside of all that is watched.
+        where: ``file:line`` of the user's code behind it; empty with the actor.
+        pid: The process.
+        thread: ``threading.get_ident()`` of the thread that noticed.
+    """
+
+    __slots__ = ("actor", "device", "kind", "pid", "thread", "where")
+    kind: str
+    device: int
+    actor: str
+    where: str
+    pid: int
+    thread: int
+
+    def __init__(
+        self, kind: str, device: int, actor: str, where: str, pid: int, thread: int
+    ) -> None:
+        self._fill(kind=kind, device=device, actor=actor, where=where, pid=pid, thread=thread)
+
+
+class CudaDetector:
+    """Watches the driver; one per process.
+
+    Args:
+        engine: Is told.
+
+    Raises:
+        AttributeError: The C library has no means to look with.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.driver = Driver()
+        self.changes: list[Change] = []
+        self._last = ABSENT
+        self._here = _local()  # .actors: what this thread is importing, outermost first
+        self.look(None)
+
+    def window(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
+        """Open a window around the import of a module; return what closes it."""
+        actors = self._actors()
+        before = self.look(actors[-1] if actors else None)
+        actors.append(spec.name)
+
+        def close(_: BaseException | None) -> None:
+            after = self.look(spec.name)
+            actors.pop()
+            if before.current == NOWHERE != after.current and self.driver.has_foreign_context():
+                self._tell_foreign(spec.name, after)
+
+        return close
+
+    @contextmanager
+    def own_use(self) -> Iterator[None]:
+        """Attribute what happens inside the block to the guard itself."""
+        actors = self._actors()
+        self.look(actors[-1] if actors else None)
+        actors.append(wording.OURSELVES)
+        try:
+            yield
+        finally:
+            self.look(wording.OURSELVES)
+            actors.pop()
+
+    def loaded(self, extension: str) -> None:
+        """Look after a library was loaded.
+
+        Args:
+            extension: Name of the extension module; empty for a load by ctypes.
+        """
+        actors = self._actors()
+        if actors and actors[-1] == wording.OURSELVES:
+            return  # the block will tell
+        state = self.driver.state()
+        if state != self._last:
+            self._update(state, extension or (actors[-1] if actors else module_of(caller_frame())))
+
+    def look(self, actor: str | None) -> DriverState:
+        """Ask the driver, and record what has changed since the last time.
+
+        Args:
+            actor: What was under way in the meantime; None if nothing that is known.
+        """
+        state = self.driver.state()
+        if state != self._last:
+            self._update(state, actor)
+        return state
+
+    def _update(self, state: DriverState, actor: str | None) -> None:
+        last, self._last = self._last, state
+        frame = caller_frame() if actor is not None else None
+        if actor is not None and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
+            frame = frame_outside(frame) or frame
+        if state.is_initialised and not last.is_initialised:
+            self._record(INITIALISED, NOWHERE, actor, frame)
+        for device in state.active:
+            if device not in last.active:
+                self._record(CONTEXT, device, actor, frame)
+
+    def _actors(self) -> list[str]:
+        actors: list[str] = self._here.__dict__.setdefault("actors", [])
+        return actors
+
+    def _record(self, kind: str, device: int, actor: str | None, frame: FrameType | None) -> None:
+        where = describe(frame)
+        change = Change(kind, device, actor or "", where, os.getpid(), get_ident())
+        self.changes.append(change)
+        self._engine.journal.note("cuda", wording.said(kind, device, change.actor), where)
+        if kind == INITIALISED:
+            finding = wording.initialised(change.actor, where)
+        else:
+            finding = wording.context_created(
+                change.actor, where, device, self._last.devices, local_rank(os.environ)
+            )
+        self._engine.tell(finding, ContextWarning, frame=frame)
+
+    def _tell_foreign(self, actor: str, state: DriverState) -> None:
+        frame = caller_frame()
+        finding = wording.foreign_context(
+            actor, describe(frame), state.current, "torch" in sys.modules
+        )
+        self._engine.tell(finding, ContextWarning, frame=frame)

@@ -1,0 +1,42 @@
+"""What NVML says of a device, without a context and without CUDA being initialised.
+
+NVML numbers devices by PCI order and knows nothing of ``CUDA_VISIBLE_DEVICES``: devices are asked
+for by UUID only. It may be missing (Jetson, containers); then nothing is known, and that is all.
+
+Source: NVML API reference, "Device Queries".
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def used_memory(uuid: str) -> int | None:
+    """Return the bytes of device memory in use by all processes; None where NVML cannot tell.
+
+    Args:
+        uuid: The device, as in ``GPU-8f3c...``.
+    """
+    memory = _ask(uuid, lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle))
+    return None if memory is None else int(memory.used)
+
+
+def _ask(uuid: str, question: Any) -> Any:
+    if not uuid:
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid.encode()))
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()

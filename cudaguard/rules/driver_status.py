@@ -1,0 +1,31 @@
+"""What the status codes of the CUDA driver mean to a user.
+
+Source: CUDA driver API reference, ``CUresult``.
+"""
+
+from __future__ import annotations
+
+_MEANINGS = {
+    1: "an argument is invalid",
+    2: "out of memory: other processes hold the memory of this device (nvidia-smi lists them)",
+    3: "CUDA is not initialised in this process; in a forked child, its parent had initialised it",
+    34: "the CUDA toolkit's stand-in library was loaded in place of the driver: take its folder "
+    "(.../stubs) out of LD_LIBRARY_PATH",
+    46: "the device is taken: another process holds it in compute mode Exclusive_Process, or it is "
+    "prohibited (nvidia-smi -q -d COMPUTE)",
+    100: "no CUDA device is there, or CUDA_VISIBLE_DEVICES hides them all",
+    101: "there is no such device",
+    500: "the driver lacks this function: it is too old, or no driver at all",
+    801: "not supported by this driver",
+    802: "the system is not ready: the fabric manager may not be running",
+    803: "the driver library and the kernel module are of different versions: reboot after the "
+    "update, or start the container with the host's driver",
+    804: "forward-compatibility libraries (.../compat) on a device that does not support them: "
+    "take them out of LD_LIBRARY_PATH, or update the driver",
+    999: "unknown error of the driver: device nodes may be missing, or the machine has slept",
+}
+
+
+def meaning(status: int) -> str:
+    """Return what a status other than success means, and what to do about it."""
+    return _MEANINGS.get(status, "see CUresult in the CUDA driver API reference")
