@@ -23,11 +23,18 @@ if TYPE_CHECKING:
 
 SOURCES = Path(__file__).resolve().parent / "native"
 WARNINGS = ("-std=gnu11", "-Wall", "-Wextra")
-LIBRARIES = {"libcuda.so.1": "stub_cuda.c", "libnvidia-ml.so.1": "stub_nvml.c"}
+MODELLED = set(re.findall(r"^API int (\w+)\(", (SOURCES / "stub_cuda.c").read_text(), re.MULTILINE))
+# For the wide variant: functions that only exist.
+UNMODELLED = """
+__attribute__((visibility("hidden"))) int stub_cuda_unmodelled(const char *function);
+#define F(name) \
+    __attribute__((visibility("default"))) int name(void) { return stub_cuda_unmodelled(#name); }
+"""
 LINE = re.compile(r"(\d+) (\d+) (\d+) (\w+)(?: (.*))? -> (-?\d+)")
 CONTROLS = set(
     re.findall(r"^ \*   STUB_CUDA_(\w+)", (SOURCES / "stub.h").read_text(), re.MULTILINE)
 )
+DRIVER_NAME = re.compile(rb"\bcu[A-Z]\w{2,}")
 DEVICE = re.compile(r'^    \{"(.+?)", "(.+?)", (\w+), (\w+),', re.MULTILINE)
 
 
@@ -57,6 +64,7 @@ class DriverStubs:
         self.folder = folder
         self.compiler = compiler
         found = DEVICE.findall((SOURCES / "devices.h").read_text())
+        self.wider: dict[frozenset[str], DriverStubs] = {}
         # In PCI order, which is the order of NVML; CUDA's default order is the reverse.
         self.devices = [
             Device(name, f"GPU-{uuid}", f"{int(domain, 0):04X}:{int(bus, 0):02X}:00.0")
@@ -70,6 +78,28 @@ class DriverStubs:
         command += [*map(str, sources), "-lpthread", "-ldl"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, done.stderr
+
+    def build_both(self, *more: Path) -> None:
+        """Compile both libraries into the folder, libcuda.so.1 with further sources."""
+        self.build("libcuda.so.1", SOURCES / "stub_cuda.c", *more)
+        self.build("libnvidia-ml.so.1", SOURCES / "stub_nvml.c")
+
+    def wide(self, *users: Path) -> DriverStubs:
+        """Return stubs that also have every function of the driver that the files name.
+
+        The files are ``cuda.h``, or libraries that use the driver, linked to it or not. Those
+        functions can be found and called, but say CUDA_ERROR_NOT_SUPPORTED (801).
+        """
+        found = {name.decode() for user in users for name in DRIVER_NAME.findall(user.read_bytes())}
+        names = frozenset(found - MODELLED)
+        if names not in self.wider:
+            folder = self.folder / f"wide{len(self.wider)}"
+            folder.mkdir()
+            source = folder / "unmodelled.c"
+            source.write_text(UNMODELLED + "".join(f"F({name})\n" for name in sorted(names)))
+            stubs = self.wider[names] = DriverStubs(folder, self.compiler)
+            stubs.build_both(source)
+        return self.wider[names]
 
     def environment(
         self,
@@ -135,7 +165,5 @@ def driver_stubs(tmp_path_factory: pytest.TempPathFactory) -> DriverStubs:
     if compiler is None:
         pytest.skip("there is no C compiler (cc)")
     stubs = DriverStubs(tmp_path_factory.mktemp("driver_stubs"), compiler)
-    for name, source in LIBRARIES.items():
-        if (SOURCES / source).exists():
-            stubs.build(name, SOURCES / source)
+    stubs.build_both()
     return stubs

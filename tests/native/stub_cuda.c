@@ -639,7 +639,14 @@ API int cuCtxCreate_v2(CUcontext *context, unsigned flags, int device)
     return create("cuCtxCreate_v2", context, flags, device);
 }
 
-/* What the name cuCtxCreate means since CUDA 13; the parameters are ignored. */
+/* Later forms, and what the name cuCtxCreate means in the headers of CUDA 13. The execution
+ * affinity and other parameters are ignored. */
+API int cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, int device)
+{
+    (void)affinity, (void)count;
+    return create("cuCtxCreate_v3", context, flags, device);
+}
+
 API int cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned flags, int device)
 {
     (void)parameters;
@@ -711,20 +718,44 @@ API int cuCtxPopCurrent_v2(CUcontext *context)
     return leave("cuCtxPopCurrent_v2", rc, "%s", "");
 }
 
-API int cuCtxGetDevice(int *device)
+/* The second versions (CUDA 13) take a context, NULL for the current one. */
+static int get_device(const char *function, int *device, CUcontext context)
 {
-    int rc = check_current(enter("cuCtxGetDevice"));
+    int rc = enter(function);
+    rc = rc || !context ? check_current(rc) : check_context(context);
     if (!rc && !device)
         rc = INVALID_VALUE;
     if (!rc)
-        *device = current()->device;
-    return leave("cuCtxGetDevice", rc, "%s", "");
+        *device = (context ? context : current())->device;
+    return leave(function, rc, "context=%p", (void *)context);
+}
+
+API int cuCtxGetDevice(int *device)
+{
+    return get_device("cuCtxGetDevice", device, NULL);
+}
+
+API int cuCtxGetDevice_v2(int *device, CUcontext context)
+{
+    return get_device("cuCtxGetDevice_v2", device, context);
+}
+
+/* There is never work to wait for. */
+static int synchronize(const char *function, CUcontext context)
+{
+    int rc = enter(function);
+    rc = rc || !context ? check_current(rc) : check_context(context);
+    return leave(function, rc, "context=%p", (void *)context);
 }
 
 API int cuCtxSynchronize(void)
 {
-    int rc = check_current(enter("cuCtxSynchronize"));
-    return leave("cuCtxSynchronize", rc, "%s", "");
+    return synchronize("cuCtxSynchronize", NULL);
+}
+
+API int cuCtxSynchronize_v2(CUcontext context)
+{
+    return synchronize("cuCtxSynchronize_v2", context);
 }
 
 /* Of the device of the current context. Only the contexts of this process use any memory. */
@@ -774,7 +805,28 @@ API int cuGetErrorString(int error, const char **text)
     return leave("cuGetErrorString", rc, "error=%d", error);
 }
 
-/* The function that a program built for `version` means by a name without version. */
+/* Functions with a form that is younger than cuGetProcAddress (11.3): since which version the name
+ * means that form. Read off the requests of cuda-bindings 13.5. */
+static const struct {
+    const char *symbol;
+    int since;
+    const char *name;
+} forms[] = {
+    {"cuCtxCreate", 12050, "cuCtxCreate_v4"},
+    {"cuCtxCreate", 11040, "cuCtxCreate_v3"},
+    {"cuCtxCreate", 0, "cuCtxCreate_v2"},
+    {"cuCtxGetDevice", 13000, "cuCtxGetDevice_v2"},
+    {"cuCtxGetDevice", 0, "cuCtxGetDevice"},
+    {"cuCtxSynchronize", 13000, "cuCtxSynchronize_v2"},
+    {"cuCtxSynchronize", 0, "cuCtxSynchronize"},
+    {"cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2"},
+    {"cuDeviceGetUuid", 0, "cuDeviceGetUuid"},
+    {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
+    {"cuGetProcAddress", 0, "cuGetProcAddress"},
+};
+
+/* The function that a program built for `version` means by a name without version. For functions
+ * that are not in the table it is the latest form. */
 static void *entry_point(const char *symbol, int version)
 {
     static const char *const suffixes[] = {"_v3", "_v2", ""};
@@ -786,11 +838,9 @@ static void *entry_point(const char *symbol, int version)
     library = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (!library)
         return NULL;
-    if (!strcmp(symbol, "cuCtxCreate"))
-        found = dlsym(library, version >= 13000 ? "cuCtxCreate_v4" : "cuCtxCreate_v2");
-    else if ((!strcmp(symbol, "cuGetProcAddress") && version < 12000) ||
-             (!strcmp(symbol, "cuDeviceGetUuid") && version < 11040))
-        found = dlsym(library, symbol);
+    for (size_t i = 0; !found && i < sizeof forms / sizeof *forms; i++)
+        if (!strcmp(symbol, forms[i].symbol) && version >= forms[i].since)
+            found = dlsym(library, forms[i].name);
     for (size_t i = 0; !found && i < sizeof suffixes / sizeof *suffixes; i++) {
         snprintf(name, sizeof name, "%s%s", symbol, suffixes[i]);
         found = dlsym(library, name);
@@ -801,8 +851,7 @@ static void *entry_point(const char *symbol, int version)
 
 /* A version beyond that of the driver is CUDA_ERROR_INVALID_VALUE. An unknown symbol is no error
  * since CUDA 12 (_v2): NULL, and status 1, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND. Needs no cuInit.
- * The flags, which ask for per-thread streams, are ignored, and so is the version for all
- * functions but three: those here are older than cuGetProcAddress itself. */
+ * The flags, which ask for per-thread streams, are ignored. */
 static int look_up(const char *function, const char *symbol, void **found, int version, int *status)
 {
     int rc = enter_always(function);

@@ -69,12 +69,12 @@ driver_stubs = native_fixtures.driver_stubs
 def run(child, driver_stubs):
     """Runs code that calls the driver; returns the lines it prints. Options are the controls."""
 
-    def run(code: str, **controls) -> list[str]:
+    def run(code: str, stubs=driver_stubs, **controls) -> list[str]:
         child.write("driver.py", DRIVER)
         child.write("main.py", "from driver import *\n")
         with open(child.folder / "main.py", "a") as main:
             main.write(code)
-        environment = driver_stubs.environment(**controls)
+        environment = stubs.environment(**controls)
         return child.python("import main", env=environment).stdout.splitlines()
 
     return run
@@ -86,7 +86,7 @@ def log(tmp_path):
 
 
 def test_both_compile_without_a_warning(driver_stubs, tmp_path):
-    for source in native_fixtures.LIBRARIES.values():
+    for source in ("stub_cuda.c", "stub_nvml.c"):
         command = [driver_stubs.compiler, *native_fixtures.WARNINGS, "-Werror", "-O1", "-fPIC"]
         command += ["-c", "-o", str(tmp_path / "out.o"), str(native_fixtures.SOURCES / source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -369,14 +369,15 @@ def find(name, version, function="cuGetProcAddress_v2"):
     found, status = c_void_p(), ctypes.c_int(-1)
     rc = getattr(cu, function)(name, byref(found), version, ctypes.c_ulonglong(0), byref(status))
     names = ("cuInit", "cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuCtxCreate_v2", "cuCtxCreate_v4",
-             "cuGetProcAddress", "cuGetProcAddress_v2")
+             "cuCtxGetDevice", "cuGetProcAddress", "cuGetProcAddress_v2")
     known = {ctypes.cast(getattr(cu, n), c_void_p).value: n for n in names}
     print(rc, known.get(found.value), status.value)
 find(b"cuInit", 12000)
 find(b"cuDeviceGetUuid", 11030)
 find(b"cuDeviceGetUuid", 12000)
-find(b"cuCtxCreate", 12000)
+find(b"cuCtxCreate", 11030)
 find(b"cuCtxCreate", 13000)
+find(b"cuCtxGetDevice", 12000)
 find(b"cuGetProcAddress", 11080)
 find(b"cuGetProcAddress", 12000)
 find(b"cuInit", 13010)
@@ -389,6 +390,7 @@ find(b"cuNoSuchThing", 11080, "cuGetProcAddress")
         "0 cuDeviceGetUuid_v2 0",
         "0 cuCtxCreate_v2 0",
         "0 cuCtxCreate_v4 0",
+        "0 cuCtxGetDevice 0",
         "0 cuGetProcAddress 0",
         "0 cuGetProcAddress_v2 0",
         "1 None -1",
@@ -439,6 +441,26 @@ for thread in threads: thread.join()
 print(number("cuDeviceGetCount"), time.monotonic() - started >= 0.3)
 """
     assert run(code, delay={"cuInit": 300}) == ["13000 error 3", "2 True"]
+
+
+def test_wide_variant_has_all_that_a_program_names_and_the_same_state(
+    run, driver_stubs, tmp_path, log
+):
+    header = tmp_path / "some.h"
+    header.write_text("int cuInit(unsigned);\n#define cuMemAlloc cuMemAlloc_v2\nint cudaFree();")
+    wide = driver_stubs.wide(header)
+    assert driver_stubs.wide(header) is wide
+    code = """
+def find(found):
+    return cu.cuGetProcAddress_v2(b"cuMemAlloc", found, 12000, ctypes.c_ulonglong(0), None)
+cu.find = find
+print(cu.cuMemAlloc_v2(None, 1), cu.cuInit(0), cu.cuMemAlloc(None, 1), cu.cuMemAlloc_v2(None, 1))
+print(handle("find") == ctypes.cast(cu.cuMemAlloc_v2, c_void_p).value)
+print(hasattr(cu, "cudaFree"), number("cuDeviceGetCount"), current())
+in_child(lambda: print(cu.cuMemAlloc_v2(None, 1)))
+"""
+    assert run(code, stubs=wide, log=log) == ["3 0 801 801", "True", "False 2 None", "3"]
+    assert ("cuMemAlloc", 801) in [(call.name, call.rc) for call in wide.calls(log)]
 
 
 def test_unknown_control_is_refused(driver_stubs):
