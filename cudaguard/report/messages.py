@@ -102,8 +102,8 @@ def too_late(rule: Rule, module: str, *, at_start: bool) -> Finding:
         )
     else:
         remedy = (
-            f"call cudaguard.install() before the first `import {module}`, or start the program "
-            "under the guard"
+            f"call cudaguard.install() in mode 'fix' before the first `import {module}`, or start "
+            "the program under the guard"
         )
     return Finding(
         "CG802",

@@ -75,7 +75,7 @@ def hidden(rule: Rule, done: Demotion) -> str:
 def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
     """A library was global before its rule was in force, and not all of that could be undone."""
     late = too_late(rule, module, at_start=at_start)
-    bound = ", ".join(f"{name} (to {count})" for name, count in done.bound)
+    bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
     evidence = (
         f"{done.library}: not hidden, as {done.reason}"
         if done.state != "done"
@@ -88,7 +88,8 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
         evidence=(evidence,),
         consequence=rule.why
         if done.state != "done"
-        else "what is loaded from now on is safe; the libraries listed may fail: " + rule.why,
+        else "what is loaded from now on is safe; those listed may fail, and only a new start "
+        f"helps them: {rule.why}",
         remedy=late.remedy,
         command=late.command,
         links=rule.links,

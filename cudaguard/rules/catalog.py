@@ -25,8 +25,9 @@ RULES: tuple[Rule, ...] = (
         why=(
             "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and "
             "the C++ runtime serve every library that is loaded later: OpenCV reads a PNG as "
-            "None, torch extensions crash or compute wrong numbers. Importing torch first does "
-            "not cure it; local scope does."
+            "None, torch extensions crash or compute wrong numbers, torch itself crashes or reads "
+            "stdin when it draws a seed. Importing torch first cures the last of these only; "
+            "local scope cures them all."
         ),
         links=(
             "https://github.com/dmlc/decord/issues/293",

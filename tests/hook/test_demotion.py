@@ -287,7 +287,7 @@ def test_whoever_is_bound_during_the_import_is_named(scene):
     scene.package(load=f"{BY_C}\nimport consumer")
     ran = scene.run(install(*HIDE), "import taker", ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
-    assert ran.lines[1].endswith("bound to them before, and still: consumer (to 3)")
+    assert ran.lines[1].endswith("bound to them before, and still: consumer (3 references)")
 
 
 def test_rule_may_keep_it_local_as_well(scene):
@@ -337,7 +337,7 @@ def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
     finding, touched = ran.lines[1:]
     assert finding == (
         "finding CG802 libtaker.so and 1 it brings: 3 names hidden from the global symbol scope "
-        "by LOCAL1; bound to them before, and still: consumer (to 3)"
+        "by LOCAL1; bound to them before, and still: consumer (3 references)"
     )
     assert touched.endswith("by LOCAL1 (stays)")
     assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
@@ -353,12 +353,14 @@ def test_those_who_are_bound_are_called_by_module_package_or_file(scene):
     scene.library("libplain.so", CONSUMER, folder="lib")
     load = "import taker, outer, single, ctypes; ctypes.CDLL('./lib/libplain.so')"
     ran = scene.run("import spared", load, install(*HIDE), SAID)
-    assert ran.lines[0].endswith("still: outer (to 3), single (to 3), libplain.so (to 3)")
+    assert ran.lines[0].endswith(
+        "still: outer (3 references), single (3 references), libplain.so (3 references)"
+    )
 
 
 def test_only_names_that_were_hidden_count(scene):
     ran = scene.run("import taker, consumer", install("hide:which", "hide:bundled"), SAID)
-    assert ran.lines[0].endswith("still: consumer (to 2)")
+    assert ran.lines[0].endswith("still: consumer (2 references)")
     assert scene.lines("import taker, consumer", install("hide:taker_*"), SAID)[0].startswith(
         "touched"
     )
