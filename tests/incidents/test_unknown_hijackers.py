@@ -680,6 +680,16 @@ def test_taker_behind_a_global_runtime_is_found(workshop, told, case):
         assert (done.what, done.warnings) == ([hijacker.what], [hijacker.where])
 
 
+def test_libraries_at_home_that_come_with_it_are_not_blamed(workshop, told):
+    """Here it brings the C++ runtime along into the global scope."""
+    hijacker = workshop.hijacker("oldzlib", "ctypes", "-Wl,--no-as-needed")
+    look = "import oldzlib; print(owner('_ZSt11_Hash_bytesPKvmm'))"
+    done = told(hijacker, GUARD, OWNERS, look)
+    assert done.output.startswith("libstdc++.so.6")
+    assert done.what == [hijacker.what]
+    assert "C++" not in done.findings[0]["consequence"]
+
+
 # Silence.
 
 
@@ -727,6 +737,14 @@ def test_library_in_the_care_of_a_rule_is_left_to_it(workshop, told, way, condit
     assert [finding["id"] for finding in done.findings] == ([] if condition else ["LOCAL001"])
 
 
+def test_library_that_a_rule_of_another_package_names_is_left_to_it(workshop, told):
+    hijacker = workshop.hijacker("oldzlib", "ctypes")
+    rule = hijacker.rule.replace("('oldzlib',)", "('another',)")
+    program = f"import ctypes, cudaguard; cudaguard.install('warn', rules=[{rule}])"
+    done = told(hijacker, program, "import oldzlib")
+    assert [finding["id"] for finding in done.findings] == ["LOCAL001"]
+
+
 @every_way
 def test_library_that_the_user_has_preloaded_is_let_be(workshop, told, way):
     hijacker = workshop.hijacker("oldzlib", way)
@@ -743,13 +761,16 @@ def test_local_load_is_let_be(workshop, told, package):
     assert silent(told(hijacker, STRICT, load))
 
 
-def test_what_was_global_before_the_guard_and_is_no_package_is_let_be(workshop, told):
+def test_library_of_no_package_is_let_be_only_if_it_came_before_the_guard(workshop, told):
     """How the program was started is its own affair: there is no import that could change it."""
     hijacker = workshop.hijacker("oldzlib", "ctypes")
     library = shutil.copy(hijacker.library, workshop.folder / "libelsewhere.so.1")
-    done = told(hijacker, OWNERS, CALL.format(str(library)), STRICT, "print(owner('deflate'))")
+    call, look = CALL.format(str(library)), "print(owner('deflate'))"
+    done = told(hijacker, OWNERS, call, STRICT, look)
     assert silent(done)
     assert done.output == f"{library.name}\n"
+    done = told(hijacker, OWNERS, GUARD, call, look)
+    assert (len(done.what), done.output) == (1, f"{library.name}\n")
 
 
 # With the guard and a rule of the user's own.
