@@ -464,9 +464,10 @@ static unsigned long long used_bytes(int device)
     return contexts * (unsigned long long)control_number("CONTEXT_MIB", 500) * MIB;
 }
 
-/* Whether the device takes one more context. CUDA_ERROR_DEVICE_UNAVAILABLE is for the compute modes
- * "exclusive process" and "prohibited" (manual, CUresult). That another process holds an exclusive
- * device is for a test to say, by STUB_CUDA_RC. */
+/* Whether the device takes one more context. The manual has two answers for a prohibited device:
+ * CUDA_ERROR_DEVICE_UNAVAILABLE (at CUresult), which is the one here, and CUDA_ERROR_UNKNOWN (at
+ * cuCtxCreate and cuDevicePrimaryCtxRetain). That another process holds an exclusive device is for
+ * a test to say, by STUB_CUDA_RC. */
 static int check_room(int device)
 {
     unsigned long long one = (unsigned long long)control_number("CONTEXT_MIB", 500) * MIB;
@@ -669,6 +670,20 @@ API int cuCtxDestroy_v2(CUcontext context)
             depth--;
     }
     return leave("cuCtxDestroy_v2", rc, "context=%p", (void *)context);
+}
+
+/* The old way: the context must be current, and come from cuCtxCreate. Its usage count is always 1,
+ * as there is no cuCtxAttach here. */
+API int cuCtxDetach(CUcontext context)
+{
+    int rc = check_current(enter("cuCtxDetach"));
+    if (!rc && (context != current() || context->is_primary))
+        rc = INVALID_CONTEXT;
+    if (!rc) {
+        context->alive = 0;
+        depth--;
+    }
+    return leave("cuCtxDetach", rc, "context=%p", (void *)context);
 }
 
 /* No context is no error: it is NULL. */

@@ -279,6 +279,8 @@ print(handle("cuCtxPopCurrent_v2") == primary, current() == own)
 print(cu.cuCtxDestroy_v2(c_void_p(primary)), cu.cuCtxDestroy_v2(c_void_p(own)), current())
 print(cu.cuCtxPushCurrent_v2(c_void_p(own)), cu.cuCtxPushCurrent_v2(c_void_p(64)))
 print(handle("cuCtxPopCurrent_v2"), cu.cuCtxSynchronize(), active(1))
+last = handle("cuCtxCreate_v4", None, 0, 0)
+print([cu.cuCtxDetach(c_void_p(each)) for each in (own, last, last)], current())
 """
     assert run(code) == [
         "True 1 0",
@@ -288,6 +290,7 @@ print(handle("cuCtxPopCurrent_v2"), cu.cuCtxSynchronize(), active(1))
         "201 0 None",
         "709 201",
         "error 201 201 1",
+        "[201, 0, 201] None",
     ]
 
 
