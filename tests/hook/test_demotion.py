@@ -346,15 +346,16 @@ def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
 
 
 def test_those_who_are_bound_are_called_by_module_package_or_file(scene):
-    scene.consumer(name="inner", folder="outer")
+    for name in ("inner", "second"):
+        scene.consumer(name=name, folder="outer")
     scene.consumer(name="single")
     scene.consumer("-Dask=ask_", name="spared")
-    scene.pair.child.write("outer/__init__.py", "from outer import inner")
+    scene.pair.child.write("outer/__init__.py", "from outer import inner, second")
     scene.library("libplain.so", CONSUMER, folder="lib")
     load = "import taker, outer, single, ctypes; ctypes.CDLL('./lib/libplain.so')"
     ran = scene.run("import spared", load, install(*HIDE), SAID)
     assert ran.lines[0].endswith(
-        "still: outer (3 references), single (3 references), libplain.so (3 references)"
+        "still: outer (6 references), single (3 references), libplain.so (3 references)"
     )
 
 

@@ -147,6 +147,17 @@ def test_bound_references_are_found_in_the_library_they_lead_to(memory):
     assert dlsym not in Image(memory, user).bound_to(s for s in spans.values() if s != home)
 
 
+def test_library_that_the_kernel_maps_has_file_addresses(memory):
+    """The loader cannot write into the vdso, and leaves the addresses in it as they are."""
+    for library in loaded_libraries(memory, first_entry()):
+        if os.path.basename(library.path).startswith("linux-vdso"):
+            symbols = Image(memory, library).symbols()
+            names = [symbols.name(start) for start in symbols.names]
+            assert b"__vdso_clock_gettime" in names
+            return
+    pytest.skip("this kernel maps no vdso")
+
+
 # --- memory --------------------------------------------------------------------------------------
 
 
@@ -355,6 +366,22 @@ def test_damaged_image_is_an_os_error_or_an_answer(memory, small, data):
 def test_image_of_which_parts_are_gone_is_an_os_error_or_an_answer(memory, small, cuts):
     parts = parts_of(memory, small)
     everything(Snapshot({at: part[:cut] for (at, part), cut in zip(parts.items(), cuts)}), small)
+
+
+def test_dynamic_section_without_an_end_is_an_error(memory, small):
+    tags = b"".join(n.to_bytes(8, "little") for n in range(1, 1 << 14))
+    with pytest.raises(OSError, match="its dynamic section has no end"):
+        Image(Snapshot({small.dynamic: tags}), small)
+    with pytest.raises(OSError, match="its dynamic section has no end"):
+        Image(Snapshot({small.dynamic: tags[:40]}), small)  # no whole tag is left
+
+
+@pytest.mark.parametrize("place", [0, 4, 5])
+def test_what_is_no_64_bit_little_endian_image_has_no_segments(memory, small, place):
+    parts = parts_of(memory, small)
+    parts[small.base] = parts[small.base][:place] + b"\7" + parts[small.base][place + 1 :]
+    with pytest.raises(OSError, match="no ELF header at its base"):
+        Image(Snapshot(parts), small).segments()
 
 
 # Entries of a list are 32 bytes: base, name, dynamic section, next entry.
