@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from cudaguard.errors import ContextWarning as ContextWarning
     from cudaguard.errors import CudaGuardError as CudaGuardError
     from cudaguard.errors import CudaGuardWarning as CudaGuardWarning
+    from cudaguard.errors import ForkWarning as ForkWarning
     from cudaguard.errors import ImportOrderError as ImportOrderError
     from cudaguard.errors import ImportOrderWarning as ImportOrderWarning
+    from cudaguard.errors import LatchedEnvironmentWarning as LatchedEnvironmentWarning
     from cudaguard.errors import RuleError as RuleError
     from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
     from cudaguard.model import Event as Event
@@ -46,9 +48,11 @@ _HOMES = {
     "CudaGuardWarning": "errors",
     "Event": "model",
     "Finding": "model",
+    "ForkWarning": "errors",
     "Guard": "wiring",
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
+    "LatchedEnvironmentWarning": "errors",
     "Rule": "model",
     "RuleError": "errors",
     "Status": "model",
@@ -71,9 +75,11 @@ __all__ = [
     "CudaGuardWarning",
     "Event",
     "Finding",
+    "ForkWarning",
     "Guard",
     "ImportOrderError",
     "ImportOrderWarning",
+    "LatchedEnvironmentWarning",
     "Rule",
     "RuleError",
     "Status",

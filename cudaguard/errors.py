@@ -59,3 +59,15 @@ class ContextWarning(CudaGuardWarning):
     """A CUDA context is on the wrong device, is not the shared one, or could not be created."""
 
     __module__ = "cudaguard"
+
+
+class ForkWarning(CudaGuardWarning):
+    """A forked process uses CUDA, which its parent had initialised."""
+
+    __module__ = "cudaguard"
+
+
+class LatchedEnvironmentWarning(CudaGuardWarning):
+    """An environment variable was set after it had been read for good."""
+
+    __module__ = "cudaguard"

@@ -46,6 +46,10 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
     missed = scopes or any(
         need not in earlier and is_installed(need) for need in rule.needs if need != CONTEXT
     )
+    if arguments(rule, "preload", "preload_needs"):
+        from cudaguard.repairs.preload import came_too_late
+
+        missed = missed or came_too_late(rule)
     only_told = rule.grade == "warn" and not rule.needs and not rule.actions
     if not (missed or only_told) or not applies(rule, Facts()):
         return

@@ -50,6 +50,8 @@ class Loads:
 
     def forget(self) -> None:
         """Stop looking; a later look begins anew."""
+        if self.cuda is not None:
+            self.cuda.forget()
         self._detector = self.cuda = None
 
     # --- before a load --------------------------------------------------------------
@@ -130,7 +132,7 @@ class Loads:
         else:
             self._detector.look(library, extension, is_global=bool(flags & RTLD_GLOBAL))
         if self.cuda is not None:
-            self.cuda.loaded(extension)
+            self.cuda.loaded(library, extension)
 
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch the CUDA driver during an import (see `hook.loader.Slots`)."""

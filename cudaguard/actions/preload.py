@@ -4,16 +4,17 @@ The first mapped library of a name serves everyone who asks for that name later,
 lies; an absolute path decides which one that is. Nothing is opened where a library of the name is
 there already: it would be mapped beside the other one and help nobody.
 
-Source: ``dlopen(3)``; how nvidia's wheels are laid out: ``nvidia/<part>/lib``.
+Source: ``dlopen(3)``, ``ld.so(8)``; how nvidia's wheels are laid out: ``nvidia/<part>/lib``.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from glob import glob
+from glob import escape, glob
 
-from cudaguard.probe.elf import needed_libraries
+from cudaguard.probe.elf import read_elf
+from cudaguard.probe.facts import at_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,67 +22,62 @@ if TYPE_CHECKING:
 
 # Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
 CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
+DRIVER = "libcuda.so.1"
 # Made by the kernel's half of the driver; the second one under Windows' Linux.
 DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
 LOADER_CACHE = "/etc/ld.so.cache"
 
 
-def preload(pattern: str) -> tuple[str, ...]:
-    """Open the libraries that a pattern finds, each name once, the first folder of sys.path first.
+def installed(pattern: str) -> tuple[str, ...]:
+    """Return the files that a pattern finds, each name once, the first folder of sys.path first.
 
     Args:
         pattern: Relative to the folders of sys.path: ``nvidia/nccl/lib/libnccl.so.2``.
-
-    Returns:
-        The files that were opened.
-
-    Raises:
-        OSError: The loader refuses one of them.
     """
     found: dict[str, str] = {}
-    for file in _installed(pattern):
+    for file in _below(pattern):
         found.setdefault(os.path.basename(file), file)
-    return _open(file for name, file in found.items() if not _is_mapped(name))
+    return tuple({os.path.realpath(file): file for file in found.values()}.values())
 
 
-def preload_needs(library: str) -> tuple[str, ...]:
-    """Open what a library needs and the loader would not find, from the wheels that have it.
+def not_mapped(pattern: str) -> tuple[str, ...]:
+    """Return the installed files that a pattern finds and whose name nobody has taken yet."""
+    return tuple(
+        file
+        for file in installed(pattern)
+        if not is_mapped(read_elf(file).soname or os.path.basename(file))
+    )
+
+
+def unmet_needs(library: str) -> tuple[str, ...]:
+    """Return what a library needs and the loader would not find, from the wheels that have it.
 
     Args:
-        library: Relative to the folders of sys.path; nothing is done where it is not installed.
-
-    Returns:
-        The files that were opened.
-
-    Raises:
-        OSError: The loader refuses one of them.
+        library: Relative to the folders of sys.path; nothing where it is not installed.
     """
-    asking = next(_installed(library), None)
+    asking = next(_below(library), None)
     found: dict[str, str] = {}
     todo = [asking] if asking else []
     while todo:
-        for name in needed_libraries(todo.pop()):
-            if name not in found and not _is_mapped(name) and not _is_findable(name):
-                file = next(_installed(os.path.join(CUDA_FOLDERS, name)), None)
+        elf = read_elf(todo.pop())
+        for name in elf.needed:
+            if name not in found and not is_mapped(name) and not _is_findable(name, elf.folders):
+                file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
                 if file is not None:
                     found[name] = file
                     todo.append(file)
-    return _open(found.values())
+    return tuple(found.values())
 
 
 def has_driver() -> bool:
-    """Is there an NVIDIA driver on this machine? Nothing of it is loaded to find out."""
-    return any(os.path.exists(file) for file in DRIVER_FILES)
+    """Is there an NVIDIA driver, kernel and library? Nothing of it is loaded to find out."""
+    return any(os.path.exists(file) for file in DRIVER_FILES) and (
+        is_mapped(DRIVER) or _is_findable(DRIVER, ())
+    )
 
 
-def _installed(pattern: str) -> Iterator[str]:
-    for entry in sys.path:
-        if isinstance(entry, str) and entry:
-            yield from sorted(glob(os.path.join(entry, pattern)))
-
-
-def _is_mapped(name: str) -> bool:
-    """Is a library of this name in the process, by its own name or by that of its file?"""
+def is_mapped(name: str) -> bool:
+    """Is a library in the process, by its own name or, for a path, as this very file?"""
     import _ctypes
 
     try:
@@ -91,24 +87,16 @@ def _is_mapped(name: str) -> bool:
     return True
 
 
-def _is_findable(name: str) -> bool:
-    """Would the loader find the library in its cache or by LD_LIBRARY_PATH?"""
-    folders = os.environ.get("LD_LIBRARY_PATH", "").split(":")
-    if any(folder and os.path.exists(os.path.join(folder, name)) for folder in folders):
-        return True
-    try:
-        with open(LOADER_CACHE, "rb") as file:
-            return os.fsencode(f"/{name}") + b"\0" in file.read()
-    except OSError:
-        return False
+def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
+    """Open the files in an order in which each finds what it needs.
 
-
-def _open(files: Iterable[str]) -> tuple[str, ...]:
-    """Open the files in an order in which each finds what it needs."""
+    Returns:
+        What was opened, and why the loader refuses one of the others.
+    """
     import _ctypes
 
     left, opened = list(files), []
-    while left:
+    while True:
         refused, error = [], None
         for file in left:
             try:
@@ -118,7 +106,28 @@ def _open(files: Iterable[str]) -> tuple[str, ...]:
                 error = reason
             else:
                 opened.append(file)
-        if error is not None and len(refused) == len(left):
-            raise error
+        if error is None or len(refused) == len(left):
+            return tuple(opened), error
         left = refused
-    return tuple(opened)
+
+
+def _below(pattern: str) -> Iterator[str]:
+    for entry in sys.path:
+        if isinstance(entry, str):
+            folder = entry or os.getcwd()  # as imports take it
+            yield from sorted(glob(os.path.join(escape(folder), pattern)))
+
+
+def _is_findable(name: str, folders: Iterable[str]) -> bool:
+    """Would the loader find the library: by folders of the asking one, by variable, by cache?"""
+    # The loader has read the variable when the process was started, and never since.
+    variable = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
+    if any(
+        folder and os.path.exists(os.path.join(folder, name)) for folder in (*folders, *variable)
+    ):
+        return True
+    try:
+        with open(LOADER_CACHE, "rb") as file:
+            return os.fsencode(f"/{name}") + b"\0" in file.read()
+    except OSError:
+        return False

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.probe.facts import at_start
+
 RTLD_DEEPBIND: int = getattr(os, "RTLD_DEEPBIND", 0)  # 0: the platform has none
 
 
@@ -37,7 +39,7 @@ def shield(extension: str) -> str:
 def _excluded(extension: str) -> str:
     if not RTLD_DEEPBIND:
         return "this platform has no RTLD_DEEPBIND"
-    preloaded = os.environ.get("LD_PRELOAD") or _at_start("LD_PRELOAD")
+    preloaded = os.environ.get("LD_PRELOAD") or at_start("LD_PRELOAD")
     if preloaded:
         return (
             f"LD_PRELOAD is set ({preloaded}): what it replaces, such as malloc, would be "
@@ -58,14 +60,3 @@ def _excluded(extension: str) -> str:
         if needed.startswith("libpython") and needed not in names:
             return f"it needs {needed}, and would get a second Python of its own"
     return ""
-
-
-def _at_start(variable: str) -> str:
-    """Return what a variable was when this process started, which is when the loader read it."""
-    try:
-        with open("/proc/self/environ", "rb") as file:
-            entries = file.read().split(b"\0")
-    except OSError:
-        return ""
-    name = variable.encode() + b"="
-    return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")

@@ -17,6 +17,7 @@ from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_
 from cudaguard.model import Record
 from cudaguard.probe.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.report import cuda as wording
+from cudaguard.rules.latches import DRIVER, TORCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
+    from cudaguard.detectors.process import ProcessDetector
     from cudaguard.repairs import Engine
 
 INITIALISED, CONTEXT = "initialised", "context"
@@ -72,6 +74,7 @@ class CudaDetector:
         self.changes: list[Change] = []
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
+        self._process: ProcessDetector | None = None
         self.look(None)
 
     def window(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
@@ -80,13 +83,27 @@ class CudaDetector:
         before = self.look(actors[-1] if actors else None)
         actors.append(spec.name)
 
-        def close(_: BaseException | None) -> None:
+        def close(error: BaseException | None) -> None:
             after = self.look(spec.name)
             actors.pop()
+            if error is not None and after.is_forked and "CUDA" in str(error):
+                self._listen().used_in_child(f"the import of {spec.name}")
+            if spec.name == "torch" and error is None:
+                self._torch_is_there()
             if before.current == NOWHERE != after.current and self.driver.has_foreign_context():
                 self._tell_foreign(spec.name, after)
 
         return close
+
+    @property
+    def initialiser(self) -> Change | None:
+        """Who initialised CUDA, here or in the process that this one was forked from."""
+        return next((change for change in self.changes if change.kind == INITIALISED), None)
+
+    def forget(self) -> None:
+        """Put back what can be put back."""
+        if self._process is not None:
+            self._process.leave()
 
     @contextmanager
     def own_use(self) -> Iterator[None]:
@@ -100,12 +117,15 @@ class CudaDetector:
             self.look(wording.OURSELVES)
             actors.pop()
 
-    def loaded(self, extension: str) -> None:
+    def loaded(self, library: str, extension: str) -> None:
         """Look after a library was loaded.
 
         Args:
+            library: Its file, or the name given to the loader.
             extension: Name of the extension module; empty for a load by ctypes.
         """
+        if self.changes and os.path.basename(library).startswith("libcuda.so"):
+            self._listen().used_in_child("ctypes")
         actors = self._actors()
         if actors and actors[-1] == wording.OURSELVES:
             return  # the block will tell
@@ -126,6 +146,7 @@ class CudaDetector:
 
     def _update(self, state: DriverState, actor: str | None) -> None:
         last, self._last = self._last, state
+        self._listen()
         frame = caller_frame() if actor is not None else None
         if actor is not None and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
             frame = frame_outside(frame) or frame
@@ -143,7 +164,9 @@ class CudaDetector:
         where = describe(frame)
         change = Change(kind, device, actor or "", where, os.getpid(), get_ident())
         self.changes.append(change)
-        self._engine.journal.note("cuda", wording.said(kind, device, change.actor), where)
+        if kind == INITIALISED:
+            self._listen().latch(DRIVER)
+        self._engine.journal.note("cuda", wording.said(change), where)
         if kind == INITIALISED:
             finding = wording.initialised(change.actor, where)
         else:
@@ -151,6 +174,24 @@ class CudaDetector:
                 change.actor, where, device, self._last.devices, local_rank(os.environ)
             )
         self._engine.tell(finding, ContextWarning, frame=frame)
+
+    def _listen(self) -> ProcessDetector:
+        """Begin to listen to forks and to the environment: CUDA is in the process."""
+        if self._process is None:
+            from cudaguard.detectors.process import ProcessDetector
+
+            self._process = ProcessDetector(self._engine, self)
+            self._process.begin()
+        return self._process
+
+    def _torch_is_there(self) -> None:
+        version = getattr(sys.modules.get("torch"), "version", None)
+        if getattr(version, "cuda", None) is not None:  # else a build without CUDA
+            process = self._listen()
+            process.latch(TORCH)
+            first = self.initialiser
+            if first is not None and first.pid != os.getpid():
+                process.watch_torch()
 
     def _tell_foreign(self, actor: str, state: DriverState) -> None:
         frame = caller_frame()

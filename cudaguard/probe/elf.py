@@ -22,6 +22,7 @@ SYMBOLS_LIMIT = 1 << 20
 CXX_RUNTIME = "libstdc++.so.6"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFFEF5
+_DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _SYMBOL = 24  # bytes of an entry of the symbol table
 _UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 
@@ -34,14 +35,24 @@ class Elf(Record):
         runtime: The names by which it shows a C++ runtime of its own to everyone: its
             ``std::...::id`` objects, which are one per process by the loader's rules for
             STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
+        soname: The name by which others need it; empty if it has none.
+        folders: Where the loader looks first for what it needs (DT_RPATH, DT_RUNPATH).
     """
 
-    __slots__ = ("needed", "runtime")
+    __slots__ = ("folders", "needed", "runtime", "soname")
     needed: tuple[str, ...]
     runtime: tuple[str, ...]
+    soname: str
+    folders: tuple[str, ...]
 
-    def __init__(self, needed: tuple[str, ...] = (), runtime: tuple[str, ...] = ()) -> None:
-        self._fill(needed=needed, runtime=runtime)
+    def __init__(
+        self,
+        needed: tuple[str, ...] = (),
+        runtime: tuple[str, ...] = (),
+        soname: str = "",
+        folders: tuple[str, ...] = (),
+    ) -> None:
+        self._fill(needed=needed, runtime=runtime, soname=soname, folders=folders)
 
 
 def read_elf(path: str) -> Elf:
@@ -55,7 +66,8 @@ def read_elf(path: str) -> Elf:
     """
     try:
         with ElfFile(path) as file:
-            return Elf(file.needed, () if CXX_RUNTIME in file.needed else file.unique_ids())
+            runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
+            return Elf(file.needed, runtime, file.text(_DT_SONAME), _folders(path, file))
     except (OSError, OverflowError, ValueError):
         return Elf()
 
@@ -68,6 +80,18 @@ def needed_libraries(path: str) -> tuple[str, ...]:
 def exported_runtime(path: str) -> tuple[str, ...]:
     """Return the names of a C++ runtime that a shared object exports."""
     return read_elf(path).runtime
+
+
+def _folders(path: str, file: ElfFile) -> tuple[str, ...]:
+    said = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
+    if not said:
+        return ()
+    origin = os.path.dirname(os.path.realpath(path))
+    return tuple(
+        folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
+        for folder in said.split(":")
+        if folder
+    )
 
 
 class ElfFile:
@@ -128,6 +152,11 @@ class ElfFile:
                 self._tags[tag] = value
         texts = (self._name(start) for start in needed)
         self.needed = tuple(text.decode("utf-8", "replace") for text in texts if text)
+
+    def text(self, tag: int) -> str:
+        """Return the text that a tag gives, empty where there is no such tag."""
+        start = self._tags.get(tag)
+        return "" if start is None else self._name(start).decode("utf-8", "replace")
 
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""

@@ -83,3 +83,14 @@ def built_for() -> int:
         if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal():
             return int(parts[0]) * 1000 + int(parts[1]) * 10
     return 0
+
+
+def at_start(variable: str) -> str:
+    """Return what a variable was when this process started, which is when the loader read it."""
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return ""
+    name = variable.encode() + b"="
+    return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")

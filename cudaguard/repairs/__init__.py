@@ -36,6 +36,9 @@ if TYPE_CHECKING:
         def own_use_of_cuda(self) -> AbstractContextManager[None]:
             """Have what happens to the CUDA driver inside the block attributed to us."""
 
+        def broken(self, what: str, error: Exception) -> None:
+            """Report a failure of the guard itself; never raises."""
+
         def log(self, text: str) -> None:
             """Write to the log that a repair has worked."""
 

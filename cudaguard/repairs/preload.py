@@ -8,6 +8,7 @@ from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs import REPAIRING
 from cudaguard.report import messages
+from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def preload_for(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
-    """Open what rules want opened before a module.
+    """Open what rules want opened before a module; only tell of it where the mode says so.
 
     Args:
         engine: Knows the mode, and is told what became of it.
@@ -28,39 +29,57 @@ def preload_for(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> No
     Raises:
         ImportOrderError: in `strict`, where the loader refuses a library.
     """
-    from cudaguard.actions.preload import has_driver, preload, preload_needs
-
-    if engine.mode not in REPAIRING:
-        return
+    facts = Facts()
     for rule in rules:
-        if rule.grade == "warn" or not applies(rule, Facts()):
+        if not applies(rule, facts):
             continue
-        for action in rule.actions:
-            verb, _, argument = action.partition(":")
-            try:
-                if verb == "preload":
-                    opened = preload(argument)
-                elif verb == "preload_needs" and has_driver():
-                    # Without a driver a plug-in that cannot be loaded is the lesser evil: some
-                    # crash as soon as they are.
-                    opened = preload_needs(argument)
-                else:
-                    continue
-            except OSError as error:
-                _tell_refused(engine, rule, spec, error)
-            else:
-                _record(engine, rule, opened, spec)
+        files = _wanted(rule)
+        if not files:
+            continue
+        if engine.mode in REPAIRING and rule.grade != "warn":
+            _open(engine, rule, files, spec)
+        else:
+            frame = caller_frame()
+            finding = messages.left_to_chance(rule, spec.name, files, describe(frame))
+            engine.tell(finding, ImportOrderWarning, frame=frame)
 
 
-def _record(engine: Engine, rule: Rule, opened: tuple[str, ...], spec: ModuleSpec) -> None:
+def came_too_late(rule: Rule) -> bool:
+    """Is a library that the rule wants first not the one that is in the process?"""
+    from cudaguard.actions.preload import installed, is_mapped
+
+    files = [file for pattern in arguments(rule, "preload") for file in installed(pattern)]
+    return any(not is_mapped(file) for file in files) or bool(_needs(rule))
+
+
+def _wanted(rule: Rule) -> tuple[str, ...]:
+    from cudaguard.actions.preload import not_mapped
+
+    files = [file for pattern in arguments(rule, "preload") for file in not_mapped(pattern)]
+    return tuple(dict.fromkeys((*files, *_needs(rule))))
+
+
+def _needs(rule: Rule) -> tuple[str, ...]:
+    from cudaguard.actions.preload import has_driver, unmet_needs
+
+    asking = arguments(rule, "preload_needs")
+    # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
+    if not asking or not has_driver():
+        return ()
+    return tuple(file for library in asking for file in unmet_needs(library))
+
+
+def _open(engine: Engine, rule: Rule, files: tuple[str, ...], spec: ModuleSpec) -> None:
+    from cudaguard.actions.preload import open_all
+
+    frame = caller_frame()
+    opened, error = open_all(files)
     for file in opened:
-        engine.journal.note("repair", f"{rule.id} preload {file}", describe(caller_frame()))
+        engine.journal.note("repair", f"{rule.id} preload {file}", describe(frame))
         engine.touched[f"{file}: loaded before {spec.name} by {rule.id} (stays)"] = None
         engine.log(messages.preloaded(rule, file, spec.name))
-
-
-def _tell_refused(engine: Engine, rule: Rule, spec: ModuleSpec, error: OSError) -> None:
-    finding = messages.not_preloaded(rule, spec.name, error)
-    engine.tell(finding, ImportOrderWarning, frame=caller_frame())
-    if engine.mode == "strict":
-        raise ImportOrderError(finding.what, name=spec.name, path=spec.origin) from error
+    if error is not None:
+        finding = messages.not_preloaded(rule, spec.name, error)
+        engine.tell(finding, ImportOrderWarning, frame=frame)
+        if engine.mode == "strict":
+            raise ImportOrderError(finding.what, name=spec.name, path=spec.origin) from error

@@ -4,15 +4,47 @@ from __future__ import annotations
 
 from cudaguard.model import Finding
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Change(Protocol):
+        """What happened to the driver (see `cudaguard.detectors.cuda.Change`)."""
+
+        @property
+        def kind(self) -> str:
+            """``initialised`` or ``context``."""
+
+        @property
+        def device(self) -> int:
+            """Ordinal of the device that got a context."""
+
+        @property
+        def actor(self) -> str:
+            """Who did it; may be empty."""
+
+        @property
+        def where(self) -> str:
+            """``file:line``; may be empty."""
+
+        @property
+        def pid(self) -> int:
+            """The process."""
+
+
 INITIALISED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
+FORK, LATCHED = "CG818", "CG819"
 
 OURSELVES = "cudaguard"
 
 
-def said(kind: str, device: int, actor: str) -> str:
-    """Return one clause for the journal: who did what."""
-    what = "initialised CUDA" if kind == "initialised" else f"created a context on device {device}"
-    return f"{_who(actor)} {what}"
+def said(change: Change, *, where: bool = False) -> str:
+    """Return one clause: who did what, and on request where."""
+    if change.kind == "initialised":
+        what = "initialised CUDA"
+    else:
+        what = f"created a context on device {change.device}"
+    return f"{_who(change.actor)} {what}" + (_at(change.where) if where else "")
 
 
 def _who(actor: str) -> str:
@@ -98,4 +130,58 @@ def no_context(why: str, error: Exception) -> Finding:
         consequence="the program goes on; libraries create contexts of their own when they need "
         "them.",
         remedy="see the evidence, or set CUDAGUARD_CONTEXT=none",
+    )
+
+
+def used_after_fork(how: str, first: Change, where: str) -> Finding:
+    """A forked child uses CUDA.
+
+    Args:
+        how: What it does.
+        first: Who initialised CUDA in its parent.
+        where: The line that uses it.
+    """
+    return Finding(
+        FORK,
+        f"{how} uses CUDA{_at(where)} in a process that was forked after CUDA was initialised.",
+        evidence=(f"in process {first.pid}: {said(first, where=True)}",),
+        consequence="every CUDA call fails here: 'initialization error', 'Cannot re-initialize "
+        "CUDA in forked subprocess'.",
+        remedy="start such workers by spawn or forkserver "
+        "(multiprocessing.set_start_method('spawn'), DataLoader(multiprocessing_context='spawn')), "
+        "or move what initialises CUDA after the fork",
+        links=("https://github.com/pytorch/pytorch/issues/17357",),
+    )
+
+
+def too_late_to_set(
+    name: str,
+    value: str | None,
+    latched: str | None,
+    moment: str,
+    where: str,
+    first: Change | None,
+) -> Finding:
+    """A variable was set when nobody reads it any more.
+
+    Args:
+        name: The variable.
+        value: What it is set to; None for unset.
+        latched: What it was when it was read.
+        moment: When that is.
+        where: The line that sets it.
+        first: Who initialised CUDA, where that is the moment.
+    """
+    action = f"{name} is unset" if value is None else f"{name} is set to {value!r}"
+    return Finding(
+        LATCHED,
+        f"{action}{_at(where)}, too late: it was read when {moment.partition(' is ')[0]} was "
+        f"{moment.partition(' is ')[2]}.",
+        evidence=(
+            f"this process goes on with {'no value' if latched is None else repr(latched)}",
+            *((said(first, where=True),) if first is not None else ()),
+        ),
+        consequence="it has no effect in this process; processes started from now on see it.",
+        remedy="set it before that, at best in the shell that starts the program",
+        links=("https://github.com/pytorch/pytorch/issues/159641",),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from cudaguard.model import Finding
@@ -39,6 +40,21 @@ def imported_first(rule: str, need: str, target: str) -> str:
 def preloaded(rule: Rule, file: str, target: str) -> str:
     """Return the log text of a library that was opened in advance."""
     return f"{rule.id}: loaded {file} before {target}; to switch this off: {switch_off(rule.id)}"
+
+
+def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) -> Finding:
+    """Libraries that a rule wants opened before a module are not, as mode or grade forbid it."""
+    return Finding(
+        rule.id,
+        f"{target} is imported before {', '.join(map(os.path.basename, files))} of an installed "
+        "package.",
+        rule=rule.id,
+        evidence=(*((f"imported at {where}",) if where else ()), *files),
+        consequence=rule.why,
+        remedy="let cudaguard load it first: "
+        + ("give the rule another grade" if rule.grade == "warn" else FIX),
+        links=rule.links,
+    )
 
 
 def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:

@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         why=(
             "onnxruntime-gpu needs libcublas, libcudnn and others and does not look into the "
             "nvidia-* packages: CUDAExecutionProvider is dropped with a line in the log, and "
-            "sessions run on the CPU. Importing torch first is not enough for 1.20 to 1.22."
+            "sessions run on the CPU. Importing torch (2.5.1) first is not enough for 1.20 to 1.22."
         ),
         links=(
             "https://github.com/microsoft/onnxruntime/issues/21684",
@@ -278,4 +278,6 @@ DETECTORS: dict[str, str] = {
     "CG815": "a CUDA context was created",
     "CG816": "an import left a CUDA context of its own current",
     "CG817": "a CUDA context could not be created",
+    "CG818": "a forked process uses CUDA, which its parent had initialised",
+    "CG819": "an environment variable was set after it had been read for good",
 }

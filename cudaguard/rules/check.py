@@ -74,6 +74,8 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         if verb not in ACTION_VERBS or not colon or not argument:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
+        if verb.startswith("preload") and (argument.startswith("/") or ".." in argument.split("/")):
+            refuse("actions", f"got {action!r}, expected a path below a folder of sys.path")
         if verb in ("local_scope", "demote") and _is_global_on_purpose(argument):
             refuse(
                 "actions", f"{action!r}: this library serves others from the global scope; leave it"

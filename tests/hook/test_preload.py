@@ -98,6 +98,7 @@ print({name!r} in sys.modules)
 HAS_DRIVER = """
 from cudaguard.actions import preload
 preload.DRIVER_FILES = {files!r}
+preload.DRIVER = "libc.so.6"  # a library that is there
 """
 
 
@@ -801,3 +802,83 @@ def test_onnxruntime_and_its_provider(runner, dist, version, driver, applies):
     assert runner.lines(prelude, "import cudaguard; cudaguard.install()", code, MAPPED) == [""]
     lines = runner.lines(prelude, enabled("CG007"), code, MAPPED)
     assert lines == [" ".join(NEEDED) if applies else ""]
+
+
+def test_what_was_opened_before_a_refusal_is_recorded(runner):
+    (runner.folder / "site" / LIGHT).unlink()
+    lines = runner.run(needing(), "import runner", MAPPED, SAID).stdout.splitlines()
+    assert lines[0] == f"site/{DEEP}"  # it is in the process
+    assert any(line.startswith("touched") and DEEP in line for line in lines)
+
+
+@pytest.mark.parametrize("when", ["late", "mode", "grade"])
+def test_told_where_it_is_not_repaired(scene, when):
+    code = {
+        "late": ("import taker", install()),
+        "mode": (install(mode="warn"), "import taker"),
+        "grade": (install(grade="warn"), "import taker"),
+    }[when]
+    assert "finding" in scene.run(*code, SAID).stdout
+
+
+@pytest.mark.parametrize("tags", ["new", "old"])
+def test_what_the_plugin_has_beside_it_is_not_opened_from_elsewhere(runner, tags):
+    runner.put("runner/capi/libdeep.so.9", "int deep(void) { return 7; }")
+    runner.plugin(f"-Wl,--{'enable' if tags == 'new' else 'disable'}-new-dtags,-rpath,$ORIGIN")
+    assert runner.lines(needing(), START) == ["runs on 8"]
+
+
+def test_variable_set_by_the_program_is_nothing_to_the_loader(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    late = "import os; os.environ['LD_LIBRARY_PATH'] = os.path.realpath('own')"
+    assert runner.lines(late, needing(), START) == [RUNS]
+
+
+def test_variable_deleted_by_the_program_still_counts(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    runner.libraries = ["own"]
+    late = "import os; del os.environ['LD_LIBRARY_PATH']"
+    assert runner.lines(late, needing(), START) == ["runs on 8"]
+
+
+def test_folder_with_signs_of_patterns(scene):
+    shutil.move(scene.folder / "site", scene.folder / "si[t]e")
+    scene.path = ["si[t]e"]
+    assert scene.lines(install(), "import taker", ASK) == [GREEN]
+
+
+def test_soname_of_the_installed_file_decides(scene):
+    (scene.folder / "site" / GOOD_FILE).unlink()
+    scene.put("nvidia/x/lib/libfoo.so.2.19", GOOD, soname=SONAME)
+    code = (OPEN.format(f"old/{SONAME}"), install("preload:nvidia/x/lib/libfoo.so.2*"))
+    assert scene.lines(*code, "import taker", MAPPED) == [f"old/{SONAME}"]
+
+
+def test_links_to_one_file_are_one_library(scene):
+    os.symlink(SONAME, scene.folder / "site/nvidia/x/lib/libfoo.so")
+    assert len(scene.opened(install("preload:nvidia/x/lib/libfoo.so*"), "import taker")) == 1
+
+
+def test_folder_of_the_interpreter_prompt(scene):
+    """sys.path[0] is '' under `python -c` and at the prompt: modules are found there."""
+    shutil.copytree(scene.folder / "site", scene.folder, dirs_exist_ok=True)
+    scene.path = []
+    assert scene.lines(install(), "import taker", ASK) == [GREEN]
+
+
+def test_semicolons_separate_folders_as_well(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    env = {"LD_LIBRARY_PATH": f"/nowhere;{runner.folder}/own"}
+    assert runner.lines(needing(), START, env=env) == ["runs on 8"]
+
+
+def test_device_file_without_a_driver_library_is_no_driver(runner):
+    code = "preload.DRIVER = 'libnosuchdriver.so.1'; print(preload.has_driver())"
+    assert runner.lines(needing(), code) == ["False"]
+
+
+def test_driver_that_the_loader_would_find_is_a_driver(runner):
+    runner.put("libdrv.so.1", "int drv(void) { return 1; }", at="own")
+    runner.libraries = ["own"]
+    code = "preload.DRIVER = 'libdrv.so.1'; print(preload.has_driver())"
+    assert runner.lines(needing(), code) == ["True"]

@@ -1,0 +1,170 @@
+"""Forks and environment variables that come too late, once CUDA is in the process.
+
+CUDA in a process whose forked workers do without it is normal and legal: nothing is said at the
+fork. It becomes a finding where a child uses CUDA all the same.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import _local
+
+from cudaguard.errors import ForkWarning, LatchedEnvironmentWarning
+from cudaguard.hook import audit
+from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.hook.loader import ON_PURPOSE
+from cudaguard.report import cuda as wording
+from cudaguard.rules.latches import DRIVER, LATCHES, TORCH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Protocol
+
+    from cudaguard.repairs import Engine
+    from cudaguard.report.cuda import Change
+
+    class Cuda(Protocol):
+        """What is asked of `cudaguard.detectors.cuda.CudaDetector`."""
+
+        @property
+        def initialiser(self) -> Change | None:
+            """Who initialised CUDA, here or in the parent."""
+
+        def look(self, actor: str | None) -> object:
+            """Ask the driver, and record what has changed."""
+
+
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
+class ProcessDetector:
+    """Listens to forks and to changes of the environment.
+
+    Args:
+        engine: Is told.
+        cuda: Knows who initialised CUDA.
+    """
+
+    def __init__(self, engine: Engine, cuda: Cuda) -> None:
+        self._engine = engine
+        self._cuda = cuda
+        self._here = _local()  # .busy: this thread is inside one of the calls below
+        self._latched: dict[str, str | None] = {}
+
+    def begin(self) -> None:
+        """Listen from now on."""
+        audit.listen(self)
+        if "torch" in sys.modules:
+            self.latch(TORCH)
+
+    def latch(self, moment: str) -> None:
+        """Remember the variables that have been read for good now, as they are."""
+        for name, when in LATCHES.items():
+            if when == moment:
+                self._latched.setdefault(name, os.environ.get(name))
+
+    # --- called by the audit hook: nothing may be raised from these ------------------
+
+    def before_fork(self) -> None:
+        """Take note that a process that uses CUDA is forked."""
+        self._quietly("noting a fork", self._note_fork)
+
+    def after_fork_in_child(self) -> None:
+        """Forget what the threads of the parent were doing, and notice a use of CUDA."""
+        self._here = _local()
+        if self._cuda.initialiser is not None:
+            self._quietly("watching torch in a forked process", self.watch_torch)
+
+    def variable_changes(self, name: str, value: str | None) -> None:
+        """Tell of a variable that is set too late by the program itself."""
+        if name in LATCHES:
+            self._quietly(f"looking at {name}", lambda: self._look_at(name, value))
+
+    def _quietly(self, what: str, action: Any) -> None:
+        if getattr(self._here, "busy", False):
+            return
+        self._here.busy = True
+        try:
+            action()
+        except ON_PURPOSE:
+            return  # told, and raised nowhere: the user's filters make an error of it
+        except Exception as error:
+            self._engine.broken(what, error)
+        finally:
+            self._here.busy = False
+
+    def _note_fork(self) -> None:
+        self._cuda.look(None)
+        first = self._cuda.initialiser
+        if first is not None:
+            self._engine.journal.note(
+                "fork", f"after {wording.said(first, where=True)}", describe(caller_frame())
+            )
+
+    def _look_at(self, name: str, value: str | None) -> None:
+        if LATCHES[name] == DRIVER:
+            self._cuda.look(None)
+        if name not in self._latched or value == self._latched[name]:
+            return
+        frame = caller_frame()
+        where = describe(frame)
+        self._engine.journal.note("environment", f"{name} changed after {LATCHES[name]}", where)
+        if _is_users(frame):
+            first = self._cuda.initialiser if LATCHES[name] == DRIVER else None
+            finding = wording.too_late_to_set(
+                name, value, self._latched[name], LATCHES[name], where, first
+            )
+            self._engine.tell(finding, LatchedEnvironmentWarning, frame=frame)
+
+    # --- called where a forked child touches CUDA -------------------------------------
+
+    def used_in_child(self, how: str) -> None:
+        """Tell, once, that a forked child uses CUDA although its parent had initialised it.
+
+        Args:
+            how: What it does, in words.
+        """
+        first = self._cuda.initialiser
+        if first is not None and first.pid != os.getpid():
+            frame = caller_frame()
+            finding = wording.used_after_fork(how, first, describe(frame))
+            self._engine.tell(finding, ForkWarning, frame=frame)
+
+    def watch_torch(self) -> None:
+        """Notice the first use of CUDA by torch in a child where it must fail.
+
+        torch's own error says that a forked process cannot use CUDA, not whose fault that is, and
+        only where torch itself was the one to initialise it.
+        """
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        original = getattr(cuda, "_lazy_init", None)
+        if cuda is None or original is None or hasattr(original, "_cudaguard"):
+            return
+
+        def _lazy_init() -> None:
+            self._quietly("telling of a fork", lambda: self.used_in_child("torch.cuda"))
+            original()
+
+        _lazy_init._cudaguard = original  # type: ignore[attr-defined]  # to be recognised by
+        cuda._lazy_init = _lazy_init
+
+    def leave(self) -> None:
+        """Put torch's function back, and listen no longer."""
+        audit.listen(None)
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        original = getattr(getattr(cuda, "_lazy_init", None), "_cudaguard", None)
+        if original is not None:
+            cuda._lazy_init = original  # type: ignore[union-attr]  # it has one: not None
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Is this the program's own code, rather than an installed package's or Python's?"""
+    file = "" if frame is None else frame.f_code.co_filename
+    return (
+        bool(file)
+        and not file.startswith(_STANDARD_LIBRARY)
+        and not any(part in file for part in _INSTALLED)
+    )
