@@ -36,6 +36,7 @@ if TYPE_CHECKING:
             """Ask the driver, and record what has changed."""
 
 
+_HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall (stays)"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
@@ -57,6 +58,7 @@ class ProcessDetector:
     def begin(self) -> None:
         """Listen from now on."""
         audit.listen(self)
+        self._engine.touched[_HOOKS] = None
         if "torch" in sys.modules:
             self.latch(TORCH)
 
