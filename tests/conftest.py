@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .native_fixtures import driver_stubs as driver_stubs
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 

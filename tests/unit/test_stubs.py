@@ -62,7 +62,6 @@ def in_thread(function):
 import functools
 print = functools.partial(print, flush=True)
 '''
-driver_stubs = native_fixtures.driver_stubs
 
 
 @pytest.fixture
