@@ -35,6 +35,10 @@ pytestmark = [
 SOURCE = """
 #include <Python.h>
 #include <sstream>
+#ifdef OWN_FACET
+#include <locale>
+std::locale::id *own = &std::num_put<char, char *>::id;
+#endif
 static PyObject *text(PyObject *, PyObject *) {
     std::ostringstream out;
     out << "all " << 42 << " of them";
@@ -52,9 +56,10 @@ MODULES = {
     "shared": (),
     "exporting": (STATIC,),
     "exporting_all": (STATIC, "-static-libgcc"),
+    "own_facet": ("-DOWN_FACET",),  # exports such an object that is its own
     "hiding": (STATIC, "-Wl,--exclude-libs,ALL"),
 }
-EXPORTING, QUIET = ("exporting", "exporting_all"), ("shared", "hiding")
+EXPORTING, QUIET = ("exporting", "exporting_all"), ("shared", "own_facet", "hiding")
 RIGHT, WRONG = "all 42 of them", "all "
 
 

@@ -600,10 +600,17 @@ def test_strict_raises_from_the_next_import_what_it_came_too_late_for(workshop, 
     assert (done.status, done.output) == (0, f"goes on\n{what}\n")
 
 
-def test_call_in_the_program_itself_is_to_be_changed(workshop, told):
+LOADER = """
+import functools
+everybody = functools.partial(ctypes.CDLL, mode=ctypes.RTLD_GLOBAL)
+"""
+
+
+@pytest.mark.parametrize("call", [CALL, "ctypes.LibraryLoader(everybody).LoadLibrary({!r})"])
+def test_call_in_the_program_itself_is_to_be_changed(workshop, told, call):
     hijacker = workshop.hijacker("oldhash", "ctypes")
-    call = CALL.format(str(hijacker.library))
-    done = told(hijacker, f"{GUARD}\nif True:\n    {call}  # call")
+    call = call.format(str(hijacker.library))
+    done = told(hijacker, f"{GUARD}{LOADER}if True:\n    {call}  # call")
     (finding,) = done.findings
     assert finding["remedy"] == f"take RTLD_GLOBAL away from the call at {done.lines['call']}"
     assert finding["evidence"][0] == (
