@@ -1,0 +1,553 @@
+"""Who initialised CUDA and who made a context: told at once, once, with the user's line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from .conftest import INITIALISE, LOAD, OWN, RETAIN
+
+TOLD = "for f in found(): print(f.id, f.severity, f.what)"
+
+
+def test_modules_that_do_more_and_more_are_told_apart(program):
+    program.module("apex")
+    program.module("cupy", LOAD)
+    program.module("flash_attn", INITIALISE)
+    program.module("vllm", RETAIN.format(1))
+    program.module("warp", OWN.format(0))
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install()
+        import apex
+        import cupy
+        print(ids())
+        import flash_attn  # flash
+        print(ids())
+        import vllm  # vllm
+        print(ids())
+        import warp  # warp
+        {TOLD}
+        """
+    )
+    where = program.where
+    assert ran.err == ""
+    made = f"vllm created a context on device 1 at {where('vllm')} while it was imported."
+    assert ran.out == [
+        "[]",
+        "['CG814']",
+        "['CG814', 'CG815']",
+        f"CG814 info flash_attn initialised CUDA at {where('flash')} while it was imported.",
+        f"CG815 info {made}",
+        f"CG816 info warp made a context of its own current on device 0 at {where('warp')}.",
+    ]
+
+
+def test_finding_says_what_follows_and_what_to_do(program):
+    program.module("flash_attn", INITIALISE)
+    ran = program.run("import ctypes\ncudaguard.install()\nimport flash_attn\nprint(found()[0])")
+    text = "\n".join(ran.out)
+    assert "CUDA_VISIBLE_DEVICES" in text
+    assert "spawn or forkserver" in text
+
+
+def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
+    program.module("flash_attn", INITIALISE)
+    program.module("helper", "def get():\n    import flash_attn  # here\n")
+    ran = program.run(
+        f"import ctypes\ncudaguard.install()\nimport helper\nhelper.get()\n{TOLD}",
+    )
+    assert program.where("here", "helper.py") in ran.out[0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from flash_attn import x",
+        "__import__('flash_attn')",
+        "importlib.import_module('flash_attn')",
+    ],
+)
+def test_all_ways_to_import_give_the_users_line(program, statement):
+    program.module("flash_attn", INITIALISE, "x = 1")
+    ran = program.run(f"import ctypes, importlib\ncudaguard.install()\n{statement}  # here\n{TOLD}")
+    assert ran.out == [
+        f"CG814 info flash_attn initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(program):
+    program.module("vllm", "import flash_attn  # inner")
+    program.module("flash_attn", INITIALISE)
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm\n{TOLD}")
+    where = program.where("inner", "vllm.py")
+    assert ran.out == [f"CG814 info flash_attn initialised CUDA at {where} while it was imported."]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(INITIALISE, "import apex"), ("import apex", INITIALISE)]
+)
+def test_outer_module_is_named_for_what_it_does_around_an_inner_import(program, before, after):
+    program.module("vllm", before, after)
+    program.module("apex", "import json")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm  # here\n{TOLD}")
+    assert ran.out == [
+        f"CG814 info vllm initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+def test_module_that_fails_after_it_initialised_is_named(program):
+    program.module("vllm", INITIALISE, "raise ImportError('no luck')")
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install()
+        try:
+            import vllm  # here
+        except ImportError as error:
+            print(error)
+        {TOLD}
+        """
+    )
+    assert ran.out == [
+        "no luck",
+        f"CG814 info vllm initialised CUDA at {program.where('here')} while it was imported.",
+    ]
+
+
+def test_module_of_a_users_rule_is_watched_as_well(program):
+    program.module("mine", INITIALISE)
+    ran = program.run(
+        f"""
+        import ctypes
+        mine = cudaguard.Rule(id="MINE1", watch=("mine",), why="to be watched")
+        cudaguard.install(rules=[mine])
+        import mine  # here
+        {TOLD}
+        """
+    )
+    assert ran.out == [
+        f"CG814 info mine initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+# --- outside of what is watched --------------------------------------------------------------
+
+
+def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(program):
+    program.module("flash_attn")
+    program.module("vllm", RETAIN.format(1))
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install()
+        cu = driver()
+        cu.cuInit(0)
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
+        import flash_attn
+        import vllm  # vllm
+        {TOLD}
+        """
+    )
+    nobody = "something that is not watched"
+    first, second, third = ran.out
+    assert first.startswith(f"CG814 info {nobody} initialised CUDA")
+    assert second.startswith(f"CG815 info {nobody} created a context on device 0")
+    where = program.where("vllm")
+    assert third.startswith(f"CG815 info vllm created a context on device 1 at {where} while")
+
+
+def test_what_happened_inside_an_outer_import_before_an_inner_one_is_the_outers(program):
+    program.module("vllm", INITIALISE, "import apex")
+    program.module("apex", RETAIN.format(0))
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm\n{TOLD}")
+    assert [line.split()[0] + " " + line.split()[2] for line in ran.out] == [
+        "CG814 vllm",
+        "CG815 apex",
+    ]
+
+
+def test_initialised_before_the_guard(program):
+    program.module("flash_attn")
+    ran = program.run(
+        f"driver().cuInit(0)\ncudaguard.install()\nimport ctypes, flash_attn\n"
+        f"driver()\n{TOLD}\nprint([e.name for e in events('cuda')])"
+    )
+    assert ran.err == ""
+    (finding, event) = ran.out
+    assert finding.startswith("CG814 info something that is not watched initialised CUDA")
+    assert event == "['something that is not watched initialised CUDA']"
+
+
+EXTENSION = r"""
+#include <Python.h>
+#include <dlfcn.h>
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, 0};
+PyMODINIT_FUNC PyInit_NAME(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*initialise)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    if (!initialise || initialise(0)) {
+        PyErr_SetString(PyExc_ImportError, "the test's driver is not there");
+        return NULL;
+    }
+    return PyModule_Create(&definition);
+}
+"""
+
+
+@pytest.fixture
+def extension(program):
+    """Compiles an extension module that calls cuInit while it is initialised."""
+    compiler, include = shutil.which("cc"), sysconfig.get_path("include")
+    if not compiler or not Path(include, "Python.h").exists():
+        pytest.skip("there is no C compiler, or this Python came without its headers")
+
+    def extension(name: str) -> None:
+        source = program.folder / "extension.c"
+        source.write_text(EXTENSION.replace("NAME", name))
+        target = program.folder / (name + sysconfig.get_config_var("EXT_SUFFIX"))
+        command = [compiler, "-shared", "-fPIC", f"-I{include}", "-o", target, source, "-ldl"]
+        subprocess.run([str(part) for part in command], check=True, timeout=60)
+
+    return extension
+
+
+@pytest.mark.parametrize("name", ["unheard_of", "flash_attn"])
+def test_extension_that_initialises_is_named_watched_or_not(program, extension, name):
+    extension(name)
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport {name}  # here\n{TOLD}")
+    assert ran.err == ""
+    (line,) = ran.out
+    assert line.startswith(f"CG814 info {name} initialised CUDA at {program.where('here')}")
+
+
+def test_extension_of_an_unwatched_package_inside_a_watched_import(program, extension):
+    extension("_unheard_of")
+    program.module("vllm", "import _unheard_of  # inner")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm\n{TOLD}")
+    (line,) = ran.out
+    assert line.startswith("CG814 info _unheard_of initialised CUDA at ")
+    assert program.where("inner", "vllm.py") in line
+
+
+def test_extension_inside_a_watched_package_that_is_there_already(program, extension):
+    extension("_worker")
+    program.module("vllm.worker", "import _worker  # inner")
+    ran = program.run(f"import ctypes, vllm\ncudaguard.install()\nimport vllm.worker\n{TOLD}")
+    (line,) = ran.out
+    assert line.startswith("CG814 info _worker initialised CUDA at ")
+    assert program.where("inner", "vllm/worker.py") in line
+
+
+# --- the order of things -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import ctypes; cudaguard.install()",
+        "cudaguard.install(); import ctypes",
+        "from ctypes import CDLL; cudaguard.install()",
+        "cudaguard.install(); from ctypes import CDLL",
+        "cudaguard.install()",  # ctypes comes with the module that is watched
+        "cudaguard.install(); cudaguard.uninstall(); import ctypes; cudaguard.install()",
+    ],
+)
+def test_ctypes_may_come_before_or_after_the_guard(program, start):
+    program.module("flash_attn", INITIALISE)
+    ran = program.run(f"{start}\nimport flash_attn  # here\n{TOLD}")
+    assert ran.err == ""
+    (line,) = ran.out
+    assert line.startswith("CG814 info flash_attn initialised CUDA")
+    assert program.where("here") in line
+
+
+def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initialises(program):
+    program.module("flash_attn", "import torch", "import apex", INITIALISE, "import cupy")
+    program.module("torch", "import ctypes")
+    program.module("apex")
+    program.module("cupy")
+    ran = program.run(f"cudaguard.install()\nimport flash_attn  # here\n{TOLD}")
+    assert ran.out == [
+        f"CG814 info flash_attn initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+def test_environment_alone_activates(program):
+    program.module("flash_attn", INITIALISE)
+    program.child.write(
+        "start.py",
+        f"import cudaguard.wiring\ncudaguard.wiring.boot()\nimport ctypes, flash_attn\n"
+        f"from scene import *\n{TOLD}\n",
+    )
+    ran = program.run("import start", env={"CUDAGUARD": "warn"})
+    assert (ran.err, [line.split()[2] for line in ran.out]) == ("", ["flash_attn"])
+
+
+def test_uninstall_stops_it_and_installing_again_begins_anew(program):
+    program.module("flash_attn", INITIALISE)
+    program.module("vllm", RETAIN.format(0))
+    program.module("warp", RETAIN.format(1))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        cudaguard.uninstall()
+        import flash_attn
+        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        print(ids(), events())
+        cudaguard.install()
+        import vllm
+        cudaguard.uninstall()
+        import warp
+        print(*[f.what.split()[0] for f in found()])
+        """
+    )
+    assert (ran.out[0], ran.err) == ("[] []", "")
+    assert ran.out[1].split() == ["something", "vllm"]
+
+
+def test_guard_block(program):
+    program.module("flash_attn", INITIALISE)
+    program.module("vllm", RETAIN.format(0))
+    ran = program.run(
+        f"""
+        import ctypes
+        with cudaguard.guard():
+            import flash_attn
+        import vllm
+        {TOLD}
+        """
+    )
+    assert [line.split()[2] for line in ran.out] == ["flash_attn"]
+
+
+# --- once, and where it is told ------------------------------------------------------------------
+
+
+def test_told_once_however_often_one_looks(program):
+    program.module("flash_attn", RETAIN.format(0))
+    program.module("vllm", INITIALISE)
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        for _ in range(3):
+            import flash_attn, vllm
+            for name in ("flash_attn", "vllm"):
+                del sys.modules[name]
+            driver().cuInit(0)
+            cudaguard.status()
+        cudaguard.install("warn")
+        import vllm
+        print(ids(), len(events("cuda")))
+        """
+    )
+    assert ran.out == ["['CG814', 'CG815'] 2"]
+
+
+def test_events_and_journal(program):
+    program.module("flash_attn", RETAIN.format(1))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        import flash_attn  # here
+        for event in events("cuda"):
+            print(event.name, event.where, event.thread == __import__("threading").get_ident())
+        """,
+        env={"CUDAGUARD_JOURNAL": "journal"},
+    )
+    where = program.where("here")
+    said = ["flash_attn initialised CUDA", "flash_attn created a context on device 1"]
+    assert ran.out == [f"{what} {where} True" for what in said]
+    lines = [json.loads(line) for line in (program.folder / "journal").read_text().splitlines()]
+    assert [(e["name"], e["where"]) for e in lines if e["kind"] == "cuda"] == [
+        (what, where) for what in said
+    ]
+    findings = [e["name"].split()[0] for e in lines if e["kind"] == "finding"]
+    assert findings == ["CG814", "CG815"]
+
+
+def test_log_says_nothing_of_what_is_normal(program):
+    program.module("flash_attn", RETAIN.format(0))
+    ran = program.run(
+        "import ctypes, logging\nlogging.basicConfig(level=0)\ncudaguard.install()\n"
+        "import flash_attn\nprint(ids())",
+        env={"LOCAL_RANK": "0"},
+    )
+    assert (ran.out, ran.err) == (["['CG814', 'CG815']"], "")
+
+
+# --- another rank's device -----------------------------------------------------------------------
+
+RANKS = {
+    # LOCAL_RANK, device, visible devices: is that wrong?
+    "1 0 2": True,
+    "0 1 2": True,
+    "0 0 2": False,
+    "1 1 2": False,
+    " 0 2": False,
+    "1 0 1": False,
+    "none 0 2": False,
+    "-1 0 2": False,
+    "3 2 4": True,
+}
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_context_on_the_device_of_another_rank(program, case):
+    rank, device, devices = case.split(" ")
+    program.module("vllm", RETAIN.format(device))
+    ran = program.run(
+        "import ctypes\ncudaguard.install()\nimport vllm  # here\n"
+        "for f in found('CG815'): print(f.severity); print(f)",
+        devices=int(devices),
+        env={"LOCAL_RANK": rank},
+    )
+    assert ran.out[0] == ("warn" if RANKS[case] else "info")
+    # Of several ranks only the first speaks; the others have it in status() and in the log.
+    assert ran.warned == (["CG815"] if RANKS[case] and rank == "0" else [])
+    if RANKS[case]:
+        text = "\n".join(ran.out)
+        assert (
+            f"vllm created a context on device {device} at {program.where('here')} while it "
+            f"was imported, and this process is local rank {rank}."
+        ) in text
+        assert f"torch.cuda.set_device({rank})" in text
+
+
+@pytest.mark.parametrize(
+    "variable", ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"]
+)
+def test_rank_of_other_launchers_is_known_too(program, variable):
+    program.module("vllm", RETAIN.format(0))
+    code = "import ctypes\ncudaguard.install()\nimport vllm\nprint(found('CG815')[0].severity)"
+    assert program.output(code, env={variable: "1"}) == ["warn"]
+
+
+# --- contexts that are not the primary one ----------------------------------------------------
+
+
+def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
+    program.module("torch")
+    program.module("pycuda.autoinit", OWN.format(1))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        import torch
+        import pycuda.autoinit  # here
+        print(found("CG816")[0])
+        """
+    )
+    assert ran.warned == ["CG816"]
+    (warning,) = ran.warnings
+    where = program.where("here")
+    assert warning == (
+        f"{where}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
+        f"device 1 at {where}."
+    )
+    assert "pycuda.autoprimaryctx" in ran.err
+    assert "invalid resource handle" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("pycuda.autoprimaryctx", "primary"),
+        ("pycuda.autoinit", INITIALISE),
+        ("pycuda.autoinit", "popped"),
+    ],
+)
+def test_no_word_where_the_primary_context_or_none_is_left_current(program, name, code):
+    program.module("torch")
+    code = {
+        "primary": f"{INITIALISE}\nc = ctypes.c_void_p()\n"
+        "cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\ncu.cuCtxPushCurrent_v2(c)",
+        "popped": OWN.format(0) + "\ncu.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))",
+    }.get(code, code)
+    program.module(name, code)
+    ran = program.run(
+        f"import ctypes\ncudaguard.install()\nimport torch\nimport {name}\nprint(ids())"
+    )
+    assert ran.err == ""
+    assert "CG816" not in ran.out[0]
+    assert "CG814" in ran.out[0]
+
+
+def test_context_that_was_current_before_is_not_blamed_on_an_import(program):
+    program.module("torch")
+    program.module("flash_attn")
+    code = """
+        import ctypes
+        cudaguard.install()
+        cu = driver()
+        cu.cuInit(0)
+        own_context()
+        import torch
+        import flash_attn
+        print(ids())
+        """
+    assert program.output(code) == ["['CG814']"]
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn", "fix", "strict"])
+def test_modes(program, mode):
+    """An own context and another rank's device cannot be repaired; `strict` lets the import be."""
+    program.module("torch")
+    program.module("vllm", RETAIN.format(1))
+    program.module("warp", OWN.format(0))
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install({mode!r})
+        import torch, vllm, warp
+        print(*ids())
+        """,
+        env={"LOCAL_RANK": "0"},
+    )
+    if mode == "off":
+        assert (ran.out, ran.err) == ([""], "")
+        assert not any(call in ran.calls for call in ("cuDeviceGetCount", "cuCtxGetDevice"))
+    else:
+        assert ran.out == ["CG814 CG815 CG816"]
+        assert ran.warned == ([] if mode == "observe" else ["CG815", "CG816"])
+
+
+def test_guard_changes_nothing_of_what_the_program_asks_of_the_driver(program):
+    """Without its own looks, the calls are those of the unguarded program."""
+    program.module("torch")
+    program.module("vllm", RETAIN.format(0))
+    program.module("warp", OWN.format(0))
+    code = "import ctypes\n{}\nimport torch, vllm, warp\n"
+    bare = program.run(code.format("")).calls
+    guarded = program.run(code.format("cudaguard.install()")).calls
+    looks = {"cuDeviceGetCount", "cuDevicePrimaryCtxGetState", "cuCtxGetDevice"}
+    # A foreign context is compared with the primary one, which is retained and released for it.
+    compared = ["cuCtxGetCurrent", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
+    assert bare == ["cuInit", "cuDevicePrimaryCtxRetain", "cuInit", "cuCtxCreate_v2"]
+    assert [call for call in guarded if call not in looks] == [*bare, *compared]
+
+
+def test_two_threads_that_import_at_once(program):
+    program.module("vllm", "import time; time.sleep(0.2)", RETAIN.format(1))
+    program.module("flash_attn", "import time; time.sleep(0.1)", INITIALISE)
+    ran = program.run(
+        """
+        import ctypes, threading
+        cudaguard.install()
+        threads = [threading.Thread(target=__import__, args=[n]) for n in ("vllm", "flash_attn")]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print([f.what.split()[0] for f in found()])
+        """
+    )
+    assert (ran.out, ran.err) == (["['flash_attn', 'vllm']"], "")
