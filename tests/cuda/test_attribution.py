@@ -137,7 +137,7 @@ def test_module_of_a_users_rule_is_watched_as_well(program):
     ]
 
 
-# --- outside of what is watched --------------------------------------------------------------
+# --- outside of what is watched -----------------------------------------------------------------
 
 
 def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(program):
@@ -246,7 +246,7 @@ def test_extension_inside_a_watched_package_that_is_there_already(program, exten
     assert program.where("inner", "vllm/worker.py") in line
 
 
-# --- the order of things -----------------------------------------------------------------------
+# --- the order of things ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_guard_block(program):
     assert [line.split()[2] for line in ran.out] == ["flash_attn"]
 
 
-# --- once, and where it is told ------------------------------------------------------------------
+# --- once, and where it is told -----------------------------------------------------------------
 
 
 def test_told_once_however_often_one_looks(program):
@@ -386,7 +386,7 @@ def test_log_says_nothing_of_what_is_normal(program):
     assert (ran.out, ran.err) == (["['CG814', 'CG815']"], "")
 
 
-# --- another rank's device -----------------------------------------------------------------------
+# --- another rank's device ----------------------------------------------------------------------
 
 RANKS = {
     # LOCAL_RANK, device, visible devices: is that wrong?
@@ -433,7 +433,7 @@ def test_rank_of_other_launchers_is_known_too(program, variable):
     assert program.output(code, env={variable: "1"}) == ["warn"]
 
 
-# --- contexts that are not the primary one ----------------------------------------------------
+# --- contexts that are not the primary one ------------------------------------------------------
 
 
 def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):

@@ -24,7 +24,7 @@ def output(program):
     return lambda code, *arguments, **how: program.output(CREATE + code, *arguments, **how)
 
 
-# --- which device ------------------------------------------------------------------------------
+# --- which device -------------------------------------------------------------------------------
 
 RANKS = {
     # variables: the device
@@ -203,7 +203,7 @@ for device in {list(WRONG_DEVICES)}:
     assert wrong == {}
 
 
-# --- no device, no driver, and what the driver says -----------------------------------------------
+# --- no device, no driver, and what the driver says ---------------------------------------------
 
 
 @pytest.mark.parametrize("visible", ["", "-1", "-2,0", "7", "nonsense", "0,0"])
@@ -321,7 +321,7 @@ def test_library_without_the_functions_of_a_driver(program, driver_stubs):
     assert line.startswith("cuInit answers 500: the driver lacks this function")
 
 
-# --- a driver that is too old for the installed torch ---------------------------------------------
+# --- a driver that is too old for the installed torch -------------------------------------------
 
 TORCH = {
     # distributions: driver version: part of the message, or None
@@ -358,7 +358,7 @@ def test_driver_and_installed_torch(program, dists, driver):
         assert "cuInit" not in ran.calls  # nothing was initialised for nothing
 
 
-# --- compute modes, forks ------------------------------------------------------------------------
+# --- compute modes, forks -----------------------------------------------------------------------
 
 
 def test_prohibited_device_is_refused_and_others_are_not(output):
@@ -410,7 +410,7 @@ def test_child_of_a_process_that_has_not_may_create(output):
     assert output("in_child(name)\nname()\nin_child(refused)")[:2] == [B, B]
 
 
-# --- what is handed back, and what does not change -----------------------------------------------
+# --- what is handed back, and what does not change ----------------------------------------------
 
 
 def test_same_handle_for_the_same_device_however_it_is_named(program):
@@ -558,7 +558,7 @@ def test_torch_is_told_so_that_it_knows_of_forks(program):
     assert program.output(code) == ["counted", "end"]
 
 
-# --- by setting ----------------------------------------------------------------------------------
+# --- by setting ---------------------------------------------------------------------------------
 
 ACTIVE = """
 def active():
@@ -711,7 +711,7 @@ def test_strict_defers_the_error_to_a_watched_import(program):
     assert ran.warned == ["CG817"]
 
 
-# --- auto: where a rule needs one -----------------------------------------------------------------
+# --- auto: where a rule needs one ---------------------------------------------------------------
 
 NEEDY = """
 needs = cudaguard.Rule(

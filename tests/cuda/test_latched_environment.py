@@ -1,0 +1,388 @@
+"""Variables that are set when nobody reads them any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import INITIALISE
+
+START = """
+import ctypes
+cudaguard.install()
+import flash_attn  # init
+"""
+CUDA_TORCH = "class version: cuda = '12.4'"
+
+
+@pytest.fixture
+def run(program):
+    """Runs code in a process that has initialised CUDA, CUDA_VISIBLE_DEVICES being "0,1"."""
+    program.module("flash_attn", INITIALISE)
+
+    def run(code, *arguments, start=START, visible="0,1", **how):
+        return program.run(start + code, *arguments, visible=visible, **how)
+
+    return run
+
+
+def test_late_variable_is_warned_of_with_who_had_it_read(run, program):
+    ran = run(
+        """
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # late
+print(os.environ["CUDA_VISIBLE_DEVICES"], ids())
+print(found("CG819")[0])
+"""
+    )
+    assert ran.out[0] == "1 ['CG814', 'CG819']"
+    assert ran.warned == ["CG819"]
+    late, init = program.where("late"), program.where("init")
+    (warning,) = ran.warnings
+    assert warning.startswith(f"{late}: LatchedEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
+    assert f"'1' at {late}, too late" in warning
+    text = "\n".join(ran.out)
+    assert f"flash_attn initialised CUDA at {init}" in text
+    assert "'0,1'" in text  # what counts
+    assert "in the shell that starts the program" in text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("CUDA_VISIBLE_DEVICES", "0"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]
+)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "os.environ[name] = value",
+        "os.putenv(name, value)",
+        "os.environb[name.encode()] = value.encode()",
+        "[os.environ.__setitem__(name, value) for _ in range(3)]",
+    ],
+)
+def test_all_ways_to_set_it(run, program, variable, value, statement):
+    code = f"name, value = {variable!r}, {value!r}\n" + statement + "  # late\n"
+    ran = run(code + "print(ids())")
+    assert ran.warned == ["CG819"]
+    assert f"{variable} is set to {value!r} at {program.where('late')}" in ran.err
+    assert ran.out == ["['CG814', 'CG819']"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "del os.environ[name]",
+        "os.unsetenv(name)",
+    ],
+)
+def test_all_ways_to_unset_it(run, program, statement):
+    ran = run(f"name = 'CUDA_VISIBLE_DEVICES'\n{statement}  # late\nprint(ids())")
+    assert ran.warned == ["CG819"]
+    assert f"CUDA_VISIBLE_DEVICES is unset at {program.where('late')}" in ran.err
+
+
+def test_what_makes_no_difference_is_not_told(run):
+    ran = run(
+        """
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+os.environ["cuda_visible_devices"] = "1"
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+os.environ.get("CUDA_VISIBLE_DEVICES")
+attempt(os.environ.pop, "CUDA_NOT_THERE", None)
+print(ids(), events("environment"))
+""",
+        order="PCI_BUS_ID",
+    )
+    assert (ran.out, ran.err) == (["ok None", "['CG814'] []"], "")
+
+
+def test_variable_that_was_not_set_and_is_unset(run, driver_stubs):
+    code = "os.unsetenv('CUDA_DEVICE_ORDER')\nprint(ids())"
+    ran = run(code, start="os.environ.pop('CUDA_DEVICE_ORDER', None)\n" + START)
+    assert (ran.out, ran.err) == (["['CG814']"], "")
+
+
+def test_each_value_and_line_once(run):
+    ran = run(
+        """
+for value in "11101":
+    os.environ["CUDA_VISIBLE_DEVICES"] = value
+print(ids().count("CG819"))
+"""
+    )
+    assert ran.out == ["2"]
+    assert ran.warned == ["CG819"] * 2
+
+
+def test_put_back_to_what_counts_is_silent(run):
+    ran = run(
+        """
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+print(ids())
+"""
+    )
+    assert ran.out == ["['CG814', 'CG819']"]
+    assert ran.warned == ["CG819"]
+
+
+def test_before_initialisation_nothing_is_said(run):
+    start = """
+import ctypes
+cudaguard.install()
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+driver()
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+import flash_attn
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+"""
+    ran = run("print(ids(), events('environment'))", start=start)
+    assert (ran.out, ran.err) == (["['CG814'] []"], "")
+
+
+def test_failed_initialisation_reads_nothing_for_good(run):
+    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
+    ran = run(code, rc={"cuInit": 803})
+    assert (ran.out, ran.err) == (["[]"], "")
+
+
+def test_initialised_outside_of_any_import_is_noticed_when_the_variable_is_set(run, program):
+    ran = run(
+        """
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # late
+print(ids())
+""",
+        start="import ctypes\ncudaguard.install()\ndriver().cuInit(0)\n",
+    )
+    assert ran.out == ["['CG814', 'CG819']"]
+    assert ran.warned == ["CG819"]
+    assert program.where("late") in ran.err
+    assert "something that is not watched initialised CUDA" in ran.err
+
+
+def test_initialised_before_the_guard(run):
+    ran = run(
+        """
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+print(ids())
+""",
+        start="driver().cuInit(0)\ncudaguard.install()\n",
+    )
+    assert ran.out == ["['CG814', 'CG819']"]
+    assert ran.warned == ["CG819"]
+    assert "something that is not watched initialised CUDA" in ran.err
+
+
+def test_context_of_the_guards_own(run, program):
+    ran = run(
+        """
+cudaguard.create_context()
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+""",
+        start="import ctypes\ncudaguard.install()\n",
+    )
+    assert ran.warned == ["CG819"]
+    assert "cudaguard initialised CUDA at" in ran.err
+
+
+# --- who sets it --------------------------------------------------------------------------------
+
+SETTER = "import os\ndef set(value): os.environ['CUDA_VISIBLE_DEVICES'] = value\n"
+
+
+@pytest.mark.parametrize("folder", ["lib/site-packages", "lib/dist-packages"])
+def test_installed_package_is_an_event_only(run, program, folder):
+    """Launchers set such variables for the processes that they start."""
+    path = program.child.write(f"{folder}/launcher.py", SETTER)
+    ran = run(
+        """
+sys.path.insert(0, sys.argv[1])
+import launcher
+launcher.set("1")
+print(ids())
+for event in events("environment"): print(event.name, event.where)
+""",
+        path.parent,
+    )
+    assert ran.err == ""
+    assert ran.out[0] == "['CG814']"
+    (event,) = ran.out[1:]
+    assert event.startswith("CUDA_VISIBLE_DEVICES changed after CUDA is initialised")
+    assert event.endswith(f"{path}:2")
+
+
+def test_code_without_a_file_is_the_users(run):
+    code = "exec(\"os.environ['CUDA_VISIBLE_DEVICES'] = '1'\")\nprint(ids())"
+    assert run(code).warned == ["CG819"]
+
+
+def test_environment_of_a_child_only_is_nobodys_fault(run):
+    ran = run(
+        """
+import subprocess
+env = {**os.environ, "CUDA_VISIBLE_DEVICES": "1"}
+subprocess.run([sys.executable, "-c", ""], env=env, check=True)
+print(ids(), events("environment"))
+"""
+    )
+    assert (ran.out, ran.err) == (["['CG814'] []"], "")
+
+
+def test_thread_that_sets_it(run, program):
+    ran = run(
+        """
+import threading
+def work():
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # late
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(ids(), os.environ["CUDA_VISIBLE_DEVICES"])
+"""
+    )
+    assert ran.out == ["['CG814', 'CG819'] 1"]
+    assert ran.warned == ["CG819"]
+    assert program.where("late") in ran.err
+
+
+def test_threads_that_set_it_while_others_fork(run):
+    ran = run(
+        """
+import threading
+def work(name):
+    for i in range(50):
+        os.environ["CUDA_DEVICE_ORDER"] = name
+        os.environ[f"OTHER_{name}"] = str(i)
+threads = [threading.Thread(target=work, args=[n]) for n in ("PCI_BUS_ID", "FASTEST_FIRST")]
+for thread in threads: thread.start()
+for _ in range(10):
+    process = os.fork()
+    if not process: os._exit(0)
+    os.waitpid(process, 0)
+for thread in threads: thread.join()
+print(ids().count("CG819"))
+""",
+        flags=("-W", "ignore::DeprecationWarning"),
+        visible=None,
+    )
+    assert ran.out == ["2"]
+    assert ran.warned == ["CG819"] * 2
+
+
+# --- the allocator of torch ---------------------------------------------------------------------
+
+ALLOCATOR = """
+for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+    os.environ[name] = "expandable_segments:True"
+print(ids())
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import ctypes\ncudaguard.install()\nimport torch\n",
+        "cudaguard.install()\nimport torch\n",
+        "import ctypes\ncudaguard.install()\nimport torch\ndriver().cuInit(0)\n",
+    ],
+)
+def test_allocator_is_configured_when_torch_is_imported(run, program, start):
+    program.module("torch", CUDA_TORCH)
+    ran = run(ALLOCATOR, start=start)
+    assert ran.out[0].count("CG819") == 2
+    assert ran.warned == ["CG819"] * 2
+    assert "torch was imported" in ran.err
+    assert "PYTORCH_ALLOC_CONF is set to 'expandable_segments:True'" in ran.err
+
+
+def test_allocator_that_is_configured_before_torch(run, program):
+    program.module("torch", CUDA_TORCH)
+    start = "import ctypes\ncudaguard.install()\n"
+    ran = run(ALLOCATOR + "import torch" + ALLOCATOR, start=start)
+    assert (ran.out, ran.err) == (["[]"] * 2, "")
+
+
+@pytest.mark.parametrize("torch", ["", "class version: cuda = None", "raise ImportError"])
+def test_torch_without_cuda_has_no_such_allocator(run, program, torch):
+    program.module("torch", torch)
+    start = "import ctypes\ncudaguard.install()\ntry: import torch\nexcept ImportError: pass\n"
+    ran = run(ALLOCATOR, start=start)
+    assert (ran.out, ran.err) == (["[]"], "")
+
+
+def test_other_variables_are_not_latched_by_torch(run, program):
+    program.module("torch", CUDA_TORCH)
+    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
+    ran = run(code, start="import ctypes\ncudaguard.install()\nimport torch\n")
+    assert (ran.out, ran.err) == (["[]"], "")
+
+
+# --- modes and filters --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn", "fix", "strict"])
+def test_modes(run, mode):
+    start = START.replace("install()", f"install({mode!r})")
+    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(os.environ["CUDA_VISIBLE_DEVICES"])'
+    ran = run(code + "\nprint(ids())\nimport json, decimal", start=start)
+    assert ran.out == ["1", "[]" if mode == "off" else "['CG814', 'CG819']"]
+    assert ran.warned == (["CG819"] if mode in ("warn", "fix", "strict") else [])
+
+
+def test_uninstall_stops_it(run):
+    code = 'cudaguard.uninstall()\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
+    ran = run(code)
+    assert (ran.out, ran.err) == (["['CG814']"], "")
+
+
+FILTERS = {
+    "our category": "warnings.simplefilter('error', cudaguard.LatchedEnvironmentWarning)",
+    "all of ours": "warnings.simplefilter('error', cudaguard.CudaGuardWarning)",
+    "all": "warnings.simplefilter('error')",
+    "ignored": "warnings.simplefilter('ignore')",
+}
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_filters_of_the_user_never_break_an_assignment(run, filter):
+    ran = run(
+        f"""
+import warnings
+{FILTERS[filter]}
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+del os.environ["CUDA_VISIBLE_DEVICES"]
+os.putenv("CUDA_VISIBLE_DEVICES", "0")
+print(os.environ.get("CUDA_VISIBLE_DEVICES"), ids().count("CG819"))
+""",
+    )
+    assert ran.out == ["None 3"]
+    assert "Traceback" not in ran.err
+
+
+def test_show_of_the_users_that_sets_variables_itself_does_not_go_round_in_circles(run):
+    ran = run(
+        """
+import warnings
+def show(*_, **__):
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    print("shown")
+warnings.showwarning = show
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+print(ids())
+"""
+    )
+    assert ran.out[0] == "shown"
+    assert ran.out[-1].startswith("['CG814', 'CG819'")
+
+
+def test_ranks_other_than_the_first_log_it(run):
+    ran = run(
+        """
+import logging
+logging.basicConfig(format="%(levelname)s %(message).24s", stream=sys.stdout)
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+""",
+        env={"LOCAL_RANK": "1"},
+    )
+    assert ran.err == ""
+    assert ran.out[0].startswith("WARNING [CG819]")
