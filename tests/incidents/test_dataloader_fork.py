@@ -1,0 +1,102 @@
+"""DataLoader workers are forked from a process that has initialised CUDA: normal, and silent.
+
+The torch is a real one without CUDA, the driver is the stub.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="decord 0.6.0, of the shared environment, exists for x86-64 Linux only",
+    ),
+]
+
+# The environment of test_torch_extension.py, so that it is built once.
+PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
+OURS = ("packaging", "importlib-metadata")
+
+PROGRAM = '''
+import ctypes
+import sys
+
+import cudaguard
+
+cudaguard.install(sys.argv[1])
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+def ids():
+    return " ".join(finding.id for finding in cudaguard.status().findings)
+
+
+class Squares(Dataset):
+    """Says for each number which findings its worker knows of."""
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, number):
+        {touch}
+        return torch.full((2, 2), number).square(), ids()
+
+
+cu = ctypes.CDLL("libcuda.so.1")
+assert cu.cuInit(0) == 0
+context = ctypes.c_void_p()
+assert cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+lazy_init = torch.cuda._lazy_init
+loader = DataLoader(
+    Squares(), batch_size=2, num_workers=2, multiprocessing_context="fork", persistent_workers=True
+)
+for _ in range(2):
+    total, known = 0, set()
+    try:
+        for numbers, findings in loader:
+            total += int(numbers.sum())
+            known.update(findings)
+    except (AssertionError, RuntimeError) as error:
+        print(type(error).__name__, "CUDA" in str(error))
+    print(total, *sorted(known), sep="|")
+print(torch.cuda._lazy_init is lazy_init)
+print(ids())
+print(sum(event.kind == "fork" for event in cudaguard.status().events))
+'''
+
+
+@pytest.fixture
+def run(child, cached_environment, root, driver_stubs):
+    """Runs the program in a mode; `touch` is what a worker does first."""
+
+    def run(mode, touch="pass", **variables):
+        path = child.write("program.py", PROGRAM.format(touch=touch))
+        env = {**driver_stubs.environment(), "PYTHONPATH": str(root), **variables}
+        return child.command(cached_environment(*PINS, *OURS), path, mode, env=env, timeout=300)
+
+    return run
+
+
+@pytest.mark.parametrize("mode", ["off", "warn", "fix", "strict"])
+def test_workers_that_do_not_use_cuda_are_none_of_our_business(run, mode):
+    done = run(mode, PYTHONWARNINGS="default")
+    assert done.stderr == ""
+    forks, findings = ("0", "") if mode == "off" else ("2", "CG814 CG815")
+    lines = done.stdout.splitlines()
+    assert lines == [f"560|{findings}", f"560|{findings}", "True", findings, forks]
+
+
+def test_worker_that_uses_torch_cuda_is_told_in_its_log(run, child):
+    touch = "import logging; logging.basicConfig(filename='log'); torch.cuda.init()"
+    done = run("fix", touch)
+    assert done.stderr == ""
+    assert "AssertionError True" in done.stdout  # torch's own: not compiled with CUDA
+    log = (child.folder / "log").read_text()
+    assert "[CG818] torch.cuda uses CUDA at " in log
+    assert "something that is not watched initialised CUDA" in log
