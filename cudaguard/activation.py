@@ -158,7 +158,7 @@ class Activation:
 
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
-        self.engine.loads.look()
+        self.engine.loads.look(at_install=True)
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
         if any(is_imported(name) for name in self.engine.registry.by_module):

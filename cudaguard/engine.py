@@ -58,6 +58,8 @@ class Engine:
         self.load_plugins: Callable[[str], None] | None = None
         # In `strict`: what could not be raised where it was found.
         self.deferred: list[str] = []
+        # Rules whose libraries have become global all the same, and are to be demoted.
+        self.wanted_back: set[str] = set()
         self._slots: dict[str, Slots] = {}
         self._channel: Channel | None = None
         self._plain = Slots((self._arrived,), (self.loads.window,))
@@ -134,6 +136,10 @@ class Engine:
         """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
         self.loads.before_mapping(spec)
 
+    def before_load(self) -> None:
+        """Look at how things are before a library is loaded (see `hook.loader.Host`)."""
+        self.loads.before_load()
+
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
         """Look at what a load has changed (see `hook.loader.Host`)."""
         self.loads.after_mapping(library, extension, flags)
@@ -186,15 +192,28 @@ class Engine:
             from cudaguard.repairs.preload import preload_for
 
             before.append(lambda spec: preload_for(self, preloading, spec))
-        # Where a rule also keeps the library local, nothing is left to be done afterwards.
-        demoting = tuple(
-            rule for rule in own if arguments(rule, "demote") and not arguments(rule, "local_scope")
-        )
+        standing_in = tuple(rule for rule in own if arguments(rule, "env", "substitute"))
+        if standing_in:
+            from cudaguard.repairs.stand_ins import set_defaults, substitute
+
+            before.append(lambda spec: set_defaults(self, standing_in, spec))
+            before.append(lambda spec: substitute(self, standing_in, spec))
+        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (self.loads.window,)
+        demoting = tuple(rule for rule in own if arguments(rule, "demote"))
         if demoting:
             from cudaguard.repairs.scope import take_back_after
 
-            after = (*after, lambda *_: take_back_after(self, demoting, name))
-        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (self.loads.window,)
+            def take_back(spec: ModuleSpec) -> Close | None:
+                if spec.name != name:  # a native part of the package, which may need the names
+                    return None
+
+                def close(_: BaseException | None) -> None:
+                    self.loads.before_load()  # C code may have loaded something since
+                    take_back_after(self, demoting, name)
+
+                return close
+
+            around = (take_back, *around)
         if self.journal.is_written:
             around, after = (*around, self._note_failure), (*after, self._note_success)
         if len(before) == 1 and not after and len(around) == 1:
@@ -258,10 +277,10 @@ class Engine:
         """Record a finding and, unless the mode or its severity says otherwise, warn of it.
 
         Returns:
-            False if this process knows the finding already.
+            False if this process knows the finding already, or does not want to.
         """
         channel = self.channel
-        if not channel.record(finding):
+        if finding.id in self.registry.silenced or not channel.record(finding):
             return False
         self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame))
         if loud is None:

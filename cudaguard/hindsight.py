@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from cudaguard.engine import Engine
     from cudaguard.model import Rule
 
-_checked: set[tuple[str, str]] = set()  # pairs of module and rule: one look is enough
+# Module, rule, and whether repairs were allowed: one look is enough.
+_checked: set[tuple[str, str, bool]] = set()
 
 
 def report_late(engine: Engine, *, at_start: bool) -> None:
@@ -25,13 +26,35 @@ def report_late(engine: Engine, *, at_start: bool) -> None:
         engine: The engine with its rules.
         at_start: Is this the start of the interpreter, before the program?
     """
+    repairs, before = engine.mode in REPAIRING, len(engine.touched)
     for name, rules in engine.registry.by_module.items():
-        if is_imported(name) and name not in engine.seen:
+        if not is_imported(name):
+            continue
+        is_late = name not in engine.seen
+        if is_late:
             engine.early.add(name)
-            for rule in rules:
-                if (name, rule.id) not in _checked:
-                    _checked.add((name, rule.id))
-                    _look(engine, name, rule, at_start=at_start)
+        for rule in rules:
+            # What was only told of while the mode forbade repairs can be taken back now.
+            may_act = repairs and bool(arguments(rule, "demote"))
+            if (is_late or may_act) and (name, rule.id, may_act) not in _checked:
+                _checked.add((name, rule.id, may_act))
+                _look(engine, name, rule, at_start=at_start)
+    if repairs and len(engine.touched) > before:
+        _take_back_what_surfaced(engine)
+
+
+def _take_back_what_surfaced(engine: Engine) -> None:
+    """Demote again: a library that was hidden may have stood before one of another rule."""
+    from cudaguard.policy.decide import applies
+    from cudaguard.probe.facts import Facts
+    from cudaguard.repairs.scope import take_back
+
+    facts = Facts()
+    rules = {rule.id: rule for _, rule in engine.registry.demoting}.values()
+    for rule in rules:
+        names = [name for name in rule.watch if is_imported(name)]
+        if names and rule.grade != "warn" and applies(rule, facts):
+            take_back(engine, rule, module=names[0], is_late=True)
 
 
 def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
@@ -56,7 +79,7 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
     if arguments(rule, "demote") and engine.mode in REPAIRING and rule.grade != "warn":
         from cudaguard.repairs.scope import take_back
 
-        take_back(engine, rule, module=name, at_start=at_start)
+        take_back(engine, rule, module=name, is_late=True, at_start=at_start)
         return
     if only_told:  # it would have changed nothing to come earlier
         engine.tell(messages.known_fault(rule, name, ""), ImportOrderWarning)

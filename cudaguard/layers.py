@@ -208,10 +208,14 @@ def combine(
 def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
     """Refuse reserved ids that nobody has; another id may belong to a plug-in not hit yet."""
     for id in switches:
-        if id.upper().startswith(RESERVED_PREFIX) and id not in BUILT_IN_IDS:
-            what = "is a detector, not a rule" if id in DETECTORS else "is not known"
-            known = ", ".join(sorted(BUILT_IN_IDS))
-            raise ConfigError(f"{source}: rule {id!r} {what}; expected one of {known}")
+        if not id.upper().startswith(RESERVED_PREFIX) or id in BUILT_IN_IDS:
+            continue
+        if id in DETECTORS:
+            if switches[id]:
+                raise ConfigError(f"{source}: {id!r} is a detector: on, unless it is disabled")
+            continue
+        known = ", ".join(sorted((*BUILT_IN_IDS, *DETECTORS)))
+        raise ConfigError(f"{source}: rule {id!r} is not known; expected one of {known}")
     return switches
 
 

@@ -10,12 +10,15 @@ import os
 import sys
 
 from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.hook.loader import ON_PURPOSE
+from cudaguard.rules.initialisers import INITIALISERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
+    from types import TracebackType
     from typing import Protocol
 
     from cudaguard import repairs
@@ -39,6 +42,7 @@ class Loads:
         self._engine = engine
         self._detector: ScopeDetector | None = None
         self.cuda: CudaDetector | None = None
+        self._has_begun = False
         self.ctypes = CtypesPatch(self.scope_of_library, engine)
         self.flags = FlagsPatch(self.scope_of_extensions, engine)
 
@@ -53,11 +57,13 @@ class Loads:
         if self.cuda is not None:
             self.cuda.forget()
         self._detector = self.cuda = None
+        self._has_begun = False
 
     # --- before a load --------------------------------------------------------------
 
     def before_mapping(self, spec: ModuleSpec) -> None:
         """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
+        self.before_load()
         if spec.origin is None:
             return
         from cudaguard.probe.elf import read_elf
@@ -76,6 +82,14 @@ class Loads:
                 from cudaguard.repairs.scope import shield_extension
 
                 shield_extension(self._engine, rule, spec)
+
+    def before_load(self) -> None:
+        """Look at what has changed so far, which is not this load's doing."""
+        with self._safely():
+            if self.cuda is not None:
+                self.cuda.look()
+            if self._detector is not None:
+                self._detector.look(None, "unseen")
 
     def _provide_for(self, spec: ModuleSpec, needed: tuple[str, ...]) -> None:
         """Import what provides the libraries of an extension."""
@@ -127,15 +141,29 @@ class Loads:
         """Look at what a load has changed (see `hook.loader.Host`)."""
         if self._engine.mode == "off":
             return
-        if self._detector is None:
+        if not self._has_begun:
             self.look()
-        else:
-            self._detector.look(library, extension, is_global=bool(flags & RTLD_GLOBAL))
-        if self.cuda is not None:
-            self.cuda.loaded(library, extension)
+            return
+        with self._safely():
+            if self._detector is not None:
+                is_global = bool(flags & RTLD_GLOBAL)
+                flags_by = self.flags.set_by if extension else ("", "")
+                self._detector.look((library, extension, is_global, flags_by))
+            if self.cuda is not None:
+                self.cuda.loaded(library, extension)
+
+    def _safely(self) -> _Safely:
+        return _Safely(self._failed)
+
+    def _failed(self, error: Exception) -> None:
+        """Stop looking after a failure of ours: it is told once, and costs no repairs."""
+        self._detector = self.cuda = None
+        self._engine.broken("looking at symbols and at CUDA", error)
 
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch the CUDA driver during an import (see `hook.loader.Slots`)."""
+        if self.cuda is None and spec.name in INITIALISERS:
+            self.look(must=True)
         return None if self.cuda is None else self.cuda.window(spec)
 
     def own_use_of_cuda(self) -> AbstractContextManager[None]:
@@ -145,16 +173,25 @@ class Loads:
         self.look()
         return nullcontext() if self.cuda is None else self.cuda.own_use()
 
-    def look(self, *, must: bool = False) -> None:
+    def look(self, *, must: bool = False, at_install: bool = False) -> None:
         """Begin to look: who owns what in the global symbol scope, who initialises CUDA.
 
         Args:
             must: Import ctypes for it; otherwise it begins once the program has imported it.
+            at_install: Is this the moment when the guard comes?
+
+        Raises:
+            ImportOrderError: in `strict`, see `ScopeDetector.look`.
         """
         ctypes = sys.modules.get("ctypes")
         is_there = ctypes is not None and hasattr(ctypes, "pythonapi")  # otherwise half imported
-        if self._engine.mode == "off" or self._detector is not None or not (is_there or must):
+        if self._engine.mode == "off" or self._has_begun or not (is_there or must):
             return
+        self._has_begun = True  # once, whatever becomes of it: a failure must not cost repairs
+        with self._safely():
+            self._begin(at_install=at_install)
+
+    def _begin(self, *, at_install: bool) -> None:
         from cudaguard.probe.facts import uses_glibc
 
         if not uses_glibc():
@@ -165,4 +202,27 @@ class Loads:
         except ImportError:  # a Python without ctypes has nothing to look with
             return
         self.cuda = CudaDetector(self._engine)
-        self._detector = ScopeDetector(self._engine)
+        self._detector = ScopeDetector(self._engine, "guard" if at_install else "ctypes")
+
+
+class _Safely:
+    """Hands a failure of ours to `failed`; what is raised on purpose passes."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception) or isinstance(error, ON_PURPOSE):
+            return False
+        self._failed(error)
+        return True

@@ -10,11 +10,11 @@ Source: ``elf.h``; ``proc(5)``; the look-up predicate of glibc's ``elf/dl-lookup
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from typing import NamedTuple
 
+from cudaguard.actions.memory import write
 from cudaguard.actions.scope import packages_of
 from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
@@ -27,7 +27,7 @@ from cudaguard.rules.patterns import arguments, matches
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cudaguard.model import Rule
     from cudaguard.probe.image import Symbols
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _SAMPLES = 16  # names of a library by which it is told whether it is global
 _HIDDEN = 2  # STV_HIDDEN
+_SHOWN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
+_PLAIN = (0, 1, 2)  # STT_NOTYPE, STT_OBJECT, STT_FUNC
 
 
 class Demotion(NamedTuple):
@@ -69,12 +71,18 @@ class _Member(NamedTuple):
     image: Image
     symbols: Symbols
     hidden: tuple[int, ...]  # indices
+    plain: tuple[int, ...]  # indices of all names whose address stands in the table
 
-    def addresses(self, step: int = 1) -> list[int]:
-        """Return the addresses of the hidden names, or of every so many of them."""
+    def addresses(self, indices: Iterable[int]) -> list[int]:
+        """Return the addresses of names."""
         words = memoryview(self.symbols.table).cast("Q")  # the value is the second of three
         base = self.image.library.base
-        return [words[3 * index + 1] + base for index in self.hidden[::step]]
+        return [words[3 * index + 1] + base for index in indices]
+
+    def names(self, indices: Iterable[int]) -> list[bytes]:
+        """Return names."""
+        starts, name = self.symbols.names, self.symbols.name
+        return [name(starts[index]) for index in indices]
 
 
 def demote(rule: Rule, machine: str) -> Demotion:
@@ -89,8 +97,6 @@ def demote(rule: Rule, machine: str) -> Demotion:
     try:
         with Memory() as memory:
             return _demote(rule, memory)
-    except _RefusedError as refused:
-        return Demotion("refused", str(refused))
     except OSError as error:
         return Demotion("failed", f"{error.strerror or error}")
 
@@ -101,37 +107,37 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
     named = [lib for lib in everything if matches(os.path.basename(lib.path), patterns)]
     if not named:
         return Demotion("absent")
-    packages = Packages()
     library = named[0].path
-    own = packages_of(rule)
+    packages, own = Packages(), packages_of(rule)
     group = [lib for lib in everything if packages.of(lib.path).lower() in own]
-    for lib in named:
-        if matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE):
-            raise _RefusedError(f"{lib.path} is a library that others rely on to be global")
-        if lib not in group:
-            raise _RefusedError(
-                f"{lib.path} lies outside the folders of {' and '.join(sorted(own))}"
-            )
     scope = GlobalScope()
-    hides = _pattern_of_names(arguments(rule, "hide"))
-    keeps = _pattern_of_names(arguments(rule, "keep"))
-    members = [_planned(Image(memory, lib), hides, keeps) for lib in named]
-    if not any(_is_global(member, scope) for member in members):
-        return Demotion("local", library=library)
-    members += [
-        _planned(Image(memory, lib), hides, keeps)
-        for lib in group
-        if lib not in named and not matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE)
-    ]
-    members = [member for member in members if _is_global(member, scope)]
-    _refuse_what_breaks(members, [Image(memory, lib) for lib in everything if lib not in group])
-    # Whatever was loaded before the first of them was bound before as well.
-    first = min(everything.index(member.image.library) for member in members)
-    later = [lib for lib in everything[first:] if lib not in group]
-    bound = _by_module(_bound(members, memory, later), packages)
-    for member in members:
-        _write(member)
-    shown = [member.image.library.path for member in members if _is_global(member, scope)]
+    try:
+        for lib in named:
+            _refuse_library(lib, lib in group, own)
+        # The library that the rule names may have none of the names itself, or stand before
+        # another one of the package that has them too: all of the package is looked at.
+        hides, keeps = (_pattern_of_names(arguments(rule, verb)) for verb in ("hide", "keep"))
+        members = [
+            _planned(Image(memory, lib), hides, keeps)
+            for lib in group
+            if not matches(os.path.basename(lib.path), GLOBAL_ON_PURPOSE)
+        ]
+        members = [member for member in members if member.hidden and _is_global(member, scope)]
+        if not members:
+            return Demotion("local", library=library)
+        images = {lib: Image(memory, lib) for lib in everything}
+        _refuse_what_breaks(members, [images[lib] for lib in everything if lib not in group])
+        _refuse_lazy_users(members, images.values(), scope)
+        # Whatever was loaded before the first of them was bound before as well.
+        first = min(everything.index(member.image.library) for member in members)
+        later = [lib for lib in everything[first:] if lib not in group]
+        bound = _by_module(_bound(members, memory, later), packages)
+        _write_all(members)
+    except _RefusedError as refused:
+        return Demotion("refused", str(refused), library)
+    except OSError as error:
+        return Demotion("failed", f"{error.strerror or error}", library)
+    shown = [member.image.library.path for member in members if _is_found(member, scope)]
     if shown:
         return Demotion("failed", f"names of {shown[0]} are still found", library)
     return Demotion(
@@ -139,12 +145,31 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
     )
 
 
-def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes] | None:
-    """Return what matches a name, zero byte included, in a string table; None for every name."""
+def _refuse_library(library: Library, is_own: bool, own: frozenset[str]) -> None:
+    if matches(os.path.basename(library.path), GLOBAL_ON_PURPOSE):
+        raise _RefusedError(f"{library.path} is a library that others rely on to be global")
+    if not is_own:
+        folders = " and ".join(sorted(own))
+        raise _RefusedError(f"{library.path} lies outside the folders of {folders}")
+
+
+def _write_all(members: list[_Member]) -> None:
+    """Mark the names of all members, or of none."""
+    for written, member in enumerate(members):
+        try:
+            _write(member)
+        except OSError:
+            for earlier in members[:written]:
+                _write(earlier, undo=True)
+            raise
+
+
+def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Return what matches a name, zero byte included, in a string table."""
     import re
 
     if "*" in words:
-        return None
+        return re.compile(b"")
     names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
     # Nothing runs past the zero byte, so that names need not be cut out one by one.
     signs = {"*": r"[^\0]*", "?": r"[^\0]"}
@@ -152,30 +177,67 @@ def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes] | None:
     return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())
 
 
-def _planned(
-    image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[bytes] | None
-) -> _Member:
+def _planned(image: Image, hides: re.Pattern[bytes], keeps: re.Pattern[bytes]) -> _Member:
     symbols = image.symbols()
     table, strings = symbols.table, symbols.strings
-    rows = zip(symbols.names, table[4::SYMBOL], table[6::SYMBOL], table[7::SYMBOL])
+    rows = zip(
+        symbols.names, table[4::SYMBOL], table[5::SYMBOL], table[6::SYMBOL], table[7::SYMBOL]
+    )
+    shown = [
+        (index, name, info & 15)
+        for index, (name, info, other, section, section_high) in enumerate(rows)
+        # Defined (its section is known), not local to the file, and not hidden already.
+        if (section or section_high) and info > 15 and other & 3 in _SHOWN
+    ]
     hidden = [
         index
-        for index, (name, info, section, section_high) in enumerate(rows)
-        # Defined (its section is known), and not local to the file anyway.
-        if (section or section_high)
-        and info > 15
-        and (hides is None or hides.match(strings, name))
-        and not (keeps is not None and keeps.match(strings, name))
+        for index, name, _ in shown
+        if hides.match(strings, name) and not keeps.match(strings, name)
     ]
-    return _Member(image, symbols, tuple(hidden))
+    # The others are per thread, or chosen by a function.
+    plain = [index for index, _, kind in shown if kind in _PLAIN]
+    return _Member(image, symbols, tuple(hidden), tuple(plain))
 
 
 def _is_global(member: _Member, scope: GlobalScope) -> bool:
     """Are names of this library, as opposed to others of the same name, found globally?"""
-    symbols, step = member.symbols, max(1, len(member.hidden) // _SAMPLES)
-    starts = symbols.names
-    found = scope.addresses(symbols.name(starts[index]) for index in member.hidden[::step])
-    return any(here == there for here, there in zip(member.addresses(step), found))
+    return _finds_any(member, member.plain, scope)
+
+
+def _is_found(member: _Member, scope: GlobalScope) -> bool:
+    """Are names that were hidden found all the same?"""
+    plain = set(member.plain)
+    return _finds_any(member, [index for index in member.hidden if index in plain], scope)
+
+
+def _finds_any(member: _Member, indices: Sequence[int], scope: GlobalScope) -> bool:
+    some = indices[:: max(1, len(indices) // _SAMPLES)]
+    found = scope.addresses(member.names(some))
+    return any(here == there for here, there in zip(member.addresses(some), found))
+
+
+def _refuse_lazy_users(
+    members: list[_Member], everybody: Iterable[Image], scope: GlobalScope
+) -> None:
+    """Refuse if an object will look up a hidden name, of which it has none, at its first call."""
+    names = {
+        name: address
+        for member in members
+        for name, address in zip(member.names(member.hidden), member.addresses(member.hidden))
+    }
+    for image in everybody:
+        if not image.is_bound_lazily():
+            continue
+        symbols = image.symbols()
+        rows = zip(symbols.names, symbols.table[6::SYMBOL], symbols.table[7::SYMBOL])
+        asked = {symbols.name(start) for start, low, high in rows if not (low or high)}
+        hit = sorted(asked & names.keys())
+        for name, address in zip(hit, scope.addresses(hit)):
+            if address == names[name]:
+                raise _RefusedError(
+                    f"{image.library.path} was loaded with RTLD_LAZY: its first call of "
+                    f"{name.decode('utf-8', 'replace')} would end the program"
+                )
 
 
 def _refuse_what_breaks(members: list[_Member], others: list[Image]) -> None:
@@ -202,7 +264,7 @@ def _bound(
 ) -> tuple[tuple[str, int], ...]:
     """Return which of the others have bound to hidden names, and to how many."""
     spans = [member.image.segments()[0] for member in members]
-    hidden = {address for member in members for address in member.addresses()}
+    hidden = {a for member in members for a in member.addresses(member.hidden)}
     found = []
     for lib in others:
         try:
@@ -235,62 +297,10 @@ def _by_module(
     return tuple(counts.items())
 
 
-def _write(member: _Member) -> None:
-    """Mark the names in memory."""
+def _write(member: _Member, *, undo: bool = False) -> None:
+    """Mark the names in memory, or as they were."""
     table = bytearray(member.symbols.table)
-    for index in member.hidden:
+    for index in () if undo else member.hidden:
         place = index * SYMBOL + 5  # st_other, whose lower two bits are the visibility
         table[place] = table[place] & ~3 | _HIDDEN
-    try:
-        _write_as_debugger(member.symbols.address, table)
-    except OSError:  # a hardened kernel
-        _write_unprotected(member.symbols.address, table)
-
-
-def _write_as_debugger(address: int, data: bytearray) -> None:
-    """Write through ``/proc/self/mem``, past the protection of the pages, which stays."""
-    file = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(file, data[done:], address + done)
-    finally:
-        os.close(file)
-
-
-def _write_unprotected(address: int, data: bytearray) -> None:
-    """Make the pages writable, write, and protect them as before."""
-    import ctypes
-    import mmap
-
-    protect = ctypes.pythonapi["mprotect"]
-    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    end = address + len(data)
-    changed = [
-        (max(start, address - address % mmap.PAGESIZE), min(stop, end + -end % mmap.PAGESIZE), bits)
-        for start, stop, bits in _protections()
-        if start < end and stop > address
-    ]
-    try:
-        for start, stop, bits in changed:
-            # Execution stays allowed: old libraries keep the table in the segment of their code.
-            if protect(start, stop - start, bits | mmap.PROT_WRITE):
-                raise OSError(errno.EACCES, "the symbol table cannot be made writable")
-        ctypes.memmove(address, (ctypes.c_char * len(data)).from_buffer(data), len(data))
-    finally:
-        for start, stop, bits in changed:
-            protect(start, stop - start, bits)
-
-
-def _protections() -> list[tuple[int, int, int]]:
-    """Return start, end and protection of each mapping of this process."""
-    import mmap
-
-    bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
-    found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            area, flags = line.split()[:2]
-            start, _, stop = area.partition("-")
-            found.append((int(start, 16), int(stop, 16), sum(bits.get(sign, 0) for sign in flags)))
-    return found
+    write(member.symbols.address, table)

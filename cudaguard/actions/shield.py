@@ -30,7 +30,8 @@ def shield(extension: str) -> str:
     import _ctypes
 
     try:
-        _ctypes.dlopen(extension, os.RTLD_NOW | RTLD_DEEPBIND)
+        # With a slash in it: the loader would look elsewhere for a bare name.
+        _ctypes.dlopen(os.path.abspath(extension), os.RTLD_NOW | RTLD_DEEPBIND)
     except OSError as error:  # the import itself will say so as well
         return f"the loader refuses it: {error}"
     return ""

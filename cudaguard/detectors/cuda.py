@@ -37,25 +37,29 @@ class Change(Record):
     Args:
         kind: ``initialised`` or ``context``.
         device: Ordinal of the device that got a context; -1 for ``initialised``.
-        actor: The module that was being imported, or whose library was being loaded; empty if it
-            happened outside of all that is watched.
+        actor: The module that was being imported, or that loaded a library; empty if it happened
+            outside of all that is watched.
+        how: ``import``, ``load``, ``request`` (by the guard itself) or, without an actor, empty.
         where: ``file:line`` of the user's code behind it; empty with the actor.
         pid: The process.
         thread: ``threading.get_ident()`` of the thread that noticed.
     """
 
-    __slots__ = ("actor", "device", "kind", "pid", "thread", "where")
+    __slots__ = ("actor", "device", "how", "kind", "pid", "thread", "where")
     kind: str
     device: int
     actor: str
+    how: str
     where: str
     pid: int
     thread: int
 
     def __init__(
-        self, kind: str, device: int, actor: str, where: str, pid: int, thread: int
+        self, kind: str, device: int, actor: str, how: str, where: str, pid: int, thread: int
     ) -> None:
-        self._fill(kind=kind, device=device, actor=actor, where=where, pid=pid, thread=thread)
+        self._fill(
+            kind=kind, device=device, actor=actor, how=how, where=where, pid=pid, thread=thread
+        )
 
 
 class CudaDetector:
@@ -75,12 +79,12 @@ class CudaDetector:
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
-        self.look(None)
+        self.look()
 
     def window(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Open a window around the import of a module; return what closes it."""
         actors = self._actors()
-        before = self.look(actors[-1] if actors else None)
+        before = self.look()
         actors.append(spec.name)
 
         def close(error: BaseException | None) -> None:
@@ -109,7 +113,7 @@ class CudaDetector:
     def own_use(self) -> Iterator[None]:
         """Attribute what happens inside the block to the guard itself."""
         actors = self._actors()
-        self.look(actors[-1] if actors else None)
+        self.look()
         actors.append(wording.OURSELVES)
         try:
             yield
@@ -131,48 +135,55 @@ class CudaDetector:
             return  # the block will tell
         state = self.driver.state()
         if state != self._last:
-            self._update(state, extension or (actors[-1] if actors else module_of(caller_frame())))
+            actor = extension or (actors[-1] if actors else "")
+            if actor:
+                self._update(state, actor, "import")
+            else:
+                self._update(state, module_of(caller_frame()), "load")
 
-    def look(self, actor: str | None) -> DriverState:
+    def look(self, actor: str | None = None) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
 
         Args:
-            actor: What was under way in the meantime; None if nothing that is known.
+            actor: What this thread was importing in the meantime; None takes the innermost
+                import that is under way.
         """
         state = self.driver.state()
         if state != self._last:
-            self._update(state, actor)
+            actors = self._actors()
+            actor = actor or (actors[-1] if actors else "")
+            how = "request" if actor == wording.OURSELVES else "import"
+            self._update(state, actor, how if actor else "")
         return state
 
-    def _update(self, state: DriverState, actor: str | None) -> None:
+    def _update(self, state: DriverState, actor: str, how: str) -> None:
         last, self._last = self._last, state
         self._listen()
-        frame = caller_frame() if actor is not None else None
-        if actor is not None and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
+        frame = caller_frame() if actor else None
+        if how == "import" and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
             frame = frame_outside(frame) or frame
         if state.is_initialised and not last.is_initialised:
-            self._record(INITIALISED, NOWHERE, actor, frame)
+            self._record(INITIALISED, NOWHERE, actor, how, frame)
         for device in state.active:
             if device not in last.active:
-                self._record(CONTEXT, device, actor, frame)
+                self._record(CONTEXT, device, actor, how, frame)
 
     def _actors(self) -> list[str]:
         actors: list[str] = self._here.__dict__.setdefault("actors", [])
         return actors
 
-    def _record(self, kind: str, device: int, actor: str | None, frame: FrameType | None) -> None:
-        where = describe(frame)
-        change = Change(kind, device, actor or "", where, os.getpid(), get_ident())
+    def _record(
+        self, kind: str, device: int, actor: str, how: str, frame: FrameType | None
+    ) -> None:
+        change = Change(kind, device, actor, how, describe(frame), os.getpid(), get_ident())
         self.changes.append(change)
         if kind == INITIALISED:
             self._listen().latch(DRIVER)
-        self._engine.journal.note("cuda", wording.said(change), where)
+        self._engine.journal.note("cuda", wording.said(change), change.where)
         if kind == INITIALISED:
-            finding = wording.initialised(change.actor, where)
+            finding = wording.initialised(change)
         else:
-            finding = wording.context_created(
-                change.actor, where, device, self._last.devices, local_rank(os.environ)
-            )
+            finding = wording.context_created(change, self._last.devices, local_rank(os.environ))
         self._engine.tell(finding, ContextWarning, frame=frame)
 
     def _listen(self) -> ProcessDetector:

@@ -14,11 +14,15 @@ from cudaguard.hook.caller import (
     is_importing,
     module_of,
 )
+from cudaguard.hook.loader import is_imported, is_under_way
+from cudaguard.policy.decide import applies
+from cudaguard.probe.facts import Facts, at_start
 from cudaguard.probe.packages import Packages
 from cudaguard.repairs import REPAIRING
-from cudaguard.report.hijack import Culprit, Hijack, Load, hijacked
+from cudaguard.repairs.scope import take_back
+from cudaguard.report.hijack import GUARD, Culprit, Hijack, Load, hijacked
 from cudaguard.rules.families import FAMILIES, LEGITIMATE_OWNERS
-from cudaguard.rules.patterns import matches
+from cudaguard.rules.patterns import arguments, matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,29 +33,29 @@ if TYPE_CHECKING:
 def judge(
     engine: Engine,
     moved: list[tuple[str, str, str, str]],
-    library: str,
-    extension: str,
-    *,
-    is_global: bool,
+    loaded: tuple[str, str, bool, tuple[str, str]] | None,
+    since: str,
 ) -> None:
     """Tell of the new owners that are neither legitimate nor in a rule's care.
 
     Args:
         engine: Knows the rules, and is told.
         moved: Name, family, and the files that own it now and owned it before.
-        library: What was loaded, see `cudaguard.detectors.scope.ScopeDetector.look`.
-        extension: As above.
-        is_global: As above.
+        loaded: What was loaded, see `cudaguard.detectors.scope.ScopeDetector.look`.
+        since: As above.
 
     Raises:
         ImportOrderError: in `strict`, from an import.
     """
-    load = Load(library, extension, is_global) if library else None
-    packages = Packages()
+    load = None if loaded is None else Load(*loaded)
+    packages, facts = Packages(), Facts()
     hijacks = []
     for owner in dict.fromkeys(new for _, _, new, _ in moved):
         package = packages.of(owner)
-        if _is_at_home(owner, package, load) or _has_rule(engine, owner, package, load):
+        if _is_at_home(owner, package, load, since) or any(
+            _cares(engine, rule, load, since, facts)
+            for rule in _rules_about(engine, owner, package, load)
+        ):
             continue
         keys = dict.fromkeys(family for _, family, new, _ in moved if new == owner)
         hijacks.append(
@@ -63,10 +67,10 @@ def judge(
             )
         )
     if hijacks:
-        _tell(engine, tuple(hijacks), load)
+        _tell(engine, tuple(hijacks), load, since)
 
 
-def _is_at_home(owner: str, package: str, load: Load | None) -> bool:
+def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool:
     """May this library own such names?"""
     name = os.path.basename(owner)
     if not owner or owner == os.path.realpath(sys.executable) or matches(name, LEGITIMATE_OWNERS):
@@ -74,35 +78,57 @@ def _is_at_home(owner: str, package: str, load: Load | None) -> bool:
     if any(name == os.path.basename(path) for path in _preloaded()):
         return True
     # There from the start and in no package: it came with the interpreter.
-    return load is None and not package
+    return load is None and since == GUARD and not package
 
 
 def _preloaded() -> list[str]:
-    return os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return at_start("LD_PRELOAD").replace(":", " ").split()
 
 
-def _has_rule(engine: Engine, owner: str, package: str, load: Load | None) -> bool:
-    """Is the library in the care of a rule, which acts and tells by itself or chooses not to?"""
+def _rules_about(engine: Engine, owner: str, package: str, load: Load | None) -> list[Rule]:
+    """Return the rules that name the library, what was loaded with it, or its package."""
     registry = engine.registry
-    caring = registry.scoping + (registry.demoting if engine.mode in REPAIRING else ())
-    rules: dict[str, Rule] = {rule.id: rule for _, rule in caring}
-    names = {package.lower()} - {""}
-    libraries = [owner]
+    rules = {rule.id: rule for _, rule in (*registry.scoping, *registry.demoting)}.values()
+    names, libraries = {package.lower()} - {""}, [owner]
     if load is not None:
-        names.add(load.extension.partition(".")[0].lower())
+        names |= {load.extension.partition(".")[0].lower()} - {""}
         libraries.append(load.library)
-    return any(
-        not names.isdisjoint(packages_of(rule))
+    return [
+        rule
+        for rule in rules
+        if not names.isdisjoint(packages_of(rule))
         or any(names_library(rule, library) for library in libraries)
-        for rule in rules.values()
-    )
+    ]
 
 
-def _tell(engine: Engine, hijacks: tuple[Hijack, ...], load: Load | None) -> None:
-    frame = caller_frame()
+def _cares(engine: Engine, rule: Rule, load: Load | None, since: str, facts: Facts) -> bool:
+    """Does the rule see to this itself: by choice not at all, by telling, or by acting yet?
+
+    A rule that should have kept the names out and did not must not silence what is seen.
+    """
+    if not applies(rule, facts):
+        return True
+    imported = [name for name in rule.watch if is_imported(name)]
+    if since == GUARD:
+        return bool(imported)  # hindsight looks at what was imported before the guard
+    if engine.mode not in REPAIRING or rule.grade == "warn":
+        # It has told so where the scope was asked for.
+        return load is not None and load.is_global and bool(arguments(rule, "local_scope"))
+    if not imported or not arguments(rule, "demote"):
+        return False
+    if any(map(is_under_way, imported)):
+        engine.wanted_back.add(rule.id)  # its own parts may need the names until it is imported
+    else:
+        take_back(engine, rule, module=imported[0])
+    return True
+
+
+def _tell(engine: Engine, hijacks: tuple[Hijack, ...], load: Load | None, since: str) -> None:
+    frame = caller_frame() if load is not None else None
     culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
-    finding = hijacked(hijacks, load, culprit)
+    finding = hijacked(hijacks, load, culprit, since)
     if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
         if load is not None and is_importing():
-            raise ImportOrderError(finding.what, name=load.extension, path=load.library)
+            name = load.extension or culprit.module
+            raise ImportOrderError(finding.what, name=name, path=load.library)
         engine.deferred.append(finding.what)

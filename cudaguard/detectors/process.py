@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         def initialiser(self) -> Change | None:
             """Who initialised CUDA, here or in the parent."""
 
-        def look(self, actor: str | None) -> object:
+        def look(self) -> object:
             """Ask the driver, and record what has changed."""
 
 
@@ -99,7 +99,7 @@ class ProcessDetector:
             self._here.busy = False
 
     def _note_fork(self) -> None:
-        self._cuda.look(None)
+        self._cuda.look()
         first = self._cuda.initialiser
         if first is not None:
             self._engine.journal.note(
@@ -108,7 +108,7 @@ class ProcessDetector:
 
     def _look_at(self, name: str, value: str | None) -> None:
         if LATCHES[name] == DRIVER:
-            self._cuda.look(None)
+            self._cuda.look()
         if name not in self._latched or value == self._latched[name]:
             return
         frame = caller_frame()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.errors import SymbolScopeWarning
+from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.report.hijack import static_runtime
 
@@ -19,7 +19,11 @@ def tell_of_runtime(engine: Engine, extension: str, library: str, names: tuple[s
         extension: Name of the module.
         library: Its file.
         names: The ``std::...::id`` objects that it exports.
+
+    Raises:
+        ImportOrderError: in `strict`.
     """
     frame = caller_frame()
     finding = static_runtime(extension, library, names, describe(frame))
-    engine.tell(finding, SymbolScopeWarning, frame=frame)
+    if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
+        raise ImportOrderError(finding.what, name=extension, path=library)

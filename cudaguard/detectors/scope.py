@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.repairs import Engine
 
+    Loaded = tuple[str, str, bool, tuple[str, str]]
+
 CANARIES: tuple[tuple[str, str], ...] = tuple(
     (name, key) for key, family in FAMILIES.items() for name in family.canaries
 )
@@ -22,23 +24,24 @@ _NAMES = tuple(name.encode() for name, _ in CANARIES)
 class ScopeDetector:
     """Compares where the canary names are with where they were at the last look.
 
-    The first look is taken when it is made: what is found then was there before the guard.
+    Args:
+        engine: Is told.
+        since: Why what the first look finds was not seen to come: ``guard`` or ``ctypes``, see
+            `cudaguard.report.hijack`.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, since: str) -> None:
         self._engine = engine
         self._scope = GlobalScope()
         self._addresses = [0] * len(_NAMES)
-        self.look("", "", is_global=False)
+        self.look(None, since)
 
-    def look(self, library: str, extension: str, *, is_global: bool) -> None:
+    def look(self, load: Loaded | None, since: str = "") -> None:
         """Look once, and tell of what has moved.
 
         Args:
-            library: What has just been loaded, as a file or the name given to the loader; empty
-                where nobody knows.
-            extension: The name of the module, if it is an extension.
-            is_global: Has Python code asked for the global scope?
+            load: What has just been loaded: the fields of `cudaguard.report.hijack.Load`.
+            since: Without it: as above, or ``unseen``.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
@@ -56,4 +59,4 @@ class ScopeDetector:
         if any(new for _, _, new, _ in moved):  # else they went to the program itself
             from cudaguard.detectors.hijack import judge
 
-            judge(self._engine, moved, library, extension, is_global=is_global)
+            judge(self._engine, moved, load, since)

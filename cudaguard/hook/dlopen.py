@@ -10,6 +10,7 @@ import os
 import sys
 from _thread import allocate_lock
 
+from cudaguard.hook.caller import caller_frame, describe, module_of
 from cudaguard.hook.loader import ON_PURPOSE, call_each, hide_frame
 
 TYPE_CHECKING = False
@@ -42,6 +43,8 @@ class FlagsPatch:
         self._host = host
         self._original: Callable[[int], None] | None = None
         self._ours: object = None
+        # Module and line of the call that has RTLD_GLOBAL in force; empty if none has.
+        self.set_by = ("", "")
 
     @property
     def is_up(self) -> bool:
@@ -61,6 +64,7 @@ class FlagsPatch:
                 module = sys._getframe(1).f_globals.get("__name__")
                 flags, done = local_mode(self._host, self._decide, module, args[0])
                 original(flags)
+                self.set_by = _caller() if flags & RTLD_GLOBAL else ("", "")
                 if done is not None:
                     call_each(self._host, (done,))
             except BaseException as error:
@@ -79,6 +83,11 @@ class FlagsPatch:
             sys.setdlopenflags = self._original
         self._ours = self._original = None
         return clean
+
+
+def _caller() -> tuple[str, str]:
+    frame = caller_frame()
+    return module_of(frame), describe(frame)
 
 
 def local_mode(
@@ -146,6 +155,7 @@ class CtypesPatch:
             is_open = args[0] if args else kwargs.get("handle")
             asked = mode
             if self._ours is __init__ and name is not None and is_open is None:
+                call_each(self._host, (self._host.before_load,))
                 mode, done = local_mode(self._host, self._decide, name, mode)
                 loaded = (lambda: self._host.after_mapping(os.fsdecode(name), "", asked),)
                 if done is not None:

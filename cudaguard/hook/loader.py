@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         def before_mapping(self, spec: ModuleSpec) -> None:
             """Act before any extension module is mapped, watched or not."""
 
+        def before_load(self) -> None:
+            """Look at how things are before a library is loaded by ctypes."""
+
         def after_mapping(self, library: str, extension: str, flags: int) -> None:
             """Look at what a load has changed; `extension` is empty for a load by ctypes."""
 
@@ -72,6 +75,12 @@ here = _local()
 def is_imported(name: str) -> bool:
     """Is the module there, finished or not? None in ``sys.modules`` blocks its import instead."""
     return sys.modules.get(name) is not None
+
+
+def is_under_way(name: str) -> bool:
+    """Is the module being imported just now, by whatever thread?"""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
 
 
 def slots_or_nothing(host: Host, name: str) -> Slots:

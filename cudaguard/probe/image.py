@@ -19,6 +19,7 @@ DT_STRSZ, DT_SONAME, DT_GNU_HASH = 10, 14, 0x6FFFFEF5
 SYMBOL = 24  # bytes of an entry of the symbol table
 _ADDRESSES = (DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH)
 _MOST_TAGS, _MOST_SYMBOLS, _MOST_TEXT = 1 << 12, 1 << 24, 1 << 30
+_MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
 _PT_LOAD, _PT_GNU_RELRO = 1, 0x6474E552
 
 
@@ -159,6 +160,9 @@ class Image:
             kind = int.from_bytes(data[place : place + 4], "little")
             start = int.from_bytes(data[place + 16 : place + 24], "little")
             length = int.from_bytes(data[place + 40 : place + 48], "little")
+            longest = {_PT_LOAD: _MOST_MAPPED, _PT_GNU_RELRO: _MOST_TEXT}.get(kind)
+            if longest is not None and (start > _MOST_MAPPED or length > longest):
+                raise OSError(errno.ENOEXEC, f"{self.library.path}: a segment makes no sense")
             if kind == _PT_LOAD:
                 ends.append(start + length)
             elif kind == _PT_GNU_RELRO:

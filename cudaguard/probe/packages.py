@@ -10,17 +10,19 @@ class Packages:
     """The folders that packages lie in, as they are now."""
 
     def __init__(self) -> None:
-        entries = [entry for entry in sys.path if isinstance(entry, str)]
-        self._entries = [_inside(entry) for entry in entries]
+        self._entries = [_inside(entry) for entry in sys.path if isinstance(entry, str)]
         # The innermost first: a virtual environment often lies in the working folder.
         self._entries.sort(key=len, reverse=True)
-        # An editable install lies anywhere.
+        # An editable install lies anywhere, and so does a folder that is linked.
+        inside = tuple(self._entries)
         self._others = [
-            (name, _inside(folder))
+            (name, _inside(place))
             for name, module in list(sys.modules.items())
             if "." not in name
             for folder in _folders(module)
-            if not folder.startswith(tuple(filter(None, entries)))
+            for real in [os.path.realpath(folder)]
+            if os.path.islink(folder) or not real.startswith(inside)
+            for place in (folder, real, f"{folder}.libs")
         ]
 
     def of(self, path: str) -> str:
@@ -32,10 +34,13 @@ class Packages:
         Args:
             path: The library's file, links resolved.
         """
+        for name, folder in self._others:
+            if path.startswith(folder):
+                return name
         for entry in self._entries:
             if path.startswith(entry):
                 return path[len(entry) :].partition(os.sep)[0].partition(".")[0]
-        return next((name for name, folder in self._others if path.startswith(folder)), "")
+        return ""
 
 
 def _inside(folder: str) -> str:

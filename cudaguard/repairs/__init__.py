@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         journal: Journal
         touched: dict[str, None]
         deferred: list[str]
+        wanted_back: set[str]
 
         def tell(
             self,

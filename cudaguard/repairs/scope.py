@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from cudaguard.errors import SymbolScopeWarning
+from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs import REPAIRING
 from cudaguard.report import messages
 from cudaguard.report import scope as wording
+from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,13 +72,16 @@ def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:
                 engine.tell(messages.unsupported(rule, action), SymbolScopeWarning)
 
 
-def take_back(engine: Engine, rule: Rule, *, module: str, at_start: bool = False) -> bool:
+def take_back(
+    engine: Engine, rule: Rule, *, module: str, is_late: bool = False, at_start: bool = False
+) -> bool:
     """Demote the libraries that a rule names, if they are global, and tell what became of it.
 
     Args:
         engine: Knows the mode, and is told.
         rule: A rule with the action ``demote`` that applies here.
         module: The module that brought the libraries.
+        is_late: Was the module imported before the rule was in force?
         at_start: Is this the start of the interpreter, before the program?
 
     Returns:
@@ -97,18 +101,34 @@ def take_back(engine: Engine, rule: Rule, *, module: str, at_start: bool = False
                    f"{messages.switch_off(rule.id)}")  # fmt: skip
         if not done.bound:
             return True
-    finding = wording.taken_back_late(rule, module, done, at_start=at_start)
+    engine.wanted_back.discard(rule.id)
+    if is_late:
+        finding = wording.taken_back_late(rule, module, done, at_start=at_start)
+    else:
+        finding = wording.not_taken_back(rule, module, done)
     if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
         engine.deferred.append(finding.what)
     return False
 
 
 def take_back_after(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
-    """Demote what the import of a module has brought, by rules that do nothing before it."""
+    """Demote what the import of a module has brought, whether it succeeded or not.
+
+    Args:
+        engine: Knows the mode, and is told.
+        rules: Rules with the action ``demote`` that watch the module.
+        module: Its name.
+    """
     for rule in rules:
-        if not applies(rule, Facts()):
-            continue
-        if engine.mode in REPAIRING and rule.grade != "warn":
+        # A rule that keeps its libraries local has nothing to do here, unless names were seen to
+        # come past it.
+        idle = arguments(rule, "local_scope") and rule.id not in engine.wanted_back
+        if (
+            not idle
+            and engine.mode in REPAIRING
+            and rule.grade != "warn"
+            and applies(rule, Facts())
+        ):
             take_back(engine, rule, module=module)
 
 
@@ -119,6 +139,9 @@ def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
         engine: Knows the mode, and is told what became of it.
         rule: A rule with the action ``deepbind`` for this extension.
         spec: The extension.
+
+    Raises:
+        ImportOrderError: in `strict`, where it has to be refused.
     """
     if engine.mode not in REPAIRING or not applies(rule, Facts()) or spec.origin is None:
         return
@@ -129,6 +152,8 @@ def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
     if reason:
         finding = wording.not_shielded(rule, spec.name, reason)
         engine.tell(finding, SymbolScopeWarning, frame=frame)
+        if engine.mode == "strict":
+            raise ImportOrderError(finding.what, name=spec.name, path=spec.origin)
         return
     engine.journal.note("repair", f"{rule.id} deepbind {spec.name}", describe(frame))
     engine.touched[f"{spec.name}: loaded with RTLD_DEEPBIND by {rule.id} (stays)"] = None

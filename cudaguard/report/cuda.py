@@ -24,6 +24,10 @@ if TYPE_CHECKING:
             """Who did it; may be empty."""
 
         @property
+        def how(self) -> str:
+            """``import``, ``load``, ``request`` or empty."""
+
+        @property
         def where(self) -> str:
             """``file:line``; may be empty."""
 
@@ -55,17 +59,19 @@ def _at(where: str) -> str:
     return f" at {where}" if where else ""
 
 
-def _while(actor: str) -> str:
-    if actor == OURSELVES:
-        return ", as asked"
-    return " while it was imported" if actor else " between two watched imports"
+_HOW = {
+    "import": " while it was imported",
+    "load": " by loading a library",
+    "request": ", as asked",
+    "": ", at some time between two looks",
+}
 
 
-def initialised(actor: str, where: str) -> Finding:
+def initialised(change: Change) -> Finding:
     """Somebody has called cuInit."""
     return Finding(
         INITIALISED,
-        f"{_who(actor)} initialised CUDA{_at(where)}{_while(actor)}.",
+        f"{said(change, where=True)}{_HOW[change.how]}.",
         severity="info",
         consequence="from here on CUDA_VISIBLE_DEVICES and its like count no longer, and processes "
         "forked from this one cannot use CUDA.",
@@ -74,18 +80,16 @@ def initialised(actor: str, where: str) -> Finding:
     )
 
 
-def context_created(actor: str, where: str, device: int, devices: int, rank: int | None) -> Finding:
+def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     """A primary context has become active.
 
     Args:
-        actor: Who did it, or an empty string.
-        where: The user's line.
-        device: Its ordinal.
+        change: Who did it, where, and on which device.
         devices: How many are visible.
         rank: The local rank of this process, None without a launcher.
     """
-    what = f"{_who(actor)} created a CUDA context on device {device}{_at(where)}{_while(actor)}"
-    if rank is None or rank == device or devices <= 1:
+    what = f"{said(change, where=True)}{_HOW[change.how]}"
+    if rank is None or rank == change.device or devices <= 1:
         return Finding(CONTEXT, f"{what}.", severity="info")
     return Finding(
         CONTEXT,

@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 HIJACK, STATIC_RUNTIME = "CG812", "CG813"
+# When it was that names moved and nobody saw by whom.
+GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
+_SINCE = {
+    GUARD: "has been in the global symbol scope since before the guard",
+    CTYPES: "has been in the global symbol scope since before cudaguard could look, which needs "
+    "ctypes to be imported",
+    UNSEEN: "has come into the global symbol scope, and nobody saw by whom",
+}
 _MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
+_PROGRAM = ("", "__main__", "__mp_main__")
+_MARK = 8  # digits
 
 
 class Load(NamedTuple):
@@ -22,11 +32,13 @@ class Load(NamedTuple):
         library: The file, or the name given to the loader.
         extension: Name of the extension module; empty for a load by ctypes.
         is_global: Has Python code asked for the global scope?
+        flags_by: For an extension, the module and line that had set RTLD_GLOBAL in the flags.
     """
 
     library: str
     extension: str
     is_global: bool
+    flags_by: tuple[str, str]
 
 
 class Hijack(NamedTuple):
@@ -59,20 +71,23 @@ class Culprit(NamedTuple):
     imported_at: str
 
 
-def hijacked(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit) -> Finding:
+def hijacked(
+    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str
+) -> Finding:
     """Copies of other people's symbols have come into the global scope, and no rule knows it.
 
     Args:
         hijacks: Who owns what now; never empty.
-        load: What was loaded; None if it was before the guard.
+        load: What was loaded; None if nobody saw it.
         culprit: Who loaded it.
+        since: If nobody saw it: one of `GUARD`, `CTYPES` and `UNSEEN`.
     """
     first = os.path.basename(hijacks[0].owner)
     more = f" and {len(hijacks) - 1} more" if len(hijacks) > 1 else ""
     families = dict.fromkeys(family for hijack in hijacks for family in hijack.families)
     titles = _listed(title for _, title, _ in families)
     if load is None:
-        what = f"{first}{more} has been in the global symbol scope since before the guard"
+        what = f"{first}{more} {_SINCE[since]}"
     else:
         actor = load.extension or culprit.module or "the program"
         what = f"{actor} has put {first}{more} into the global symbol scope"
@@ -83,7 +98,7 @@ def hijacked(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit) -
         evidence=(*_cause(load, culprit), *map(_taken, hijacks)),
         consequence="what is loaded from now on is bound to these copies (what was loaded before "
         f"is safe): {'; '.join(dangers)}.",
-        remedy=_remedy(hijacks, load, culprit),
+        remedy=_remedy(hijacks, load, culprit, since),
     )
 
 
@@ -96,7 +111,8 @@ def _cause(load: Load | None, culprit: Culprit) -> tuple[str, ...]:
     if load is None:
         return ()
     if load.extension:
-        how, flag = f"imports {load.library}", "with RTLD_GLOBAL set by sys.setdlopenflags"
+        how = f"imports {load.library}"
+        flag = f"with RTLD_GLOBAL set by sys.setdlopenflags at {load.flags_by[1] or 'some line'}"
     else:
         how, flag = f"loads {load.library}", "by ctypes with RTLD_GLOBAL"
     if not load.is_global:
@@ -114,20 +130,29 @@ def _taken(hijack: Hijack) -> str:
     return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
 
 
-def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit) -> str:
+def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str) -> str:
     if load is None:
-        return (
-            "call cudaguard.install() before the first import: it then says which line does "
-            "this, and what to write against it"
-        )
-    if load.is_global and not load.extension and culprit.module in ("", "__main__"):
-        return f"take RTLD_GLOBAL away from the call at {culprit.where or 'that line'}"
-    package = (load.extension or culprit.module).partition(".")[0]
+        if since == CTYPES:
+            how = "put `import ctypes` right behind cudaguard.install()"
+        elif since == GUARD:
+            how = "call cudaguard.install() before the first import"
+        else:
+            return (
+                "look for what opens it past Python's importer and ctypes.CDLL (cffi, "
+                "_ctypes.dlopen, C code), and have that done without RTLD_GLOBAL"
+            )
+        return f"{how}: it then says which line does this, and what to write against it"
+    asking = load.flags_by if load.extension else (culprit.module, culprit.where)
+    if load.is_global and asking[0] in _PROGRAM:
+        call = "sys.setdlopenflags call" if load.extension else "call"
+        return f"take RTLD_GLOBAL away from the {call} at {asking[1] or 'that line'}"
     if load.is_global:
+        package, bundled = asking[0].partition(".")[0], ""
         actions = [f"local_scope:{_pattern(load.library)}"]
     else:
-        package = next((hijack.package for hijack in hijacks if hijack.package), "")
-        if not package:
+        package = (load.extension or culprit.module).partition(".")[0]
+        bundled = next((hijack.package for hijack in hijacks if hijack.package), "")
+        if package in _PROGRAM or not bundled.isidentifier():
             return (
                 "ask its authors to load it without RTLD_GLOBAL; until then import what it "
                 "endangers before it"
@@ -139,12 +164,15 @@ def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit) ->
         "save this rule as cudaguard.toml, and set CUDAGUARD_CONFIG=cudaguard.toml (or call "
         "install(config=...)):"
     )
+    # What a wheel bundles lies in a folder named after the distribution, not the module.
+    dist = [f"dist = [{_quoted(bundled)}]"] if bundled and bundled != package else []
     return "\n      ".join(
         (
             advice,
             "[[rules]]",
             'id = "LOCAL001"',
             f'watch = ["{package}"]',
+            *dist,
             f"actions = [{', '.join(_quoted(action) for action in actions)}]",
             f'why = "{package} puts its libraries into the global symbol scope"',
         )
@@ -158,9 +186,14 @@ def _quoted(text: str) -> str:
 def _pattern(library: str) -> str:
     """Return a pattern for a library's file name that a new version of it still matches."""
     stem, so, _ = os.path.basename(library).partition(".so")
+    if not so:
+        return stem
     if ".cpython-" in stem:
         stem = stem.partition(".cpython-")[0] + ".*"
-    return f"{stem}{so}*" if so else stem
+    name, dash, mark = stem.rpartition("-")
+    if dash and len(mark) == _MARK and all(sign in "0123456789abcdef" for sign in mark):
+        stem = f"{name}-*"  # what auditwheel puts in differs from release to release
+    return f"{stem}{so}*"
 
 
 def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:

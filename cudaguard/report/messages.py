@@ -42,6 +42,32 @@ def preloaded(rule: Rule, file: str, target: str) -> str:
     return f"{rule.id}: loaded {file} before {target}; to switch this off: {switch_off(rule.id)}"
 
 
+def default_set(rule: Rule, name: str, value: str, target: str) -> str:
+    """Return the log text of a variable that was given a default."""
+    return (
+        f"{rule.id}: set {name}={value} before {target}, as it was not set; to switch this off: "
+        f"{switch_off(rule.id)}"
+    )
+
+
+def default_missing(rule: Rule, name: str, value: str, target: str, where: str) -> Finding:
+    """A variable that a rule has a default for is not set, and the mode forbids setting it."""
+    return Finding(
+        rule.id,
+        f"{target} is imported without {name}.",
+        rule=rule.id,
+        evidence=(f"imported at {where}",) if where else (),
+        consequence=rule.why,
+        remedy=f"set {name}={value} before the import, or {FIX}",
+        links=rule.links,
+    )
+
+
+def substituted(rule: Rule, other: str, target: str) -> str:
+    """Return the log text of a module that another one stands in for."""
+    return f"{rule.id}: {other} stands in for {target}; to switch this off: {switch_off(rule.id)}"
+
+
 def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) -> Finding:
     """Libraries that a rule wants opened before a module are not, as mode or grade forbid it."""
     return Finding(

@@ -77,7 +77,7 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
     late = too_late(rule, module, at_start=at_start)
     bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
     evidence = (
-        f"{done.library}: not hidden, as {done.reason}"
+        f"{done.library or 'its names'}: not hidden, as {done.reason}"
         if done.state != "done"
         else f"{hidden(rule, done)}; bound to them before, and still: {bound}"
     )
@@ -92,6 +92,28 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
         f"helps them: {rule.why}",
         remedy=late.remedy,
         command=late.command,
+        links=rule.links,
+    )
+
+
+def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
+    """Names came into the global scope in spite of a rule, and could not all be taken back."""
+    bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
+    if done.state == "done":
+        what = f"{module} made its names global, and others were bound before they were hidden."
+        evidence = f"{hidden(rule, done)}; bound to them before, and still: {bound}"
+    else:
+        what = f"{module} made its names global, and they could not be hidden."
+        evidence = f"{done.library or 'its names'}: not hidden, as {done.reason}"
+    return Finding(
+        rule.id,
+        what,
+        rule=rule.id,
+        evidence=(evidence,),
+        consequence=rule.why,
+        remedy="import the modules listed before it"
+        if done.state == "done"
+        else "keep the library local where it is loaded, or import what it endangers before it",
         links=rule.links,
     )
 

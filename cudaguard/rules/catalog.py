@@ -227,6 +227,63 @@ RULES: tuple[Rule, ...] = (
         ),
         fixed_in="open3d 0.10.0",
     ),
+    # --- CUDA contexts and memory ---------------------------------------------------------
+    Rule(
+        id="CG013",
+        title="pycuda.autoinit pushes a context of its own",
+        watch=("pycuda.autoinit",),
+        dist=("pycuda",),
+        actions=("substitute:pycuda.autoprimaryctx",),
+        # Opt-in: code that relies on a private context, or detaches it, would notice.
+        grade="opt-in",
+        why=(
+            "pycuda.autoinit creates a context of its own and makes it current; torch, CuPy and "
+            "all that use the CUDA runtime work in the primary one; streams, events and memory of "
+            "one are invalid in the other. pycuda.autoprimaryctx offers the same names and shares."
+        ),
+        links=(
+            "https://github.com/NVIDIA/TensorRT/issues/4335",
+            "https://github.com/inducer/pycuda/issues/285",
+            "https://github.com/ultralytics/ultralytics/issues/9092",
+        ),
+        verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
+    ),
+    Rule(
+        id="CG014",
+        title="JAX takes most of the device's memory at its first computation",
+        watch=("jax",),
+        dist=("jax",),
+        when={"dists": {"torch": ""}},
+        actions=("env:XLA_PYTHON_CLIENT_PREALLOCATE=false",),
+        grade="opt-in",
+        why=(
+            "JAX allocates most of the device's memory in advance when it first computes, some "
+            "packages do so while they are imported; torch in the same process then runs out of "
+            "memory. With the variable JAX allocates as it needs, somewhat slower."
+        ),
+        links=(
+            "https://github.com/lucidrains/jax2torch/issues/2",
+            "https://github.com/PythonOT/POT/issues/516",
+        ),
+    ),
+    Rule(
+        id="CG015",
+        title="TensorFlow takes the memory of all devices at its first use",
+        watch=("tensorflow",),
+        dist=("tensorflow", "tensorflow-gpu"),
+        when={"dists": {"torch": ""}},
+        actions=("env:TF_FORCE_GPU_ALLOW_GROWTH=true",),
+        grade="opt-in",
+        why=(
+            "TensorFlow allocates nearly all memory of every visible device when it first uses "
+            "one; torch in the same process then runs out of memory. With the variable it "
+            "allocates as it needs."
+        ),
+        links=(
+            "https://github.com/PythonOT/POT/issues/516",
+            "https://github.com/google/flax/issues/445",
+        ),
+    ),
     # --- packages that ask for an order themselves ---------------------------------------
     Rule(
         id="CG011",

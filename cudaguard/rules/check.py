@@ -19,6 +19,8 @@ ACTION_VERBS = {
     "keep": "names not to hide, as in keep:DECORD*",
     "preload": "a library below site-packages, as in preload:nvidia/nccl/lib/libnccl.so.2",
     "preload_needs": "a library below site-packages, as in preload_needs:pkg/libplugin.so",
+    "env": "a default for a variable, as in env:XLA_PYTHON_CLIENT_PREALLOCATE=false",
+    "substitute": "a module for the watched one, as in substitute:pycuda.autoprimaryctx",
     "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
@@ -85,9 +87,13 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         refuse("actions", "demote says of which library, hide must say which names, as in hide:std")
     if verbs & {"hide", "keep"} and "demote" not in verbs:
         refuse("actions", "hide and keep belong to demote:<file name pattern>, which is missing")
-    if "deepbind" in verbs and rule.grade != "opt-in":
-        refuse("grade", "deepbind can change what a program computes: grade must be 'opt-in', and "
-               "the rule is switched on by its id")  # fmt: skip
+    for verb in ("deepbind", "env", "substitute"):
+        if verb in verbs and rule.grade != "opt-in":
+            refuse(
+                "grade",
+                f"{verb} can change what a program does: grade must be 'opt-in', and the rule is "
+                "switched on by its id",
+            )
     for requirement in rule.dist:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)

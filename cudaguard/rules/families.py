@@ -40,6 +40,7 @@ class Family(Record):
         self._fill(title=title, canaries=canaries, names=names, owners=owners, danger=danger)
 
 
+# The worst first: a message tells what the first two of those concerned do.
 FAMILIES: dict[str, Family] = {
     "std": Family(
         "the C++ runtime",
@@ -60,6 +61,22 @@ FAMILIES: dict[str, Family] = {
         ("libstdc++.so*", "libc++.so*", "libc++abi.so*", "libgcc_s.so*", "libunwind.so*"),
         "C++ extensions loaded later (torch's JIT builds among them) crash, hang or compute wrong "
         "numbers: hash containers, random_device, destructors at exit",
+    ),
+    "llvm": Family(
+        "LLVM",
+        ("_ZN4llvm2cl6Option11addArgumentEv",),
+        ("*llvm*", "*mlir*", "LLVM*"),
+        ("libLLVM*.so*",),
+        "other packages with an LLVM of their own (triton, numba, JAX) abort with 'registered "
+        "more than once'",
+    ),
+    "protobuf": Family(
+        "protobuf",
+        ("_ZN6google8protobuf14DescriptorPool14generated_poolEv",),
+        ("*google8protobuf*",),
+        ("libprotobuf*.so*",),
+        "other packages with a protobuf of their own (onnx, tensorflow) register their messages "
+        "twice and abort",
     ),
     "zlib": Family(
         "zlib",
@@ -100,22 +117,6 @@ FAMILIES: dict[str, Family] = {
         ("xcb_*",),
         ("libxcb.so*",),
         "graphical tool kits loaded later talk to the display by this copy",
-    ),
-    "llvm": Family(
-        "LLVM",
-        ("_ZN4llvm2cl6Option11addArgumentEv",),
-        ("*llvm*", "*mlir*", "LLVM*"),
-        ("libLLVM*.so*",),
-        "other packages with an LLVM of their own (triton, numba, JAX) abort with 'registered "
-        "more than once'",
-    ),
-    "protobuf": Family(
-        "protobuf",
-        ("_ZN6google8protobuf14DescriptorPool14generated_poolEv",),
-        ("*google8protobuf*",),
-        ("libprotobuf*.so*",),
-        "other packages with a protobuf of their own (onnx, tensorflow) register their messages "
-        "twice and abort",
     ),
     "openssl": Family(
         "OpenSSL",

@@ -34,6 +34,7 @@ class Registry:
         "rules",
         "scoping",
         "shielding",
+        "silenced",
     )
 
     def __init__(self, rules: Iterable[tuple[Rule, str]], switches: Mapping[str, bool]) -> None:
@@ -43,6 +44,8 @@ class Registry:
         self.rules: tuple[Rule, ...] = tuple(
             rule for rule, _ in chosen.values() if switches.get(rule.id, rule.grade != "opt-in")
         )
+        # Detectors that were disabled: what they find is neither kept nor told.
+        self.silenced = frozenset(id for id, is_on in switches.items() if not is_on) - chosen.keys()
         self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
         by_module: dict[str, tuple[Rule, ...]] = {}
         for rule in self.rules:

@@ -222,6 +222,8 @@ class Host:
         return self.slots
     def after_mapping(self, library, extension, flags):
         pass
+    def before_load(self):
+        pass
 
     def before_mapping(self, spec):
         pass

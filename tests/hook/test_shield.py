@@ -344,3 +344,31 @@ def test_file_that_is_no_library(scene, content):
     unguarded = scene.lines(TAKE, FAILURE)
     assert unguarded[0].startswith("ImportError ")
     assert scene.run(TAKE, install(), FAILURE).lines == unguarded
+
+
+# To be put into tests/hook/test_shield.py.
+
+
+def test_file_in_the_working_folder_without_a_slash(scene):  # fails on 3.9: refused
+    scene.victim(suffix=".so")
+    by_file = """
+        from importlib.util import module_from_spec, spec_from_file_location
+        spec = spec_from_file_location("victim", "victim.so")
+        victim = module_from_spec(spec)
+        spec.loader.exec_module(victim)
+        print(victim.ask())
+        """
+    assert scene.lines(TAKE, by_file) == ["1"]
+    assert scene.lines(TAKE, install(), by_file) == ["2"]
+
+
+def test_strict_raises_where_it_could_not_shield(scene):  # nothing is raised or deferred
+    load = f"ctypes.CDLL('./victim{SUFFIX}')"
+    caught = """
+        try:
+            import victim
+        except ImportError as error:
+            print(type(error).__name__, error)
+        """
+    ran = scene.run(TAKE, load, install("strict"), caught)
+    assert ran.lines == ["ImportOrderError victim was not shielded from the global symbol scope."]

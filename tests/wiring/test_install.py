@@ -233,7 +233,7 @@ def test_patch_of_someone_else_on_top_of_ours_survives_uninstall_and_works(progr
         ({"mode": 3}, "ConfigError", ("unknown mode 3",)),
         ({"mode": True}, "ConfigError", ("unknown mode True",)),
         ({"enable": ["CG799"]}, "ConfigError", ("'CG799' is not known", "CG001")),
-        ({"disable": ["CG802"]}, "ConfigError", ("is a detector, not a rule",)),
+        ({"enable": ["CG802"]}, "ConfigError", ("is a detector: on, unless it is disabled",)),
         ({"enable": "CG001"}, "ConfigError", ("enable: expected a list of rule ids",)),
         ({"disable": None}, "ConfigError", ("disable: expected a list of rule ids",)),
         ({"disable": [""]}, "ConfigError", ("disable: expected a rule id",)),

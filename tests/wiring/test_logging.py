@@ -27,12 +27,14 @@ def test_local_scope_is_logged_as_info(program):
         LISTEN
         + """
 import ctypes
-cudaguard.install(rules=[rule(needs=(), actions=("local_scope:libresolv.so*",))])
-ctypes.CDLL("libresolv.so.2", mode=ctypes.RTLD_GLOBAL)
+cudaguard.install(rules=[rule(needs=(), actions=("local_scope:libanl.so*",))])
+ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
 print(found())
 """
     )
-    assert line.startswith("cudaguard INFO ORDER1: libresolv.so.2 stays out of the global symbol scope")
+    assert line.startswith(
+        "cudaguard INFO ORDER1: libanl.so.1 stays out of the global symbol scope"
+    )
 
 
 def test_observe_logs_nothing_and_finds(program):

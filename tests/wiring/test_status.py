@@ -56,16 +56,16 @@ def test_every_entry_that_uninstall_cannot_take_back_says_so(program):
         """
         import ctypes
         cudaguard.install(rules=[
-            rule(), rule("SCOPE", watch=("other",), needs=(), actions=("local_scope:libresolv.so*",)),
+            rule(), rule("SCOPE", watch=("other",), needs=(), actions=("local_scope:libanl.so*",)),
         ], children=True)
         import target
-        ctypes.CDLL("libresolv.so.2", mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
         before = [item for item in cudaguard.status().touched if item.endswith("(stays)")]
         cudaguard.uninstall()
         print(list(cudaguard.status().touched) == before, len(before))
         print(before[1])
         """
-    ) == ["True 2", "libresolv.so.2: kept in local symbol scope by SCOPE (stays)"]
+    ) == ["True 2", "libanl.so.1: kept in local symbol scope by SCOPE (stays)"]
 
 
 def test_events_name_kind_name_time_thread_and_place(program):

@@ -91,7 +91,7 @@ def test_id_nobody_has_may_belong_to_a_plugin_not_loaded_yet(program):
     ("value", "words"),
     [
         ("+CG798", "rule 'CG798' is not known; expected one of CG001"),
-        ("-CG802", "rule 'CG802' is a detector, not a rule"),
+        ("+CG802", "'CG802' is a detector: on, unless it is disabled"),
         ("CG001", "got 'CG001', expected +ID to enable or -ID to disable"),
         ("+", "got '+', expected +ID"),
     ],

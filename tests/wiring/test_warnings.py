@@ -44,15 +44,15 @@ def test_scope_warning_points_at_the_load(program):
         """
         from scene import *
         import ctypes
-        scope = rule(needs=(), actions=("local_scope:libresolv.so*",))
+        scope = rule(needs=(), actions=("local_scope:libanl.so*",))
         cudaguard.install("warn", rules=[scope])
-        ctypes.CDLL("libresolv.so.2", mode=ctypes.RTLD_GLOBAL)
-        ctypes.cdll.LoadLibrary("libresolv.so.2")
+        ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
+        ctypes.cdll.LoadLibrary("libanl.so.1")
         """,
     )
     done = program.child.command(*program.python, path)
     assert (
-        f"{path}:6: SymbolScopeWarning: [ORDER1] Loaded into the global symbol scope: libresolv.so.2"
+        f"{path}:6: SymbolScopeWarning: [ORDER1] Loaded into the global symbol scope: libanl.so.1"
         in done.stderr
     )
     assert done.stderr.count("SymbolScopeWarning") == 1
