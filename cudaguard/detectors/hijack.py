@@ -124,8 +124,10 @@ def _cares(engine: Engine, rule: Rule, load: Load | None, since: str, facts: Fac
 
 
 def _tell(engine: Engine, hijacks: tuple[Hijack, ...], load: Load | None, since: str) -> None:
-    frame = caller_frame() if load is not None else None
-    culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
+    frame = caller_frame()
+    culprit = Culprit("", "", "")
+    if load is not None:
+        culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
     finding = hijacked(hijacks, load, culprit, since)
     if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
         if load is not None and is_importing():

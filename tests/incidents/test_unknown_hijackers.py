@@ -483,7 +483,8 @@ def test_finding_says_who_what_and_where(workshop, told, package, way):
     )
     how = {
         "ctypes": f"loads {hijacker.library} by ctypes with RTLD_GLOBAL",
-        "flags": f"imports {hijacker.native} with RTLD_GLOBAL set by sys.setdlopenflags",
+        "flags": f"imports {hijacker.native} with RTLD_GLOBAL set by sys.setdlopenflags at "
+        f"{hijacker.where.rpartition(':')[0]}:5",
         "dlopen": f"imports {hijacker.native} whose own code makes it global",
     }[way]
     loaded, imported, taken = finding["evidence"]
