@@ -367,3 +367,64 @@ def test_python_without_ctypes(scene):
     )
     assert ran.lines == ["42", "ModuleNotFoundError", "[]"]
     assert ran.err == ""
+
+
+# --- who is blamed, and what silences ------------------------------------------------------------
+
+PAST_US = "import _ctypes; _ctypes.dlopen('./libtaker.so', 258)  # no wrapper sees this"
+SAID = "print(*[(f.what, f.remedy) for f in cudaguard.status().findings if f.id == 'CG812'])"
+
+
+def test_flags_set_by_the_program_are_to_be_taken_away_there(scene):
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, f"{GLOBAL_FLAGS}\nimport taking", SAID)
+    assert "take RTLD_GLOBAL away from the sys.setdlopenflags call at <string>:" in ran.out
+    assert "[[rules]]" not in ran.out
+
+
+def test_flags_set_by_another_package_are_its_affair(scene):
+    scene.modules("setter.py")
+    scene.child.write("setter.py", f"{GLOBAL_FLAGS}\nimport taking\n")
+    scene.child.write(
+        "cudaguard.toml",
+        "[[rules]]\nid = 'LOCAL001'\nwatch = ['setter']\nwhy = 'x'\n"
+        "actions = ['local_scope:taking.*.so*']\n",
+    )
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, "import setter", SAID)
+    assert 'watch = ["setter"]' in ran.out
+    assert 'actions = ["local_scope:taking.*.so*"]' in ran.out
+    cured = "cudaguard.install(config='cudaguard.toml')"
+    assert scene.bare("import ctypes, cudaguard", cured, "import setter", FOUND).lines == ["[]"]
+
+
+@pytest.mark.parametrize("innocent", ["ctypes.CDLL('./libplain.so')", "import one"])
+def test_who_comes_after_what_nobody_saw_is_not_blamed(scene, innocent):
+    ran = scene.bare(
+        "import ctypes, cudaguard", "cudaguard.install('strict')", PAST_US, innocent, SAID
+    )
+    assert "libtaker.so has come into the global symbol scope, and nobody saw by whom" in ran.out
+    assert "libplain" not in ran.out
+    assert "look for what opens it past" in ran.out
+
+
+def test_rule_that_has_not_acted_does_not_silence(scene):
+    rule = "cudaguard.Rule('L', ('nobody',), 'x', actions=('local_scope:libtaker.so*',))"
+    install = f"cudaguard.install(rules=[{rule}])"
+    assert scene.bare("import ctypes, cudaguard", install, PAST_US, "import one", FOUND).lines == [
+        "['CG812']"
+    ]
+
+
+def test_rule_that_is_conditioned_not_to_act_does(scene):
+    rule = (
+        "cudaguard.Rule('L', ('nobody',), 'x', actions=('local_scope:libtaker.so*',), "
+        "when={'platform': 'win32'})"
+    )
+    install = f"cudaguard.install(rules=[{rule}])"
+    assert scene.bare("import ctypes, cudaguard", install, TAKE, FOUND).lines == ["[]"]
+
+
+def test_detector_can_be_disabled(scene):
+    install = "cudaguard.install(disable=['CG812'])"
+    ran = scene.bare("import ctypes, cudaguard", install, TAKE, FOUND)
+    assert ran.lines == ["[]"]
+    assert ran.err == ""
