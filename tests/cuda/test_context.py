@@ -336,6 +336,7 @@ TORCH = {
     ("torch 2.5.1", 11040): None,
     ("torch 2.5.1+rocm6.2", 11040): None,
     ("torch 2.5.1+cu", 11040): None,
+    ("torch 1.0.0+cu9", 11040): None,
     ("torch nonsense, nvidia-cuda-runtime-cu12 x.y", 11040): None,
 }
 
@@ -620,6 +621,17 @@ for case in {list(PRECEDENCE)}:
 def test_later_install_applies_its_context(program, setting):
     code = ACTIVE + f"cudaguard.install()\nactive()\ncudaguard.install({setting})\nactive()"
     assert program.output(code) == ["", "0" if "0" in setting else ""]
+
+
+def test_last_device_that_was_asked_for_is_added(program):
+    code = """
+cudaguard.install(context=0)
+active()
+cudaguard.install(context=2)
+cudaguard.install()
+active()
+"""
+    assert program.output(ACTIVE + code, devices=3) == ["0", "0,2"]
 
 
 BAD_WORDS = ("yes", "", "   ", "gpu0", "-1", "1.5", "cuda:0:1:2", "all")

@@ -380,15 +380,18 @@ in_child(work)
 def test_forks_of_forks_do_not_pile_up(run, program):
     program.module("torch", TORCH.format(cuda="12.4"))
     ran = run(
-        """
+        f"""
 import torch
+{LAZY}
 def work():
     torch.cuda._lazy_init()
     print(len(found("CG818")))
+    cudaguard.uninstall()
+    print(is_untouched())
 in_child(lambda: in_child(lambda: in_child(work)))
 """
     )
-    assert [line.split(" ")[0] for line in ran.out] == ["WARNING", "initialised", "1"]
+    assert [line.split(" ")[0] for line in ran.out] == ["WARNING", "initialised", "1", "True"]
 
 
 @pytest.mark.parametrize("torch", ["", "cuda = None", "class cuda: pass", "import nothing_there"])

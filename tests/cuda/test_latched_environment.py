@@ -65,6 +65,16 @@ def test_all_ways_to_set_it(run, program, variable, value, statement):
     assert ran.out == ["['CG814', 'CG819']"]
 
 
+def test_default_that_is_set_too_late(run, program):
+    code = "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '1')  # late\nprint(ids())"
+    ran = run(code, start="os.environ.pop('CUDA_VISIBLE_DEVICES', None)\n" + START)
+    assert ran.warned == ["CG819"]
+    assert f"is set to '1' at {program.where('late')}" in ran.err
+    assert "no value" in ran.err
+    ran = run(code)  # it is set: nothing changes
+    assert (ran.out, ran.err) == (["['CG814']"], "")
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -371,8 +381,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "1"
 print(ids())
 """
     )
-    assert ran.out[0] == "shown"
-    assert ran.out[-1].startswith("['CG814', 'CG819'")
+    assert ran.out == ["shown", "['CG814', 'CG819']"]
 
 
 def test_ranks_other_than_the_first_log_it(run):

@@ -22,6 +22,19 @@ def show():
 ABSENT, LOADED, FORKED = "0 0 () -1", "mapped 0 0 () -1", "mapped forked 0 0 () -1"
 
 
+@pytest.fixture
+def others(program, driver_stubs):
+    """Libraries of no interest, which can be unloaded."""
+    import subprocess
+
+    source = program.child.write("other.c", "int a_number = 3;\n")
+    paths = [str(program.folder / f"libother{i}.so") for i in range(3)]
+    for path in paths:
+        command = [driver_stubs.compiler, "-shared", "-fPIC", "-o", path, str(source)]
+        subprocess.run(command, check=True, timeout=60)
+    return paths
+
+
 def test_states_in_their_order(program):
     ran = program.run(
         STATE
@@ -195,6 +208,17 @@ show()
     assert ran.out == [LOADED, "mapped initialised 0 2 () -1"]
 
 
+def test_library_that_is_only_called_like_the_driver_has_nothing_loaded(program, others):
+    import shutil
+
+    name = shutil.copy(others[0], program.folder / "libcuda.so.old")
+    code = (
+        "ctypes.CDLL(sys.argv[1])\nshow()\nprint('libcuda.so.1' in open('/proc/self/maps').read())"
+    )
+    ran = program.run(STATE + code, name)
+    assert (ran.out, ran.calls) == ([ABSENT, "False"], [])
+
+
 def test_driver_that_came_before_the_first_look_is_found(program):
     code = "cu = driver()\ncu.cuInit(0)\n" + STATE + "show()\nprint(driver_seen.version())"
     assert program.output(code, driver_version=12040) == ["mapped initialised 0 2 () -1", "12040"]
@@ -230,19 +254,6 @@ def come_and_go():
         trash = [bytes(4096) for _ in range(200)]
         driver_seen.state()
 """
-
-
-@pytest.fixture
-def others(program, driver_stubs):
-    """Libraries of no interest, which can be unloaded."""
-    import subprocess
-
-    source = program.child.write("other.c", "int a_number = 3;\n")
-    paths = [str(program.folder / f"libother{i}.so") for i in range(3)]
-    for path in paths:
-        command = [driver_stubs.compiler, "-shared", "-fPIC", "-o", path, str(source)]
-        subprocess.run(command, check=True, timeout=60)
-    return paths
 
 
 def test_libraries_that_come_and_go_in_between(program, others):

@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import textwrap
+import zipfile
 
 import pytest
 
@@ -23,9 +24,16 @@ pytestmark = [
 ]
 
 PROGRAM = '''
-import sys
-for name in sys.argv[1].split(","):
-    __import__(name)
+import contextlib, sys
+
+door = contextlib.nullcontext()
+if "install" in sys.argv:
+    import cudaguard; cudaguard.install()
+if "guard" in sys.argv:
+    import cudaguard; door = cudaguard.guard()
+with door:
+    for name in sys.argv[1].split(","):
+        __import__(name)
 import torch
 from torch.utils.cpp_extension import load_inline
 
@@ -58,7 +66,7 @@ def built(tmp_path_factory):
 def total(child, cached_environment, root, built):
     """Returns the sum that the program prints."""
 
-    def total(order, **variables):
+    def total(order, door="", **variables):
         python = cached_environment(*PINS, *OURS)
         path = child.write("program.py", PROGRAM)
         env = {
@@ -67,8 +75,8 @@ def total(child, cached_environment, root, built):
             "TORCH_EXTENSIONS_DIR": str(built),
             **variables,
         }
-        start = ["-m", "cudaguard", "run"] if "CUDAGUARD" in variables else []
-        done = child.command(python, *start, path, order, env=env, timeout=600)
+        start = ["-m", "cudaguard", "run"] if door == "run" else []
+        done = child.command(python, *start, path, order, door, env=env, timeout=600)
         return int(done.stdout.split("sum")[1])
 
     return total
@@ -81,7 +89,23 @@ def test_without_decord_the_sum_is_right(total):
 @pytest.mark.parametrize("order", ["torch,decord", "decord,torch"])
 def test_decord_makes_it_wrong_and_the_guard_right(total, order):
     assert total(order) != 6
-    assert total(order, CUDAGUARD="strict") == 6
+    assert total(order, door="run", CUDAGUARD="strict") == 6
+
+
+@pytest.mark.parametrize("door", ["install", "guard", "run"])
+def test_every_door(total, door):
+    assert total("decord,torch", door=door) == 6
+
+
+def test_door_of_the_environment_variable(child, total, wheel, tmp_path):
+    """The wheel is unpacked beside the packages, as only `site` reads its ``.pth`` file."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "unpacked")
+    start = f"import site; site.addsitedir({str(tmp_path / 'unpacked')!r})"
+    child.write("start/sitecustomize.py", start)
+    path = os.pathsep.join((str(tmp_path / "start"), str(tmp_path / "unpacked")))
+    assert total("decord,torch", CUDAGUARD="off", PYTHONPATH=path) != 6
+    assert total("decord,torch", CUDAGUARD="fix", PYTHONPATH=path) == 6
 
 
 def test_extension_that_is_imported_before_torch_gets_torch_first(

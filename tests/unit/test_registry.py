@@ -66,3 +66,18 @@ def test_rules_of_ours_and_of_the_user():
 def test_each_action_that_names_a_library_is_indexed_by_its_pattern():
     one = rule("A", actions=("local_scope:a*", "local_scope:b:c"))
     assert Registry([(one, "x")], {}).scoping == (("a*", one), ("b:c", one))
+
+
+def test_wide_pattern_takes_nothing_from_what_is_global_on_purpose():
+    from cudaguard.actions.scope import rules_for_library
+
+    rule = Rule("WIDE", ("pkg",), "why", actions=("local_scope:lib*.so*",))
+    scoping = Registry([(rule, "test")], {}).scoping
+    assert rules_for_library("/pkg/libother.so.1", scoping) == (rule,)
+    for name in (
+        "libtorch_global_deps.so",
+        "libgomp-a34b3233.so.1",
+        "libcudart.so.12",
+        "libc.so.6",
+    ):
+        assert rules_for_library(f"/pkg/{name}", scoping) == ()
