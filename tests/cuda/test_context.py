@@ -162,7 +162,7 @@ in_child(lambda: refused("MIG-"))
 
 
 WRONG_DEVICES = {
-    "3": "device 3: 3 visible, numbered from 0",
+    "3": "device 3: 3 visible",
     "'3'": "device '3': 3 visible",
     "-1": "device -1: 3 visible",
     "10**30": "device 1000000000000000000000000000000: 3 visible",
