@@ -40,6 +40,7 @@ _MODE_WORDS = {
     **dict.fromkeys(("0", "false", "no"), "off"),
     **dict.fromkeys(("1", "on", "true", "yes"), "fix"),
 }
+MOST_DEVICES = 1 << 16
 _NO = ("0", "false", "no", "off")
 
 
@@ -123,7 +124,7 @@ def parse_context(value: object, source: str) -> str:
     Raises:
         ConfigError: if it can be none of these.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_DEVICES:
         return str(value)
     word = value.strip().lower() if isinstance(value, str) else ""
     is_device = word.isdecimal() or word.startswith(("gpu-", "mig-")) or word.count(":") in (1, 2)

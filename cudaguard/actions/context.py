@@ -12,11 +12,12 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from operator import index
 
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
 from cudaguard.devices import ContextHandle, Device
 from cudaguard.errors import ContextError
-from cudaguard.probe.driver import Driver
+from cudaguard.probe.driver import NOT_INITIALIZED, Driver
 from cudaguard.probe.facts import built_for
 from cudaguard.rules.driver_status import meaning
 
@@ -41,12 +42,13 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     driver = Driver()
     _open(driver)
     _refuse_old(driver)
-    if driver.state().is_forked:
+    status = driver.call("cuInit", 0)
+    if status == NOT_INITIALIZED:  # which this very call answers in a forked child only
         raise ContextError(
             "CUDA was initialised before this process was forked, and cannot be used in it; start "
             "it by spawn or forkserver, or create the context in the child only"
         )
-    _check(driver.call("cuInit", 0), "cuInit")
+    _check(status, "cuInit")
     chosen = _choose(device, _devices(driver))
     key = os.getpid(), chosen.ordinal
     if key not in _retained:
@@ -122,8 +124,15 @@ def _describe(driver: Driver, ordinal: int) -> Device:
     if not driver.call("cuDeviceGetUuid_v2", uuid, handle):
         digits = bytes(uuid).hex()
         cuts = (0, 8, 12, 16, 20, 32)
-        identity = "GPU-" + "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:]))
+        kind = "MIG-" if _is_instance(ordinal) else "GPU-"
+        identity = kind + "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:]))
     return Device(ordinal, identity, bus, name)
+
+
+def _is_instance(ordinal: int) -> bool:
+    """Is the device a part of a GPU? The driver does not say; it is so if it was asked for so."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return ordinal < len(shown) and shown[ordinal].strip().startswith("MIG-")
 
 
 def _choose(device: int | str | None, devices: list[Device]) -> Device:
@@ -132,8 +141,8 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
     if isinstance(device, str) and not device.strip().isdecimal():
         return _by_identity(device.strip(), devices)
     try:
-        ordinal = int(device)
-    except (TypeError, ValueError):
+        ordinal = int(device) if isinstance(device, str) else index(device)
+    except TypeError:
         raise ContextError(
             f"device {device!r}: expected an ordinal, a UUID (GPU-...) or a PCI bus id"
         ) from None
@@ -166,8 +175,8 @@ def _by_identity(text: str, devices: list[Device]) -> Device:
     for device in devices:
         if wanted and wanted == _normal(device.pci_bus_id):
             return device
-    digits = wanted.partition("-")[2] if wanted.startswith(("gpu-", "mig-")) else ""
-    found = [d for d in devices if digits and _normal(d.uuid).partition("-")[2].startswith(digits)]
+    is_uuid = wanted.startswith(("gpu-", "mig-")) and not wanted.endswith("-")
+    found = [d for d in devices if is_uuid and _normal(d.uuid).startswith(wanted)]
     if len(found) == 1:
         return found[0]
     problem = "fits several devices" if found else "fits no visible device"

@@ -80,6 +80,8 @@ class CudaDetector:
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
         self.look()
+        if "torch" in sys.modules:
+            self._torch_is_there()
 
     def window(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Open a window around the import of a module; return what closes it."""
@@ -148,9 +150,11 @@ class CudaDetector:
             actor: What this thread was importing in the meantime; None takes the innermost
                 import that is under way.
         """
+        actors = self._actors()
+        if actor is None and actors and actors[-1] == wording.OURSELVES:
+            return self._last  # in the middle of our own use: the block will tell
         state = self.driver.state()
         if state != self._last:
-            actors = self._actors()
             actor = actor or (actors[-1] if actors else "")
             how = "request" if actor == wording.OURSELVES else "import"
             self._update(state, actor, how if actor else "")

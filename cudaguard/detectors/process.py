@@ -12,10 +12,10 @@ from _thread import _local
 
 from cudaguard.errors import ForkWarning, LatchedEnvironmentWarning
 from cudaguard.hook import audit
-from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hook.loader import ON_PURPOSE
 from cudaguard.report import cuda as wording
-from cudaguard.rules.latches import DRIVER, LATCHES, TORCH
+from cudaguard.rules.latches import DRIVER, LATCHES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,14 +53,13 @@ class ProcessDetector:
         self._engine = engine
         self._cuda = cuda
         self._here = _local()  # .busy: this thread is inside one of the calls below
+        self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
 
     def begin(self) -> None:
         """Listen from now on."""
         audit.listen(self)
         self._engine.touched[_HOOKS] = None
-        if "torch" in sys.modules:
-            self.latch(TORCH)
 
     def latch(self, moment: str) -> None:
         """Remember the variables that have been read for good now, as they are."""
@@ -130,8 +129,11 @@ class ProcessDetector:
             how: What it does, in words.
         """
         first = self._cuda.initialiser
-        if first is not None and first.pid != os.getpid():
+        if first is not None and os.getpid() not in (first.pid, self._told_in):
+            self._told_in = os.getpid()
             frame = caller_frame()
+            if module_of(frame).partition(".")[0] == "torch":
+                frame = frame_outside(frame) or frame
             finding = wording.used_after_fork(how, first, describe(frame))
             self._engine.tell(finding, ForkWarning, frame=frame)
 

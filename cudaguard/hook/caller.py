@@ -15,7 +15,10 @@ _FILES_BETWEEN = (
     "<frozen importlib",
     "<frozen zipimport",
 )
-_MODULES_BETWEEN = ("importlib", "contextlib", "ctypes", "os", "runpy", "site", "_cudaguard_boot")
+_MODULES_BETWEEN = (
+    *("importlib", "contextlib", "ctypes", "os", "collections", "runpy", "site"),
+    "_cudaguard_boot",
+)
 
 
 def caller_frame() -> FrameType | None:

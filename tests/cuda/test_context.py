@@ -168,6 +168,11 @@ WRONG_DEVICES = {
     "10**30": "device 1000000000000000000000000000000: 3 visible",
     "True": "device True: 3 visible",
     "False": "device False: 3 visible",
+    "b'0'": "device b'0': expected an ordinal, a UUID (GPU-...) or a PCI bus id",
+    "1.9": "device 1.9: expected",
+    "0.0": "device 0.0: expected",
+    "float('inf')": "device inf: expected",
+    "'MIG-c1'": "device 'MIG-c1' fits no visible device",
     "'GPU-c'": "device 'GPU-c' fits several devices",
     "'GPU-'": "device 'GPU-' fits no visible device",
     "'GPU-e'": "device 'GPU-e' fits no visible device",
@@ -239,7 +244,7 @@ STATUSES = {
     "cuInit=34": ("cuInit answers 34", "stand-in"),
     "cuInit=999": ("cuInit answers 999", "unknown error"),
     "cuInit=802": ("cuInit answers 802", "fabric manager"),
-    "cuInit=3": ("cuInit answers 3", "forked"),
+    "cuInit=3": ("CUDA was initialised before this process was forked", "spawn"),
     "cuInit=12345": ("cuInit answers 12345", "CUresult"),
     "cuDeviceGetCount=999": ("cuDeviceGetCount answers 999", "unknown error"),
     "cuDeviceGet=101": ("cuDeviceGet answers 101", "no such device"),
@@ -545,6 +550,7 @@ def test_guard_attributes_its_own_context_to_the_request(program):
     assert first.startswith("CG814 info cudaguard initialised CUDA")
     assert second.startswith("CG815 info cudaguard created a context on device 1")
     assert all(line.endswith("as asked.") for line in ran.out[:2])
+    assert all(program.where("here") in line for line in ran.out[:2])
     assert program.where("here") in second
     assert touched == "CUDA context on device 1 (Stub GPU A) (stays)"
 
@@ -836,3 +842,8 @@ def test_auto_of_a_module_that_is_there_already_creates_nothing(needy):
     )
     assert ran.out == ["needy () False"]
     assert "cuInit" not in ran.calls
+
+
+def test_refusal_in_a_forked_child_names_the_remedy(output):
+    (line,) = output("driver().cuInit(0)\nin_child(refused)")
+    assert "spawn or forkserver" in line

@@ -488,3 +488,18 @@ print("parent", len(ids()))
     assert "Traceback" not in ran.err
     assert "made to fail" in ran.err
     assert "Exception ignored" not in ran.err
+
+
+def test_several_uses_in_one_child_are_told_once(run, program):
+    program.module("vllm", "raise RuntimeError('CUDA error: initialization error')")
+    ran = run(
+        """
+def work():
+    driver()
+    ctypes.CDLL("libcuda.so.1")
+    attempt(__import__, "vllm")
+    report()
+in_child(work)
+"""
+    )
+    assert [line[:15] for line in ran.out].count("WARNING [CG818]") == 1

@@ -55,6 +55,8 @@ print(found("CG819")[0])
         "os.putenv(name, value)",
         "os.environb[name.encode()] = value.encode()",
         "[os.environ.__setitem__(name, value) for _ in range(3)]",
+        "os.environ.update({name: value})",
+        "os.environ |= {name: value}",
     ],
 )
 def test_all_ways_to_set_it(run, program, variable, value, statement):
@@ -80,6 +82,7 @@ def test_default_that_is_set_too_late(run, program):
     [
         "del os.environ[name]",
         "os.unsetenv(name)",
+        "os.environ.pop(name)",
     ],
 )
 def test_all_ways_to_unset_it(run, program, statement):
@@ -394,3 +397,28 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "1"
     )
     assert ran.err == ""
     assert ran.out[0].startswith("WARNING [CG819]")
+
+
+def test_standard_library_is_an_event_only(run):
+    ran = run(
+        """
+from unittest import mock
+with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "1"}):
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+print(ids(), len(events("environment")) > 0)
+"""
+    )
+    assert (ran.out, ran.err) == (["['CG814'] True"], "")
+
+
+def test_torch_without_cuda_beside_a_driver(run, program):
+    program.module("torch", "class version: cuda = None")
+    start = "import ctypes\ncudaguard.install()\nimport torch\ndriver().cuInit(0)\n"
+    ran = run(ALLOCATOR, start=start)
+    assert (ran.out, ran.err) == (["[]"], "")
+
+
+def test_torch_that_came_before_the_guard(run, program):
+    program.module("torch", CUDA_TORCH)
+    ran = run(ALLOCATOR, start="import ctypes, torch\ncudaguard.install()\n")
+    assert ran.warned == ["CG819"] * 2
