@@ -20,7 +20,7 @@ from cudaguard.probe.facts import Facts, at_start
 from cudaguard.probe.packages import Packages
 from cudaguard.repairs import REPAIRING
 from cudaguard.repairs.scope import take_back
-from cudaguard.report.hijack import GUARD, Culprit, Hijack, Load, hijacked
+from cudaguard.report.hijack import CTYPES, GUARD, Culprit, Hijack, Load, hijacked
 from cudaguard.rules.families import FAMILIES, LEGITIMATE_OWNERS
 from cudaguard.rules.patterns import arguments, matches
 
@@ -77,8 +77,8 @@ def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool
         return True
     if any(name == os.path.basename(path) for path in _preloaded()):
         return True
-    # There from the start and in no package: it came with the interpreter.
-    return load is None and since == GUARD and not package
+    # There from the start and in no package: it came with the program that Python is part of.
+    return load is None and since in (GUARD, CTYPES) and not package
 
 
 def _preloaded() -> list[str]:
