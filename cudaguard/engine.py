@@ -140,6 +140,10 @@ class Engine:
         """Look at how things are before a library is loaded (see `hook.loader.Host`)."""
         self.loads.before_load()
 
+    def load_failed(self, error: Exception) -> None:
+        """Look at why the loader has refused a library (see `hook.loader.Host`)."""
+        self.loads.load_failed(error)
+
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
         """Look at what a load has changed (see `hook.loader.Host`)."""
         self.loads.after_mapping(library, extension, flags)

@@ -13,6 +13,9 @@ from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
 from cudaguard.hook.loader import ON_PURPOSE
 from cudaguard.rules.initialisers import INITIALISERS
 
+_NOT_FOUND = ": cannot open shared object file"
+_SEARCH_PATH = "LD_LIBRARY_PATH"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +154,15 @@ class Loads:
                 self._detector.look((library, extension, is_global, flags_by))
             if self.cuda is not None:
                 self.cuda.loaded(library, extension)
+
+    def load_failed(self, error: Exception) -> None:
+        """Look whether a library was meant to be found by a variable that is set too late."""
+        missing, found, _ = str(error).partition(_NOT_FOUND)
+        said = os.environ.get(_SEARCH_PATH, "")
+        if found and said and self._engine.mode != "off":
+            from cudaguard.detectors.search_path import tell_of_late_path
+
+            tell_of_late_path(self._engine, missing, said)
 
     def _safely(self) -> _Safely:
         return _Safely(self._failed)

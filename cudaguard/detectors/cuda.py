@@ -39,7 +39,8 @@ class Change(Record):
         device: Ordinal of the device that got a context; -1 for ``initialised``.
         actor: The module that was being imported, or that loaded a library; empty if it happened
             outside of all that is watched.
-        how: ``import``, ``load``, ``request`` (by the guard itself) or, without an actor, empty.
+        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
+            look) or, without an actor, empty.
         where: ``file:line`` of the user's code behind it; empty with the actor.
         pid: The process.
         thread: ``threading.get_ident()`` of the thread that noticed.
@@ -79,7 +80,9 @@ class CudaDetector:
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
-        self.look()
+        state = self.driver.state()
+        if state != ABSENT:
+            self._update(state, "", "before")
         if "torch" in sys.modules:
             self._torch_is_there()
 

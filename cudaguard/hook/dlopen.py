@@ -11,7 +11,7 @@ import sys
 from _thread import allocate_lock
 
 from cudaguard.hook.caller import caller_frame, describe, module_of
-from cudaguard.hook.loader import ON_PURPOSE, call_each, hide_frame
+from cudaguard.hook.loader import ON_PURPOSE, call_each, hide_frame, look_at_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -163,6 +163,8 @@ class CtypesPatch:
             try:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
+                if loaded and isinstance(error, OSError):
+                    look_at_failure(self._host, error)
                 hide_frame(error)
                 raise
             call_each(self._host, loaded)

@@ -16,6 +16,7 @@ from cudaguard.hook.loader import (
     close_each,
     here,
     hide_frame,
+    look_at_failure,
     open_each,
     slots_or_nothing,
 )
@@ -99,6 +100,8 @@ class ExtensionPatch:
             module = original(loader, spec)
         except BaseException as error:
             close_each(host, closes, error)
+            if isinstance(error, ImportError):
+                look_at_failure(host, error)
             hide_frame(error)
             raise
         close_each(host, closes, None)

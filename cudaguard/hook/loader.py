@@ -34,6 +34,9 @@ if TYPE_CHECKING:
         def before_load(self) -> None:
             """Look at how things are before a library is loaded by ctypes."""
 
+        def load_failed(self, error: Exception) -> None:
+            """Look at why the dynamic loader has refused a library; the error is raised anyway."""
+
         def after_mapping(self, library: str, extension: str, flags: int) -> None:
             """Look at what a load has changed; `extension` is empty for a load by ctypes."""
 
@@ -103,6 +106,14 @@ def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: obj
             raise
         except Exception as error:
             host.broken(f"running {getattr(callback, '__qualname__', callback)}", error)
+
+
+def look_at_failure(host: Host, error: Exception) -> None:
+    """Have the host look at an error of the loader, which alone may be raised."""
+    try:
+        call_each(host, (host.load_failed,), error)
+    except ON_PURPOSE:
+        return  # told, and no reason to hide the error from who expects it
 
 
 def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
         @property
         def how(self) -> str:
-            """``import``, ``load``, ``request`` or empty."""
+            """``import``, ``load``, ``request``, ``before`` or empty."""
 
         @property
         def where(self) -> str:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 INITIALISED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
-FORK, LATCHED = "CG818", "CG819"
+FORK, LATCHED, SEARCH_PATH = "CG818", "CG819", "CG820"
 
 OURSELVES = "cudaguard"
 
@@ -63,6 +63,7 @@ _HOW = {
     "import": " while it was imported",
     "load": " by loading a library",
     "request": ", as asked",
+    "before": " before the guard could look",
     "": ", at some time between two looks",
 }
 
@@ -188,4 +189,17 @@ def too_late_to_set(
         consequence="it has no effect in this process; processes started from now on see it.",
         remedy="set it before that, at best in the shell that starts the program",
         links=("https://github.com/pytorch/pytorch/issues/159641",),
+    )
+
+
+def search_path_too_late(library: str, folder: str, where: str) -> Finding:
+    """A library was not found, and lies in a folder that LD_LIBRARY_PATH names since the start."""
+    return Finding(
+        SEARCH_PATH,
+        f"{library} was not found, though LD_LIBRARY_PATH names {folder}, which has it.",
+        evidence=(f"asked for at {where}",) if where else (),
+        consequence="LD_LIBRARY_PATH was changed in the running process: the loader reads it once, "
+        "when a process is started.",
+        remedy="set it in the shell that starts the program, or open the library by its path "
+        f"before it is needed: ctypes.CDLL({folder + '/' + library!r})",
     )

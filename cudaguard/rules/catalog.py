@@ -337,4 +337,5 @@ DETECTORS: dict[str, str] = {
     "CG817": "a CUDA context could not be created",
     "CG818": "a forked process uses CUDA, which its parent had initialised",
     "CG819": "an environment variable was set after it had been read for good",
+    "CG820": "a library was not found as LD_LIBRARY_PATH was changed in the running process",
 }

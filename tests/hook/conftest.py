@@ -224,6 +224,8 @@ class Host:
         pass
     def before_load(self):
         pass
+    def load_failed(self, error):
+        pass
 
     def before_mapping(self, spec):
         pass

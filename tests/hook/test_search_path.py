@@ -1,0 +1,87 @@
+"""LD_LIBRARY_PATH that is changed in the running process: what was meant to be found by it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+TOLD = "LatchedEnvironmentWarning: [CG820] "
+CHANGE = "import os, ctypes; os.environ['LD_LIBRARY_PATH'] = os.path.realpath('late')"
+LOAD = """
+try:
+    ctypes.CDLL("liblate.so.1")
+except OSError as error:
+    print("refused:", error)
+"""
+FOUND = "import cudaguard; print([f.id for f in cudaguard.status().findings])"
+
+
+@pytest.fixture
+def scene(native, compiler):
+    """A library in a folder `late`."""
+    (native.child.folder / "late").mkdir()
+    library = compiler.library(
+        "liblate.so.1", "int late(void) { return 1; }", "-Wl,-soname,liblate.so.1"
+    )
+    shutil.copy(library, native.child.folder / "late")
+    return native
+
+
+def test_library_that_lies_in_a_late_folder_is_told_of(scene):
+    ran = scene.bare("import ctypes, cudaguard; cudaguard.install()", CHANGE, LOAD, FOUND)
+    assert ran.lines[0].startswith("refused: liblate.so.1: cannot open shared object file")
+    assert ran.lines[1] == "['CG820']"
+    assert f"{TOLD}liblate.so.1 was not found, though LD_LIBRARY_PATH names" in ran.err
+    assert "ctypes.CDLL('" in ran.err
+
+
+def test_extension_that_links_it(scene, compiler):
+    """By the import statement: the error of the import stays what it is."""
+    source = """
+        #include <Python.h>
+        int late(void);
+        static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "user", 0, -1, 0};
+        PyMODINIT_FUNC PyInit_user(void) { late(); return PyModule_Create(&definition); }
+        """
+    import sysconfig
+
+    file = f"user{sysconfig.get_config_var('EXT_SUFFIX')}"
+    late = scene.child.folder / "late" / "liblate.so.1"
+    built = compiler.library(file, source, f"-I{sysconfig.get_path('include')}", str(late))
+    shutil.copy(built, scene.child.folder)
+    soname = "import ctypes, cudaguard; cudaguard.install()"
+    load = """
+        try:
+            import user
+        except ImportError as error:
+            print(type(error).__name__)
+        """
+    ran = scene.bare(soname, CHANGE, load, FOUND)
+    assert ran.lines == ["ImportError", "['CG820']"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        LOAD,  # not set at all
+        "import os; os.environ['LD_LIBRARY_PATH'] = '/nowhere'" + LOAD,
+        CHANGE + "\n" + LOAD.replace("liblate", "libnobody"),
+        CHANGE + "\nctypes.CDLL(None)",
+    ],
+)
+def test_nothing_is_said_otherwise(scene, code):
+    ran = scene.bare("import ctypes, cudaguard; cudaguard.install()", code, FOUND)
+    assert ran.lines[-1] == "[]"
+    assert ran.err == ""
+
+
+def test_warning_made_an_error_does_not_hide_the_error_of_the_load(scene):
+    strict = "import warnings; warnings.simplefilter('error', cudaguard.CudaGuardWarning)"
+    ran = scene.bare("import ctypes, cudaguard; cudaguard.install()", strict, CHANGE, LOAD)
+    assert ran.lines[0].startswith("refused: liblate.so.1")
+
+
+def test_off_says_nothing(scene):
+    ran = scene.bare("import ctypes, cudaguard; cudaguard.install('off')", CHANGE, LOAD, FOUND)
+    assert (ran.lines[-1], ran.err) == ("[]", "")
