@@ -132,7 +132,7 @@ class Activation:
                 else:
                     self._look_for_plugins(wanted, at_boot=all(layer.alone for layer in layers))
                     registry = Registry(wanted.rules, wanted.switches)
-                    watched = tuple(self._plugins or ())
+                    watched = (*(self._plugins or ()), *wanted.watch)
                     engine.configure(wanted.mode, wanted.context, registry, watched)
                     engine.put_up()
                 if self._exported:

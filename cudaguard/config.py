@@ -23,8 +23,9 @@ CONFIG_VARIABLE = "CUDAGUARD_CONFIG"
 JOURNAL_VARIABLE = "CUDAGUARD_JOURNAL"
 PLUGINS_VARIABLE = "CUDAGUARD_PLUGINS"
 CONTEXT_VARIABLE = "CUDAGUARD_CONTEXT"
+WATCH_VARIABLE = "CUDAGUARD_WATCH"
 
-FILE_KEYS = ("mode", "enable", "disable", "journal", "plugins", "context", "rules")
+FILE_KEYS = ("mode", "enable", "disable", "journal", "plugins", "context", "watch", "rules")
 FILE_LIMIT = 1 << 20  # bytes; a larger file is a mistake (a device, a data set), not settings
 
 # The first one that is set says which rank of this machine a launcher made this process.
@@ -53,6 +54,7 @@ class Settings(Record):
         journal: Path of the journal; ``%p`` stands for the process id.
         plugins: False forbids rule plug-ins.
         context: ``none``, ``auto`` or a device, as `parse_context` returns it.
+        watch: Further modules to watch, as `parse_watch` returns them.
         config: Path of the configuration file to read as well.
         tables: The raw ``[[rules]]`` tables of a file.
         source: Where this was said, for messages.
@@ -67,12 +69,14 @@ class Settings(Record):
         "source",
         "switches",
         "tables",
+        "watch",
     )
     mode: str | None
     switches: Mapping[str, bool]
     journal: str
     plugins: bool | None
     context: str | None
+    watch: tuple[str, ...]
     config: str
     tables: tuple[Mapping[str, Any], ...]
     source: str
@@ -86,6 +90,7 @@ class Settings(Record):
         journal: str = "",
         plugins: bool | None = None,
         context: str | None = None,
+        watch: Iterable[str] = (),
         config: str = "",
         tables: Iterable[Mapping[str, Any]] = (),
     ) -> None:
@@ -96,6 +101,7 @@ class Settings(Record):
             journal=journal,
             plugins=plugins,
             context=context,
+            watch=tuple(watch),
             config=config,
             tables=tuple(tables),
         )
@@ -134,6 +140,22 @@ def parse_context(value: object, source: str) -> str:
             "(GPU-...) or its PCI bus id (0000:3b:00.0)"
         )
     return word
+
+
+def parse_watch(value: object, source: str) -> tuple[str, ...]:
+    """Return module names; the name ``*`` stands for every top-level module.
+
+    Raises:
+        ConfigError: if the value is neither ``all`` nor a list of module names.
+    """
+    if isinstance(value, str):
+        value = value.replace(",", " ").split()
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+        raise ConfigError(f"{source}: got {value!r}, expected 'all' or a list of module names")
+    for name in value:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ConfigError(f"{source}: {name!r} is not a module name such as 'mylib'")
+    return ("*",) if "all" in value else tuple(value)
 
 
 def parse_switches(enable: object, disable: object, source: str) -> dict[str, bool]:
@@ -182,6 +204,12 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
             )
         except ConfigError as error:
             problems.append(str(error))
+    watch: tuple[str, ...] = ()
+    if environ.get(WATCH_VARIABLE, "").strip():
+        try:
+            watch = parse_watch(environ[WATCH_VARIABLE], f"environment variable {WATCH_VARIABLE}")
+        except ConfigError as error:
+            problems.append(str(error))
     plugins = environ.get(PLUGINS_VARIABLE, "").strip().lower()
     settings = Settings(
         "the environment",
@@ -190,6 +218,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
         journal=environ.get(JOURNAL_VARIABLE, ""),
         plugins=plugins not in _NO if plugins else None,
         context=context,
+        watch=watch,
         config=environ.get(CONFIG_VARIABLE, ""),
     )
     return settings, problems
@@ -264,6 +293,7 @@ def _from_table(table: Mapping[str, Any], name: str) -> Settings:
         journal=journal,
         plugins=plugins,
         context=parse_context(table["context"], f"{name}: context") if "context" in table else None,
+        watch=parse_watch(table.get("watch", []), f"{name}: watch"),
         tables=tables,
     )
 

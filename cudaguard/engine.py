@@ -15,7 +15,7 @@ from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.hook.dlopen import RTLD_GLOBAL
 from cudaguard.hook.extensions import ExtensionPatch
-from cudaguard.hook.finder import GuardFinder
+from cudaguard.hook.finder import EveryTopLevel, GuardFinder
 from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
@@ -78,6 +78,8 @@ class Engine:
         self.registry = registry
         self._slots = {}
         watched = dict.fromkeys((*registry.by_module, *INITIALISERS, *extra, "ctypes"))
+        if "*" in watched:
+            watched = EveryTopLevel(watched)
         self.finder.watched = self.extensions.watched = watched
         self.lazy.roots = frozenset(
             name.partition(".")[0] for rule in registry.rules for name in (*rule.watch, *rule.needs)

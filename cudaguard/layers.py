@@ -83,16 +83,18 @@ class InForce(Record):
         journal: Path of the journal, or "".
         plugins: May rule plug-ins be loaded?
         context: ``none``, ``auto`` or a device.
+        watch: Further modules to watch; ``*`` for every top-level one.
         problems: What in the environment or its file could not be used, in words.
     """
 
-    __slots__ = ("context", "journal", "mode", "plugins", "problems", "rules", "switches")
+    __slots__ = ("context", "journal", "mode", "plugins", "problems", "rules", "switches", "watch")
     mode: str
     switches: Mapping[str, bool]
     rules: tuple[Sourced, ...]
     journal: str
     plugins: bool
     context: str
+    watch: tuple[str, ...]
     problems: tuple[str, ...]
 
     def __init__(
@@ -103,6 +105,7 @@ class InForce(Record):
         journal: str,
         plugins: bool,
         context: str,
+        watch: tuple[str, ...],
         problems: Iterable[str],
     ) -> None:
         self._fill(
@@ -112,6 +115,7 @@ class InForce(Record):
             journal=journal,
             plugins=plugins,
             context=context,
+            watch=watch,
             problems=tuple(problems),
         )
 
@@ -201,6 +205,7 @@ def combine(
         or said.context
         or (file.context if file is not None else None)
         or "none",
+        (*said.watch, *(file.watch if file is not None else ())),
         problems,
     )
 

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from cudaguard.hook.loader import Host
 
 
+class EveryTopLevel(dict[str, object]):
+    """The watched names, and besides them every top-level module that is not Python's own."""
+
+    _own = frozenset(getattr(sys, "stdlib_module_names", sys.builtin_module_names))
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (
+            isinstance(name, str) and "." not in name and name not in self._own
+        )
+
+
 class GuardFinder:
     """Lets the other finders find a watched module and wraps the loader they give.
 

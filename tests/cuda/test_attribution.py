@@ -551,3 +551,50 @@ def test_two_threads_that_import_at_once(program):
         """
     )
     assert (ran.out, ran.err) == (["['flash_attn', 'vllm']"], "")
+
+
+# --- further modules to watch --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [("", False), ("innocent", True), ("all", True), ("other, innocent", True)]
+)
+def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told):
+    program.module("innocent", INITIALISE)
+    program.module("flash_attn")
+    ran = program.run(
+        f"import ctypes\ncudaguard.install()\nimport innocent  # here\nimport flash_attn\n{TOLD}",
+        env={"CUDAGUARD_WATCH": words},
+    )
+    who = f"innocent initialised CUDA at {program.where('here')}" if told else "something that"
+    assert [line.startswith(f"CG814 info {who}") for line in ran.out] == [True]
+
+
+def test_watching_all_leaves_python_and_parts_of_packages_alone(program):
+    program.child.write("pkg/__init__.py", "from . import part")
+    program.child.write("pkg/part.py", "")
+    ran = program.run(
+        """
+        cudaguard.install()
+        import csv, sqlite3, json.tool
+        import pkg
+        print([e.name for e in cudaguard.status().events if e.kind == "import"])
+        """,
+        env={"CUDAGUARD_WATCH": "all"},
+    )
+    assert ran.out == ["['pkg']"]
+
+
+def test_watching_by_a_file(program):
+    program.module("innocent", INITIALISE)
+    program.child.write("cudaguard.toml", "watch = ['innocent']\n")
+    ran = program.run(
+        "import ctypes\ncudaguard.install(config='cudaguard.toml')\nimport innocent\n" + TOLD
+    )
+    assert ran.out[0].startswith("CG814 info innocent initialised CUDA")
+
+
+def test_bad_words_are_told_of(program):
+    ran = program.run("cudaguard.install()\nprint(ids())", env={"CUDAGUARD_WATCH": "a-b"})
+    assert ran.out == ["['CG806']"]
+    assert "'a-b' is not a module name" in ran.err

@@ -42,7 +42,7 @@ RECORDS = [
     Outcome("torch", "R1", "imported"),
     config.Settings("file", mode="fix", switches={"A": True}, plugins=False, tables=[{"id": "x"}]),
     layers.Layer("fix", {"A": True}, [(RULE, "here")]),
-    layers.InForce("fix", {}, [(RULE, "here")], "", True, "none", []),
+    layers.InForce("fix", {}, [(RULE, "here")], "", True, "none", (), []),
 ]
 each = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 
