@@ -204,7 +204,15 @@ class Engine:
 
             before.append(lambda spec: set_defaults(self, standing_in, spec))
             before.append(lambda spec: substitute(self, standing_in, spec))
-        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (self.loads.window,)
+        around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
+        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
+        # for what is known, or asked, to be looked at.
+        if (
+            sys.version_info >= (3, 11)
+            or name in INITIALISERS
+            or not self.registry.by_module.get(name)
+        ):
+            around = (self.loads.window,)
         demoting = tuple(rule for rule in own if arguments(rule, "demote"))
         if demoting:
             from cudaguard.repairs.scope import take_back_after
@@ -222,7 +230,7 @@ class Engine:
             around = (take_back, *around)
         if self.journal.is_written:
             around, after = (*around, self._note_failure), (*after, self._note_success)
-        if len(before) == 1 and not after and len(around) == 1:
+        if len(before) == 1 and not after and around == self._plain.around:
             return self._plain
         return Slots(tuple(before), around, after)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from _thread import _local
 
@@ -20,12 +21,23 @@ if TYPE_CHECKING:
 class EveryTopLevel(dict[str, object]):
     """The watched names, and besides them every top-level module that is not Python's own."""
 
-    _own = frozenset(getattr(sys, "stdlib_module_names", sys.builtin_module_names))
+    def __init__(self, watched: Mapping[str, object]) -> None:
+        super().__init__(watched)
+        self._own = _standard_library()
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (
             isinstance(name, str) and "." not in name and name not in self._own
         )
+
+
+def _standard_library() -> frozenset[str]:
+    names = getattr(sys, "stdlib_module_names", None)
+    if names is None:  # Python 3.9
+        folder = os.path.dirname(os.__file__)
+        files = [*os.listdir(folder), *os.listdir(os.path.join(folder, "lib-dynload"))]
+        names = {*sys.builtin_module_names, *(file.partition(".")[0] for file in files)}
+    return frozenset(names)
 
 
 class GuardFinder:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -121,6 +122,9 @@ def test_module_that_fails_after_it_initialised_is_named(program):
     ]
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="there the loader would be seen in its tracebacks"
+)
 def test_module_of_a_users_rule_is_watched_as_well(program):
     program.module("mine", INITIALISE)
     ran = program.run(
