@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _SAMPLES = 16  # names of a library by which it is told whether it is global
 _HIDDEN = 2  # STV_HIDDEN
+_GLOBAL = 1  # STB_GLOBAL
 _SHOWN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
 _PLAIN = (0, 1, 2)  # STT_NOTYPE, STT_OBJECT, STT_FUNC
 
@@ -51,6 +52,7 @@ class Demotion(NamedTuple):
         names: How many names were hidden.
         bound: Who had bound to them before and stays so: modules, packages or libraries, and
             to how many names.
+        left: Libraries of the package that were not changed, each with the reason, in words.
     """
 
     state: str
@@ -59,6 +61,7 @@ class Demotion(NamedTuple):
     libraries: int = 0
     names: int = 0
     bound: tuple[tuple[str, int], ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class _RefusedError(Exception):
@@ -130,8 +133,12 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         _refuse_lazy_users(members, images.values(), scope)
         # Whatever was loaded before the first of them was bound before as well.
         first = min(everything.index(member.image.library) for member in members)
-        later = [lib for lib in everything[first:] if lib not in group]
-        bound = _by_module(_bound(members, memory, later), packages)
+        later = [images[lib] for lib in everything[first:] if lib not in group]
+        users = _users(members, later)
+        bound = _by_module(users, packages)
+        members, left = _without_mixed(members, users)
+        if not members:
+            raise _RefusedError(left[0])
         _write_all(members)
     except _RefusedError as refused:
         return Demotion("refused", str(refused), library)
@@ -140,9 +147,8 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
     shown = [member.image.library.path for member in members if _is_found(member, scope)]
     if shown:
         return Demotion("failed", f"names of {shown[0]} are still found", library)
-    return Demotion(
-        "done", "", library, len(members), sum(len(member.hidden) for member in members), bound
-    )
+    names = sum(len(member.hidden) for member in members)
+    return Demotion("done", "", library, len(members), names, bound, left)
 
 
 def _refuse_library(library: Library, is_own: bool, own: frozenset[str]) -> None:
@@ -259,25 +265,53 @@ def _refuse_what_breaks(members: list[_Member], others: list[Image]) -> None:
                 raise _RefusedError(f"{image.library.path} needs {sonames[name]}")
 
 
-def _bound(
-    members: list[_Member], memory: Memory, others: Iterable[Library]
-) -> tuple[tuple[str, int], ...]:
-    """Return which of the others have bound to hidden names, and to how many."""
+def _users(members: list[_Member], others: Iterable[Image]) -> list[tuple[Image, frozenset[int]]]:
+    """Return which of the others have bound to hidden names, and to which addresses."""
     spans = [member.image.segments()[0] for member in members]
-    hidden = {a for member in members for a in member.addresses(member.hidden)}
+    hidden = {address for member in members for address in member.addresses(member.hidden)}
     found = []
-    for lib in others:
+    for image in others:
         try:
-            count = len(hidden & Image(memory, lib).bound_to(spans))
+            bound = image.bound_to(spans) & hidden
         except OSError:  # unloaded in the meantime, or not readable: nothing to say of it
             continue
-        if count:
-            found.append((lib.path, count))
-    return tuple(found)
+        if bound:
+            found.append((image, bound))
+    return found
+
+
+def _without_mixed(
+    members: list[_Member], users: list[tuple[Image, frozenset[int]]]
+) -> tuple[list[_Member], tuple[str, ...]]:
+    """Take out the members whose place would go to a library that calls into them itself.
+
+    A system zlib that was loaded after a bundled one has bound its own calls to that: who got it
+    now would work with halves of two versions. Nobody gets the names of a library without a
+    soname, such as most extension modules; and those that it has only weakly are copies that each
+    brings for itself.
+    """
+    kept, left = [], []
+    for member in members:
+        at = dict(zip(member.addresses(member.hidden), member.names(member.hidden)))
+        mixed = next(
+            (
+                image.library.path
+                for image, bound in users
+                if image.soname
+                and any(image.binding(at[place]) == _GLOBAL for place in bound if place in at)
+            ),
+            None,
+        )
+        if mixed is None:
+            kept.append(member)
+        else:
+            name = os.path.basename(member.image.library.path)
+            left.append(f"{name} is left as it is: {mixed} was loaded after it and calls into it")
+    return kept, tuple(left)
 
 
 def _by_module(
-    bound: tuple[tuple[str, int], ...], packages: Packages
+    users: list[tuple[Image, frozenset[int]]], packages: Packages
 ) -> tuple[tuple[str, int], ...]:
     """Say of libraries which modules or packages they belong to, where that is known."""
     modules = {
@@ -287,13 +321,14 @@ def _by_module(
         if isinstance(file, str) and ".so" in file
     }
     counts: dict[str, int] = {}
-    for path, count in bound:
+    for image, bound in users:
+        path = image.library.path
         package = packages.of(path)
         if package in sys.modules and package != modules.get(path):
             name = package
         else:
             name = modules.get(path) or os.path.basename(path)
-        counts[name] = counts.get(name, 0) + count
+        counts[name] = counts.get(name, 0) + len(bound)
     return tuple(counts.items())
 
 

@@ -20,6 +20,7 @@ SYMBOL = 24  # bytes of an entry of the symbol table
 _ADDRESSES = (DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH)
 _MOST_TAGS, _MOST_SYMBOLS, _MOST_TEXT = 1 << 12, 1 << 24, 1 << 30
 _MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
+_LONGEST_CHAIN = 1 << 16
 _PT_LOAD, _PT_GNU_RELRO = 1, 0x6474E552
 
 
@@ -139,6 +140,36 @@ class Image:
                 if hashes[at] & 1:
                     return last
         raise OSError(errno.ENOEXEC, f"{self.library.path}: its hash table has no end")
+
+    def binding(self, name: bytes) -> int:
+        """Return how a name that this library defines is bound: 1 global, 2 weak; 0 if it has none.
+
+        By the hash table, as the loader looks it up. A library without one of the GNU kind counts
+        as having no definitions.
+        """
+        table = self.address(DT_GNU_HASH)
+        if not table:
+            return 0
+        buckets, first, blooms, _ = memoryview(self._memory.read(table, 16)).cast("I").tolist()
+        if not buckets:
+            return 0
+        code = 5381
+        for sign in name:
+            code = (code * 33 + sign) & 0xFFFFFFFF
+        place = table + 16 + 8 * blooms
+        index = int.from_bytes(self._memory.read(place + 4 * (code % buckets), 4), "little")
+        place += 4 * buckets
+        symbols, strings = self.address(DT_SYMTAB), self.address(DT_STRTAB)
+        for at in range(index, index + _LONGEST_CHAIN if index >= first else 0):
+            found = int.from_bytes(self._memory.read(place + 4 * (at - first), 4), "little")
+            if found | 1 == code | 1:
+                entry = self._memory.read(symbols + at * SYMBOL, SYMBOL)
+                start = strings + int.from_bytes(entry[:4], "little")
+                if self._memory.text(start, len(name) + 1) == name:
+                    return entry[4] >> 4
+            if found & 1:
+                break
+        return 0
 
     def segments(self) -> tuple[range, range]:
         """Return two ranges of addresses: the whole library, and what is read-only once bound.

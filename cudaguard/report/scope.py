@@ -40,6 +40,10 @@ if TYPE_CHECKING:
         def bound(self) -> tuple[tuple[str, int], ...]:
             """Who had bound to them before, and to how many."""
 
+        @property
+        def left(self) -> tuple[str, ...]:
+            """Libraries that were not changed, each with the reason."""
+
 
 def kept_local(rule: Rule, source: str, where: str) -> str:
     """Return the log text of a repair."""
@@ -85,11 +89,11 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
         late.id,
         late.what,
         rule=rule.id,
-        evidence=(evidence,),
+        evidence=(evidence, *done.left),
         consequence=rule.why
         if done.state != "done"
-        else "what is loaded from now on is safe; those listed may fail, and only a new start "
-        f"helps them: {rule.why}",
+        else f"what is loaded from now on is safe{' from the hidden names' if done.left else ''}; "
+        f"what is listed may fail, and only a new start helps it: {rule.why}",
         remedy=late.remedy,
         command=late.command,
         links=rule.links,
@@ -109,7 +113,7 @@ def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
         rule.id,
         what,
         rule=rule.id,
-        evidence=(evidence,),
+        evidence=(evidence, *done.left),
         consequence=rule.why,
         remedy="import the modules listed before it"
         if done.state == "done"

@@ -190,3 +190,27 @@ def test_import_under_an_earlier_guard_is_not_too_late(child):
         """
     )
     assert done.stderr == ""
+
+
+LATE_PICTURE = """
+    import decord
+    import zlib  # bound to decord's zlib, as is the system's own that comes with it
+    {guard}
+    import cv2
+    import numpy as np
+    picture = (np.arange(64 * 64 * 3) % 251).astype(np.uint8).reshape(64, 64, 3)
+    _, data = cv2.imencode(".png", picture)
+    decoded = cv2.imdecode(data, 1)
+    print("none" if decoded is None else "right" if (decoded == picture).all() else "wrong")
+    """
+
+
+def test_guard_that_comes_late_mixes_no_two_zlibs(child):
+    """Whoever got the system's zlib now would get one whose own calls lead into decord's."""
+    unguarded = child.python(LATE_PICTURE.format(guard=""), check=False)
+    late = "import cudaguard; cudaguard.install()"
+    done = child.python(LATE_PICTURE.format(guard=late), check=False)
+    assert done.returncode == unguarded.returncode == 0
+    assert done.stdout in (unguarded.stdout, "right\n")
+    if "was loaded after it and calls into it" not in done.stderr:
+        assert done.stdout == "right\n"  # no system zlib was there to be mixed up

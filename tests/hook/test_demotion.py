@@ -876,3 +876,21 @@ def test_rule_that_keeps_it_local_demotes_what_c_code_makes_global(scene):
     scene.package(load=BY_C)
     rule = install("local_scope:libtaker.so*", *HIDE)
     assert scene.run(rule, "import taker", ASK).lines == [HIDDEN]
+
+
+def test_library_that_was_mixed_up_already_is_nobodys_new_owner(scene):
+    """Like a system zlib that comes after a bundled one: its own calls lead into the other."""
+    source = "int which(void) { return 7; }\nint both(void) { return 10 * which() + 1; }\n"
+    shared = scene.compiler.library("libshared.so", source, "-Wl,-soname,libshared.so")
+    scene.put(shared, ".")
+    user = "int both(void);\nint which(void);\nint ask(void) { return 100 * which() + both(); }\n"
+    scene.library("libuser.so", user, str(shared), "-Wl,-rpath,$ORIGIN")
+    ask = "print(ctypes.CDLL('./libuser.so').ask())"
+    before = "import taker, ctypes; ctypes.CDLL('./libshared.so')"
+    without = scene.lines(before, ask)
+    ran = scene.run(before, install(*HIDE), ask, SAID)
+    assert ran.lines[0] == without[0]  # one owner for all, though the wrong one
+    assert (
+        "libtaker.so is left as it is" in ran.err or "not hidden, as libtaker.so is left" in ran.err
+    )
+    assert "libshared.so was loaded after it and calls into it" in ran.err
