@@ -38,6 +38,7 @@ class Activation:
         self._added: tuple[Sourced, ...] = ()  # by add_rule() and by plug-ins that were hit
         self._plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
         self._entries: frozenset[Entry] = frozenset()  # all that were ever found
+        self._context = ""  # the setting by which a context was created, or is to be
         self._exported = ""  # the mode that export() put into the environment
         self._exported_over: str | None = None  # what stood there before
         self._lock = RLock()
@@ -145,9 +146,7 @@ class Activation:
             if layers and wanted.problems:
                 self._report(wanted)
             if engine.mode != "off" and engine.context not in ("none", "auto"):
-                from cudaguard.repairs.context import create_as_set
-
-                create_as_set(engine, engine.context)
+                self._create_context(engine.context, at_boot=all(layer.alone for layer in layers))
             if engine.mode != "off":
                 self._look_back(at_start=all(layer.alone for layer in layers))
         except ON_PURPOSE:
@@ -155,6 +154,20 @@ class Activation:
         except Exception as error:
             # The program has asked for a guard and not for its faults.
             engine.broken("switching the guard", error)
+
+    def _create_context(self, device: str, *, at_boot: bool) -> None:
+        """Create the context of a setting: once, and in the process that was started with it."""
+        if self._context == device or os.getpid() != self.engine.home:
+            return
+        self._context = device
+        if at_boot:
+            # Every Python that starts comes by here: pip, the servers of multiprocessing. The
+            # first import of a watched module tells which of them is the program.
+            self.engine.pending_context = device
+        else:
+            from cudaguard.repairs.context import create_as_set
+
+            create_as_set(self.engine, device)
 
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""

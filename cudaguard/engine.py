@@ -43,6 +43,7 @@ class Engine:
     def __init__(self) -> None:
         self.mode = "off"
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
+        self.pending_context = ""  # a device, for the first watched import of the main process
         self.registry = Registry((), {})
         self.journal = Journal(self._no_journal)
         self.finder = GuardFinder(self)
@@ -152,6 +153,8 @@ class Engine:
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
+        if sys is None or sys.meta_path is None:  # the interpreter shuts down: nothing can be done
+            return
         try:
             from cudaguard.errors import CudaGuardWarning
             from cudaguard.report import messages
@@ -239,6 +242,11 @@ class Engine:
         if not self.finder.is_first:
             self._regain_position()
         self.loads.patch_ctypes()  # it was half imported when we were installed
+        if self.pending_context and spec.name != "ctypes" and self.channel.is_main_process():
+            from cudaguard.repairs.context import create_as_set
+
+            device, self.pending_context = self.pending_context, ""
+            create_as_set(self, device)
         # Not at the import of ctypes, which others try without needing it: the error would be
         # swallowed there, and they would do without ctypes.
         if self.deferred and self.mode == "strict" and spec.name in self.registry.by_module:

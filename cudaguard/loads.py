@@ -11,6 +11,7 @@ import sys
 
 from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
 from cudaguard.hook.loader import ON_PURPOSE
+from cudaguard.probe.modules import peek
 from cudaguard.rules.initialisers import INITIALISERS
 
 _NOT_FOUND = ": cannot open shared object file"
@@ -52,8 +53,8 @@ class Loads:
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
         ctypes = sys.modules.get("ctypes")
-        if ctypes is not None and hasattr(ctypes, "cdll"):  # otherwise half imported
-            self.ctypes.put_up(ctypes)
+        if peek(ctypes, "cdll") is not None and peek(ctypes, "CDLL") is not None:
+            self.ctypes.put_up(ctypes)  # type: ignore[arg-type]  # None has no such attributes
 
     def forget(self) -> None:
         """Stop looking; a later look begins anew."""
@@ -169,6 +170,8 @@ class Loads:
 
     def _failed(self, error: Exception) -> None:
         """Stop looking after a failure of ours: it is told once, and costs no repairs."""
+        if self.cuda is not None:
+            self.cuda.forget()
         self._detector = self.cuda = None
         self._engine.broken("looking at symbols and at CUDA", error)
 
@@ -196,7 +199,8 @@ class Loads:
             ImportOrderError: in `strict`, see `ScopeDetector.look`.
         """
         ctypes = sys.modules.get("ctypes")
-        is_there = ctypes is not None and hasattr(ctypes, "pythonapi")  # otherwise half imported
+        is_there = peek(ctypes, "pythonapi") is not None  # otherwise half imported
+        must = must and self._engine.mode not in ("observe", "warn")  # to import it is a change
         if self._engine.mode == "off" or self._has_begun or not (is_there or must):
             return
         self._has_begun = True  # once, whatever becomes of it: a failure must not cost repairs

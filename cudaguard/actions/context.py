@@ -19,6 +19,7 @@ from cudaguard.devices import ContextHandle, Device
 from cudaguard.errors import ContextError
 from cudaguard.probe.driver import NOT_INITIALIZED, Driver
 from cudaguard.probe.facts import built_for
+from cudaguard.probe.modules import peek
 from cudaguard.rules.driver_status import meaning
 
 _COMPUTE_MODE, _PROHIBITED, _EXCLUSIVE = 20, 2, 3
@@ -69,8 +70,7 @@ def tell_torch() -> None:
     It registers its own check when it counts devices itself. A torch without CUDA has no such
     function.
     """
-    torch = sys.modules.get("torch")
-    count = getattr(getattr(torch, "_C", None), "_cuda_getDeviceCount", None)
+    count = getattr(peek(sys.modules.get("torch"), "_C"), "_cuda_getDeviceCount", None)
     if count is not None:
         count()
 

@@ -19,6 +19,7 @@ from cudaguard.actions.scope import packages_of
 from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
 from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
+from cudaguard.probe.modules import peek
 from cudaguard.probe.packages import Packages
 from cudaguard.probe.symbols import GlobalScope
 from cudaguard.rules.families import FAMILIES, GLOBAL_ON_PURPOSE
@@ -317,7 +318,7 @@ def _by_module(
     modules = {
         os.path.realpath(file): name
         for name, module in list(sys.modules.items())
-        for file in [getattr(getattr(module, "__spec__", None), "origin", None)]
+        for file in [getattr(peek(module, "__spec__"), "origin", None)]
         if isinstance(file, str) and ".so" in file
     }
     counts: dict[str, int] = {}

@@ -16,6 +16,7 @@ from cudaguard.errors import ContextWarning
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.model import Record
 from cudaguard.probe.driver import ABSENT, NOWHERE, Driver, DriverState
+from cudaguard.probe.modules import peek
 from cudaguard.report import cuda as wording
 from cudaguard.rules.latches import DRIVER, TORCH
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from cudaguard.repairs import Engine
 
 INITIALISED, CONTEXT = "initialised", "context"
+# torch whose allocator configuration is known to be read when it is imported; in older releases
+# parts of it are read later.
+_ALLOCATOR_READ_AT_IMPORT = (2, 11)
 
 
 class Change(Record):
@@ -96,7 +100,7 @@ class CudaDetector:
             after = self.look(spec.name)
             actors.pop()
             if error is not None and after.is_forked and "CUDA" in str(error):
-                self._listen().used_in_child(f"the import of {spec.name}")
+                self._listen().used_in_child(f"the import of {spec.name} uses CUDA")
             if spec.name == "torch" and error is None:
                 self._torch_is_there()
             if before.current == NOWHERE != after.current and self.driver.has_foreign_context():
@@ -134,7 +138,7 @@ class CudaDetector:
             extension: Name of the extension module; empty for a load by ctypes.
         """
         if self.changes and os.path.basename(library).startswith("libcuda.so"):
-            self._listen().used_in_child("ctypes")
+            self._listen().used_in_child("ctypes loads libcuda")
         actors = self._actors()
         if actors and actors[-1] == wording.OURSELVES:
             return  # the block will tell
@@ -203,10 +207,12 @@ class CudaDetector:
         return self._process
 
     def _torch_is_there(self) -> None:
-        version = getattr(sys.modules.get("torch"), "version", None)
-        if getattr(version, "cuda", None) is not None:  # else a build without CUDA
+        torch = sys.modules.get("torch")
+        version = peek(torch, "version")
+        if peek(version, "cuda") is not None:  # else a build without CUDA
             process = self._listen()
-            process.latch(TORCH)
+            if _parts(peek(torch, "__version__")) >= _ALLOCATOR_READ_AT_IMPORT:
+                process.latch(TORCH)
             first = self.initialiser
             if first is not None and first.pid != os.getpid():
                 process.watch_torch()
@@ -217,3 +223,8 @@ class CudaDetector:
             actor, describe(frame), state.current, "torch" in sys.modules
         )
         self._engine.tell(finding, ContextWarning, frame=frame)
+
+
+def _parts(version: object) -> tuple[int, ...]:
+    words = str(version).split("+")[0].split(".")[:2]
+    return tuple(int(word) for word in words) if all(word.isdecimal() for word in words) else ()

@@ -73,7 +73,11 @@ def judge(
 def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool:
     """May this library own such names?"""
     name = os.path.basename(owner)
-    if not owner or owner == os.path.realpath(sys.executable) or matches(name, LEGITIMATE_OWNERS):
+    if (
+        not owner
+        or owner == os.path.realpath(sys.executable or "")
+        or matches(name, LEGITIMATE_OWNERS)
+    ):
         return True
     if any(name == os.path.basename(path) for path in _preloaded()):
         return True

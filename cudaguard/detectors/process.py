@@ -13,7 +13,8 @@ from _thread import _local
 from cudaguard.errors import ForkWarning, LatchedEnvironmentWarning
 from cudaguard.hook import audit
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.hook.loader import ON_PURPOSE
+from cudaguard.hook.loader import ON_PURPOSE, print_instead
+from cudaguard.probe.modules import peek
 from cudaguard.report import cuda as wording
 from cudaguard.rules.latches import DRIVER, LATCHES
 
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, Protocol
 
+    from cudaguard.probe.driver import Driver
     from cudaguard.repairs import Engine
     from cudaguard.report.cuda import Change
 
     class Cuda(Protocol):
         """What is asked of `cudaguard.detectors.cuda.CudaDetector`."""
+
+        driver: Driver
 
         @property
         def initialiser(self) -> Change | None:
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 
 _HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall (stays)"
+_PATCHED = "torch.cuda._lazy_init: in this process, forked after CUDA was initialised"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
@@ -53,6 +58,7 @@ class ProcessDetector:
         self._engine = engine
         self._cuda = cuda
         self._here = _local()  # .busy: this thread is inside one of the calls below
+        self._told: set[tuple[str, str]] = set()
         self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
 
@@ -85,21 +91,25 @@ class ProcessDetector:
             self._quietly(f"looking at {name}", lambda: self._look_at(name, value))
 
     def _quietly(self, what: str, action: Any) -> None:
-        if getattr(self._here, "busy", False):
+        if getattr(self._here, "busy", False) or self._engine.mode == "off":
             return
         self._here.busy = True
         try:
             action()
-        except ON_PURPOSE:
-            return  # told, and raised nowhere: the user's filters make an error of it
+        except ON_PURPOSE as warning:  # the user's filters make an error of it
+            print_instead(warning)
         except Exception as error:
             self._engine.broken(what, error)
         finally:
             self._here.busy = False
 
     def _note_fork(self) -> None:
-        self._cuda.look()
+        # Another thread may be inside the driver, which then would have us wait, and the fork.
+        is_certain = len(sys._current_frames()) == 1
+        if is_certain:
+            self._cuda.look()
         first = self._cuda.initialiser
+        self._cuda.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
             self._engine.journal.note(
                 "fork", f"after {wording.said(first, where=True)}", describe(caller_frame())
@@ -113,7 +123,9 @@ class ProcessDetector:
         frame = caller_frame()
         where = describe(frame)
         self._engine.journal.note("environment", f"{name} changed after {LATCHES[name]}", where)
-        if _is_users(frame):
+        # Once per line: a loop over values for children says the same each time.
+        if _is_users(frame) and (name, where) not in self._told:
+            self._told.add((name, where))
             first = self._cuda.initialiser if LATCHES[name] == DRIVER else None
             finding = wording.too_late_to_set(
                 name, value, self._latched[name], LATCHES[name], where, first
@@ -143,14 +155,18 @@ class ProcessDetector:
         torch's own error says that a forked process cannot use CUDA, not whose fault that is, and
         only where torch itself was the one to initialise it.
         """
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        original = getattr(cuda, "_lazy_init", None)
-        if cuda is None or original is None or hasattr(original, "_cudaguard"):
+        cuda = peek(sys.modules.get("torch"), "cuda")
+        original = peek(cuda, "_lazy_init")
+        if original is None or hasattr(original, "_cudaguard") or self._engine.mode == "observe":
             return
 
         def _lazy_init() -> None:
-            self._quietly("telling of a fork", lambda: self.used_in_child("torch.cuda"))
+            self._quietly("telling of a fork", lambda: self.used_in_child("torch initialises CUDA"))
             original()
+
+        for attribute in ("__module__", "__qualname__", "__doc__"):
+            setattr(_lazy_init, attribute, getattr(original, attribute, None))
+        self._engine.touched[_PATCHED] = None
 
         _lazy_init._cudaguard = original  # type: ignore[attr-defined]  # to be recognised by
         cuda._lazy_init = _lazy_init
@@ -158,10 +174,11 @@ class ProcessDetector:
     def leave(self) -> None:
         """Put torch's function back, and listen no longer."""
         audit.listen(None)
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        original = getattr(getattr(cuda, "_lazy_init", None), "_cudaguard", None)
+        cuda = peek(sys.modules.get("torch"), "cuda")
+        original = getattr(peek(cuda, "_lazy_init"), "_cudaguard", None)
         if original is not None:
-            cuda._lazy_init = original  # type: ignore[union-attr]  # it has one: not None
+            cuda._lazy_init = original
+            self._engine.touched.pop(_PATCHED, None)
 
 
 def _is_users(frame: FrameType | None) -> bool:

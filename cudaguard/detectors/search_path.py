@@ -22,6 +22,8 @@ def tell_of_late_path(engine: Engine, missing: str, said: str) -> None:
         missing: The library, as the loader names it.
         said: The variable as it is now.
     """
+    if os.sep in missing:  # a path: the variable has no part in that
+        return
     read = at_start("LD_LIBRARY_PATH").split(":")
     late = [folder for folder in said.split(":") if folder and folder not in read]
     name = os.path.basename(missing)

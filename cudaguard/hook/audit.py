@@ -47,15 +47,18 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
     if not event.startswith("os."):
         return
     listener = _listener
-    if listener is None:
+    if listener is None or sys is None or sys.meta_path is None:  # None: Python shuts down
         return
-    if event == "os.putenv":
-        name, value = arguments
-        listener.variable_changes(_text(name), _text(value))
-    elif event == "os.unsetenv":
-        listener.variable_changes(_text(arguments[0]), None)
-    elif event in ("os.fork", "os.forkpty"):
-        listener.before_fork()
+    try:
+        if event == "os.putenv":
+            name, value = arguments
+            listener.variable_changes(_text(name), _text(value))
+        elif event == "os.unsetenv":
+            listener.variable_changes(_text(arguments[0]), None)
+        elif event in ("os.fork", "os.forkpty"):
+            listener.before_fork()
+    except Exception:  # whatever somebody calls sys.audit with: not ours to raise from here
+        return
 
 
 def _hear_in_child() -> None:

@@ -58,6 +58,8 @@ class FlagsPatch:
         original = self._original = sys.setdlopenflags
 
         def setdlopenflags(*args: Any) -> None:
+            if sys is None or sys.meta_path is None:  # the interpreter shuts down
+                return original(*args)
             try:
                 if self._ours is not setdlopenflags or len(args) != 1:
                     return original(*args)  # in its own words, if the call is wrong
@@ -151,6 +153,9 @@ class CtypesPatch:
         def __init__(  # noqa: N807  # ctypes' own name: it stands in the errors of bad calls
             library: object, name: Any, mode: int = default_mode, *args: Any, **kwargs: Any
         ) -> None:
+            if sys is None or sys.meta_path is None:  # the interpreter shuts down
+                original(library, name, mode, *args, **kwargs)
+                return
             loaded: tuple[Callable[..., None], ...] = ()
             is_open = args[0] if args else kwargs.get("handle")
             asked = mode

@@ -12,6 +12,7 @@ from _thread import _local
 from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
+from cudaguard.probe.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ def is_imported(name: str) -> bool:
 
 def is_under_way(name: str) -> bool:
     """Is the module being imported just now, by whatever thread?"""
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
+    return bool(getattr(peek(sys.modules.get(name), "__spec__"), "_initializing", False))
 
 
 def slots_or_nothing(host: Host, name: str) -> Slots:
@@ -112,8 +112,14 @@ def look_at_failure(host: Host, error: Exception) -> None:
     """Have the host look at an error of the loader, which alone may be raised."""
     try:
         call_each(host, (host.load_failed,), error)
-    except ON_PURPOSE:
-        return  # told, and no reason to hide the error from who expects it
+    except ON_PURPOSE as warning:  # no reason to hide the error from who expects it
+        print_instead(warning)
+
+
+def print_instead(warning: BaseException) -> None:
+    """Print a warning that the user's filters make an error, where none may be raised."""
+    if sys.stderr is not None:
+        print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
 
 
 def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:

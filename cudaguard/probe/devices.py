@@ -28,15 +28,11 @@ def _ask(uuid: str, question: Any) -> Any:
         return None
     try:
         import pynvml
-    except ImportError:
-        return None
-    try:
+
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        try:
+            return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid.encode()))
+        finally:
+            pynvml.nvmlShutdown()
+    except Exception:  # no NVML, one that does not work, or warnings made errors: not known then
         return None
-    try:
-        return question(pynvml, pynvml.nvmlDeviceGetHandleByUUID(uuid.encode()))
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()

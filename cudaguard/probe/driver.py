@@ -79,6 +79,7 @@ class DriverState(Record):
 
 
 ABSENT, LOADED = DriverState(), DriverState(is_mapped=True)
+FORKED = DriverState(is_mapped=True, is_forked=True)
 
 
 class Driver:
@@ -88,18 +89,28 @@ class Driver:
         self._news = LoaderNews()
         self._functions: dict[str, Any] = {}
         self._handle = 0
+        # Had nobody initialised it when this process was forked, and was no other thread there?
+        self.may_be_asked_in_child = False
+        self._found_in = 0  # the process in which libcuda was found
         self._initialised_in = 0  # the process in which an initialised driver was last seen
 
     def state(self) -> DriverState:
-        """Return what the driver says now."""
+        """Return what the driver says now.
+
+        In a forked process it is asked only where that is known to be safe: a thread of the parent
+        may have been inside it, and its locks are held for ever then. What was known before the
+        fork is the answer.
+        """
         if not self._handle and not self._find():
             return ABSENT
+        if self._found_in != os.getpid():
+            if not self.may_be_asked_in_child:
+                return FORKED if self._initialised_in else LOADED
+            self._found_in, self.may_be_asked_in_child = os.getpid(), False
         number = ctypes.c_int()
         status = self.call("cuDeviceGetCount", ctypes.byref(number))
         if status == NOT_INITIALIZED:
-            if self._initialised_in in (0, os.getpid()):
-                return LOADED
-            return DriverState(is_mapped=True, is_forked=True)
+            return LOADED
         if status:
             return DriverState(is_mapped=True, error=status)
         self._initialised_in = os.getpid()
@@ -133,10 +144,14 @@ class Driver:
 
         if not self._handle:
             self._handle = _ctypes.dlopen(SONAME, os.RTLD_NOW)
-        with Memory() as memory:
-            # The handle is the address of the library's entry in the loader's list.
-            _, _, name, _ = next(entries(memory, self._handle))
-            return os.path.realpath(os.fsdecode(memory.text(name)))
+            self._found_in = os.getpid()
+        try:
+            with Memory() as memory:
+                # The handle is the address of the library's entry in the loader's list.
+                _, _, name, _ = next(entries(memory, self._handle))
+                return os.path.realpath(os.fsdecode(memory.text(name)))
+        except OSError:  # no /proc: it is loaded all the same
+            return SONAME
 
     def version(self) -> int:
         """Return the newest CUDA version the driver supports, 12040 for 12.4; 0 if not mapped."""
@@ -191,6 +206,7 @@ class Driver:
             self._handle = _ctypes.dlopen(SONAME, os.RTLD_NOLOAD | os.RTLD_NOW)
         except OSError:
             return False
+        self._found_in = os.getpid()
         return True
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.probe.modules import peek
+
 
 class Packages:
     """The folders that packages lie in, as they are now."""
@@ -18,10 +20,10 @@ class Packages:
         self._others = [
             (name, _inside(place))
             for name, module in list(sys.modules.items())
-            if "." not in name
+            if isinstance(name, str) and "." not in name
             for folder in _folders(module)
-            for real in [os.path.realpath(folder)]
-            if os.path.islink(folder) or not real.startswith(inside)
+            for real in [_real(folder)]
+            if real and (os.path.islink(folder) or not real.startswith(inside))
             for place in (folder, real, f"{folder}.libs")
         ]
 
@@ -45,15 +47,18 @@ class Packages:
 
 def _inside(folder: str) -> str:
     """Return what the path of every file in a folder begins with."""
-    return os.path.join(os.path.realpath(folder), "")
+    return os.path.join(_real(folder), "")
+
+
+def _real(folder: str) -> str:
+    try:
+        return os.path.realpath(folder)
+    except (OSError, ValueError):  # the working directory is gone, or no path at all
+        return folder
 
 
 def _folders(module: object) -> list[str]:
-    try:
-        # Past any __getattribute__: a lazy module would load itself at the first look.
-        folders = object.__getattribute__(module, "__dict__").get("__path__")
-    except AttributeError:
-        return []
+    folders = peek(module, "__path__")
     # Only lists: the path of a namespace package asks foreign finders when it is read.
     return (
         [entry for entry in folders if isinstance(entry, str)] if isinstance(folders, list) else []

@@ -70,6 +70,10 @@ class Channel:
                 if rank != "0":
                     return False
                 break
+        return self.is_main_process()
+
+    def is_main_process(self) -> bool:
+        """Is this neither a worker nor a helper that another Python process has started?"""
         if os.getpid() != self._home and _is_alive(self._home):  # a forked worker, no daemon
             return False
         process = sys.modules.get("multiprocessing.process")

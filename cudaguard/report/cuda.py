@@ -142,13 +142,13 @@ def used_after_fork(how: str, first: Change, where: str) -> Finding:
     """A forked child uses CUDA.
 
     Args:
-        how: What it does.
+        how: What it does, as in "torch initialises CUDA".
         first: Who initialised CUDA in its parent.
         where: The line that uses it.
     """
     return Finding(
         FORK,
-        f"{how} uses CUDA{_at(where)} in a process that was forked after CUDA was initialised.",
+        f"{how}{_at(where)} in a process that was forked after CUDA was initialised.",
         evidence=(f"in process {first.pid}: {said(first, where=True)}",),
         consequence="every CUDA call fails here: 'initialization error', 'Cannot re-initialize "
         "CUDA in forked subprocess'.",

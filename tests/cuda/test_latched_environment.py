@@ -11,7 +11,7 @@ import ctypes
 cudaguard.install()
 import flash_attn  # init
 """
-CUDA_TORCH = "class version: cuda = '12.4'"
+CUDA_TORCH = "class version: cuda = '13.0'\n__version__ = '2.11.0'"
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_variable_that_was_not_set_and_is_unset(run, driver_stubs):
     assert (ran.out, ran.err) == (["['CG814']"], "")
 
 
-def test_each_value_and_line_once(run):
+def test_each_line_once_whatever_the_value(run):
     ran = run(
         """
 for value in "11101":
@@ -123,8 +123,8 @@ for value in "11101":
 print(ids().count("CG819"))
 """
     )
-    assert ran.out == ["2"]
-    assert ran.warned == ["CG819"] * 2
+    assert ran.out == ["1"]
+    assert ran.warned == ["CG819"]
 
 
 def test_put_back_to_what_counts_is_silent(run):
@@ -277,8 +277,8 @@ print(ids().count("CG819"))
 """,
         flags=("-W", "ignore::DeprecationWarning"),
     )
-    assert ran.out == ["2"]
-    assert ran.warned == ["CG819"] * 2
+    assert ran.out == ["1"]
+    assert ran.warned == ["CG819"]
 
 
 # --- the allocator of torch ---------------------------------------------------------------------

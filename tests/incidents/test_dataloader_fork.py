@@ -98,5 +98,5 @@ def test_worker_that_uses_torch_cuda_is_told_in_its_log(run, child):
     assert done.stderr == ""
     assert "AssertionError True" in done.stdout  # torch's own: not compiled with CUDA
     log = (child.folder / "log").read_text()
-    assert "[CG818] torch.cuda uses CUDA at " in log
+    assert "[CG818] torch initialises CUDA at " in log
     assert "something that is not watched initialised CUDA" in log

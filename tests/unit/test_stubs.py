@@ -224,7 +224,7 @@ threads = [threading.Thread(target=work) for _ in range(2)]
 for thread in threads: thread.start()
 def touch():
     assert cu.cuInit(0) == 3
-for _ in range(20): in_child(touch)
+for _ in range(5): in_child(touch)
 stop.append(1)
 print("alive")
 """

@@ -1,0 +1,15 @@
+"""Look at modules that are there without waking lazy ones."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def peek(module: object, name: str) -> Any:
+    """Return an attribute of a module, None if it has none; a lazy module is not loaded by it."""
+    try:
+        return object.__getattribute__(module, "__dict__").get(name)
+    except AttributeError:
+        return None
