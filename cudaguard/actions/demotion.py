@@ -75,7 +75,7 @@ class _Member(NamedTuple):
     image: Image
     symbols: Symbols
     hidden: tuple[int, ...]  # indices
-    plain: tuple[int, ...]  # indices of all names whose address stands in the table
+    shown: tuple[int, ...]  # indices of all that others can find
 
     def addresses(self, indices: Iterable[int]) -> list[int]:
         """Return the addresses of names."""
@@ -85,8 +85,8 @@ class _Member(NamedTuple):
 
     def names(self, indices: Iterable[int]) -> list[bytes]:
         """Return names."""
-        starts, name = self.symbols.names, self.symbols.name
-        return [name(starts[index]) for index in indices]
+        starts = memoryview(self.symbols.table).cast("I")
+        return [self.symbols.name(starts[index * SYMBOL // 4]) for index in indices]
 
 
 def demote(rule: Rule, machine: str) -> Demotion:
@@ -120,7 +120,9 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
             _refuse_library(lib, lib in group, own)
         # The library that the rule names may have none of the names itself, or stand before
         # another one of the package that has them too: all of the package is looked at.
-        hides, keeps = (_pattern_of_names(arguments(rule, verb)) for verb in ("hide", "keep"))
+        hide = arguments(rule, "hide")
+        hides = None if "*" in hide else _pattern_of_names(hide)  # None: all
+        keeps = _pattern_of_names(arguments(rule, "keep"))
         members = [
             _planned(Image(memory, lib), hides, keeps)
             for lib in group
@@ -175,8 +177,6 @@ def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
     """Return what matches a name, zero byte included, in a string table."""
     import re
 
-    if "*" in words:
-        return re.compile(b"")
     names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
     # Nothing runs past the zero byte, so that names need not be cut out one by one.
     signs = {"*": r"[^\0]*", "?": r"[^\0]"}
@@ -184,41 +184,42 @@ def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
     return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())
 
 
-def _planned(image: Image, hides: re.Pattern[bytes], keeps: re.Pattern[bytes]) -> _Member:
+def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[bytes]) -> _Member:
     symbols = image.symbols()
     table, strings = symbols.table, symbols.strings
     rows = zip(
         symbols.names, table[4::SYMBOL], table[5::SYMBOL], table[6::SYMBOL], table[7::SYMBOL]
     )
     shown = [
-        (index, name, info & 15)
+        (index, name)
         for index, (name, info, other, section, section_high) in enumerate(rows)
         # Defined (its section is known), not local to the file, and not hidden already.
         if (section or section_high) and info > 15 and other & 3 in _SHOWN
     ]
     hidden = [
         index
-        for index, name, _ in shown
-        if hides.match(strings, name) and not keeps.match(strings, name)
+        for index, name in shown
+        if (hides is None or hides.match(strings, name)) and not keeps.match(strings, name)
     ]
-    # The others are per thread, or chosen by a function.
-    plain = [index for index, _, kind in shown if kind in _PLAIN]
-    return _Member(image, symbols, tuple(hidden), tuple(plain))
+    return _Member(image, symbols, tuple(hidden), tuple(index for index, _ in shown))
 
 
 def _is_global(member: _Member, scope: GlobalScope) -> bool:
     """Are names of this library, as opposed to others of the same name, found globally?"""
-    return _finds_any(member, member.plain, scope)
+    return _finds_any(member, member.shown, scope)
 
 
 def _is_found(member: _Member, scope: GlobalScope) -> bool:
     """Are names that were hidden found all the same?"""
-    plain = set(member.plain)
-    return _finds_any(member, [index for index in member.hidden if index in plain], scope)
+    return _finds_any(member, member.hidden, scope)
 
 
 def _finds_any(member: _Member, indices: Sequence[int], scope: GlobalScope) -> bool:
-    some = indices[:: max(1, len(indices) // _SAMPLES)]
+    kinds = member.symbols.table[4::SYMBOL]
+    # The others are per thread, or chosen by a function: their address is not in the table.
+    some = [index for index in indices[:: max(1, len(indices) // _SAMPLES)]
+            if kinds[index] & 15 in _PLAIN]  # fmt: skip
+    some = some or [index for index in indices if kinds[index] & 15 in _PLAIN][:_SAMPLES]
     found = scope.addresses(member.names(some))
     return any(here == there for here, there in zip(member.addresses(some), found))
 
@@ -227,20 +228,15 @@ def _refuse_lazy_users(
     members: list[_Member], everybody: Iterable[Image], scope: GlobalScope
 ) -> None:
     """Refuse if an object will look up a hidden name, of which it has none, at its first call."""
-    names = {
-        name: address
-        for member in members
-        for name, address in zip(member.names(member.hidden), member.addresses(member.hidden))
-    }
+    hidden = {address for member in members for address in member.addresses(member.hidden)}
     for image in everybody:
         if not image.is_bound_lazily():
             continue
         symbols = image.symbols()
         rows = zip(symbols.names, symbols.table[6::SYMBOL], symbols.table[7::SYMBOL])
-        asked = {symbols.name(start) for start, low, high in rows if not (low or high)}
-        hit = sorted(asked & names.keys())
-        for name, address in zip(hit, scope.addresses(hit)):
-            if address == names[name]:
+        asked = [symbols.name(start) for start, low, high in rows if not (low or high)]
+        for name, address in zip(asked, scope.addresses(asked)):
+            if address in hidden:
                 raise _RefusedError(
                     f"{image.library.path} was loaded with RTLD_LAZY: its first call of "
                     f"{name.decode('utf-8', 'replace')} would end the program"
@@ -291,9 +287,13 @@ def _without_mixed(
     soname, such as most extension modules; and those that it has only weakly are copies that each
     brings for itself.
     """
+    if not users:
+        return members, ()
     kept, left = [], []
     for member in members:
-        at = dict(zip(member.addresses(member.hidden), member.names(member.hidden)))
+        places = frozenset().union(*(bound for _, bound in users))
+        pairs = zip(member.addresses(member.hidden), member.hidden)
+        at = {place: member.names((index,))[0] for place, index in pairs if place in places}
         mixed = next(
             (
                 image.library.path
