@@ -84,6 +84,8 @@ class CudaDetector:
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
+        # Module, line and device of a context that is nobody else's, until torch comes.
+        self._foreign: tuple[str, str, int] | None = None
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
@@ -208,6 +210,14 @@ class CudaDetector:
 
     def _torch_is_there(self) -> None:
         torch = sys.modules.get("torch")
+        if self._foreign is not None:
+            actor, frame_text, device = self._foreign
+            self._foreign = None
+            finding = wording.foreign_context(actor, frame_text, device, True)
+            self._engine.tell(finding, ContextWarning, frame=caller_frame())
+        context = sys.modules.get("cudaguard.actions.context")
+        if context is not None and context.retained():
+            context.tell_torch()
         version = peek(torch, "version")
         if peek(version, "cuda") is not None:  # else a build without CUDA
             process = self._listen()
@@ -219,9 +229,10 @@ class CudaDetector:
 
     def _tell_foreign(self, actor: str, state: DriverState) -> None:
         frame = caller_frame()
-        finding = wording.foreign_context(
-            actor, describe(frame), state.current, "torch" in sys.modules
-        )
+        where, beside_torch = describe(frame), "torch" in sys.modules
+        if not beside_torch:
+            self._foreign = (actor, where, state.current)  # it may come later
+        finding = wording.foreign_context(actor, where, state.current, beside_torch)
         self._engine.tell(finding, ContextWarning, frame=frame)
 
 

@@ -108,7 +108,8 @@ def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> 
     """An import has left a context of its own current."""
     return Finding(
         FOREIGN,
-        f"{actor} made a context of its own current on device {device}{_at(where)}.",
+        f"{actor} made a context of its own current on device {device}{_at(where)}"
+        f"{', beside torch' if beside_torch else ''}.",
         evidence=("it is not the primary context, which torch and the CUDA runtime use",),
         consequence="streams, events and memory of the one are invalid in the other: 'invalid "
         "resource handle', zeros, crashes at exit." + ("" if beside_torch else " Beside torch or "

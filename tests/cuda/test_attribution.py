@@ -602,3 +602,14 @@ def test_bad_words_are_told_of(program):
     ran = program.run("cudaguard.install()\nprint(ids())", env={"CUDAGUARD_WATCH": "a-b"})
     assert ran.out == ["['CG806']"]
     assert "'a-b' is not a module name" in ran.err
+
+
+def test_own_context_is_warned_of_once_torch_comes(program):
+    program.module("warp", OWN.format(0))
+    program.module("torch")
+    ran = program.run(
+        "import ctypes\ncudaguard.install()\nimport warp  # warp\nprint(ids())\nimport torch"
+    )
+    assert ran.out == ["['CG814', 'CG816']"]
+    assert ran.warned == ["CG816"]
+    assert f"on device 0 at {program.where('warp')}, beside torch." in ran.err

@@ -565,6 +565,15 @@ def test_torch_is_told_so_that_it_knows_of_forks(program):
     assert program.output(code) == ["counted", "end"]
 
 
+def test_torch_that_comes_later_is_told_as_well(program):
+    program.child.write("torch/_C.py", "def _cuda_getDeviceCount(): print('counted')")
+    program.child.write("torch/version.py", "cuda = '12.4'")
+    program.child.write("torch/__init__.py", "from torch import _C, version")
+    start = "import ctypes\ncudaguard.install()\n"
+    assert program.output(start + "cudaguard.create_context()\nimport torch") == ["counted"]
+    assert program.output(start + "import torch") == []
+
+
 # --- by setting ---------------------------------------------------------------------------------
 
 ACTIVE = """
