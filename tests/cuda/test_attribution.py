@@ -457,7 +457,7 @@ def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
     where = program.where("here")
     assert warning == (
         f"{where}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
-        f"device 1 at {where}."
+        f"device 1 at {where}, beside torch."
     )
     assert "pycuda.autoprimaryctx" in ran.err
     assert "invalid resource handle" in ran.err
