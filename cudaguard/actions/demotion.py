@@ -133,11 +133,12 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
             return Demotion("local", library=library)
         images = {lib: Image(memory, lib) for lib in everything}
         _refuse_what_breaks(members, [images[lib] for lib in everything if lib not in group])
-        _refuse_lazy_users(members, images.values(), scope)
+        hidden = {place for member in members for place in member.addresses(member.hidden)}
+        _refuse_lazy_users(hidden, images.values(), scope)
         # Whatever was loaded before the first of them was bound before as well.
         first = min(everything.index(member.image.library) for member in members)
         later = [images[lib] for lib in everything[first:] if lib not in group]
-        users = _users(members, later)
+        users = _users(members, hidden, later)
         bound = _by_module(users, packages)
         members, left = _without_mixed(members, users)
         if not members:
@@ -224,11 +225,8 @@ def _finds_any(member: _Member, indices: Sequence[int], scope: GlobalScope) -> b
     return any(here == there for here, there in zip(member.addresses(some), found))
 
 
-def _refuse_lazy_users(
-    members: list[_Member], everybody: Iterable[Image], scope: GlobalScope
-) -> None:
+def _refuse_lazy_users(hidden: set[int], everybody: Iterable[Image], scope: GlobalScope) -> None:
     """Refuse if an object will look up a hidden name, of which it has none, at its first call."""
-    hidden = {address for member in members for address in member.addresses(member.hidden)}
     for image in everybody:
         if not image.is_bound_lazily():
             continue
@@ -262,10 +260,11 @@ def _refuse_what_breaks(members: list[_Member], others: list[Image]) -> None:
                 raise _RefusedError(f"{image.library.path} needs {sonames[name]}")
 
 
-def _users(members: list[_Member], others: Iterable[Image]) -> list[tuple[Image, frozenset[int]]]:
+def _users(
+    members: list[_Member], hidden: set[int], others: Iterable[Image]
+) -> list[tuple[Image, frozenset[int]]]:
     """Return which of the others have bound to hidden names, and to which addresses."""
     spans = [member.image.segments()[0] for member in members]
-    hidden = {address for member in members for address in member.addresses(member.hidden)}
     found = []
     for image in others:
         try:

@@ -16,14 +16,14 @@ class Packages:
         # The innermost first: a virtual environment often lies in the working folder.
         self._entries.sort(key=len, reverse=True)
         # An editable install lies anywhere, and so does a folder that is linked.
-        inside = tuple(self._entries)
+        inside = tuple(os.path.join(e, "") for e in sys.path if isinstance(e, str) and e)
         self._others = [
             (name, _inside(place))
             for name, module in list(sys.modules.items())
             if isinstance(name, str) and "." not in name
             for folder in _folders(module)
+            if os.path.islink(folder) or not folder.startswith(inside)
             for real in [_real(folder)]
-            if real and (os.path.islink(folder) or not real.startswith(inside))
             for place in (folder, real, f"{folder}.libs")
         ]
 
