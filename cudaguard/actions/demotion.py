@@ -75,7 +75,6 @@ class _Member(NamedTuple):
     image: Image
     symbols: Symbols
     hidden: tuple[int, ...]  # indices
-    shown: tuple[int, ...]  # indices of all that others can find
 
     def addresses(self, indices: Iterable[int]) -> list[int]:
         """Return the addresses of names."""
@@ -191,23 +190,28 @@ def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[by
     rows = zip(
         symbols.names, table[4::SYMBOL], table[5::SYMBOL], table[6::SYMBOL], table[7::SYMBOL]
     )
-    shown = [
-        (index, name)
-        for index, (name, info, other, section, section_high) in enumerate(rows)
-        # Defined (its section is known), not local to the file, and not hidden already.
-        if (section or section_high) and info > 15 and other & 3 in _SHOWN
-    ]
     hidden = [
         index
-        for index, name in shown
-        if (hides is None or hides.match(strings, name)) and not keeps.match(strings, name)
+        for index, (name, info, other, section, section_high) in enumerate(rows)
+        # Defined (its section is known), not local to the file, and not hidden already.
+        if (section or section_high)
+        and info > 15
+        and other & 3 in _SHOWN
+        and (hides is None or hides.match(strings, name))
+        and not keeps.match(strings, name)
     ]
-    return _Member(image, symbols, tuple(hidden), tuple(index for index, _ in shown))
+    return _Member(image, symbols, tuple(hidden))
 
 
 def _is_global(member: _Member, scope: GlobalScope) -> bool:
     """Are names of this library, as opposed to others of the same name, found globally?"""
-    return _finds_any(member, member.shown, scope)
+    if _finds_any(member, member.hidden, scope):
+        return True
+    # None of those that are to be hidden may have its address in the table: take all names.
+    table = member.symbols.table
+    rows = enumerate(zip(table[4::SYMBOL], table[6::SYMBOL], table[7::SYMBOL]))
+    defined = [index for index, (info, low, high) in rows if info > 15 and (low or high)]
+    return _finds_any(member, defined, scope)
 
 
 def _is_found(member: _Member, scope: GlobalScope) -> bool:
