@@ -89,6 +89,7 @@ def take_back(
     """
     from cudaguard.actions.demotion import demote
 
+    engine.wanted_back.discard(rule.id)
     done = demote(rule, Facts().machine)
     if done.state in ("absent", "local"):
         return True
@@ -101,7 +102,6 @@ def take_back(
                    f"{messages.switch_off(rule.id)}")  # fmt: skip
         if not done.bound:
             return True
-    engine.wanted_back.discard(rule.id)
     if is_late:
         finding = wording.taken_back_late(rule, module, done, at_start=at_start)
     else:
