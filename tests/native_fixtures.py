@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 SOURCES = Path(__file__).resolve().parent / "native"
 WARNINGS = ("-std=gnu11", "-Wall", "-Wextra")
-MODELLED = set(re.findall(r"^API int (\w+)\(", (SOURCES / "stub_cuda.c").read_text(), re.MULTILINE))
-# For the wide variant: functions that only exist.
+# For the wide variant: memory and streams, and functions that only exist.
+WIDE = ("stub_memory.c", "stub_copies.c", "stub_streams.c")
+MODELLED = {
+    name
+    for source in ("stub_cuda.c", *WIDE)
+    for name in re.findall(r"^API int (\w+)\(", (SOURCES / source).read_text(), re.MULTILINE)
+}
 UNMODELLED = """
 __attribute__((visibility("hidden"))) int stub_cuda_unmodelled(const char *function);
 #define F(name) \
@@ -87,8 +92,9 @@ class DriverStubs:
     def wide(self, *users: Path) -> DriverStubs:
         """Return stubs that also have every function of the driver that the files name.
 
-        The files are ``cuda.h``, or libraries that use the driver, linked to it or not. Those
-        functions can be found and called, but say CUDA_ERROR_NOT_SUPPORTED (801).
+        The files are ``cuda.h``, or libraries that use the driver, linked to it or not. Memory can
+        be allocated, filled and copied, streams and events exist; what is not modelled can be
+        found and called, but says CUDA_ERROR_NOT_SUPPORTED (801).
         """
         found = {name.decode() for user in users for name in DRIVER_NAME.findall(user.read_bytes())}
         names = frozenset(found - MODELLED)
@@ -98,7 +104,7 @@ class DriverStubs:
             source = folder / "unmodelled.c"
             source.write_text(UNMODELLED + "".join(f"F({name})\n" for name in sorted(names)))
             stubs = self.wider[names] = DriverStubs(folder, self.compiler)
-            stubs.build_both(source)
+            stubs.build_both(source, *(SOURCES / part for part in WIDE))
         return self.wider[names]
 
     def environment(

@@ -4,39 +4,23 @@
  * "Version Management", "Device Management", "Primary Context Management", "Context Management",
  * "Driver Entry Point Access", "Error Handling") and the section "CUDA Environment Variables" of
  * the CUDA C++ Programming Guide. What is modelled is said at each part, and so is what the
- * manual leaves open. No work can be done on these devices: there is no memory, no stream, no
- * module, no kernel.
+ * manual leaves open. No work can be done on these devices. The wide variant has memory in which
+ * bytes can be kept (stub_memory.c, stub_copies.c), streams and events (stub_streams.c); in no
+ * variant are there modules or kernels.
  *
  *     cc -shared -fPIC -fvisibility=hidden -Wl,-soname,libcuda.so.1 -o libcuda.so.1 \
  *         stub_cuda.c -lpthread -ldl
  *
  * The controls are listed in stub.h, the devices in devices.h.
  */
-#include "stub.h"
+#include "driver.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 
-typedef struct context *CUcontext;
 typedef struct {
     unsigned char bytes[16];
 } CUuuid;
-
-/* CUresult, as far as this library gives it by itself or a test may force it. */
-enum {
-    SUCCESS = 0,
-    INVALID_VALUE = 1,
-    OUT_OF_MEMORY = 2,
-    NOT_INITIALIZED = 3,
-    DEVICE_UNAVAILABLE = 46,
-    NO_DEVICE = 100,
-    INVALID_DEVICE = 101,
-    INVALID_CONTEXT = 201,
-    NOT_FOUND = 500,
-    PRIMARY_CONTEXT_ACTIVE = 708,
-    CONTEXT_IS_DESTROYED = 709,
-    NOT_SUPPORTED = 801,
-};
 
 static const struct error {
     int code;
@@ -53,11 +37,15 @@ static const struct error {
     {NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
     {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {PRIMARY_CONTEXT_ACTIVE, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE",
      "cannot set while device is active in this process"},
     {CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+     "part or all of the requested memory range is already mapped"},
+    {HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
+     "pointer does not correspond to a registered memory region"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
@@ -68,15 +56,6 @@ static const struct error {
 };
 
 /* ---- The state of a process ---------------------------------------------------------------- */
-
-/* A context stays in memory when it is destroyed, so that its handle can still be recognised. */
-struct context {
-    struct context *next; /* of those made by cuCtxCreate */
-    int device;           /* CUDA ordinal */
-    int is_primary;
-    int alive;
-    unsigned flags;
-};
 
 static struct {
     struct context context;
@@ -134,15 +113,14 @@ static int enter_always(const char *function)
 }
 
 /* Without cuInit, every function says CUDA_ERROR_NOT_INITIALIZED (manual, cuInit). */
-static int enter(const char *function)
+int enter(const char *function)
 {
     int rc = enter_always(function);
     return forked || !initialised ? NOT_INITIALIZED : rc;
 }
 
 /* ... and ends with this, so that the order of the log is the order of what happened. */
-__attribute__((format(printf, 3, 4))) static int leave(const char *function, int rc,
-                                                       const char *format, ...)
+int leave(const char *function, int rc, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -476,6 +454,12 @@ static int check_room(int device)
     return used_bytes(device) + one > device_of(device)->mib * MIB ? OUT_OF_MEMORY : SUCCESS;
 }
 
+static void end(CUcontext context)
+{
+    context->ended += (unsigned)context->alive;
+    context->alive = 0;
+}
+
 /* ---- Primary contexts ---------------------------------------------------------------------- */
 
 /* One per device, shared with the CUDA runtime. Its handle is the same for the life of the process,
@@ -506,7 +490,7 @@ static int release(const char *function, int device)
     if (!rc && !primaries[device].references)
         rc = INVALID_CONTEXT;
     if (!rc && --primaries[device].references == 0)
-        primaries[device].context.alive = 0;
+        end(&primaries[device].context);
     return leave(function, rc, "device=%d", device);
 }
 
@@ -526,7 +510,7 @@ static int reset(const char *function, int device)
 {
     int rc = check_device(enter(function), device);
     if (!rc)
-        primaries[device].context.alive = 0;
+        end(&primaries[device].context);
     return leave(function, rc, "device=%d", device);
 }
 
@@ -589,13 +573,18 @@ static int check_context(CUcontext context)
     return INVALID_CONTEXT;
 }
 
-static CUcontext current(void)
+CUcontext current(void)
 {
     return depth ? stack[depth - 1] : NULL;
 }
 
+struct owner owner_now(void)
+{
+    return (struct owner){current(), current()->ended};
+}
+
 /* For functions that need a current context, and one that was not destroyed by another thread. */
-static int check_current(int rc)
+int check_current(int rc)
 {
     if (rc)
         return rc;
@@ -665,7 +654,7 @@ API int cuCtxDestroy_v2(CUcontext context)
     if (!rc && context->is_primary)
         rc = INVALID_CONTEXT;
     if (!rc) {
-        context->alive = 0;
+        end(context);
         if (current() == context)
             depth--;
     }
@@ -680,7 +669,7 @@ API int cuCtxDetach(CUcontext context)
     if (!rc && (context != current() || context->is_primary))
         rc = INVALID_CONTEXT;
     if (!rc) {
-        context->alive = 0;
+        end(context);
         depth--;
     }
     return leave("cuCtxDetach", rc, "context=%p", (void *)context);
@@ -836,8 +825,12 @@ static const struct {
     {"cuCtxSynchronize", 0, "cuCtxSynchronize"},
     {"cuDeviceGetUuid", 11040, "cuDeviceGetUuid_v2"},
     {"cuDeviceGetUuid", 0, "cuDeviceGetUuid"},
+    {"cuEventElapsedTime", 12080, "cuEventElapsedTime_v2"},
+    {"cuEventElapsedTime", 0, "cuEventElapsedTime"},
     {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
     {"cuGetProcAddress", 0, "cuGetProcAddress"},
+    {"cuStreamGetCtx", 12050, "cuStreamGetCtx_v2"},
+    {"cuStreamGetCtx", 0, "cuStreamGetCtx"},
 };
 
 /* The function that a program built for `version` means by a name without version. For functions

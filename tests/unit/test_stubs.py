@@ -84,8 +84,8 @@ def log(tmp_path):
     return tmp_path / "calls.log"
 
 
-def test_both_compile_without_a_warning(driver_stubs, tmp_path):
-    for source in ("stub_cuda.c", "stub_nvml.c"):
+def test_all_compile_without_a_warning(driver_stubs, tmp_path):
+    for source in ("stub_cuda.c", "stub_nvml.c", *native_fixtures.WIDE):
         command = [driver_stubs.compiler, *native_fixtures.WARNINGS, "-Werror", "-O1", "-fPIC"]
         command += ["-c", "-o", str(tmp_path / "out.o"), str(native_fixtures.SOURCES / source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -449,25 +449,312 @@ def test_wide_variant_has_all_that_a_program_names_and_the_same_state(
     run, driver_stubs, tmp_path, log
 ):
     header = tmp_path / "some.h"
-    header.write_text("int cuInit(unsigned);\n#define cuMemAlloc cuMemAlloc_v2\nint cudaFree();")
+    header.write_text(
+        "int cuInit(unsigned);\n#define cuModuleLoad cuModuleLoad_v2\nint cudaFree();"
+    )
     wide = driver_stubs.wide(header)
     assert driver_stubs.wide(header) is wide
     code = """
 def find(found):
-    return cu.cuGetProcAddress_v2(b"cuMemAlloc", found, 12000, ctypes.c_ulonglong(0), None)
+    return cu.cuGetProcAddress_v2(b"cuModuleLoad", found, 12000, ctypes.c_ulonglong(0), None)
 cu.find = find
-print(cu.cuMemAlloc_v2(None, 1), cu.cuInit(0), cu.cuMemAlloc(None, 1), cu.cuMemAlloc_v2(None, 1))
-print(handle("find") == ctypes.cast(cu.cuMemAlloc_v2, c_void_p).value)
+load = (cu.cuModuleLoad, cu.cuModuleLoad_v2)
+print(load[1](None, 1), cu.cuInit(0), load[0](None, 1), load[1](None, 1))
+print(handle("find") == ctypes.cast(cu.cuModuleLoad_v2, c_void_p).value)
 print(hasattr(cu, "cudaFree"), number("cuDeviceGetCount"), current())
-in_child(lambda: print(cu.cuMemAlloc_v2(None, 1)))
+in_child(lambda: print(cu.cuModuleLoad_v2(None, 1)))
 """
     assert run(code, stubs=wide, log=log) == ["3 0 801 801", "True", "False 2 None", "3"]
-    assert ("cuMemAlloc", 801) in [(call.name, call.rc) for call in wide.calls(log)]
+    assert ("cuModuleLoad", 801) in [(call.name, call.rc) for call in wide.calls(log)]
 
 
 def test_unknown_control_is_refused(driver_stubs):
     with pytest.raises(TypeError, match="no control 'device'"):
         driver_stubs.environment(device=3)
+
+
+# ---- Memory and streams, of the wide variant ---------------------------------------------------
+
+WORK = """
+def attribute(address, which, kind=c_void_p):
+    out = kind()
+    rc = cu.cuPointerGetAttribute(byref(out), which, address)
+    return f"error {rc}" if rc else out.value
+
+def fresh(size=64, function="cuMemAlloc_v2", *arguments):
+    return c_void_p(handle(function, ctypes.c_size_t(size), *arguments))
+
+def ask(function, stream, kind=c_void_p, *more):
+    out = kind()
+    rc = getattr(cu, function)(stream, byref(out), *more)
+    return f"error {rc}" if rc else out.value
+
+def rest_of(address):
+    # From where the allocation at an address goes, and how far.
+    base, size = c_void_p(), ctypes.c_size_t()
+    rc = cu.cuMemGetAddressRange_v2(byref(base), byref(size), address)
+    return f"error {rc}" if rc else (base.value - address.value, size.value)
+
+def beside(address, distance):
+    return c_void_p(address.value + distance)
+
+def read(address, size):
+    out = ctypes.create_string_buffer(size)
+    rc = cu.cuMemcpyDtoH_v2(out, address, ctypes.c_size_t(size))
+    return f"error {rc}" if rc else out.raw
+
+n = ctypes.c_size_t
+cu.cuInit(0)
+own = c_void_p(handle("cuCtxCreate_v2", 0, 1))
+"""
+
+
+@pytest.fixture
+def work(run, driver_stubs):
+    """Runs code in a process that has a context of its own on device 1."""
+    return lambda code, **how: run(WORK + code, stubs=driver_stubs.wide(), **how)
+
+
+def test_memory_keeps_bytes(work):
+    code = """
+a, b = fresh(), fresh()
+print(read(a, 2) == read(b, 2) != bytes(2))
+print(cu.cuMemcpyHtoD_v2(a, b"abcdefgh", n(8)), read(a, 8))
+print(cu.cuMemcpyDtoD_v2(b, beside(a, 1), n(4)), read(b, 4))
+print(cu.cuMemcpyDtoHAsync_v2(out := ctypes.create_string_buffer(3), a, n(3), None), out.raw)
+print(cu.cuMemcpyHtoDAsync_v2(beside(a, 1), b"X", n(1), c_void_p(1)))
+print(cu.cuMemcpy(a, beside(a, 1), n(2)), read(a, 4))
+print(cu.cuMemsetD8_v2(a, 0x41, n(3)), cu.cuMemsetD16Async(beside(a, 4), 0x4243, n(1), None))
+print(cu.cuMemsetD32_v2(beside(a, 8), 0x44454647, n(2)), read(a, 16))
+print(cu.cuMemsetD2D8_v2(a, n(4), 0x2e, n(1), n(3)), read(a, 12))
+"""
+    assert work(code) == [
+        "True",
+        "0 b'abcdefgh'",
+        "0 b'bcde'",
+        "0 b'abc'",
+        "0",
+        "0 b'Xccd'",
+        "0 0",
+        "0 b'AAAdCBghGFEDGFED'",
+        "0 b'.AAd.Bgh.FED'",
+    ]
+
+
+def test_rows_and_boxes_are_copied(work):
+    code = """
+def parameters(side, more):
+    fields = [(f"{s}_{f}", t) for s in ("src", "dst") for f, t in side] + [(f, n) for f in more]
+    return type("Parameters", (ctypes.Structure,), {"_fields_": fields})
+at = [("type", ctypes.c_int), ("host", c_void_p), ("device", c_void_p), ("array", c_void_p)]
+Flat = parameters([("x", n), ("y", n), *at, ("pitch", n)], ("width", "height"))
+Box = parameters([*((f, n) for f in ("x", "y", "z", "lod")), *at, ("reserved", c_void_p),
+                  ("pitch", n), ("height", n)], ("width", "height", "depth"))
+a, b = fresh(24), fresh(24)
+cu.cuMemcpyHtoD_v2(a, bytes(range(65, 89)), n(24))
+cu.cuMemsetD8_v2(b, 0x2e, n(24))
+flat = Flat(src_type=2, src_device=a, src_pitch=4, src_x=1, src_y=1, dst_type=2, dst_device=b,
+            dst_pitch=3, width=2, height=2)
+print(cu.cuMemcpy2D_v2(byref(flat)), read(b, 8))
+out = ctypes.create_string_buffer(8)
+box = Box(src_type=2, src_device=a, src_pitch=4, src_height=3, src_z=1, dst_type=1, width=2,
+          height=2, depth=1, dst_host=ctypes.addressof(out))
+print(cu.cuMemcpy3D_v2(byref(box)), out.raw)
+box.src_z, box.depth, box.src_height = 0, 2, 3
+print(cu.cuMemcpy3DAsync_v2(byref(box), None), out.raw)
+box.depth = 3
+print(cu.cuMemcpy3D_v2(byref(box)))
+flat.src_pitch = 2
+print(cu.cuMemcpy2DUnaligned_v2(byref(flat)), cu.cuMemcpy2D_v2(None))
+flat.src_type = 3
+print(cu.cuMemcpy2DAsync_v2(byref(flat), None))
+"""
+    assert work(code) == [
+        "0 b'FG.JK...'",
+        "0 b'MNQR\\x00\\x00\\x00\\x00'",
+        "0 b'ABEFMNQR'",
+        "1",
+        "1 1",
+        "801",
+    ]
+
+
+def test_copies_stay_within_what_is_allocated(work):
+    code = """
+a, out = fresh(16), ctypes.create_string_buffer(64)
+print(cu.cuMemcpyDtoH_v2(out, a, n(17)), cu.cuMemcpyHtoD_v2(beside(a, 8), out, n(9)))
+print(cu.cuMemcpyDtoD_v2(a, out, n(1)), cu.cuMemcpyHtoD_v2(None, out, n(1)))
+print(cu.cuMemsetD32_v2(a, 0, n(5)), cu.cuMemsetD32_v2(beside(a, 1), 0, n(1)))
+print(cu.cuMemcpyDtoHAsync_v2(out, a, n(16), c_void_p(64)))
+print(handle("cuMemAlloc_v2", n(0)), cu.cuMemFree_v2(beside(a, 1)))
+print(cu.cuMemFree_v2(a), cu.cuMemFree_v2(a), read(a, 1))
+cu.cuCtxPopCurrent_v2(None)
+print(handle("cuMemAlloc_v2", n(1)), cu.cuMemcpy(out, out, n(1)), handle("cuStreamCreate", 0))
+in_child(lambda: print(handle("cuMemAlloc_v2", n(1)), cu.cuStreamSynchronize(None)))
+"""
+    assert work(code) == [
+        "1 1",
+        "1 1",
+        "1 1",
+        "400",
+        "error 1 1",
+        "0 1 error 1",
+        "error 201 201 error 201",
+        "error 3 3",
+    ]
+
+
+def test_what_an_address_is(work):
+    code = """
+a, b = fresh(40), fresh(8, "cuMemAllocManaged", 1)
+host = fresh(8, "cuMemHostAlloc", 2)
+print(rest_of(beside(a, 39)), rest_of(beside(a, 40)), rest_of(host))
+for each in (beside(a, 8), b, host):
+    print(attribute(each, 1) == own.value, [attribute(each, w, ctypes.c_int) for w in (2, 8, 9)],
+          attribute(each, 3) == each.value, attribute(each, 4) in (each.value, "error 1"))
+print(attribute(a, 4), attribute(beside(a, 8), 11) == a.value, attribute(a, 12, n))
+print(len({attribute(each, 7) for each in (a, b, host, beside(a, 1))}), attribute(a, 13))
+text = ctypes.create_string_buffer(8)
+own_memory = c_void_p(ctypes.addressof(text))
+print(attribute(own_memory, 2), attribute(None, 2), rest_of(c_void_p(64)))
+def several(address):
+    kind, device, pointer = ctypes.c_uint(7), ctypes.c_int(7), c_void_p(7)
+    places = [ctypes.addressof(each) for each in (kind, device, pointer)]
+    rc = cu.cuPointerGetAttributes(3, (ctypes.c_int * 3)(2, 9, 4), (c_void_p * 3)(*places), address)
+    return rc, kind.value, device.value, pointer.value
+print(several(a), several(c_void_p(64)))
+print(cu.cuMemHostRegister_v2(text, n(8), 0), attribute(own_memory, 2),
+      cu.cuMemHostRegister_v2(text, n(8), 0), number("cuMemHostGetFlags", host))
+print(handle("cuMemHostGetDevicePointer_v2", host, 0) == host.value, cu.cuMemFreeHost(text))
+print([cu.cuMemHostUnregister(text) for _ in "ab"], cu.cuMemFree_v2(host), cu.cuMemFreeHost(host))
+"""
+    assert work(code) == [
+        "(-39, 40) error 1 error 1",
+        "True [2, 0, 1] True True",
+        "True [2, 1, 1] True True",
+        "True [1, 0, 1] True True",
+        "error 1 True 40",
+        "3 error 801",
+        "error 1 error 1 error 1",
+        "(0, 2, 1, None) (0, 0, -2, None)",
+        "0 1 712 2",
+        "True 1",
+        "[0, 713] 1 0",
+    ]
+
+
+def test_streams_and_events_are_handles(work):
+    code = """
+s = c_void_p(handle("cuStreamCreateWithPriority", 1, -9))
+t = c_void_p(handle("cuStreamCreate", 0))
+print([ask(f"cuStream{what}", s, ctypes.c_int)
+       for what in ("GetFlags", "GetPriority", "GetDevice", "IsCapturing")])
+ids = [ask("cuStreamGetId", c_void_p(each)) for each in (0, 1, 2, s.value, t.value)]
+print(ids[0] == ids[1], len(set(ids)))
+print(all(ask("cuStreamGetCtx", each) == own.value for each in (s, None, c_void_p(2))))
+print(ask("cuStreamGetCtx_v2", s, c_void_p, byref(c_void_p(7))) == own.value)
+print([cu.cuStreamSynchronize(each) for each in (s, None, c_void_p(1), c_void_p(2), c_void_p(64))])
+e, f, untimed = (c_void_p(handle("cuEventCreate", flags)) for flags in (0, 0, 2))
+print(handle("cuEventCreate", 4), handle("cuStreamCreate", 2))
+span = ctypes.c_float(-1)
+print(cu.cuEventQuery(e), cu.cuEventElapsedTime(byref(span), e, f))
+print([cu.cuEventRecord(each, s) for each in (e, f, untimed)], cu.cuEventSynchronize(f))
+print(cu.cuEventElapsedTime_v2(byref(span), e, f), 0 <= span.value < 1e4,
+      cu.cuEventElapsedTime_v2(byref(span), e, untimed))
+print(cu.cuStreamWaitEvent(t, e, 0), cu.cuStreamWaitEvent(t, s, 0), cu.cuStreamQuery(e))
+print([cu.cuStreamDestroy_v2(each) for each in (s, s, None)], cu.cuEventRecord(e, s))
+print([cu.cuEventDestroy_v2(e) for _ in "ab"], cu.cuStreamWaitEvent(t, e, 0))
+"""
+    assert work(code) == [
+        "[1, -5, 1, 0]",
+        "True 4",
+        "True",
+        "True",
+        "[0, 0, 0, 0, 400]",
+        "error 1 error 1",
+        "0 400",
+        "[0, 0, 0] 0",
+        "0 True 400",
+        "0 400 400",
+        "[0, 400, 400] 400",
+        "[0, 400] 400",
+    ]
+
+
+def test_events_and_streams_of_two_contexts(work):
+    code = """
+s, e = c_void_p(handle("cuStreamCreate", 0)), c_void_p(handle("cuEventCreate", 0))
+other = c_void_p(handle("cuCtxCreate_v2", 0, 1))
+f = c_void_p(handle("cuEventCreate", 0))
+print(cu.cuEventRecord(f, s), cu.cuEventRecord(e, None), cu.cuEventRecord(e, s))
+print(cu.cuStreamWaitEvent(s, f, 0), cu.cuStreamWaitEvent(None, e, 0), cu.cuStreamSynchronize(s))
+"""
+    assert work(code) == ["400 400 0", "0 0 0"]
+
+
+def test_all_goes_with_its_context(work):
+    code = """
+primary = c_void_p(handle("cuDevicePrimaryCtxRetain", 0))
+cu.cuCtxPushCurrent_v2(primary)
+for end in (cu.cuDevicePrimaryCtxReset_v2, cu.cuDevicePrimaryCtxRelease_v2):
+    a = fresh()
+    s, e = c_void_p(handle("cuStreamCreate", 0)), c_void_p(handle("cuEventCreate", 0))
+    print(attribute(a, 2, ctypes.c_int), cu.cuStreamSynchronize(s), cu.cuEventQuery(e))
+    while active(0): end(0)
+    print(handle("cuDevicePrimaryCtxRetain", 0) == primary.value, attribute(a, 2),
+          cu.cuMemFree_v2(a), cu.cuStreamSynchronize(s), cu.cuEventQuery(e))
+"""
+    assert work(code) == ["2 0 0", "True error 1 1 400 400"] * 2
+
+
+def test_entry_points_of_streams(work):
+    code = """
+def find(name, version):
+    found = c_void_p()
+    cu.cuGetProcAddress_v2(name, byref(found), version, ctypes.c_ulonglong(0), None)
+    names = ("cuStreamGetCtx", "cuStreamGetCtx_v2", "cuEventElapsedTime", "cuEventElapsedTime_v2",
+             "cuMemAlloc_v2", "cuStreamDestroy_v2", "cuMemsetD8_v2", "cuMemsetD8Async")
+    known = {ctypes.cast(getattr(cu, n), c_void_p).value: n for n in names}
+    print(known.get(found.value))
+for version in (9020, 12050): find(b"cuStreamGetCtx", version)
+for version in (2000, 12080): find(b"cuEventElapsedTime", version)
+for name in (b"cuMemAlloc", b"cuStreamDestroy", b"cuMemsetD8", b"cuMemsetD8Async"): find(name, 4000)
+"""
+    assert work(code) == [
+        "cuStreamGetCtx",
+        "cuStreamGetCtx_v2",
+        "cuEventElapsedTime",
+        "cuEventElapsedTime_v2",
+        "cuMemAlloc_v2",
+        "cuStreamDestroy_v2",
+        "cuMemsetD8_v2",
+        "cuMemsetD8Async",
+    ]
+
+
+def test_log_tells_streams_events_and_addresses(work, driver_stubs, log):
+    code = """
+s, e, a = (c_void_p(handle(*how)) for how in
+           (("cuStreamCreate", 1), ("cuEventCreate", 2), ("cuMemAlloc_v2", n(8))))
+cu.cuEventRecord(e, None)
+cu.cuStreamWaitEvent(s, e, 0)
+cu.cuStreamSynchronize(c_void_p(1))
+cu.cuMemsetD8Async(a, 0, n(8), s)
+cu.cuMemFreeAsync(a, s)
+print(hex(s.value), hex(e.value), hex(a.value))
+"""
+    stream, event, address = work(code, log=log)[0].split()
+    calls = [(call.name, call.args, call.rc) for call in driver_stubs.calls(log)[2:]]
+    assert calls == [
+        ("cuStreamCreate", f"flags=1 priority=0 stream={stream}", 0),
+        ("cuEventCreate", f"flags=2 event={event}", 0),
+        ("cuMemAlloc_v2", f"bytes=8 address={address}", 0),
+        ("cuEventRecord", f"event={event} stream=0 flags=0", 0),
+        ("cuStreamWaitEvent", f"stream={stream} event={event} flags=0", 0),
+        ("cuStreamSynchronize", "stream=0x1", 0),
+        ("cuMemsetD8Async", f"address={address} value=0 width=8 height=1 stream={stream}", 0),
+        ("cuMemFreeAsync", f"address={address} stream={stream}", 0),
+    ]
 
 
 # ---- NVML, asked by the real pynvml --------------------------------------------------------------
