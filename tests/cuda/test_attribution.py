@@ -11,16 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import INITIALISE, LOAD, OWN, RETAIN
+from .program import INITIALISE, LOAD, OWN, RETAIN, on_both_drivers
 
 TOLD = "for f in found(): print(f.id, f.severity, f.what)"
 
 
+@on_both_drivers
 def test_modules_that_do_more_and_more_are_told_apart(program):
     program.module("apex")
     program.module("cupy", LOAD)
-    program.module("flash_attn", INITIALISE)
-    program.module("vllm", RETAIN.format(1))
+    program.module("kaolin", INITIALISE)
+    program.module("spconv", RETAIN.format(0))
     program.module("warp", OWN.format(0))
     ran = program.run(
         f"""
@@ -28,10 +29,10 @@ def test_modules_that_do_more_and_more_are_told_apart(program):
         cudaguard.install()
         import apex
         import cupy
-        print(ids())
-        import flash_attn  # flash
-        print(ids())
-        import vllm  # vllm
+        print(asked(), ids())
+        import kaolin  # flash
+        print(asked(), ids())
+        import spconv  # spconv
         print(ids())
         import warp  # warp
         {TOLD}
@@ -39,28 +40,28 @@ def test_modules_that_do_more_and_more_are_told_apart(program):
     )
     where = program.where
     assert ran.err == ""
-    made = f"vllm created a context on device 1 at {where('vllm')} while it was imported."
+    made = f"spconv created a context on device 0 at {where('spconv')} while it was imported."
     assert ran.out == [
-        "[]",
-        "['CG814']",
+        "3 []",
+        "0 ['CG814']",
         "['CG814', 'CG815']",
-        f"CG814 info flash_attn initialised CUDA at {where('flash')} while it was imported.",
+        f"CG814 info kaolin initialised CUDA at {where('flash')} while it was imported.",
         f"CG815 info {made}",
         f"CG816 info warp made a context of its own current on device 0 at {where('warp')}.",
     ]
 
 
 def test_finding_says_what_follows_and_what_to_do(program):
-    program.module("flash_attn", INITIALISE)
-    ran = program.run("import ctypes\ncudaguard.install()\nimport flash_attn\nprint(found()[0])")
+    program.module("kaolin", INITIALISE)
+    ran = program.run("import ctypes\ncudaguard.install()\nimport kaolin\nprint(found()[0])")
     text = "\n".join(ran.out)
     assert "CUDA_VISIBLE_DEVICES" in text
     assert "spawn or forkserver" in text
 
 
 def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
-    program.module("flash_attn", INITIALISE)
-    program.module("helper", "def get():\n    import flash_attn  # here\n")
+    program.module("kaolin", INITIALISE)
+    program.module("helper", "def get():\n    import kaolin  # here\n")
     ran = program.run(
         f"import ctypes\ncudaguard.install()\nimport helper\nhelper.get()\n{TOLD}",
     )
@@ -70,47 +71,49 @@ def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
 @pytest.mark.parametrize(
     "statement",
     [
-        "from flash_attn import x",
-        "__import__('flash_attn')",
-        "importlib.import_module('flash_attn')",
+        "from kaolin import x",
+        "__import__('kaolin')",
+        "importlib.import_module('kaolin')",
     ],
 )
 def test_all_ways_to_import_give_the_users_line(program, statement):
-    program.module("flash_attn", INITIALISE, "x = 1")
+    program.module("kaolin", INITIALISE, "x = 1")
     ran = program.run(f"import ctypes, importlib\ncudaguard.install()\n{statement}  # here\n{TOLD}")
     assert ran.out == [
-        f"CG814 info flash_attn initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info kaolin initialised CUDA at {program.where('here')} while it was imported."
     ]
 
 
+@on_both_drivers
 def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(program):
-    program.module("vllm", "import flash_attn  # inner")
-    program.module("flash_attn", INITIALISE)
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm\n{TOLD}")
-    where = program.where("inner", "vllm.py")
-    assert ran.out == [f"CG814 info flash_attn initialised CUDA at {where} while it was imported."]
+    program.module("spconv", "import kaolin  # inner")
+    program.module("kaolin", INITIALISE)
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
+    where = program.where("inner", "spconv.py")
+    assert ran.out == [f"CG814 info kaolin initialised CUDA at {where} while it was imported."]
 
 
 @pytest.mark.parametrize(
     ("before", "after"), [(INITIALISE, "import apex"), ("import apex", INITIALISE)]
 )
 def test_outer_module_is_named_for_what_it_does_around_an_inner_import(program, before, after):
-    program.module("vllm", before, after)
+    program.module("spconv", before, after)
     program.module("apex", "import json")
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm  # here\n{TOLD}")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv  # here\n{TOLD}")
     assert ran.out == [
-        f"CG814 info vllm initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info spconv initialised CUDA at {program.where('here')} while it was imported."
     ]
 
 
+@on_both_drivers
 def test_module_that_fails_after_it_initialised_is_named(program):
-    program.module("vllm", INITIALISE, "raise ImportError('no luck')")
+    program.module("spconv", INITIALISE, "raise ImportError('no luck')")
     ran = program.run(
         f"""
         import ctypes
         cudaguard.install()
         try:
-            import vllm  # here
+            import spconv  # here
         except ImportError as error:
             print(error)
         {TOLD}
@@ -118,7 +121,7 @@ def test_module_that_fails_after_it_initialised_is_named(program):
     )
     assert ran.out == [
         "no luck",
-        f"CG814 info vllm initialised CUDA at {program.where('here')} while it was imported.",
+        f"CG814 info spconv initialised CUDA at {program.where('here')} while it was imported.",
     ]
 
 
@@ -145,8 +148,8 @@ def test_module_of_a_users_rule_is_watched_as_well(program):
 
 
 def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(program):
-    program.module("flash_attn")
-    program.module("vllm", RETAIN.format(1))
+    program.module("kaolin")
+    program.module("spconv", RETAIN.format(1))
     ran = program.run(
         f"""
         import ctypes
@@ -154,8 +157,8 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
         cu = driver()
         cu.cuInit(0)
         cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
-        import flash_attn
-        import vllm  # vllm
+        import kaolin
+        import spconv  # spconv
         {TOLD}
         """
     )
@@ -163,24 +166,26 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
     first, second, third = ran.out
     assert first.startswith(f"CG814 info {nobody} initialised CUDA")
     assert second.startswith(f"CG815 info {nobody} created a context on device 0")
-    where = program.where("vllm")
-    assert third.startswith(f"CG815 info vllm created a context on device 1 at {where} while")
+    where = program.where("spconv")
+    assert third.startswith(f"CG815 info spconv created a context on device 1 at {where} while")
 
 
+@on_both_drivers
 def test_what_happened_inside_an_outer_import_before_an_inner_one_is_the_outers(program):
-    program.module("vllm", INITIALISE, "import apex")
+    program.module("spconv", INITIALISE, "import apex")
     program.module("apex", RETAIN.format(0))
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm\n{TOLD}")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
     assert [line.split()[0] + " " + line.split()[2] for line in ran.out] == [
-        "CG814 vllm",
+        "CG814 spconv",
         "CG815 apex",
     ]
 
 
+@on_both_drivers
 def test_initialised_before_the_guard(program):
-    program.module("flash_attn")
+    program.module("kaolin")
     ran = program.run(
-        f"driver().cuInit(0)\ncudaguard.install()\nimport ctypes, flash_attn\n"
+        f"driver().cuInit(0)\ncudaguard.install()\nimport ctypes, kaolin\n"
         f"driver()\n{TOLD}\nprint([e.name for e in events('cuda')])"
     )
     assert ran.err == ""
@@ -223,7 +228,8 @@ def extension(program):
     return extension
 
 
-@pytest.mark.parametrize("name", ["unheard_of", "flash_attn"])
+@on_both_drivers
+@pytest.mark.parametrize("name", ["unheard_of", "kaolin"])
 def test_extension_that_initialises_is_named_watched_or_not(program, extension, name):
     extension(name)
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport {name}  # here\n{TOLD}")
@@ -234,20 +240,20 @@ def test_extension_that_initialises_is_named_watched_or_not(program, extension, 
 
 def test_extension_of_an_unwatched_package_inside_a_watched_import(program, extension):
     extension("_unheard_of")
-    program.module("vllm", "import _unheard_of  # inner")
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport vllm\n{TOLD}")
+    program.module("spconv", "import _unheard_of  # inner")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
     (line,) = ran.out
     assert line.startswith("CG814 info _unheard_of initialised CUDA at ")
-    assert program.where("inner", "vllm.py") in line
+    assert program.where("inner", "spconv.py") in line
 
 
 def test_extension_inside_a_watched_package_that_is_there_already(program, extension):
     extension("_worker")
-    program.module("vllm.worker", "import _worker  # inner")
-    ran = program.run(f"import ctypes, vllm\ncudaguard.install()\nimport vllm.worker\n{TOLD}")
+    program.module("spconv.worker", "import _worker  # inner")
+    ran = program.run(f"import ctypes, spconv\ncudaguard.install()\nimport spconv.worker\n{TOLD}")
     (line,) = ran.out
     assert line.startswith("CG814 info _worker initialised CUDA at ")
-    assert program.where("inner", "vllm/worker.py") in line
+    assert program.where("inner", "spconv/worker.py") in line
 
 
 # --- the order of things ------------------------------------------------------------------------
@@ -265,92 +271,92 @@ def test_extension_inside_a_watched_package_that_is_there_already(program, exten
     ],
 )
 def test_ctypes_may_come_before_or_after_the_guard(program, start):
-    program.module("flash_attn", INITIALISE)
-    ran = program.run(f"{start}\nimport flash_attn  # here\n{TOLD}")
+    program.module("kaolin", INITIALISE)
+    ran = program.run(f"{start}\nimport kaolin  # here\n{TOLD}")
     assert ran.err == ""
     (line,) = ran.out
-    assert line.startswith("CG814 info flash_attn initialised CUDA")
+    assert line.startswith("CG814 info kaolin initialised CUDA")
     assert program.where("here") in line
 
 
 def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initialises(program):
-    program.module("flash_attn", "import torch", "import apex", INITIALISE, "import cupy")
+    program.module("kaolin", "import torch", "import apex", INITIALISE, "import cupy")
     program.module("torch", "import ctypes")
     program.module("apex")
     program.module("cupy")
-    ran = program.run(f"cudaguard.install()\nimport flash_attn  # here\n{TOLD}")
+    ran = program.run(f"cudaguard.install()\nimport kaolin  # here\n{TOLD}")
     assert ran.out == [
-        f"CG814 info flash_attn initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info kaolin initialised CUDA at {program.where('here')} while it was imported."
     ]
 
 
 def test_environment_alone_activates(program):
-    program.module("flash_attn", INITIALISE)
+    program.module("kaolin", INITIALISE)
     program.child.write(
         "start.py",
-        f"import cudaguard.wiring\ncudaguard.wiring.boot()\nimport ctypes, flash_attn\n"
+        f"import cudaguard.wiring\ncudaguard.wiring.boot()\nimport ctypes, kaolin\n"
         f"from scene import *\n{TOLD}\n",
     )
     ran = program.run("import start", env={"CUDAGUARD": "warn"})
-    assert (ran.err, [line.split()[2] for line in ran.out]) == ("", ["flash_attn"])
+    assert (ran.err, [line.split()[2] for line in ran.out]) == ("", ["kaolin"])
 
 
 def test_uninstall_stops_it_and_installing_again_begins_anew(program):
-    program.module("flash_attn", INITIALISE)
-    program.module("vllm", RETAIN.format(0))
+    program.module("kaolin", INITIALISE)
+    program.module("spconv", RETAIN.format(0))
     program.module("warp", RETAIN.format(1))
     ran = program.run(
         """
         import ctypes
         cudaguard.install()
         cudaguard.uninstall()
-        import flash_attn
-        os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+        import kaolin
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
         print(ids(), events())
         cudaguard.install()
-        import vllm
+        import spconv
         cudaguard.uninstall()
         import warp
         print(*[f.what.split()[0] for f in found()])
         """
     )
     assert (ran.out[0], ran.err) == ("[] []", "")
-    assert ran.out[1].split() == ["something", "vllm"]
+    assert ran.out[1].split() == ["something", "spconv"]
 
 
 def test_guard_block(program):
-    program.module("flash_attn", INITIALISE)
-    program.module("vllm", RETAIN.format(0))
+    program.module("kaolin", INITIALISE)
+    program.module("spconv", RETAIN.format(0))
     ran = program.run(
         f"""
         import ctypes
         with cudaguard.guard():
-            import flash_attn
-        import vllm
+            import kaolin
+        import spconv
         {TOLD}
         """
     )
-    assert [line.split()[2] for line in ran.out] == ["flash_attn"]
+    assert [line.split()[2] for line in ran.out] == ["kaolin"]
 
 
 # --- once, and where it is told -----------------------------------------------------------------
 
 
 def test_told_once_however_often_one_looks(program):
-    program.module("flash_attn", RETAIN.format(0))
-    program.module("vllm", INITIALISE)
+    program.module("kaolin", RETAIN.format(0))
+    program.module("spconv", INITIALISE)
     ran = program.run(
         """
         import ctypes
         cudaguard.install()
         for _ in range(3):
-            import flash_attn, vllm
-            for name in ("flash_attn", "vllm"):
+            import kaolin, spconv
+            for name in ("kaolin", "spconv"):
                 del sys.modules[name]
             driver().cuInit(0)
             cudaguard.status()
         cudaguard.install("warn")
-        import vllm
+        import spconv
         print(ids(), len(events("cuda")))
         """
     )
@@ -358,19 +364,19 @@ def test_told_once_however_often_one_looks(program):
 
 
 def test_events_and_journal(program):
-    program.module("flash_attn", RETAIN.format(1))
+    program.module("kaolin", RETAIN.format(1))
     ran = program.run(
         """
         import ctypes
         cudaguard.install()
-        import flash_attn  # here
+        import kaolin  # here
         for event in events("cuda"):
             print(event.name, event.where, event.thread == __import__("threading").get_ident())
         """,
         env={"CUDAGUARD_JOURNAL": "journal"},
     )
     where = program.where("here")
-    said = ["flash_attn initialised CUDA", "flash_attn created a context on device 1"]
+    said = ["kaolin initialised CUDA", "kaolin created a context on device 1"]
     assert ran.out == [f"{what} {where} True" for what in said]
     lines = [json.loads(line) for line in (program.folder / "journal").read_text().splitlines()]
     assert [(e["name"], e["where"]) for e in lines if e["kind"] == "cuda"] == [
@@ -381,10 +387,10 @@ def test_events_and_journal(program):
 
 
 def test_log_says_nothing_of_what_is_normal(program):
-    program.module("flash_attn", RETAIN.format(0))
+    program.module("kaolin", RETAIN.format(0))
     ran = program.run(
         "import ctypes, logging\nlogging.basicConfig(level=0)\ncudaguard.install()\n"
-        "import flash_attn\nprint(ids())",
+        "import kaolin\nprint(ids())",
         env={"LOCAL_RANK": "0"},
     )
     assert (ran.out, ran.err) == (["['CG814', 'CG815']"], "")
@@ -406,12 +412,13 @@ RANKS = {
 }
 
 
+@on_both_drivers
 @pytest.mark.parametrize("case", RANKS)
 def test_context_on_the_device_of_another_rank(program, case):
     rank, device, devices = case.split(" ")
-    program.module("vllm", RETAIN.format(device))
+    program.module("spconv", RETAIN.format(device))
     ran = program.run(
-        "import ctypes\ncudaguard.install()\nimport vllm  # here\n"
+        "import ctypes\ncudaguard.install()\nimport spconv  # here\n"
         "for f in found('CG815'): print(f.severity); print(f)",
         devices=int(devices),
         env={"LOCAL_RANK": rank},
@@ -422,7 +429,7 @@ def test_context_on_the_device_of_another_rank(program, case):
     if RANKS[case]:
         text = "\n".join(ran.out)
         assert (
-            f"vllm created a context on device {device} at {program.where('here')} while it "
+            f"spconv created a context on device {device} at {program.where('here')} while it "
             f"was imported, and this process is local rank {rank}."
         ) in text
         assert f"torch.cuda.set_device({rank})" in text
@@ -432,17 +439,18 @@ def test_context_on_the_device_of_another_rank(program, case):
     "variable", ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"]
 )
 def test_rank_of_other_launchers_is_known_too(program, variable):
-    program.module("vllm", RETAIN.format(0))
-    code = "import ctypes\ncudaguard.install()\nimport vllm\nprint(found('CG815')[0].severity)"
+    program.module("spconv", RETAIN.format(0))
+    code = "import ctypes\ncudaguard.install()\nimport spconv\nprint(found('CG815')[0].severity)"
     assert program.output(code, env={variable: "1"}) == ["warn"]
 
 
 # --- contexts that are not the primary one ------------------------------------------------------
 
 
+@on_both_drivers
 def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
     program.module("torch")
-    program.module("pycuda.autoinit", OWN.format(1))
+    program.module("pycuda.autoinit", OWN.format(0))
     ran = program.run(
         """
         import ctypes
@@ -457,12 +465,13 @@ def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
     where = program.where("here")
     assert warning == (
         f"{where}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
-        f"device 1 at {where}, beside torch."
+        f"device 0 at {where}, beside torch."
     )
     assert "pycuda.autoprimaryctx" in ran.err
     assert "invalid resource handle" in ran.err
 
 
+@on_both_drivers
 @pytest.mark.parametrize(
     ("name", "code"),
     [
@@ -487,33 +496,54 @@ def test_no_word_where_the_primary_context_or_none_is_left_current(program, name
     assert "CG814" in ran.out[0]
 
 
-def test_context_that_was_current_before_is_not_blamed_on_an_import(program):
+@on_both_drivers
+def test_context_that_was_current_before_torch_is_told_of_and_blamed_on_no_import(program):
     program.module("torch")
-    program.module("flash_attn")
+    program.module("kaolin")
     code = """
         import ctypes
         cudaguard.install()
         cu = driver()
         cu.cuInit(0)
         own_context()
-        import torch
-        import flash_attn
+        import torch  # torch
+        import kaolin
         print(ids())
         """
-    assert program.output(code) == ["['CG814']"]
+    ran = program.run(code)
+    assert ran.out == ["['CG814', 'CG816']"]
+    (warning,) = ran.warnings
+    said = "A context that is not the primary one is current on device 0 at "
+    assert f"[CG816] {said}{program.where('torch')}, beside torch." in warning
+
+
+def test_context_that_is_the_primary_one_is_nothing_to_tell_of(program):
+    program.module("torch")
+    code = """
+        import ctypes
+        cudaguard.install()
+        cu = driver()
+        cu.cuInit(0)
+        primary = ctypes.c_void_p()
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
+        cu.cuCtxSetCurrent(primary)
+        import torch
+        print(ids())
+        """
+    assert program.output(code) == ["['CG814', 'CG815']"]
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn", "fix", "strict"])
 def test_modes(program, mode):
     """An own context and another rank's device cannot be repaired; `strict` lets the import be."""
     program.module("torch")
-    program.module("vllm", RETAIN.format(1))
+    program.module("spconv", RETAIN.format(1))
     program.module("warp", OWN.format(0))
     ran = program.run(
         f"""
         import ctypes
         cudaguard.install({mode!r})
-        import torch, vllm, warp
+        import torch, spconv, warp
         print(*ids())
         """,
         env={"LOCAL_RANK": "0"},
@@ -529,32 +559,32 @@ def test_modes(program, mode):
 def test_guard_changes_nothing_of_what_the_program_asks_of_the_driver(program):
     """Without its own looks, the calls are those of the unguarded program."""
     program.module("torch")
-    program.module("vllm", RETAIN.format(0))
+    program.module("spconv", RETAIN.format(0))
     program.module("warp", OWN.format(0))
-    code = "import ctypes\n{}\nimport torch, vllm, warp\n"
+    code = "import ctypes\n{}\nimport torch, spconv, warp\n"
     bare = program.run(code.format("")).calls
     guarded = program.run(code.format("cudaguard.install()")).calls
-    looks = {"cuDeviceGetCount", "cuDevicePrimaryCtxGetState", "cuCtxGetDevice"}
+    looks = {"cuDeviceGetCount", "cuDevicePrimaryCtxGetState", "cuCtxGetDevice", "cuCtxGetCurrent"}
     # A foreign context is compared with the primary one, which is retained and released for it.
-    compared = ["cuCtxGetCurrent", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
+    compared = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
     assert bare == ["cuInit", "cuDevicePrimaryCtxRetain", "cuInit", "cuCtxCreate_v2"]
     assert [call for call in guarded if call not in looks] == [*bare, *compared]
 
 
 def test_two_threads_that_import_at_once(program):
-    program.module("vllm", "import time; time.sleep(0.2)", RETAIN.format(1))
-    program.module("flash_attn", "import time; time.sleep(0.1)", INITIALISE)
+    program.module("spconv", "import time; time.sleep(0.2)", RETAIN.format(1))
+    program.module("kaolin", "import time; time.sleep(0.1)", INITIALISE)
     ran = program.run(
         """
         import ctypes, threading
         cudaguard.install()
-        threads = [threading.Thread(target=__import__, args=[n]) for n in ("vllm", "flash_attn")]
+        threads = [threading.Thread(target=__import__, args=[n]) for n in ("spconv", "kaolin")]
         for thread in threads: thread.start()
         for thread in threads: thread.join()
         print([f.what.split()[0] for f in found()])
         """
     )
-    assert (ran.out, ran.err) == (["['flash_attn', 'vllm']"], "")
+    assert (ran.out, ran.err) == (["['kaolin', 'spconv']"], "")
 
 
 # --- further modules to watch --------------------------------------------------------------------
@@ -565,9 +595,9 @@ def test_two_threads_that_import_at_once(program):
 )
 def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told):
     program.module("innocent", INITIALISE)
-    program.module("flash_attn")
+    program.module("kaolin")
     ran = program.run(
-        f"import ctypes\ncudaguard.install()\nimport innocent  # here\nimport flash_attn\n{TOLD}",
+        f"import ctypes\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
         env={"CUDAGUARD_WATCH": words},
     )
     who = f"innocent initialised CUDA at {program.where('here')}" if told else "something that"
@@ -604,6 +634,7 @@ def test_bad_words_are_told_of(program):
     assert "'a-b' is not a module name" in ran.err
 
 
+@on_both_drivers
 def test_own_context_is_warned_of_once_torch_comes(program):
     program.module("warp", OWN.format(0))
     program.module("torch")

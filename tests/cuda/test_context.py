@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from .program import on_both_drivers
+
 # In CUDA's default order the devices are numbered backwards: 0 is the last of the stubs.
 A, B, C = (f"Stub GPU {letter}" for letter in "ABC")
 CREATE = """
@@ -81,6 +83,28 @@ for variable in {list(WRONG_RANKS)}:
 @pytest.mark.parametrize("rank", ["0", "1", "99", "one", "-1"])
 def test_the_only_visible_device_is_taken_whatever_the_rank_says(output, rank):
     assert output("name()", devices=3, visible="1", env={"LOCAL_RANK": rank}) == [B]
+
+
+@on_both_drivers
+@pytest.mark.parametrize("rank", ["1", "99", "one"])
+def test_the_only_device_of_the_machine_is_taken_whatever_the_rank_says(program, rank):
+    code = "print(cudaguard.create_context().device.ordinal)"
+    assert program.output(code, devices=1, env={"LOCAL_RANK": rank}) == ["0"]
+
+
+@on_both_drivers
+def test_one_device_by_all_its_names(program):
+    gpu = program.gpu
+    domain, _, rest = gpu.bus_id.lower().partition(":")
+    names = ["0", " 0 ", gpu.uuid, gpu.uuid.upper(), gpu.uuid[:-1], gpu.bus_id]
+    names += [gpu.bus_id.lower(), f"0000{gpu.bus_id}", f"{int(domain, 16):x}:{rest}"]
+    code = f"""
+        first = cudaguard.create_context()
+        print([cudaguard.create_context(name) is first for name in {names}].count(True))
+        print(first.device.name, first.device.uuid, first.device.pci_bus_id, sep="|")
+        """
+    lines = program.output(code)
+    assert lines == [str(len(names)), f"{gpu.name}|{gpu.uuid}|{gpu.bus_id.lower()}"]
 
 
 def test_rank_that_is_too_high_names_the_visible_devices(output):
@@ -211,7 +235,8 @@ for device in {list(WRONG_DEVICES)}:
 # --- no device, no driver, and what the driver says ---------------------------------------------
 
 
-@pytest.mark.parametrize("visible", ["", "-1", "-2,0", "7", "nonsense", "0,0"])
+@on_both_drivers
+@pytest.mark.parametrize("visible", ["", "-1", "-2,0", "99", "nonsense", "0,0"])
 def test_no_visible_device(output, visible):
     (line,) = output("refused()", visible=visible)
     assert line.startswith("cuInit answers 100: no CUDA device is there, or CUDA_VISIBLE_DEVICES")
@@ -380,7 +405,8 @@ def test_exclusive_device_is_had_by_who_asks(output, device):
     assert output(f"name({device})", compute_mode=3) == [B]
 
 
-def test_child_of_a_process_that_has_initialised_cuda(output):
+@on_both_drivers
+def test_child_of_a_process_that_has_initialised_cuda(program, output):
     code = """
 for _ in range(2):
     driver().cuInit(0)
@@ -393,11 +419,12 @@ in_child(refused)
 in_child(lambda: in_child(refused))
 """
     lines = output(code)
-    assert lines[4] == B
+    assert lines[4] == program.gpu.name
     for line in lines[:4] + lines[5:]:
         assert "forked" in line
 
 
+@on_both_drivers
 def test_guard_knows_in_a_child_what_its_parent_had_done(program):
     ran = program.run(
         CREATE
@@ -412,8 +439,9 @@ in_child(refused)
     assert "fork" in line
 
 
-def test_child_of_a_process_that_has_not_may_create(output):
-    assert output("in_child(name)\nname()\nin_child(refused)")[:2] == [B, B]
+@on_both_drivers
+def test_child_of_a_process_that_has_not_may_create(program, output):
+    assert output("in_child(name)\nname()\nin_child(refused)")[:2] == [program.gpu.name] * 2
 
 
 # --- what is handed back, and what does not change ----------------------------------------------
@@ -456,10 +484,35 @@ def test_context_is_primary_active_current_nowhere_and_stays(program):
         assert named == (["cuDevicePrimaryCtxRelease_v2"] if call == "Release" else [])
 
 
-def test_it_works_without_a_guard_and_installs_none(output):
+@on_both_drivers
+def test_context_is_kept_made_current_nowhere_and_retained_once(program):
+    code = """
+        import ctypes
+        from cudaguard.probe.driver import Driver
+        cudaguard.install()
+        for _ in range(3):
+            cudaguard.create_context(0)
+        cudaguard.uninstall()
+        seen, cu, current = Driver(), driver(), ctypes.c_void_p(1)
+        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        print(cu.cuCtxGetCurrent(ctypes.byref(current)), current.value)
+        own_context(0)
+        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        print(cu.cuDevicePrimaryCtxRelease_v2(0), seen.state().active)
+        """
+    assert program.output(code) == [
+        "(0,) -1 False",
+        "0 None",
+        "(0,) 0 True",
+        "0 ()",  # it was the only reference
+    ]
+
+
+@on_both_drivers
+def test_it_works_without_a_guard_and_installs_none(program, output):
     code = "name()\nprint(cudaguard.status().mode, cudaguard.status().touched)"
     lines = output(code)
-    assert lines[0] == B
+    assert lines[0] == program.gpu.name
     assert lines[1].startswith("off ")
     assert "sys.meta_path" not in lines[1]
 
@@ -535,12 +588,13 @@ print(pynvml.nvmlDeviceGetCount())
     assert output(code) == [B, "2"]
 
 
+@on_both_drivers
 def test_guard_attributes_its_own_context_to_the_request(program):
     ran = program.run(
         """
         import ctypes
         cudaguard.install()
-        cudaguard.create_context(1)  # here
+        cudaguard.create_context(0)  # here
         for f in found(): print(f.id, f.severity, f.what)
         print(cudaguard.status().touched[-1])
         """
@@ -548,11 +602,11 @@ def test_guard_attributes_its_own_context_to_the_request(program):
     first, second, touched = ran.out
     assert ran.err == ""
     assert first.startswith("CG814 info cudaguard initialised CUDA")
-    assert second.startswith("CG815 info cudaguard created a context on device 1")
+    assert second.startswith("CG815 info cudaguard created a context on device 0")
     assert all(line.endswith("as asked.") for line in ran.out[:2])
     assert all(program.where("here") in line for line in ran.out[:2])
     assert program.where("here") in second
-    assert touched == "CUDA context on device 1 (Stub GPU A) (stays)"
+    assert touched == f"CUDA context on device 0 ({program.gpu.name}) (stays)"
 
 
 def test_torch_is_told_so_that_it_knows_of_forks(program):
@@ -853,6 +907,7 @@ def test_auto_of_a_module_that_is_there_already_creates_nothing(needy):
     assert "cuInit" not in ran.calls
 
 
+@on_both_drivers
 def test_refusal_in_a_forked_child_names_the_remedy(output):
     (line,) = output("driver().cuInit(0)\nin_child(refused)")
     assert "spawn or forkserver" in line

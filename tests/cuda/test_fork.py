@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .conftest import INITIALISE, LOAD
+from .program import INITIALISE, LOAD, on_both_drivers
 
 # The main process initialises CUDA by a watched import; `report` prints what a child was told.
 START = """
@@ -28,28 +28,30 @@ def idle(*_):
     json.dumps(os.getpid())
     print("idle", ids() if __name__ == "__main__" else "", flush=True)
 """
-INITIALISED = START + "cudaguard.install()\nimport flash_attn  # init\n"
+INITIALISED = START + "cudaguard.install()\nimport kaolin  # init\n"
 
 
 @pytest.fixture
 def run(program):
-    """Runs code in a process that has initialised CUDA by importing flash_attn."""
-    program.module("flash_attn", INITIALISE)
+    """Runs code in a process that has initialised CUDA by importing kaolin."""
+    program.module("kaolin", INITIALISE)
     return lambda code, *arguments, **how: program.run(INITIALISED + code, *arguments, **how)
 
 
 # --- children that do without CUDA: not a word --------------------------------------------------
 
 
+@on_both_drivers
 def test_nothing_is_said_at_the_fork_nor_by_a_child_that_does_not_use_cuda(run, program):
     ran = run("in_child(idle)\nin_child(lambda: in_child(idle))\nprint(ids())")
     assert (ran.out, ran.err) == (["idle ['CG814']"] * 2 + ["['CG814']"], "")
 
 
+@on_both_drivers
 def test_fork_is_an_event_that_says_who_initialised(run, program):
     code = "in_child(idle)  # fork\nfor e in events('fork'): print(e.kind, e.name, e.where)"
     ran = run(code, env={"CUDAGUARD_JOURNAL": "journal"})
-    said = f"after flash_attn initialised CUDA at {program.where('init')}"
+    said = f"after kaolin initialised CUDA at {program.where('init')}"
     assert ran.out[0].startswith("idle")
     kind, *rest = ran.out[1].split(" ")
     assert kind == "fork"
@@ -60,6 +62,7 @@ def test_fork_is_an_event_that_says_who_initialised(run, program):
     assert fork["pid"] == next(line["pid"] for line in lines if line["kind"] == "cuda")
 
 
+@on_both_drivers
 def test_fork_before_initialisation_is_not_worth_an_event(program):
     code = START + "cudaguard.install()\ndriver()\nin_child(idle)\nprint(events('fork'))"
     ran = program.run(code)
@@ -72,7 +75,7 @@ def work(number):
     return number * number
 if __name__ == "__main__":
     cudaguard.install()
-    import flash_attn
+    import kaolin
     context = multiprocessing.get_context({method!r})
     process = context.Process(target=idle)
     process.start()
@@ -86,22 +89,24 @@ if __name__ == "__main__":
 """
 
 
+@on_both_drivers
 @pytest.mark.parametrize(("method", "forks"), [("fork", 3), ("spawn", 0), ("forkserver", 0)])
 def test_workers_of_multiprocessing_that_do_not_use_cuda(program, method, forks):
-    program.module("flash_attn", INITIALISE)
+    program.module("kaolin", INITIALISE)
     ran = program.run(MULTIPROCESSING.format(start=START, method=method))
     assert ran.err == ""
     assert ran.out[0].startswith("idle")
     assert ran.out[1:] == ["0", "[1, 4, 9]", f"['CG814'] {forks}"]
 
 
+@on_both_drivers
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_not_forks_of_the_process_may_use_cuda(program, method):
-    program.module("flash_attn", INITIALISE)
+    program.module("kaolin", INITIALISE)
     code = f"""
 {START}
 cudaguard.install()
-import flash_attn
+import kaolin
 def work():
     cu = driver()
     print("rc", cu.cuInit(0), ids(), flush=True)
@@ -136,18 +141,19 @@ TOUCHES = {
     "a path": ("ctypes.CDLL([l.split()[-1] for l in open('/proc/self/maps') if 'libcuda' in l][0])",
                "ctypes loads libcuda"),
     "an import that fails": (
-        "try:\n        import vllm\n    except RuntimeError: print('failed')",
-        "the import of vllm uses CUDA",
+        "try:\n        import spconv\n    except RuntimeError: print('failed')",
+        "the import of spconv uses CUDA",
     ),
 }  # fmt: skip
 
 
+@on_both_drivers
 @pytest.mark.parametrize("touch", TOUCHES)
 @pytest.mark.parametrize("method", ["os.fork", "multiprocessing"])
 def test_child_that_uses_cuda_is_told_once_who_initialised_it_and_where(
     run, program, touch, method
 ):
-    program.module("vllm", "raise RuntimeError('CUDA error: initialization error')")
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
     code, how = TOUCHES[touch]
     start = (
         "in_child(work)"
@@ -170,7 +176,7 @@ print(ids())
     assert warning.startswith(f"WARNING [CG818] {how} at {program.folder}")
     assert "forked after CUDA was initialised" in warning
     assert finding.startswith("warn in process ")
-    assert f"flash_attn initialised CUDA at {program.where('init')}" in finding
+    assert f"kaolin initialised CUDA at {program.where('init')}" in finding
     assert parent == "['CG814']"
 
 
@@ -189,6 +195,7 @@ in_child(work)
     assert "initialization error" in text
 
 
+@on_both_drivers
 def test_child_whose_parent_has_gone_speaks(run, program):
     """A daemon: nobody else would tell."""
     ran = run(
@@ -228,11 +235,11 @@ in_child(work)
 
 
 def test_watched_import_that_fails_for_another_reason_is_no_use_of_cuda(run, program):
-    program.module("vllm", "raise RuntimeError('no such file')")
+    program.module("spconv", "raise RuntimeError('no such file')")
     ran = run(
         """
 def work():
-    attempt(__import__, "vllm")
+    attempt(__import__, "spconv")
     report()
 in_child(work)
 """
@@ -241,13 +248,13 @@ in_child(work)
 
 
 def test_failing_import_passes_unchanged(run, program):
-    program.module("vllm", "raise RuntimeError('CUDA error: initialization error')  # raised")
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')  # raised")
     ran = run(
         """
 def work():
     import traceback
     try:
-        import vllm
+        import spconv
     except RuntimeError as error:
         print([frame.filename for frame in traceback.extract_tb(error.__traceback__)][-1])
         print(error, error.__cause__, error.__context__)
@@ -255,24 +262,25 @@ in_child(work)
 """
     )
     assert ran.out[1:] == [
-        str(program.folder / "vllm.py"),
+        str(program.folder / "spconv.py"),
         "CUDA error: initialization error None None",
     ]
 
 
+@on_both_drivers
 def test_child_that_was_forked_before_the_initialisation_may_use_cuda(program):
-    program.module("flash_attn", INITIALISE)
+    program.module("kaolin", INITIALISE)
     ran = program.run(
         START
         + """
 cudaguard.install()
 driver()
 def work():
-    import flash_attn
+    import kaolin
     driver()
     print(ids(), driver().cuInit(0))
 in_child(work)
-import flash_attn
+import kaolin
 in_child(idle)
 """
     )
@@ -427,7 +435,7 @@ sys.addaudithook(lambda event, _: event == "sys.addaudithook" and hooks.append(e
 
 
 def test_no_hook_before_the_driver_is_in_the_process_and_one_for_all_time(program):
-    program.module("flash_attn", LOAD)
+    program.module("kaolin", LOAD)
     program.module("apex")
     ran = program.run(
         HOOKS
@@ -438,7 +446,7 @@ import apex
 cudaguard.status()
 ctypes.CDLL("libm.so.6")
 print(len(hooks))
-import flash_attn
+import kaolin
 print(len(hooks))
 for _ in range(3):
     cudaguard.uninstall()
@@ -492,14 +500,15 @@ print("parent", len(ids()))
     assert "Exception ignored" not in ran.err
 
 
+@on_both_drivers
 def test_several_uses_in_one_child_are_told_once(run, program):
-    program.module("vllm", "raise RuntimeError('CUDA error: initialization error')")
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
     ran = run(
         """
 def work():
     driver()
     ctypes.CDLL("libcuda.so.1")
-    attempt(__import__, "vllm")
+    attempt(__import__, "spconv")
     report()
 in_child(work)
 """

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import INITIALISE
+from .program import INITIALISE, on_both_drivers
 
 START = """
 import ctypes
 cudaguard.install()
-import flash_attn  # init
+import kaolin  # init
 """
 CUDA_TORCH = "class version: cuda = '13.0'\n__version__ = '2.11.0'"
 
@@ -17,7 +17,7 @@ CUDA_TORCH = "class version: cuda = '13.0'\n__version__ = '2.11.0'"
 @pytest.fixture
 def run(program):
     """Runs code in a process that has initialised CUDA, CUDA_VISIBLE_DEVICES being "0,1"."""
-    program.module("flash_attn", INITIALISE)
+    program.module("kaolin", INITIALISE)
 
     def run(code, *arguments, start=START, visible="0,1", **how):
         return program.run(start + code, *arguments, visible=visible, **how)
@@ -25,22 +25,28 @@ def run(program):
     return run
 
 
+@on_both_drivers
 def test_late_variable_is_warned_of_with_who_had_it_read(run, program):
     ran = run(
         """
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # late
-print(os.environ["CUDA_VISIBLE_DEVICES"], ids())
+def devices():
+    number = ctypes.c_int()
+    assert driver().cuDeviceGetCount(ctypes.byref(number)) == 0
+    return number.value
+before = devices()
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # late
+print(repr(os.environ["CUDA_VISIBLE_DEVICES"]), ids(), devices() == before > 0)
 print(found("CG819")[0])
 """
     )
-    assert ran.out[0] == "1 ['CG814', 'CG819']"
+    assert ran.out[0] == "'' ['CG814', 'CG819'] True"
     assert ran.warned == ["CG819"]
     late, init = program.where("late"), program.where("init")
     (warning,) = ran.warnings
     assert warning.startswith(f"{late}: LatchedEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
-    assert f"'1' at {late}, too late" in warning
+    assert f"'' at {late}, too late" in warning
     text = "\n".join(ran.out)
-    assert f"flash_attn initialised CUDA at {init}" in text
+    assert f"kaolin initialised CUDA at {init}" in text
     assert "'0,1'" in text  # what counts
     assert "in the shell that starts the program" in text
 
@@ -139,15 +145,16 @@ print(ids())
     assert ran.warned == ["CG819"]
 
 
+@on_both_drivers
 def test_before_initialisation_nothing_is_said(run):
     start = """
 import ctypes
 cudaguard.install()
-os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
 driver()
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-import flash_attn
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+import kaolin
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"
 """
     ran = run("print(ids(), events('environment'))", start=start)
     assert (ran.out, ran.err) == (["['CG814'] []"], "")
@@ -159,6 +166,7 @@ def test_failed_initialisation_reads_nothing_for_good(run):
     assert (ran.out, ran.err) == (["[]"], "")
 
 
+@on_both_drivers
 def test_initialised_outside_of_any_import_is_noticed_when_the_variable_is_set(run, program):
     ran = run(
         """
@@ -186,6 +194,7 @@ print(ids())
     assert "something that is not watched initialised CUDA" in ran.err
 
 
+@on_both_drivers
 def test_context_of_the_guards_own(run, program):
     ran = run(
         """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from .program import on_both_drivers
+
 LOOK = """
 from cudaguard.probe.machine import look_at_machine
 m = look_at_machine({root!r})
@@ -29,14 +31,17 @@ def test_what_nvml_says_of_gpus(program, driver_stubs):
     ]
 
 
+@on_both_drivers
 def test_looking_neither_loads_nor_initialises_the_driver(program):
     ran = program.run(
         LOOK.format(root="/")
-        + "print(any('libcuda.so' in line for line in open('/proc/self/maps')))"
+        + "print(any('libcuda.so' in line for line in open('/proc/self/maps')))\n"
+        "print(m.nvml, len(m.gpus) > 0)\n"
+        "print(asked())"
     )
-    assert ran.out == ["False"]
-    assert ran.calls
-    assert not [name for name in ran.calls if name.startswith("cu")]
+    assert ran.out == ["False", "ok True", "3"]
+    assert program.is_real or ran.calls[-1] == "cuDeviceGetCount"  # the program's own question
+    assert not [name for name in ran.calls[:-1] if name.startswith("cu")]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,7 @@ def test_machines_without_nvml(child, root, tmp_path, place):
     assert bool(words) == bool(lines[1])
 
 
+@on_both_drivers
 def test_it_is_data(program):
     ran = program.run(
         LOOK.format(root="/") + "import json; print(json.loads(json.dumps(m.to_dict()))['nvml'])"
