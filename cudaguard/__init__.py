@@ -14,7 +14,11 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.arrays import normalize as normalize
+    from cudaguard.arrays import validate as validate
     from cudaguard.devices import ContextHandle as ContextHandle
+    from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
+    from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
     from cudaguard.errors import ConfigError as ConfigError
     from cudaguard.errors import ContextError as ContextError
     from cudaguard.errors import ContextWarning as ContextWarning
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
     from cudaguard.wiring import uninstall as uninstall
 
 _HOMES = {
+    "ArrayInterfaceError": "errors",
+    "ArrayInterfaceWarning": "errors",
     "ConfigError": "errors",
     "ContextError": "errors",
     "ContextHandle": "devices",
@@ -62,11 +68,15 @@ _HOMES = {
     "create_context": "wiring",
     "guard": "wiring",
     "install": "wiring",
+    "normalize": "arrays",
     "status": "wiring",
     "uninstall": "wiring",
+    "validate": "arrays",
 }
 
 __all__ = [
+    "ArrayInterfaceError",
+    "ArrayInterfaceWarning",
     "ConfigError",
     "ContextError",
     "ContextHandle",
@@ -89,8 +99,10 @@ __all__ = [
     "create_context",
     "guard",
     "install",
+    "normalize",
     "status",
     "uninstall",
+    "validate",
 ]
 
 if not TYPE_CHECKING:  # a type checker must see the names above, not "anything goes"

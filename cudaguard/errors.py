@@ -37,6 +37,29 @@ class ContextError(CudaGuardError, RuntimeError):
     __module__ = "cudaguard"
 
 
+class ArrayInterfaceError(CudaGuardError, TypeError):
+    """An array cannot be handed over as it is: no producer, or one that must not be guessed at.
+
+    Args:
+        message: Whose array, and all of the following in one or two sentences.
+        field: The entry of the dictionary at fault, or ``__cuda_array_interface__`` itself.
+        value: That entry, in short.
+        rule: What the specification, or the consumer, asks for.
+        remedy: What to do.
+    """
+
+    __module__ = "cudaguard"
+
+    def __init__(
+        self, message: str, *, field: str = "", value: str = "", rule: str = "", remedy: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.field = field
+        self.value = value
+        self.rule = rule
+        self.remedy = remedy
+
+
 class CudaGuardWarning(UserWarning):
     """Base of every warning of the guard; filter on this class to catch them all."""
 
@@ -51,6 +74,12 @@ class ImportOrderWarning(CudaGuardWarning):
 
 class SymbolScopeWarning(CudaGuardWarning):
     """A library put its symbols where other libraries will bind to them by mistake."""
+
+    __module__ = "cudaguard"
+
+
+class ArrayInterfaceWarning(CudaGuardWarning):
+    """A consumer does not heed something that an array says of itself."""
 
     __module__ = "cudaguard"
 

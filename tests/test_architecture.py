@@ -23,6 +23,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 LEVELS = {
     "errors": 0,
     "model": 0,
+    "array_interface": 1,
     "config": 1,
     "devices": 1,
     "rules": 2,
@@ -39,9 +40,10 @@ LEVELS = {
     "hindsight": 9,
     "activation": 10,
     "wiring": 11,
-    "cli": 12,
-    "__init__": 13,
-    "__main__": 13,
+    "arrays": 12,
+    "cli": 13,
+    "__init__": 14,
+    "__main__": 14,
 }
 VOCABULARY = ("errors", "model", "config")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}

@@ -1,0 +1,1 @@
+"""Arrays on their way from a producer to a consumer."""

@@ -1,0 +1,154 @@
+"""The CUDA array interface, versions 0 to 3: what each entry of the dictionary means.
+
+Source: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html and, for ``typestr`` and
+``descr``, https://numpy.org/doc/stable/reference/arrays.interface.html.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import TypedDict
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NEWEST = 3  # version of the specification
+LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # what 1 and 2 mean as a stream; 0 is forbidden
+
+
+class _Required(TypedDict):
+    shape: tuple[int, ...]
+    typestr: str
+    data: tuple[int, bool]
+    version: int
+
+
+class ArrayInterface(_Required, total=False):
+    """What ``__cuda_array_interface__`` of an array on a CUDA device returns.
+
+    Keys:
+        shape: Number of elements in each dimension; ``()`` for one element.
+        typestr: Type of the elements as NumPy writes it: byte order (``<``, ``>``, or ``|`` where
+            it means nothing), kind, and size in bytes, as in ``<f4``.
+        data: Address of the element with index 0 in all dimensions, as a number that the device
+            can use, 0 for an array without elements; and whether it must not be written to.
+        version: Version of this specification that the dictionary keeps to, 0 to 3.
+        strides: Bytes from one element to the next in each dimension, negative ones and 0
+            included; None or absent for C order without gaps.
+        descr: Fields of a structured type, as in NumPy's ``__array_interface__``.
+        mask: None, or an array of the same kind that says which elements are valid (version 1).
+        stream: A ``cudaStream_t`` as a number, on which all work that is still pending on the data
+            can be waited for; 1 is the legacy default stream, 2 the per-thread one, 0 is
+            forbidden; None or absent where nothing has to be waited for (version 3). Earlier
+            versions say nothing of synchronisation.
+
+    There is no owner in it: whoever uses the address must keep the array alive. Nor is there a
+    device: the driver knows which one an address belongs to.
+    """
+
+    strides: tuple[int, ...] | None
+    descr: list[tuple[Any, ...]]
+    mask: Any
+    stream: int | None
+
+
+# What the specification says of each entry, as a clause for messages.
+SPECIFICATION: dict[str, str] = {
+    "shape": "it must be a tuple of integers, none of them negative",
+    "typestr": "it must be a string of byte order (<, > or |), kind and size in bytes, as in '<f4'",
+    "data": "it must be a tuple of the address (an integer, 0 for an array without elements) and a "
+    "bool that says whether it is read-only",
+    "version": f"it must be an integer, and {NEWEST} is the newest version there is",
+    "strides": "it must be absent, None, or a tuple with the bytes to step in each dimension",
+    "descr": "it must be a list of tuples, as in NumPy's array interface",
+    "mask": "it must be absent, None, or an array that has a __cuda_array_interface__ itself",
+    "stream": "it must be absent, None, or the number of a stream: 1 for the legacy default "
+    "stream, 2 for the per-thread one, a handle for others; 0 is forbidden, being ambiguous",
+}
+
+
+class _Auto:
+    """The one value of its kind: take what the producer says."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "AUTO"
+
+
+AUTO = _Auto()
+
+_TYPESTR = re.compile(r"([<>|])([tbiufcmMSUV])([1-9][0-9]{0,8})((?:\[[0-9a-zA-Z/]{1,20}\])?)")
+_SIZES = {
+    "b": (1,),
+    "i": (1, 2, 4, 8),
+    "u": (1, 2, 4, 8),
+    "f": (2, 4, 8, 12, 16),
+    "c": (8, 16, 24, 32),
+    "m": (8,),
+    "M": (8,),
+}
+NATIVE = "<" if sys.byteorder == "little" else ">"
+
+
+def item_size(typestr: str) -> int:
+    """Return the bytes that one element takes, -1 if `typestr` is not legal.
+
+    A bit field (kind ``t``) takes the bytes that hold it.
+    """
+    match = _TYPESTR.fullmatch(typestr)
+    if match is None:
+        return -1
+    order, kind, digits, unit = match.groups()
+    size = int(digits)
+    if (unit and kind not in "mM") or size not in _SIZES.get(kind, (size,)):
+        return -1
+    if order == "|" and size > 1 and kind in _SIZES:  # its bytes do have an order
+        return -1
+    if kind == "t":
+        return -(-size // 8)
+    return size * 4 if kind == "U" else size
+
+
+def extent(shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int) -> tuple[int, int]:
+    """Return the bytes that an array reaches from, and up to, relative to its address.
+
+    Args:
+        shape: Elements in each dimension.
+        strides: Bytes to step in each dimension; None for C order.
+        size: Bytes of one element.
+    """
+    if 0 in shape:
+        return 0, 0
+    if strides is None:
+        end = size
+        for count in shape:
+            end *= count
+            if end > ADDRESS_SPACE:  # before the numbers get long enough to take time
+                break
+        return 0, end
+    low, high = 0, size
+    for count, stride in zip(shape, strides):
+        if stride < 0:
+            low += (count - 1) * stride
+        else:
+            high += (count - 1) * stride
+    return low, high
+
+
+ADDRESS_SPACE = 1 << 64
+
+
+def in_c_order(shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int) -> bool:
+    """Do the elements lie one after the other, the last dimension running fastest?"""
+    if strides is None or 0 in shape:
+        return True
+    step = size
+    for count, stride in zip(reversed(shape), reversed(strides)):
+        if count != 1:
+            if stride != step:
+                return False
+            step *= count
+    return True

@@ -1,0 +1,244 @@
+"""What the readers of a ``__cuda_array_interface__`` accept, refuse, and do not look at.
+
+Where a version is not known a profile is the careful one: what it asks for suits every version.
+"measured" is the release that was tried, "read" the one whose source was read; neither on a GPU.
+"""
+
+from __future__ import annotations
+
+from cudaguard.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+# What a consumer does with an entry that it may not like.
+HEEDS, REFUSES, IGNORES = "heeds", "refuses", "ignores"
+ANY, FORWARD, DENSE = "any", "forward", "dense"
+
+
+class Consumer(Record):
+    """A library that reads the interface.
+
+    Args:
+        name: What it is called, and its module.
+        also: Further modules that its classes may lie in.
+        dists: Distributions that have it, for its version.
+        stream: ``heeds`` (waits for it) or ``ignores``.
+        current_stream: Function of its own that tells on which stream it will read, where it is
+            known; the host waits for others.
+        takes_no_stream: May ``stream`` be there and None?
+        least_version: Oldest version of the interface that it takes.
+        boolean: How it wants the type of truth values spelled.
+        misreads: What it takes for something else or refuses in ``typestr``: ``>`` (more than one
+            byte, the first the highest) or the letter of a kind.
+        strides: ``any``, ``forward`` (no negative ones, and multiples of the element's size) or
+            ``dense`` (C order without gaps).
+        least_dimensions: Fewest dimensions that it takes.
+        mask: ``heeds``, ``refuses`` or ``ignores``.
+        read_only: ``heeds``, ``refuses`` or ``ignores``.
+        prefers_dlpack: Does it take ``__dlpack__`` where an array has both?
+        since: Pairs of a version range and the fields that differ in it.
+        evidence: How all of this is known.
+    """
+
+    __slots__ = (
+        "also",
+        "boolean",
+        "current_stream",
+        "dists",
+        "evidence",
+        "least_dimensions",
+        "least_version",
+        "mask",
+        "misreads",
+        "name",
+        "prefers_dlpack",
+        "read_only",
+        "since",
+        "stream",
+        "strides",
+        "takes_no_stream",
+    )
+    name: str
+    also: tuple[str, ...]
+    dists: tuple[str, ...]
+    stream: str
+    current_stream: str
+    takes_no_stream: bool
+    least_version: int
+    boolean: str
+    misreads: tuple[str, ...]
+    strides: str
+    least_dimensions: int
+    mask: str
+    read_only: str
+    prefers_dlpack: bool
+    since: tuple[tuple[str, Mapping[str, Any]], ...]
+    evidence: tuple[str, ...]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        also: tuple[str, ...] = (),
+        dists: tuple[str, ...] = (),
+        stream: str = HEEDS,
+        current_stream: str = "",
+        takes_no_stream: bool = True,
+        least_version: int = 0,
+        boolean: str = "|b1",
+        misreads: tuple[str, ...] = (),
+        strides: str = ANY,
+        least_dimensions: int = 0,
+        mask: str = REFUSES,
+        read_only: str = HEEDS,
+        prefers_dlpack: bool = False,
+        since: tuple[tuple[str, Mapping[str, Any]], ...] = (),
+        evidence: tuple[str, ...] = (),
+    ) -> None:
+        self._fill(
+            name=name,
+            also=also,
+            dists=dists,
+            stream=stream,
+            current_stream=current_stream,
+            takes_no_stream=takes_no_stream,
+            least_version=least_version,
+            boolean=boolean,
+            misreads=misreads,
+            strides=strides,
+            least_dimensions=least_dimensions,
+            mask=mask,
+            read_only=read_only,
+            prefers_dlpack=prefers_dlpack,
+            since=since,
+            evidence=evidence,
+        )
+
+
+# Whoever it is: it heeds everything that the specification has, and is spared a None.
+ANYONE = Consumer("", takes_no_stream=False, mask=HEEDS)
+
+CONSUMERS: tuple[Consumer, ...] = (
+    Consumer(
+        "nvidia.dali",
+        dists=("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
+        takes_no_stream=False,
+        boolean="|?",
+        misreads=(">", "c"),
+        strides=DENSE,
+        read_only=IGNORES,
+        since=((">=1.37", {"takes_no_stream": True}), ("<1.32", {"takes_no_stream": True})),
+        evidence=(
+            "measured 1.35.0, 2.4.0",
+            "https://github.com/NVIDIA/DALI/issues/5423",
+            "https://github.com/NVIDIA/DALI/pull/5425",
+        ),
+    ),
+    Consumer(
+        "torch",
+        dists=("torch",),
+        stream=IGNORES,
+        current_stream="torch.cuda.current_stream",
+        misreads=(">",),
+        strides=FORWARD,
+        mask=IGNORES,
+        read_only=REFUSES,
+        evidence=(
+            "measured 2.13.0 up to the first CUDA call",
+            "https://github.com/pytorch/pytorch/issues/98133",
+            "https://github.com/pytorch/pytorch/issues/32868",
+        ),
+    ),
+    Consumer(
+        "cupy",
+        dists=("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
+        misreads=(">",),
+        read_only=IGNORES,
+        evidence=(
+            "measured 14.2.0 up to the first CUDA call",
+            "https://github.com/cupy/cupy/pull/4357",
+            "https://github.com/cupy/cupy/issues/2616",
+        ),
+    ),
+    Consumer(
+        "numba.cuda",
+        also=("numba_cuda", "numba"),
+        dists=("numba-cuda",),
+        read_only=IGNORES,
+        prefers_dlpack=True,
+        evidence=("measured 0.30.4",),
+    ),
+    Consumer(
+        "cuda.core",
+        dists=("cuda-core",),
+        least_version=3,
+        prefers_dlpack=True,
+        evidence=("measured 1.2.2", "https://github.com/NVIDIA/cuda-python/issues/1396"),
+    ),
+    Consumer(
+        "nvcv",
+        also=("cvcuda",),
+        dists=("cvcuda-cu13", "cvcuda-cu12", "cvcuda-cu11", "nvcv"),
+        stream=IGNORES,
+        least_version=2,
+        least_dimensions=1,
+        mask=IGNORES,
+        read_only=IGNORES,
+        evidence=("read, May 2025", "https://github.com/CVCUDA/CV-CUDA"),
+    ),
+    Consumer(
+        "nvidia.nvimgcodec",
+        dists=("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu11"),
+        least_version=2,
+        evidence=("read", "https://github.com/NVIDIA/nvImageCodec"),
+    ),
+    Consumer(
+        "mpi4py",
+        dists=("mpi4py",),
+        stream=IGNORES,
+        prefers_dlpack=True,
+        evidence=("measured 4.1.2",),
+    ),
+    Consumer(
+        "warp",
+        dists=("warp-lang",),
+        stream=IGNORES,
+        mask=IGNORES,
+        read_only=IGNORES,
+        evidence=("read, August 2026", "https://github.com/NVIDIA/warp"),
+    ),
+    Consumer(
+        "jax",
+        also=("jaxlib",),
+        dists=("jax",),
+        least_version=2,
+        prefers_dlpack=True,
+        evidence=("measured 0.10.2 (CPU), read", "https://github.com/jax-ml/jax/pull/19233"),
+    ),
+    Consumer(
+        "rmm",
+        also=("pylibrmm",),
+        dists=("rmm-cu13", "rmm-cu12", "rmm-cu11", "rmm"),
+        stream=IGNORES,
+        mask=IGNORES,
+        evidence=("read, July 2026", "https://github.com/rapidsai/rmm"),
+    ),
+    Consumer(
+        "ucxx",
+        also=("ucp",),
+        dists=("ucxx-cu13", "ucxx-cu12", "ucxx-cu11", "ucxx"),
+        stream=IGNORES,
+        evidence=("read, August 2026", "https://github.com/rapidsai/ucxx"),
+    ),
+    Consumer(
+        "pycuda",
+        dists=("pycuda",),
+        stream=IGNORES,
+        mask=IGNORES,
+        read_only=IGNORES,
+        evidence=("read 2026.1", "https://github.com/inducer/pycuda"),
+    ),
+)
