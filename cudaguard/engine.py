@@ -14,6 +14,7 @@ from _thread import allocate_lock
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.hook.dlopen import RTLD_GLOBAL
+from cudaguard.hook.excepthook import ErrorHook
 from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import EveryTopLevel, GuardFinder
 from cudaguard.hook.journal import Journal
@@ -50,6 +51,7 @@ class Engine:
         self.extensions = ExtensionPatch(self)
         self.loads = Loads(self)
         self.lazy = LazyFilter()
+        self.errors = ErrorHook(self.loads.error_passes)
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
@@ -111,6 +113,7 @@ class Engine:
             if not clean:
                 self.touched[f"{what}: passes through, under a later patch (stays)"] = None
         self.lazy.take_down()
+        self.errors.take_down()
         self.loads.forget()
         self.journal.write_to("")
         self.on_first_hit = self.load_plugins = None
@@ -285,6 +288,7 @@ class Engine:
             ("sys.setdlopenflags", self.loads.flags.is_up),
             ("ctypes.CDLL.__init__", self.loads.ctypes.is_up),
             ("sys.set_lazy_imports_filter", self.lazy.is_up),
+            ("sys.excepthook", self.errors.is_up),
         )
         return tuple(words for words, is_there in parts if is_there)
 

@@ -156,6 +156,12 @@ class Loads:
             if self.cuda is not None:
                 self.cuda.loaded(library, extension)
 
+    def error_passes(self, error: BaseException) -> None:
+        """Look at an error that leaves a guarded block, or ends the program."""
+        if self.cuda is not None and self._engine.mode != "off":
+            with self._safely():
+                self.cuda.error_passes(error)
+
     def load_failed(self, error: Exception) -> None:
         """Look whether a library was meant to be found by a variable that is set too late."""
         missing, found, _ = str(error).partition(_NOT_FOUND)

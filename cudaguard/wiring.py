@@ -45,6 +45,7 @@ class Guard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        _look_at(error)
         uninstall()
 
     def __repr__(self) -> str:
@@ -75,6 +76,7 @@ class GuardBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        _look_at(error)
         _state.close(self._layer)
 
 
@@ -229,6 +231,18 @@ def boot() -> None:
     Idempotent: ``.pth`` files are processed twice in a virtual environment.
     """
     _state.boot()
+
+
+def launch() -> None:
+    """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
+    boot()
+    if _state.engine.mode != "off":
+        _state.engine.errors.put_up()
+
+
+def _look_at(error: BaseException | None) -> None:
+    if error is not None:
+        _state.engine.loads.error_passes(error)
 
 
 def _warn_of_lazy_imports() -> None:

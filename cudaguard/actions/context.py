@@ -104,7 +104,7 @@ def _devices(driver: Driver) -> list[Device]:
             + _visible()
             + "; see whether nvidia-smi lists one, and what CUDA_VISIBLE_DEVICES says"
         )
-    return [_describe(driver, ordinal) for ordinal in range(number.value)]
+    return [describe(driver, ordinal) for ordinal in range(number.value)]
 
 
 def _visible() -> str:
@@ -112,7 +112,12 @@ def _visible() -> str:
     return "" if value is None else f" (CUDA_VISIBLE_DEVICES={value!r})"
 
 
-def _describe(driver: Driver, ordinal: int) -> Device:
+def describe(driver: Driver, ordinal: int) -> Device:
+    """Return what an initialised driver says of a device.
+
+    Raises:
+        ContextError: There is no such device.
+    """
     handle = ctypes.c_int()
     _check(driver.call("cuDeviceGet", ctypes.byref(handle), ordinal), "cuDeviceGet")
     text, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()

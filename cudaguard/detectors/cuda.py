@@ -12,12 +12,15 @@ from _thread import _local, get_ident
 from contextlib import contextmanager
 
 from cudaguard.config import local_rank
-from cudaguard.errors import ContextWarning
+from cudaguard.errors import ContextError, ContextWarning, LatchedEnvironmentWarning
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.model import Record
+from cudaguard.probe.devices import compute_processes
 from cudaguard.probe.driver import ABSENT, NOWHERE, Driver, DriverState
+from cudaguard.probe.facts import is_sibling
 from cudaguard.probe.modules import peek
 from cudaguard.report import cuda as wording
+from cudaguard.rules.initialisers import REPORTED
 from cudaguard.rules.latches import DRIVER, TORCH
 
 TYPE_CHECKING = False
@@ -84,11 +87,13 @@ class CudaDetector:
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
+        self._known_contexts: set[int] = set()  # handles that were looked at
         # Module, line and device of a context that is nobody else's, until torch comes.
         self._foreign: tuple[str, str, int] | None = None
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
+            self._tell_what_came_too_late(state)
         if "torch" in sys.modules:
             self._torch_is_there()
 
@@ -96,6 +101,8 @@ class CudaDetector:
         """Open a window around the import of a module; return what closes it."""
         actors = self._actors()
         before = self.look()
+        if before.current != NOWHERE:  # made current by calls, between two imports
+            self._look_at_current(actors[-1] if actors else "", before)
         actors.append(spec.name)
 
         def close(error: BaseException | None) -> None:
@@ -103,10 +110,12 @@ class CudaDetector:
             actors.pop()
             if error is not None and after.is_forked and "CUDA" in str(error):
                 self._listen().used_in_child(f"the import of {spec.name} uses CUDA")
+            elif error is not None:
+                self.error_passes(error)
             if spec.name == "torch" and error is None:
                 self._torch_is_there()
-            if before.current == NOWHERE != after.current and self.driver.has_foreign_context():
-                self._tell_foreign(spec.name, after)
+            if before.current == NOWHERE != after.current:
+                self._look_at_current(spec.name, after)
 
         return close
 
@@ -114,6 +123,11 @@ class CudaDetector:
     def initialiser(self) -> Change | None:
         """Who initialised CUDA, here or in the process that this one was forked from."""
         return next((change for change in self.changes if change.kind == INITIALISED), None)
+
+    def error_passes(self, error: BaseException) -> None:
+        """Look whether an error of the program is that of CUDA after a fork."""
+        if self._process is not None:
+            self._process.error_passes(error)
 
     def forget(self) -> None:
         """Put back what can be put back."""
@@ -194,10 +208,31 @@ class CudaDetector:
             self._listen().latch(DRIVER)
         self._engine.journal.note("cuda", wording.said(change), change.where)
         if kind == INITIALISED:
-            finding = wording.initialised(change)
+            link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
+            finding = wording.initialised(change, link)
         else:
-            finding = wording.context_created(change, self._last.devices, local_rank(os.environ))
+            rank, devices = local_rank(os.environ), self._last.devices
+            is_strays = rank is not None and rank != device and devices > 1
+            others = self._held_by_siblings(device) if is_strays else []
+            finding = wording.context_created(change, devices, rank, others)
         self._engine.tell(finding, ContextWarning, frame=frame)
+
+    def _held_by_siblings(self, device: int) -> list[int | None]:
+        """Return the bytes that other processes of this launch hold on a device."""
+        from cudaguard.actions.context import describe as describe_device
+
+        try:
+            uuid = describe_device(self.driver, device).uuid
+        except ContextError:
+            return []
+        return [held for pid, held in compute_processes(uuid) if is_sibling(pid)]
+
+    def _tell_what_came_too_late(self, state: DriverState) -> None:
+        """Tell of a variable that hides devices which the driver of this process has."""
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if listed is not None and state.devices > len([*filter(None, listed.split(","))]):
+            finding = wording.was_too_late("CUDA_VISIBLE_DEVICES", listed, state.devices)
+            self._engine.tell(finding, LatchedEnvironmentWarning, frame=caller_frame())
 
     def _listen(self) -> ProcessDetector:
         """Begin to listen to forks and to the environment: CUDA is in the process."""
@@ -226,6 +261,14 @@ class CudaDetector:
             first = self.initialiser
             if first is not None and first.pid != os.getpid():
                 process.watch_torch()
+
+    def _look_at_current(self, actor: str, state: DriverState) -> None:
+        handle = self.driver.current_context()
+        if handle in self._known_contexts:
+            return
+        self._known_contexts.add(handle)
+        if self.driver.has_foreign_context():
+            self._tell_foreign(actor, state)
 
     def _tell_foreign(self, actor: str, state: DriverState) -> None:
         frame = caller_frame()

@@ -10,17 +10,25 @@ import os
 import sys
 from _thread import _local
 
-from cudaguard.errors import ForkWarning, LatchedEnvironmentWarning
+from cudaguard.errors import CudaGuardWarning, ForkWarning, LatchedEnvironmentWarning
 from cudaguard.hook import audit
-from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.hook.caller import (
+    caller_frame,
+    describe,
+    describe_line,
+    frame_outside,
+    module_of,
+)
 from cudaguard.hook.loader import ON_PURPOSE, print_instead
 from cudaguard.probe.modules import peek
 from cudaguard.report import cuda as wording
+from cudaguard.rules.fork_errors import line_of_fork
 from cudaguard.rules.latches import DRIVER, LATCHES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Callable
+    from types import FrameType, TracebackType
     from typing import Any, Protocol
 
     from cudaguard.probe.driver import Driver
@@ -41,7 +49,6 @@ if TYPE_CHECKING:
 
 
 _HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall (stays)"
-_PATCHED = "torch.cuda._lazy_init: in this process, forked after CUDA was initialised"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
@@ -61,6 +68,8 @@ class ProcessDetector:
         self._told: set[tuple[str, str]] = set()
         self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
+        self._has_forked = False  # since CUDA was initialised
+        self._stand_ins: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
 
     def begin(self) -> None:
         """Listen from now on."""
@@ -111,9 +120,11 @@ class ProcessDetector:
         first = self._cuda.initialiser
         self._cuda.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
+            self._has_forked = True
             self._engine.journal.note(
                 "fork", f"after {wording.said(first, where=True)}", describe(caller_frame())
             )
+            self._watch_data_loader()
 
     def _look_at(self, name: str, value: str | None) -> None:
         if LATCHES[name] == DRIVER:
@@ -141,13 +152,21 @@ class ProcessDetector:
             how: What it does, in words.
         """
         first = self._cuda.initialiser
-        if first is not None and os.getpid() not in (first.pid, self._told_in):
+        if first is not None:
+            frame = _frame_outside_torch()
+            self._tell_use(first, how, frame, describe(frame))
+
+    def _tell_use(
+        self, first: Change, how: str, frame: FrameType | None, where: str, said: str = ""
+    ) -> None:
+        if os.getpid() not in (first.pid, self._told_in):
             self._told_in = os.getpid()
-            frame = caller_frame()
-            if module_of(frame).partition(".")[0] == "torch":
-                frame = frame_outside(frame) or frame
-            finding = wording.used_after_fork(how, first, describe(frame))
-            self._engine.tell(finding, ForkWarning, frame=frame)
+            finding = wording.used_after_fork(how, first, where, said)
+            # What fails in a worker of a DataLoader is told in its parent: see below.
+            worker = sys.modules.get("torch.utils.data._utils.worker")
+            is_told_there = peek(worker, "_worker_info") is not None
+            category = CudaGuardWarning if is_told_there else ForkWarning
+            self._engine.tell(finding, category, frame=frame)
 
     def watch_torch(self) -> None:
         """Notice the first use of CUDA by torch in a child where it must fail.
@@ -155,30 +174,83 @@ class ProcessDetector:
         torch's own error says that a forked process cannot use CUDA, not whose fault that is, and
         only where torch itself was the one to initialise it.
         """
-        cuda = peek(sys.modules.get("torch"), "cuda")
-        original = peek(cuda, "_lazy_init")
-        if original is None or hasattr(original, "_cudaguard") or self._engine.mode == "observe":
+        self._precede(
+            peek(sys.modules.get("torch"), "cuda"),
+            "_lazy_init",
+            lambda: self.used_in_child("torch initialises CUDA"),
+        )
+
+    def _watch_data_loader(self) -> None:
+        """Notice that a forked worker of torch's DataLoader has failed over CUDA.
+
+        The worker's own finding goes to its log only; its error is raised anew in this process.
+        """
+        utils = sys.modules.get("torch._utils")
+        self._precede(
+            peek(utils, "ExceptionWrapper"),
+            "reraise",
+            lambda wrapper: self._look_at_error(str(wrapper.exc_msg), None),
+        )
+
+    def error_passes(self, error: BaseException) -> None:
+        """Look whether an error is that of CUDA in a forked process, this one or a worker of it."""
+        self._quietly(
+            "looking at an error", lambda: self._look_at_error(str(error), error.__traceback__)
+        )
+
+    def _look_at_error(self, text: str, traceback: TracebackType | None) -> None:
+        first, line = self._cuda.initialiser, line_of_fork(text)
+        if first is None or not line:
+            return
+        if first.pid != os.getpid():
+            frame = traceback.tb_frame if traceback is not None else None
+            where = ""
+            while traceback is not None:
+                if _is_users(traceback.tb_frame):  # the innermost line of the program's own
+                    frame, where = traceback.tb_frame, describe_line(traceback)
+                traceback = traceback.tb_next
+            self._tell_use(first, "CUDA is used", frame, where, line)
+        elif self._has_forked and self._told_in != os.getpid():
+            self._told_in = os.getpid()
+            finding = wording.worker_failed(first, line)
+            self._engine.tell(finding, ForkWarning, frame=_frame_outside_torch())
+
+    def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
+        """Have something done before each call of a function of a module or class."""
+        original = peek(owner, name)
+        known = any(stand_in is original for _, _, _, stand_in in self._stand_ins)
+        if original is None or known or self._engine.mode == "observe":
             return
 
-        def _lazy_init() -> None:
-            self._quietly("telling of a fork", lambda: self.used_in_child("torch initialises CUDA"))
-            original()
+        def stand_in(*arguments: Any) -> Any:
+            self._quietly("telling of a fork", lambda: action(*arguments))
+            return original(*arguments)
 
-        for attribute in ("__module__", "__qualname__", "__doc__"):
-            setattr(_lazy_init, attribute, getattr(original, attribute, None))
-        self._engine.touched[_PATCHED] = None
-
-        _lazy_init._cudaguard = original  # type: ignore[attr-defined]  # to be recognised by
-        cuda._lazy_init = _lazy_init
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(stand_in, attribute, getattr(original, attribute, None))
+        setattr(owner, name, stand_in)
+        self._stand_ins.append((owner, name, original, stand_in))
+        self._engine.touched[_patched(original)] = None
 
     def leave(self) -> None:
-        """Put torch's function back, and listen no longer."""
+        """Put the functions back, and listen no longer."""
         audit.listen(None)
-        cuda = peek(sys.modules.get("torch"), "cuda")
-        original = getattr(peek(cuda, "_lazy_init"), "_cudaguard", None)
-        if original is not None:
-            cuda._lazy_init = original
-            self._engine.touched.pop(_PATCHED, None)
+        for owner, name, original, stand_in in self._stand_ins:
+            if peek(owner, name) is stand_in:  # else a later patch calls ours
+                setattr(owner, name, original)
+                self._engine.touched.pop(_patched(original), None)
+        self._stand_ins = []
+
+
+def _frame_outside_torch() -> FrameType | None:
+    frame = caller_frame()
+    if module_of(frame).partition(".")[0] == "torch":
+        return frame_outside(frame) or frame
+    return frame
+
+
+def _patched(function: Any) -> str:
+    return f"{function.__module__}.{function.__qualname__}: tells of CUDA in a forked process"
 
 
 def _is_users(frame: FrameType | None) -> bool:

@@ -7,7 +7,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import FrameType, TracebackType
 
 # We, the import machinery and ctypes stand between the user's statement and here.
 _FILES_BETWEEN = (
@@ -61,3 +61,8 @@ def is_importing() -> bool:
 def describe(frame: FrameType | None) -> str:
     """Return ``file:line`` of a frame, or an empty string for none."""
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def describe_line(traceback: TracebackType) -> str:
+    """Return ``file:line`` of an entry of a traceback, whose frame may have gone on."""
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -8,6 +8,12 @@ Source: NVML API reference, "Device Queries".
 
 from __future__ import annotations
 
+import os
+
+from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
+
+_FILE = "libnvidia-ml.so"
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -21,6 +27,25 @@ def used_memory(uuid: str) -> int | None:
     """
     memory = _ask(uuid, lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle))
     return None if memory is None else int(memory.used)
+
+
+def compute_processes(uuid: str) -> tuple[tuple[int, int | None], ...]:
+    """Return (pid, bytes or None) of the processes with a context on a device.
+
+    Nothing is loaded for it: where NVML is not in the process already, nothing is known.
+
+    Args:
+        uuid: The device, as in ``GPU-8f3c...``.
+    """
+    try:
+        with Memory() as memory:
+            libraries = loaded_libraries(memory, first_entry())
+    except OSError:
+        return ()
+    if not any(os.path.basename(library.path).startswith(_FILE) for library in libraries):
+        return ()
+    found = _ask(uuid, lambda nvml, handle: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    return tuple((process.pid, process.usedGpuMemory) for process in found or ())
 
 
 def _ask(uuid: str, question: Any) -> Any:

@@ -171,13 +171,19 @@ class Driver:
             return False
         if state.current not in state.active:
             return True
-        current, primary = ctypes.c_void_p(), ctypes.c_void_p()
-        if self.call("cuCtxGetCurrent", ctypes.byref(current)):
+        current, primary = self.current_context(), ctypes.c_void_p()
+        if not current:
             return False
         if self.call("cuDevicePrimaryCtxRetain", ctypes.byref(primary), state.current):
             return False
         self.call("cuDevicePrimaryCtxRelease_v2", state.current)
-        return current.value != primary.value
+        return current != primary.value
+
+    def current_context(self) -> int:
+        """Return the handle of the context that is current in this thread, 0 for none."""
+        current = ctypes.c_void_p()
+        failed = self.call("cuCtxGetCurrent", ctypes.byref(current))
+        return 0 if failed else current.value or 0
 
     def call(self, name: str, *arguments: object) -> int:
         """Call a function of the driver that is mapped and return its status.

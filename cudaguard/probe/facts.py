@@ -85,6 +85,16 @@ def built_for() -> int:
     return 0
 
 
+def is_sibling(pid: int) -> bool:
+    """Is that another process which the parent of this one has started?"""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # it has ended, or is one outside this container
+        return False
+    return parent == os.getppid() and pid != os.getpid()
+
+
 def at_start(variable: str) -> str:
     """Return what a variable was when this process started, which is when the loader read it."""
     try:

@@ -1,7 +1,8 @@
 """Who hears of a finding, and how: each finding once per process.
 
 Everyone can read it in ``status()`` and in the log. A warning comes only from the main process
-and, under a launcher, from local rank 0; eight ranks that say the same help nobody.
+and, under a launcher, from local rank 0; eight ranks that say the same help nobody. Only that a
+forked process uses CUDA is said by that process itself, as nobody else may come to know.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import sys
 
 from cudaguard.config import LOCAL_RANK_VARIABLES
-from cudaguard.errors import CudaGuardWarning
+from cudaguard.errors import CudaGuardWarning, ForkWarning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,20 +58,12 @@ class Channel:
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.
         """
-        if self.is_speaker():
+        # A forked process that uses CUDA is where it hurts, and says so itself.
+        is_here = self.is_main_process() or category is ForkWarning
+        if is_here and _is_first_rank():
             _warn(str(finding), category, frame)
         else:
             log(str(finding), level="WARNING")
-
-    def is_speaker(self) -> bool:
-        """Is this the main process of local rank 0?"""
-        for variable in LOCAL_RANK_VARIABLES:
-            rank = os.environ.get(variable, "")
-            if rank:
-                if rank != "0":
-                    return False
-                break
-        return self.is_main_process()
 
     def is_main_process(self) -> bool:
         """Is this neither a worker nor a helper that another Python process has started?"""
@@ -85,6 +78,11 @@ class Channel:
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
         return not any(a.startswith(CHILD_ARGUMENTS) for a in _command_line())
+
+
+def _is_first_rank() -> bool:
+    ranks = (os.environ.get(variable, "") for variable in LOCAL_RANK_VARIABLES)
+    return next(filter(None, ranks), "0") == "0"
 
 
 def _is_alive(process: int) -> bool:

@@ -6,6 +6,7 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Protocol
 
     class Change(Protocol):
@@ -68,26 +69,37 @@ _HOW = {
 }
 
 
-def initialised(change: Change) -> Finding:
-    """Somebody has called cuInit."""
+def initialised(change: Change, link: str = "") -> Finding:
+    """Somebody has called cuInit.
+
+    Args:
+        change: Who did it, and where.
+        link: A report of a program that broke by it: then it is to be warned of.
+    """
     return Finding(
         INITIALISED,
         f"{said(change, where=True)}{_HOW[change.how]}.",
-        severity="info",
-        consequence="from here on CUDA_VISIBLE_DEVICES and its like count no longer, and processes "
-        "forked from this one cannot use CUDA.",
+        severity="warn" if link else "info",
+        consequence="from here on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are no longer read, "
+        "and processes forked from this one cannot use CUDA.",
         remedy="set such variables before that line, and start workers that use CUDA by spawn or "
-        "forkserver",
+        "forkserver"
+        + (f"; {INITIALISED} can be disabled if that is as you want it" if link else ""),
+        links=(link,) if link else (),
     )
 
 
-def context_created(change: Change, devices: int, rank: int | None) -> Finding:
+def context_created(
+    change: Change, devices: int, rank: int | None, others: Sequence[int | None] = ()
+) -> Finding:
     """A primary context has become active.
 
     Args:
         change: Who did it, where, and on which device.
         devices: How many are visible.
         rank: The local rank of this process, None without a launcher.
+        others: Bytes that further processes of the same launch hold on that device; None for one
+            whose bytes are not known.
     """
     what = f"{said(change, where=True)}{_HOW[change.how]}"
     if rank is None or rank == change.device or devices <= 1:
@@ -95,7 +107,7 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     return Finding(
         CONTEXT,
         f"{what}, and this process is local rank {rank}.",
-        evidence=(f"{devices} devices are visible",),
+        evidence=(f"{devices} devices are visible", *_held(others, change.device)),
         consequence="every rank that does this takes some hundreds of MiB on that device, and may "
         "compute there.",
         remedy=f"call torch.cuda.set_device({rank}) before that line, or have the launcher show "
@@ -104,12 +116,25 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     )
 
 
+def _held(others: Sequence[int | None], device: int) -> tuple[str, ...]:
+    if not others:
+        return ()
+    known = [held >> 20 for held in others if held is not None]
+    each = f", {min(known)} to {max(known)} MiB each" if known else ""
+    if known and min(known) == max(known):
+        each = f", {known[0]} MiB each"
+    return (f"{len(others)} more of this launch hold contexts on device {device}{each}",)
+
+
 def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> Finding:
-    """An import has left a context of its own current."""
+    """An import, or if there is no actor something before one, has left its own context current."""
+    if actor:
+        what = f"{actor} made a context of its own current on device {device}{_at(where)}"
+    else:
+        what = f"A context that is not the primary one is current on device {device}{_at(where)}"
     return Finding(
         FOREIGN,
-        f"{actor} made a context of its own current on device {device}{_at(where)}"
-        f"{', beside torch' if beside_torch else ''}.",
+        f"{what}{', beside torch' if beside_torch else ''}.",
         evidence=("it is not the primary context, which torch and the CUDA runtime use",),
         consequence="streams, events and memory of the one are invalid in the other: 'invalid "
         "resource handle', zeros, crashes at exit." + ("" if beside_torch else " Beside torch or "
@@ -139,23 +164,49 @@ def no_context(why: str, error: Exception) -> Finding:
     )
 
 
-def used_after_fork(how: str, first: Change, where: str) -> Finding:
+_FORKED_REMEDY = (
+    "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
+    "DataLoader(multiprocessing_context='spawn')), or move what initialises CUDA after the fork"
+)
+
+
+def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Finding:
     """A forked child uses CUDA.
 
     Args:
         how: What it does, as in "torch initialises CUDA".
         first: Who initialised CUDA in its parent.
         where: The line that uses it.
+        error: What a library says of it.
     """
     return Finding(
         FORK,
         f"{how}{_at(where)} in a process that was forked after CUDA was initialised.",
-        evidence=(f"in process {first.pid}: {said(first, where=True)}",),
+        evidence=(
+            f"in process {first.pid}: {said(first, where=True)}",
+            *((error,) if error else ()),
+        ),
         consequence="every CUDA call fails here: 'initialization error', 'Cannot re-initialize "
         "CUDA in forked subprocess'.",
-        remedy="start such workers by spawn or forkserver "
-        "(multiprocessing.set_start_method('spawn'), DataLoader(multiprocessing_context='spawn')), "
-        "or move what initialises CUDA after the fork",
+        remedy=_FORKED_REMEDY,
+        links=("https://github.com/pytorch/pytorch/issues/17357",),
+    )
+
+
+def worker_failed(first: Change, error: str) -> Finding:
+    """A worker that was forked from this process has failed over CUDA.
+
+    Args:
+        first: Who initialised CUDA in this process.
+        error: What the worker says of it.
+    """
+    return Finding(
+        FORK,
+        "A worker that was forked from this process used CUDA, which "
+        f"{_who(first.actor)} had initialised{_at(first.where)}.",
+        evidence=(f"the worker: {error}",),
+        consequence="every CUDA call fails in such a worker.",
+        remedy=_FORKED_REMEDY,
         links=("https://github.com/pytorch/pytorch/issues/17357",),
     )
 
@@ -189,6 +240,25 @@ def too_late_to_set(
         ),
         consequence="it has no effect in this process; processes started from now on see it.",
         remedy="set it before that, at best in the shell that starts the program",
+        links=("https://github.com/pytorch/pytorch/issues/159641",),
+    )
+
+
+def was_too_late(name: str, value: str, devices: int) -> Finding:
+    """A variable was set in vain before the guard came.
+
+    Args:
+        name: The variable.
+        value: What it says now.
+        devices: How many devices the driver of this process has.
+    """
+    return Finding(
+        LATCHED,
+        f"{name} is {value!r}, and was set too late: CUDA had been initialised.",
+        evidence=(f"the driver of this process has {devices} devices",),
+        consequence="it has no effect in this process; processes started from now on see it.",
+        remedy="set it before the imports, at best in the shell that starts the program; and "
+        "install cudaguard before them to be told which one it was",
         links=("https://github.com/pytorch/pytorch/issues/159641",),
     )
 

@@ -644,3 +644,67 @@ def test_own_context_is_warned_of_once_torch_comes(program):
     assert ran.out == ["['CG814', 'CG816']"]
     assert ran.warned == ["CG816"]
     assert f"on device 0 at {program.where('warp')}, beside torch." in ran.err
+
+
+def test_initialiser_of_which_harm_was_reported_is_warned_of_by_name_and_line(program):
+    program.module("flash_attn", INITIALISE)
+    ran = program.run(
+        """
+        cudaguard.install()
+        import flash_attn  # flash
+        print(ids())
+        """
+    )
+    (warning,) = ran.warnings
+    said = f"flash_attn initialised CUDA at {program.where('flash')} while it was imported."
+    assert f"ContextWarning: [CG814] {said}" in warning
+    assert "https://github.com/pytorch/pytorch/issues/159641" in ran.err
+    assert ran.out == ["['CG814']"]
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        (INITIALISE, "cudaguard.install(disable=['CG814'])\nimport flash_attn"),
+        (INITIALISE, "cudaguard.install()\ndriver().cuInit(0)\nimport flash_attn"),
+        (f"def use(): {INITIALISE}", "cudaguard.install()\nimport flash_attn\nflash_attn.use()"),
+    ],
+)
+def test_initialiser_is_not_warned_of_where_that_is_wanted_or_it_did_nothing(program, module, code):
+    program.module("flash_attn", module)
+    assert program.output(code) == []
+
+
+LAUNCHER = """
+import subprocess
+idle = [sys.executable, "-c", "input()"]
+others = [subprocess.Popen(idle, stdin=subprocess.PIPE) for _ in range(3)]
+held = [f"1:{process.pid}:{size}" for process, size in zip(others, sys.argv[1].split())]
+held.append(f"1:{os.getpid()}:4096")  # the launcher is no rank
+rank = "cudaguard.install(); import kaolin; print(found('CG815')[0].evidence)"
+command = [sys.executable, "-c", "from scene import *; " + rank]
+os.environ["STUB_CUDA_PROCESSES"] = ",".join(held)
+print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+for process in others:
+    process.communicate()
+"""
+NVML = "import pynvml; pynvml.nvmlInit()"
+
+
+@pytest.mark.parametrize(
+    ("held", "nvml", "said"),
+    [
+        ("512 512 512", NVML, "3 more of this launch hold contexts on device 0, 512 MiB each"),
+        ("512 1024", NVML, "2 more of this launch hold contexts on device 0, 512 to 1024 MiB each"),
+        ("- -", NVML, "2 more of this launch hold contexts on device 0"),
+        ("", NVML, ""),
+        ("512 512 512", "", ""),  # NVML is not loaded only to tell more
+    ],
+)
+def test_contexts_of_other_ranks_on_a_device_are_counted(program, held, nvml, said):
+    # NVML has the order of the PCI bus, CUDA the reverse: its device 1 is ordinal 0.
+    program.module("kaolin", nvml, RETAIN.format(0))
+    ran = program.run(LAUNCHER, held, env={"LOCAL_RANK": "1"})
+    evidence = ("2 devices are visible", said) if said else ("2 devices are visible",)
+    assert ran.out == [str(evidence)]
+    assert any(call.startswith("nvmlInit") for call in ran.calls) == bool(nvml)

@@ -431,3 +431,35 @@ def test_torch_that_came_before_the_guard(run, program):
     program.module("torch", CUDA_TORCH)
     ran = run(ALLOCATOR, start="import ctypes, torch\ncudaguard.install()\n")
     assert ran.warned == ["CG819"] * 2
+
+
+# --- too late already when the guard comes --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "devices", "said"),
+    [
+        ("1", 2, True),
+        ("", 1, True),
+        ("0,1", 2, False),
+        ("0,1,2,3", 2, False),  # as it was, as far as anybody can tell
+        (None, 2, False),
+    ],
+)
+def test_variable_that_hides_devices_which_the_driver_has(program, value, devices, said):
+    ran = program.run(
+        f"""
+        driver().cuInit(0)
+        value = {value!r}
+        if value is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = value
+        cudaguard.install()  # install
+        print(ids())
+        """,
+        devices=devices,
+    )
+    assert ran.out == [str(["CG814"] + ["CG819"] * said)]
+    assert ran.warned == ["CG819"] * said
+    if said:
+        assert ran.err.startswith(f"{program.where('install')}: LatchedEnvironmentWarning: ")
+        assert f"CUDA_VISIBLE_DEVICES is {value!r}, and was set too late" in ran.err

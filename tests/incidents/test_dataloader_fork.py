@@ -64,6 +64,7 @@ for _ in range(2):
             known.update(findings)
     except (AssertionError, RuntimeError) as error:
         print(type(error).__name__, "CUDA" in str(error))
+        break
     print(total, *sorted(known), sep="|")
 print(torch.cuda._lazy_init is lazy_init)
 print(ids())
@@ -90,6 +91,34 @@ def test_workers_that_do_not_use_cuda_are_none_of_our_business(run, mode):
     forks, findings = ("0", "") if mode == "off" else ("2", "CG814 CG815")
     lines = done.stdout.splitlines()
     assert lines == [f"560|{findings}", f"560|{findings}", "True", findings, forks]
+
+
+def test_error_of_a_worker_is_told_where_the_loader_raises_it_anew(run, child):
+    """The error is the driver's: error 3, in the words of torch."""
+    touch = "status = cu.cuMemGetInfo_v2(None, None); assert not status, 'CUDA error: {}'"
+    touch = touch.format("initialization error' if status == 3 else 'no GPU")
+    done = run("fix", touch)
+    assert "AssertionError True" in done.stdout
+    (warning,) = (line for line in done.stderr.splitlines() if "Warning: " in line)
+    line = (
+        (child.folder / "program.py")
+        .read_text()
+        .splitlines()
+        .index("        for numbers, findings in loader:")
+    )
+    where = (
+        f"{child.folder / 'program.py'}:{line + 1}: ForkWarning: [CG818] A worker that was forked"
+    )
+    assert warning.startswith(where)
+    assert "the worker: AssertionError: CUDA error: initialization error" in done.stderr
+    assert done.stdout.splitlines()[-2].split() == ["CG814", "CG815", "CG818"]
+
+
+@pytest.mark.parametrize("mode", ["off", "observe"])
+def test_error_of_a_worker_is_not_told_where_nothing_is(run, mode):
+    done = run(mode, "raise RuntimeError('Cannot re-initialize CUDA in forked subprocess')")
+    assert done.stderr == ""
+    assert "RuntimeError True" in done.stdout
 
 
 def test_worker_that_uses_torch_cuda_is_told_in_its_log(run, child):

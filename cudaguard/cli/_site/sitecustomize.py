@@ -18,16 +18,16 @@ def _activate(here):
         return
     try:
         try:
-            from cudaguard.wiring import boot
+            from cudaguard.wiring import launch
         except ImportError:
             # `python -m cudaguard run` from a folder that only the parent had on its path.
             root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
             sys.path.insert(0, root)
             try:
-                from cudaguard.wiring import boot
+                from cudaguard.wiring import launch
             finally:
                 sys.path.remove(root)
-        boot()
+        launch()
     except Exception as error:
         try:
             sys.stderr.write("cudaguard: start-up failed: %s: %s\n" % (type(error).__name__, error))

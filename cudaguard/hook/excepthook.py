@@ -1,0 +1,45 @@
+"""``sys.excepthook``: errors that end the program, looked at before they are printed.
+
+Put up under ``cudaguard run`` only.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+class ErrorHook:
+    """Stands before the hook that was there, which then does what it does.
+
+    Args:
+        look: Is handed each error; must not raise.
+    """
+
+    def __init__(self, look: Callable[[BaseException], None]) -> None:
+        self._look = look
+        self._original = sys.excepthook
+        self.is_up = False
+
+    def put_up(self) -> None:
+        """Look at errors from now on; does nothing if that is so already."""
+        if not self.is_up:
+            self._original, sys.excepthook = sys.excepthook, self._hook
+            self.is_up = True
+
+    def take_down(self) -> None:
+        """Put the hook back that was there; under a later one ours stays and passes through."""
+        self.is_up = False
+        if sys.excepthook == self._hook:
+            sys.excepthook = self._original
+
+    def _hook(
+        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        if self.is_up:
+            self._look(error)
+        self._original(kind, error, traceback)

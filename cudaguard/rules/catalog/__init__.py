@@ -1,0 +1,43 @@
+"""The built-in knowledge, one module per incident family.
+
+Data only. Every rule carries its evidence; `verified` is None where the fault has not been
+reproduced for this project. ``tests/unit/test_catalog.py`` checks each entry.
+"""
+
+from __future__ import annotations
+
+from cudaguard.rules.catalog import contexts, import_order, library_order, symbol_scope
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    *symbol_scope.RULES,
+    *library_order.RULES,
+    *contexts.RULES,
+    *import_order.RULES,
+)
+
+DETECTORS: dict[str, str] = {
+    "CG801": "a module that a rule needs first could not be imported",
+    "CG802": "the guard came too late for a module",
+    "CG803": "another import finder stands in front of the guard",
+    "CG804": "rules contradict one another",
+    "CG805": "a rule plug-in could not be used",
+    "CG806": "a setting could not be used",
+    "CG807": "the guard itself failed",
+    "CG808": "lazy imports are switched on",
+    "CG809": "a repair is not supported on this platform",
+    "CG810": "a prerequisite imports the module that it should precede",
+    "CG811": "a watched module was imported past the guard",
+    "CG812": "a library has put copies of other people's symbols into the global symbol scope",
+    "CG813": "an extension exports a C++ runtime of its own",
+    "CG814": "CUDA was initialised",
+    "CG815": "a CUDA context was created",
+    "CG816": "an import left a CUDA context of its own current",
+    "CG817": "a CUDA context could not be created",
+    "CG818": "a forked process uses CUDA, which its parent had initialised",
+    "CG819": "an environment variable was set after it had been read for good",
+    "CG820": "a library was not found as LD_LIBRARY_PATH was changed in the running process",
+}

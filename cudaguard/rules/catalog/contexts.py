@@ -1,0 +1,119 @@
+"""CUDA contexts and device memory."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG013",
+        title="pycuda.autoinit pushes a context of its own",
+        watch=("pycuda.autoinit",),
+        dist=("pycuda",),
+        actions=("substitute:pycuda.autoprimaryctx",),
+        # Opt-in: code that relies on a private context, or detaches it, would notice.
+        grade="opt-in",
+        why=(
+            "pycuda.autoinit creates a context of its own and makes it current; torch, CuPy and "
+            "all that use the CUDA runtime work in the primary one; streams, events and memory of "
+            "one are invalid in the other. pycuda.autoprimaryctx offers the same names and shares."
+        ),
+        links=(
+            "https://github.com/NVIDIA/TensorRT/issues/4335",
+            "https://github.com/inducer/pycuda/issues/285",
+            "https://github.com/ultralytics/ultralytics/issues/9092",
+        ),
+        verified="2026-11-20: PyCUDA 2026.1 on a stand-in for the driver, no GPU",
+    ),
+    Rule(
+        id="CG016",
+        title="TensorRT comes before torch has a CUDA context",
+        watch=("tensorrt",),
+        dist=("tensorrt", "tensorrt-bindings", "tensorrt-cu11", "tensorrt-cu12", "tensorrt-cu13"),
+        when={"dists": {"torch": ""}},
+        needs=("context",),
+        # Opt-in: a context takes memory, and forked workers cannot use CUDA after it.
+        grade="opt-in",
+        why=(
+            "Where an engine was built before torch first used CUDA, inference was reported to "
+            "fail with 'Error Code 1: Cask'; with torch's context there first it does not. The "
+            "primary context is torch's; it can be created in advance."
+        ),
+        links=(
+            "https://github.com/NVIDIA/TensorRT/issues/4335",
+            "https://github.com/NVIDIA/TensorRT/issues/1133",
+        ),
+    ),
+    Rule(
+        id="CG017",
+        title="decord is imported before torch has a CUDA context",
+        watch=("decord",),
+        dist=("decord", "eva-decord"),
+        when={"dists": {"torch": ""}},
+        needs=("context",),
+        grade="opt-in",
+        why=(
+            "torch that first uses CUDA after decord was imported was reported to crash, and not "
+            "to where its context was there before. The cause is decord's symbol scope, which "
+            "CG001 repairs; this rule is for builds of decord that do their decoding on the GPU "
+            "and crash all the same."
+        ),
+        links=(
+            "https://github.com/dmlc/decord/issues/324",
+            "https://github.com/dmlc/decord/issues/245",
+        ),
+    ),
+    Rule(
+        id="CG018",
+        title="taichi before 1.2 leaves a context of its own current",
+        watch=("taichi",),
+        dist=("taichi<1.2",),
+        when={"dists": {"torch": ""}},
+        grade="warn",
+        why=(
+            "ti.init(arch=ti.cuda) makes a context current that is not the primary one, and torch "
+            "fails in it. Upgrade to taichi 1.2, which shares torch's."
+        ),
+        links=(
+            "https://github.com/taichi-dev/taichi/issues/5502",
+            "https://github.com/taichi-dev/taichi/pull/5992",
+        ),
+        fixed_in="taichi 1.2.0",
+    ),
+    Rule(
+        id="CG014",
+        title="JAX takes most of the device's memory at its first computation",
+        watch=("jax",),
+        dist=("jax",),
+        when={"dists": {"torch": ""}},
+        actions=("env:XLA_PYTHON_CLIENT_PREALLOCATE=false",),
+        grade="opt-in",
+        why=(
+            "JAX allocates most of the device's memory in advance when it first computes, some "
+            "packages do so while they are imported; torch in the same process then runs out of "
+            "memory. With the variable JAX allocates as it needs, somewhat slower."
+        ),
+        links=(
+            "https://github.com/lucidrains/jax2torch/issues/2",
+            "https://github.com/PythonOT/POT/issues/516",
+        ),
+    ),
+    Rule(
+        id="CG015",
+        title="TensorFlow takes the memory of all devices at its first use",
+        watch=("tensorflow",),
+        dist=("tensorflow", "tensorflow-gpu"),
+        when={"dists": {"torch": ""}},
+        actions=("env:TF_FORCE_GPU_ALLOW_GROWTH=true",),
+        grade="opt-in",
+        why=(
+            "TensorFlow allocates nearly all memory of every visible device when it first uses "
+            "one; torch in the same process then runs out of memory. With the variable it "
+            "allocates as it needs."
+        ),
+        links=(
+            "https://github.com/PythonOT/POT/issues/516",
+            "https://github.com/google/flax/issues/445",
+        ),
+    ),
+)

@@ -1,0 +1,157 @@
+"""Libraries that are found only once a module has loaded them, and one name for two files."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG003",
+        title="an extension that links libtorch is imported before torch",
+        watch=("torch",),
+        when={"platform": "linux"},
+        # Exact names: a wheel that brings a libtorch of its own has it renamed, and is let be.
+        actions=(
+            "provides:libc10.so",
+            "provides:libc10_cuda.so",
+            "provides:libtorch.so",
+            "provides:libtorch_cpu.so",
+            "provides:libtorch_cuda.so",
+            "provides:libtorch_python.so",
+        ),
+        why=(
+            "Extensions built against torch name libc10.so and libtorch*.so, which lie inside "
+            "torch's own folder: the loader finds them only once torch is imported. Before that "
+            "the import fails with 'libc10.so: cannot open shared object file'."
+        ),
+        links=(
+            "https://github.com/pytorch/extension-cpp/issues/50",
+            "https://github.com/pytorch/extension-cpp/pull/127",
+            "https://github.com/open-mmlab/mmcv/issues/660",
+        ),
+        verified="2026-11-20: an extension compiled against torch 2.13.0",
+    ),
+    # The rest is opt-in: the module that is watched works, it is another one that fails afterwards.
+    Rule(
+        id="CG005",
+        title="cupy loads an older NCCL at its import, and torch then fails to import",
+        watch=("cupy",),
+        dist=(
+            "cupy-cuda12x<13.2",
+            "cupy-cuda11x<13.2",
+            "cupy-cuda111<13.2",
+            "cupy-cuda110<13.2",
+            "cupy-cuda102<13.2",
+        ),
+        when={"platform": "linux", "machine": "x86_64", "dists": {"torch": ">=2.2"}},
+        actions=("preload:nvidia/nccl/lib/libnccl.so.2",),
+        grade="opt-in",
+        why=(
+            "cupy wheels before 13.2 load the libnccl.so.2.16.2 of the machine at their import, if "
+            "it has one; torch 2.2 and later then fail with 'undefined symbol: ncclCommRegister'. "
+            "With torch's own NCCL loaded first both work. Better is cupy 13.2."
+        ),
+        links=(
+            "https://github.com/rapidsai/cugraph/issues/4465",
+            "https://github.com/cupy/cupy/issues/8354",
+            "https://github.com/cupy/cupy/pull/8360",
+        ),
+        fixed_in="cupy 13.2.0",
+        verified="2026-11-20: cupy-cuda12x 13.1.0, torch 2.2.2, NCCL 2.16.2 on the loader's path",
+    ),
+    Rule(
+        id="CG006",
+        title="cupy 12 and older loads the toolkit's libcudart, and torch then fails to import",
+        watch=("cupy",),
+        dist=("cupy-cuda11x<13", "cupy-cuda111<13", "cupy-cuda110<13"),
+        when={"platform": "linux", "dists": {"torch": ">=2.0,<2.1"}},
+        needs=("torch",),
+        grade="opt-in",
+        why=(
+            "cupy before 13 links libcudart.so.11.0 and takes that of the installed CUDA toolkit; "
+            "if it is older than torch's, 'import torch' fails with 'undefined symbol: "
+            "cudaGraphInstantiateWithFlags'. Import torch first, or upgrade cupy to 13."
+        ),
+        links=("https://github.com/cupy/cupy/issues/7506",),
+        fixed_in="cupy 13.0.0",
+    ),
+    Rule(
+        id="CG007",
+        title="onnxruntime-gpu does not find the CUDA and cuDNN libraries that pip installed",
+        watch=("onnxruntime",),
+        dist=("onnxruntime-gpu>=1.16",),
+        when={"platform": "linux"},
+        # Opt-in, as it moves sessions from the CPU to the GPU: other rounding, memory, time. Only
+        # with a driver: 1.19 to 1.22 crash where the provider loads and there is none.
+        actions=("preload_needs:onnxruntime/capi/libonnxruntime_providers_cuda.so",),
+        grade="opt-in",
+        why=(
+            "onnxruntime-gpu needs libcublas, libcudnn and others and does not look into the "
+            "nvidia-* packages: CUDAExecutionProvider is dropped with a line in the log, and "
+            "sessions run on the CPU. Importing torch (2.5.1) first is not enough for 1.20 to 1.22."
+        ),
+        links=(
+            "https://github.com/microsoft/onnxruntime/issues/21684",
+            "https://github.com/microsoft/onnxruntime/issues/23643",
+            "https://github.com/microsoft/onnxruntime/issues/24719",
+            "https://github.com/microsoft/onnxruntime/issues/25609",
+            "https://github.com/microsoft/onnxruntime/pull/23674",
+        ),
+        verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
+    ),
+    Rule(
+        id="CG008",
+        title="tensorrt 8.6 imported before torch 2.0.1: the first convolution crashes",
+        watch=("tensorrt",),
+        dist=("tensorrt>=8.6,<8.7", "tensorrt-bindings>=8.6,<8.7"),
+        when={"platform": "linux", "dists": {"torch": ">=2.0.1,<2.1"}},
+        needs=("torch",),
+        grade="opt-in",
+        why=(
+            "With tensorrt 8.6 imported before torch 2.0.1 the first convolution on the GPU was "
+            "reported to end in a segmentation fault; with torch first it does not."
+        ),
+        links=(
+            "https://github.com/pytorch/pytorch/issues/103852",
+            "https://github.com/pytorch/TensorRT/pull/2020",
+            "https://github.com/pytorch/pytorch/issues/104808",
+        ),
+    ),
+    Rule(
+        id="CG009",
+        title="open3d 0.14 and 0.15 imported before torch: matrix products on the GPU crash",
+        watch=("open3d",),
+        dist=("open3d>=0.14,<0.16",),
+        when={"platform": "linux", "dists": {"torch": ">=1.10,<1.12"}},
+        needs=("torch",),
+        grade="opt-in",
+        why=(
+            "With open3d 0.14 or 0.15 imported before torch 1.10 or 1.11, matrix products on the "
+            "GPU were reported to end in a segmentation fault; with torch first they do not."
+        ),
+        links=(
+            "https://github.com/isl-org/Open3D/issues/4877",
+            "https://github.com/isl-org/Open3D/issues/5597",
+            "https://github.com/pytorch/pytorch/issues/74547",
+        ),
+    ),
+    Rule(
+        id="CG010",
+        title="open3d 0.6 to 0.9 imported after torch: 'free(): invalid pointer'",
+        watch=("torch",),
+        dist=("open3d>=0.6,<0.10",),
+        when={"platform": "linux"},
+        needs=("open3d",),
+        grade="opt-in",
+        why=(
+            "open3d 0.6 to 0.9 aborts with 'free(): invalid pointer' when it is imported after "
+            "torch; the other way round both work. Better is open3d 0.10."
+        ),
+        links=(
+            "https://github.com/isl-org/Open3D/issues/922",
+            "https://github.com/isl-org/Open3D/issues/1207",
+            "https://github.com/isl-org/Open3D/pull/1262",
+        ),
+        fixed_in="open3d 0.10.0",
+    ),
+)

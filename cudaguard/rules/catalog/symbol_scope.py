@@ -1,0 +1,74 @@
+"""Symbol scope: one library's names taken for another's."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG001",
+        title="decord puts its bundled libraries into the global symbol scope",
+        watch=("decord",),
+        dist=("decord<=0.6.0", "eva-decord"),
+        when={"platform": "linux"},
+        actions=(
+            "local_scope:libdecord.so*",
+            "demote:libdecord.so*",
+            "hide:*",
+            "keep:DECORD*",
+        ),
+        why=(
+            "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and "
+            "the C++ runtime serve every library that is loaded later: OpenCV reads a PNG as "
+            "None, torch extensions crash or compute wrong numbers, torch itself crashes or reads "
+            "stdin when it draws a seed. Importing torch first cures the last of these only; "
+            "local scope cures them all."
+        ),
+        links=(
+            "https://github.com/dmlc/decord/issues/293",
+            "https://github.com/dmlc/decord/issues/324",
+            "https://github.com/dmlc/decord/issues/329",
+            "https://github.com/NVlabs/nvdiffrast/issues/216",
+            "https://github.com/huggingface/transformers/issues/36676",
+            "https://github.com/vllm-project/vllm/issues/9993",
+        ),
+        verified="2026-11-20: decord 0.6.0, eva-decord 0.6.1; opencv-python-headless 4.10.0.84",
+    ),
+    Rule(
+        id="CG002",
+        title="tensorflow puts its LLVM into the global symbol scope, and triton aborts",
+        watch=("tensorflow",),
+        dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
+        when={"platform": "linux", "dists": {"triton": ">=3.7"}},
+        actions=("local_scope:libtensorflow_*.so*",),
+        why=(
+            "tensorflow has its libraries loaded with RTLD_GLOBAL, and its LLVM serves triton's "
+            "libtriton, which aborts with 'registered more than once' or 'inconsistency in "
+            "registered CommandLine options'. torch imports triton late, so importing torch "
+            "first does not help; local scope does."
+        ),
+        links=(
+            "https://github.com/tensorflow/tensorflow/issues/124205",
+            "https://github.com/tensorflow/tensorflow/pull/124230",
+            "https://github.com/PythonOT/POT/issues/839",
+        ),
+        verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
+    ),
+    Rule(
+        id="CG004",
+        title="tensorflow was imported before the guard, and triton comes later",
+        watch=("tensorflow",),
+        dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
+        when={"platform": "linux", "machine": "x86_64", "dists": {"triton": ">=3.7"}},
+        actions=("demote:libtensorflow_*.so*", "hide:llvm"),
+        # It takes a good part of a second, and tensorflow's own StableHLO converter (an extension
+        # that nothing imports by itself) links two of the hidden names.
+        grade="opt-in",
+        why=(
+            "tensorflow's LLVM is in the global symbol scope, and triton aborts at its import. "
+            "Its names can be hidden afterwards; better is to have the guard before tensorflow."
+        ),
+        links=("https://github.com/tensorflow/tensorflow/issues/124205",),
+        verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
+    ),
+)

@@ -1,0 +1,189 @@
+"""Known errors that pass: a forked process has used CUDA, here or in a worker."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .program import INITIALISE
+
+TEXTS = {
+    "torch": "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing",
+    "numba": "CUDA initialized before forking",
+    "the runtime": "CUDA error: initialization error",
+    "numba's driver": "[3] Call to cuMemGetInfo results in CUDA_ERROR_NOT_INITIALIZED",
+    "PyCUDA": "cuInit failed: initialization error",
+    "CuPy": "cudaErrorInitializationError: initialization error",
+}
+START = "cudaguard.install()\nimport ctypes\nimport kaolin  # init\n"
+
+
+@pytest.fixture
+def run(program):
+    """Runs code in a process that has initialised CUDA by importing kaolin."""
+    program.module("kaolin", INITIALISE)
+    return lambda code, *arguments, **how: program.run(START + code, *arguments, **how)
+
+
+BLOCK = """
+def fail():
+    raise RuntimeError({text!r})  # fail
+def work():
+    try:
+        with cudaguard.guard():
+            fail()
+    except RuntimeError as error:
+        print(str(error) == {text!r})
+    for finding in found("CG818"):
+        print(finding.what, *finding.evidence, sep="|")
+"""
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_error_that_leaves_a_block_in_a_forked_process(run, program, text):
+    ran = run(BLOCK.format(text=TEXTS[text]) + "in_child(work)\n")
+    passed, told = ran.out
+    assert passed == "True"
+    what, first, said = told.split("|")
+    assert what == (
+        f"CUDA is used at {program.where('fail')} in a process that was forked after CUDA was "
+        "initialised."
+    )
+    assert first.endswith(f"kaolin initialised CUDA at {program.where('init')}")
+    assert said == TEXTS[text]
+    assert ran.warned == ["CG818"]
+
+
+@pytest.mark.parametrize(
+    "text", ["CUDA out of memory", "initialization error", "CUDA error: invalid argument", ""]
+)
+def test_other_errors_say_nothing(run, text):
+    ran = run(BLOCK.format(text=text) + "in_child(work)\nwork()\n")
+    assert (ran.out, ran.err) == (["True", "True"], "")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_error_in_a_process_that_nobody_has_forked_says_nothing(run, text):
+    ran = run(BLOCK.format(text=TEXTS[text]) + "work()\n")
+    assert (ran.out, ran.err) == (["True"], "")
+
+
+def test_error_before_anybody_initialised_cuda_says_nothing(program):
+    code = "import ctypes\ncudaguard.install()\ndriver()\n" + BLOCK.format(text=TEXTS["torch"])
+    ran = program.run(code + "in_child(work)\nwork()\n")
+    assert (ran.out, ran.err) == (["True", "True"], "")
+
+
+def test_error_of_a_worker_that_is_raised_anew_in_the_parent_is_told_there_once(run, program):
+    ran = run(
+        """
+        import concurrent.futures, multiprocessing
+        cu = driver()
+        def work(number):
+            status = cu.cuMemGetInfo_v2(None, None)
+            if status:
+                raise RuntimeError({0: "", 3: "CUDA error: initialization error"}[status])
+        context = multiprocessing.get_context("fork")
+        for _ in range(2):
+            try:
+                with cudaguard.guard(), concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+                    print(list(pool.map(work, [1])))
+            except RuntimeError as error:
+                print(error)
+        print(ids())
+        """.replace("\n        ", "\n")
+    )
+    assert ran.out == ["CUDA error: initialization error"] * 2 + ["['CG814', 'CG818']"]
+    (warning,) = ran.warnings
+    assert (
+        "[CG818] A worker that was forked from this process used CUDA, which kaolin had "
+        f"initialised at {program.where('init')}." in warning
+    )
+
+
+# --- cudaguard run: errors that end the program ---------------------------------------------------
+
+UNCAUGHT = """
+import ctypes
+import sys
+import os
+before = sys.excepthook
+import kaolin
+process = os.fork()
+if process:
+    status = os.waitpid(process, 0)[1]
+    sys.exit(os.WEXITSTATUS(status))
+raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+"""
+
+
+@pytest.fixture
+def launch(program):
+    """Runs a script under the launcher."""
+    program.module("kaolin", INITIALISE)
+
+    def launch(code, *, env=None, check=False):
+        path = program.child.write("script.py", code)
+        variables = {**program.stubs.environment(), **(env or {})}
+        return program.child.command(
+            sys.executable, "-m", "cudaguard", "run", path, env=variables, check=check
+        )
+
+    return launch
+
+
+def test_uncaught_error_is_told_of_before_it_is_printed(launch, program):
+    done = launch(UNCAUGHT)
+    assert done.returncode == 1
+    warning, *rest = done.stderr.splitlines()
+    assert "ForkWarning: [CG818] CUDA is used at " in warning
+    line = UNCAUGHT.splitlines().index(
+        'raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")'
+    )
+    assert f"{program.folder / 'script.py'}:{line + 1} in a process that was forked" in warning
+    traceback = rest[rest.index("Traceback (most recent call last):") :]
+    assert traceback[-1] == "RuntimeError: Cannot re-initialize CUDA in forked subprocess"
+    assert not any("excepthook" in line for line in traceback)
+
+
+def test_uncaught_error_that_is_none_of_our_business_is_printed_as_ever(launch, child):
+    code = "import ctypes, kaolin\nraise ValueError('x')\n"
+    done = launch(code)
+    plain = child.command(
+        sys.executable, child.folder / "script.py", check=False,
+        env={"CUDAGUARD": "off", "LD_LIBRARY_PATH": ""},
+    )  # fmt: skip
+    assert "libcuda" in plain.stderr  # there is no driver without the stubs
+    assert done.stderr.endswith("raise ValueError('x')\nValueError: x\n")
+    assert "cudaguard" not in done.stderr
+
+
+HOOKS = """
+import sys
+import cudaguard
+print(sys.excepthook is sys.__excepthook__, "sys.excepthook" in cudaguard.status().touched)
+cudaguard.uninstall()
+print(sys.excepthook is sys.__excepthook__, "sys.excepthook" in cudaguard.status().touched)
+"""
+
+
+def test_hook_is_put_up_by_the_launcher_only_and_put_back(launch, program):
+    assert launch(HOOKS, check=True).stdout.split() == ["False", "True", "True", "False"]
+    assert program.run("cudaguard.install()\n" + HOOKS).out == ["True False"] * 2
+    off = launch(HOOKS, env={"CUDAGUARD": "off"}, check=True).stdout.split()
+    assert off == ["True", "False"] * 2
+
+
+def test_hook_under_a_later_one_passes_through(launch):
+    code = """
+import sys
+import cudaguard
+ours = sys.excepthook
+sys.excepthook = lambda *error: print("theirs") or ours(*error)
+cudaguard.uninstall()
+raise ValueError("x")
+"""
+    done = launch(code)
+    assert done.stdout == "theirs\n"
+    assert done.stderr.endswith("ValueError: x\n")
