@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from functools import lru_cache
 from typing import TypedDict
 
 TYPE_CHECKING = False
@@ -93,6 +94,7 @@ _SIZES = {
 NATIVE = "<" if sys.byteorder == "little" else ">"
 
 
+@lru_cache(maxsize=128)
 def item_size(typestr: str) -> int:
     """Return the bytes that one element takes, -1 if `typestr` is not legal.
 

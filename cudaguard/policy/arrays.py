@@ -7,7 +7,7 @@ synchronisation. What cannot be had so is refused.
 
 from __future__ import annotations
 
-from cudaguard.array_interface import ADDRESS_SPACE, AUTO, SPECIFICATION, extent, item_size
+from cudaguard.array_interface import ADDRESS_SPACE, AUTO, NEWEST, SPECIFICATION, extent, item_size
 from cudaguard.policy.array_faults import CORRECT, INTERFACE, Fault, RefusedError, refused, shown
 from cudaguard.policy.array_fields import (
     MOST_DIMENSIONS,
@@ -23,7 +23,7 @@ from cudaguard.policy.array_fields import (
 )
 from cudaguard.policy.array_fit import check_fit
 from cudaguard.policy.array_profiles import producer_of
-from cudaguard.rules.consumers import HEEDS
+from cudaguard.rules.consumers import ANY, HEEDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,47 +41,87 @@ _REQUIRED = ("shape", "typestr", "data", "version")
 _PLAIN = frozenset(
     ("<f2", "<f4", "<f8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "|i1", "|u1", "<i1", "<u1")
 )
-_USUAL = 1 << 47  # elements; more are looked at closely
+_USUAL = 1 << 47  # what addresses and sizes stay below; others are looked at closely
 
 
 def is_canonical(cai: Any, consumer: Consumer) -> bool:
     """Can the interface be handed over as it is, with nothing else to do or to say?
 
-    The fast path: a few looks at types. False where that cannot be told so quickly.
+    The fast path: False where that cannot be told so quickly.
     """
-    if type(cai) is not dict:
+    if not _is_plain(cai):
         return False
-    get = cai.get
-    shape, data, typestr = get("shape"), get("data"), get("typestr")
-    if type(shape) is not tuple or type(data) is not tuple or type(typestr) is not str:
+    version = cai["version"]
+    if "stream" in cai:
+        stream = cai["stream"]
+        if stream is None:
+            if not consumer.takes_no_stream:
+                return False
+        elif version != 3 or not stream or consumer.stream != HEEDS:
+            return False
+    return (
+        version >= consumer.least_version
+        and len(cai["shape"]) >= consumer.least_dimensions
+        and (consumer.read_only == HEEDS or not cai["data"][1])
+        and (consumer.strides == ANY or cai.get("strides") is None)
+    )
+
+
+def _is_plain(cai: Any) -> bool:
+    """Does it conform in the most usual way? A few looks at types, no more.
+
+    Only the stream may be 0, or be there in a version that has none.
+    """
+    if type(cai) is not dict or "mask" in cai:
         return False
-    if typestr not in _PLAIN or len(data) != 2 or get("strides") is not None or "mask" in cai:
+    try:
+        shape, data, typestr, version = cai["shape"], cai["data"], cai["typestr"], cai["version"]
+    except KeyError:
+        return False
+    if (
+        type(shape) is not tuple
+        or len(shape) > MOST_DIMENSIONS
+        or type(data) is not tuple
+        or len(data) != 2
+        or type(typestr) is not str
+        or typestr not in _PLAIN
+        or type(version) is not int
+        or not 0 <= version <= NEWEST
+    ):
+        return False
+    pointer, is_read_only = data
+    if type(pointer) is not int or type(is_read_only) is not bool or not 0 < pointer < _USUAL:
         return False
     size = 1
     for count in shape:
         if type(count) is not int or count <= 0:
             return False
         size *= count
-    descr = get("descr")
-    if descr is not None and (type(descr) is not list or any(type(x) is not tuple for x in descr)):
+    if size > _USUAL:
         return False
-    pointer, is_read_only = data
-    version, stream = get("version"), get("stream", AUTO)
-    return (
-        type(pointer) is int
-        and type(version) is int
-        and size < _USUAL
-        and 0 < pointer < _USUAL
-        and consumer.least_version <= version <= 3
-        and (is_read_only is False or (is_read_only is True and consumer.read_only == HEEDS))
-        and (
-            stream is AUTO
-            or (type(stream) is int and stream > 0 and version == 3 and consumer.stream == HEEDS
-                and stream < ADDRESS_SPACE)
-            or (stream is None and consumer.takes_no_stream)
-        )
-        and consumer.least_dimensions <= len(shape) <= MOST_DIMENSIONS
-    )  # fmt: skip
+    stream, strides, descr = cai.get("stream"), cai.get("strides"), cai.get("descr")
+    if stream is not None and (type(stream) is not int or not 0 <= stream < ADDRESS_SPACE):
+        return False
+    if strides is not None and not _are_plain(strides, shape):
+        return False
+    if descr is not None:
+        if type(descr) is not list:
+            return False
+        for item in descr:
+            if type(item) is not tuple:
+                return False
+    return True
+
+
+def _are_plain(strides: Any, shape: tuple[int, ...]) -> bool:
+    if type(strides) is not tuple or len(strides) != len(shape):
+        return False
+    end = 0
+    for count, step in zip(shape, strides):
+        if type(step) is not int or step < 0:
+            return False
+        end += (count - 1) * step
+    return end < _USUAL
 
 
 def canonical(
@@ -105,7 +145,7 @@ def canonical(
         RefusedError: There is no such form, or it would be a guess.
     """
     given = as_dictionary(cai)
-    legal = _legal(given)
+    legal = dict(given) if _is_plain(given) else _legal(given)
     check_fit(legal, consumer)
     legal["version"], said = _agree(legal, consumer, kind, environ, stream)
     if consumer.boolean != "|b1" and legal["typestr"][1] == "b":
