@@ -1,0 +1,84 @@
+"""The report on a real driver (`benchmarks.gpu_facts`): it reaches its end whatever fails in it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import pytest
+
+from .program import on_both_drivers
+
+OF_THE_DRIVER = ("machine", "probe", "costs", "forks", "variables")
+
+
+@pytest.fixture
+def facts(monkeypatch, root):
+    monkeypatch.syspath_prepend(str(root))
+    return importlib.import_module("benchmarks.gpu_facts")
+
+
+def test_every_question_is_a_program_and_stands_on_a_line_of_its_own(facts):
+    for question in facts.QUESTIONS:
+        compile(question.code, question.what, "exec")
+        assert "tell(" in question.code
+    lines = [(question.group, question.what) for question in facts.QUESTIONS]
+    assert len(set(lines)) == len(lines)
+
+
+@on_both_drivers
+def test_what_the_driver_alone_can_tell(program, facts, root):
+    command = [sys.executable, "-m", "benchmarks.gpu_facts", "--json"]
+    for group in OF_THE_DRIVER:
+        command += ["--only", group]
+    env = {**program.variables(), "PYTHONPATH": str(root)}
+    done = program.child.command(*command, env=env, timeout=600)
+    report = json.loads(done.stdout)
+    assert {"date", "python", "machine"} < set(report)
+    asked = [q.what for q in facts.QUESTIONS if q.group in OF_THE_DRIVER]
+    assert [row["what"] for row in report["rows"]] == asked
+    answers = {row["what"]: row["answer"] for row in report["rows"] if "answer" in row}
+    # torch is a matter of what is installed, and the stub has no modules to load.
+    silent = [what for what in asked if what not in answers]
+    if not program.is_real:
+        silent = [what for what in silent if not what.startswith("CUDA_MODULE_LOADING")]
+    assert [what for what in silent if what != "torch"] == []
+    assert answers["current context before and after retain"] == {"before": None, "after": None}
+    assert answers["nvmlInit"] == {"before": 3, "after": 3}
+    assert answers["what the driver is asked before cuInit"]["after"] == 3
+    of_child = "; the driver in a child"
+    assert answers[f"nvmlInit{of_child}"] == {"child": "cuDeviceGetCount 3, cuInit 0"}
+    assert answers[f"cuInit{of_child}"] == {"child": "cuDeviceGetCount 3, cuInit 3"}
+    assert all(answers[what]["us"] > 0 for what in answers if what.startswith("one look"))
+
+
+ENDINGS = {
+    "print('noise'); tell(1); print('more noise')": {"answer": 1},
+    "tell(a=1); os.kill(os.getpid(), 9)": {"answer": {"a": 1}},
+    "raise ValueError('no luck')": {"failure": "status 1: ValueError: no luck"},
+    "os.kill(os.getpid(), 9)": {"failure": "status -9: no answer"},
+    "os.fork(); time.sleep(60)": {"failure": "no answer in 1 s"},
+    "pass": {"failure": "status 0: no answer"},
+    "tell(child=in_fork(lambda: 1 // 0))": {
+        "answer": {"child": "ZeroDivisionError: integer division or modulo by zero"}
+    },
+    "tell(child=in_fork(lambda: os.kill(os.getpid(), 9)))": {"answer": {"child": "the child died"}},
+}
+
+
+@pytest.mark.parametrize("code", ENDINGS)
+def test_endings_of_a_question(facts, code):
+    question = facts.gpu_questions.Question("group", "what", code)
+    time_limit = 1 if "sleep" in code else 60
+    assert facts.ask(question, facts.environment(), time_limit) == ENDINGS[code]
+
+
+def test_without_torch_each_of_its_lines_says_so(facts, monkeypatch, capsys):
+    broken = facts.gpu_questions.TORCH._replace(code="raise ImportError('none here')")
+    monkeypatch.setattr(facts.gpu_questions, "TORCH", broken)
+    assert facts.main(["--only", "torch", "--only", "own contexts"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = [q for q in facts.QUESTIONS if q.group in ("torch", "own contexts")]
+    failed = [line for line in lines if "FAILED: not measured: status 1: ImportError: none" in line]
+    assert len(failed) == len(expected) > 20
