@@ -432,6 +432,17 @@ API int cuDeviceGetAttribute(int *value, int attribute, int device)
     return leave("cuDeviceGetAttribute", rc, "attribute=%d device=%d", attribute, device);
 }
 
+/* Deprecated since CUDA 5, and still what PyCUDA asks. */
+API int cuDeviceComputeCapability(int *major, int *minor, int device)
+{
+    int rc = check_device(enter("cuDeviceComputeCapability"), device);
+    if (!rc && (!major || !minor))
+        rc = INVALID_VALUE;
+    if (!rc)
+        capability_of_device(visible[device].physical, major, minor);
+    return leave("cuDeviceComputeCapability", rc, "device=%d", device);
+}
+
 /* ---- What contexts cost -------------------------------------------------------------------- */
 
 static unsigned long long used_bytes(int device)

@@ -348,6 +348,7 @@ def test_compute_mode_capability_and_memory(run):
     code = """
 cu.cuInit(0)
 print([[number("cuDeviceGetAttribute", a, d) for a in (20, 75, 76, 10)] for d in (0, 1)])
+print(number("cuDeviceComputeCapability", byref(minor := ctypes.c_int()), 1), minor.value)
 print(handle("cuDevicePrimaryCtxRetain", 0), handle("cuCtxCreate_v2", 0, 0))
 available, total = ctypes.c_size_t(), ctypes.c_size_t()
 print(cu.cuMemGetInfo_v2(byref(available), byref(total)))
@@ -358,6 +359,7 @@ print(contexts[2], number("cuDeviceTotalMem_v2", 1) == total.value % 2**31)
     controls = {"compute_mode": [0, 2], "capability": "10.3", "context_mib": 3000}
     assert run(code, **controls) == [
         "[[2, 10, 3, 32], [0, 10, 3, 32]]",
+        "10 3",
         "error 46 error 46",
         "201",
         "0 8192 2192",

@@ -1,0 +1,4 @@
+"""What several incidents share."""
+
+from .cuda_packages import cuda_packages as cuda_packages
+from .cuda_packages import run_cuda as run_cuda
