@@ -43,16 +43,6 @@ def primary(device=0):
     assert driver().cuDevicePrimaryCtxRetain(ctypes.byref(handle), device) == 0
     return handle.value
 
-
-def log_to_stdout():
-    """Print what the guard logs, one line for each message."""
-    import logging
-
-    class Lines(logging.Handler):
-        def emit(self, record):
-            print(record.levelname, record.getMessage().splitlines()[0], flush=True)
-
-    logging.getLogger("cudaguard").addHandler(Lines())
 '''
 
 # Whether torch works at all, before anything is said of the guard.

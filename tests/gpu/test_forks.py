@@ -23,11 +23,12 @@ TOUCHES = ["torch.cuda.init()", "torch.ones(1, device='cuda')", "torch.ones(1).c
 @pytest.mark.parametrize("touch", TOUCHES)
 def test_child_that_uses_torch_is_told_once_with_the_line_of_the_initialiser(program, touch):
     program.module("kaolin", IN_TORCH)
-    start = "log_to_stdout()\ncudaguard.install()\nimport torch\nimport kaolin  # init\n"
+    start = "cudaguard.install()\nimport torch\nimport kaolin  # init\n"
     ran = program.run(start + WORK.format(touch=touch))
-    assert ran.warned == []  # the first process of several speaks, the others log
-    warning, first, second, finding, parent = ran.out
-    assert warning.startswith(f"WARNING [CG818] torch initialises CUDA at {program.where('use')} ")
+    (warning,) = ran.warnings
+    use = program.where("use")
+    assert warning.startswith(f"{use}: ForkWarning: [CG818] torch initialises CUDA at {use} ")
+    first, second, finding, parent = ran.out
     assert first.startswith(IN_TORCHS_WORDS)
     assert second == first
     assert finding.startswith("warn in process ")
@@ -36,9 +37,9 @@ def test_child_that_uses_torch_is_told_once_with_the_line_of_the_initialiser(pro
 
 
 def test_initialised_by_torch_in_the_program_itself(program):
-    start = "log_to_stdout()\ncudaguard.install()\nimport torch\ntorch.cuda.init()\n"
+    start = "cudaguard.install()\nimport torch\ntorch.cuda.init()\n"
     ran = program.run(start + WORK.format(touch=TOUCHES[1]))
-    assert [line[:15] for line in ran.out].count("WARNING [CG818]") == 1
+    assert ran.warned == ["CG818"]
     assert [line for line in ran.out if line.startswith("warn in process ")]
     assert ran.out[-1] == "parent 0 3.0"
 
@@ -49,13 +50,14 @@ def test_context_in_advance_and_torch_that_comes_before_or_after(program, order)
     lines = {"context": "cudaguard.create_context()  # init", "torch": "import torch"}
     start = "\n".join(lines[word] for word in order.split(", "))
     ran = program.run(
-        f"log_to_stdout()\ncudaguard.install()\n{start}\n"
+        f"cudaguard.install()\n{start}\n"
         "print(torch.cuda._is_in_bad_fork(), flush=True)\n"
         "in_child(lambda: print(torch.cuda._is_in_bad_fork()))\n" + WORK.format(touch=TOUCHES[1])
     )
-    parent_flag, child_flag, warning, first, _, finding, parent = ran.out
+    parent_flag, child_flag, first, _, finding, parent = ran.out
     assert (parent_flag, child_flag) == ("False", "True")
-    assert warning.startswith("WARNING [CG818] torch initialises CUDA at ")
+    assert ran.warned == ["CG818"]
+    assert "ForkWarning: [CG818] torch initialises CUDA at " in ran.err
     assert first.startswith(IN_TORCHS_WORDS)
     assert f"cudaguard initialised CUDA at {program.where('init')}" in finding
     assert parent == "parent 0 3.0"
@@ -66,7 +68,6 @@ def test_guard_beside_torch_leaves_children_free_to_use_cuda(program, mode):
     """Law 2: had the guard, or its looks, initialised anything, the child would fail."""
     ran = program.run(
         f"""
-        log_to_stdout()
         import ctypes
         cudaguard.install({mode!r}, context="auto")
         import torch
@@ -123,12 +124,15 @@ def test_forked_workers_that_do_not_use_cuda_are_not_a_word_worth(program, pin):
     assert [line["kind"] for line in journal].count("fork") == 2
 
 
-def test_forked_workers_that_use_cuda_are_each_told_of_once(program):
+def test_forked_workers_that_use_cuda_are_warned_of_once_where_the_loader_is_used(program):
     program.module("kaolin", IN_TORCH)
     touch = "torch.ones(1, device='cuda')"
     ran = program.run(LOADER.format(touch=touch, method="fork", pin=False), env=JOURNAL)
     assert ran.out == ["RuntimeError True", "0 0 False"]
-    journal = program.journal()
+    assert ran.warned == ["CG818"]
+    assert "ForkWarning: [CG818] " in ran.err
+    assert f"which kaolin had initialised at {program.where('init')}." in ran.err
+    journal = program.journal()  # the workers have it as well, each of them once
     parent = next(line["pid"] for line in journal if line["kind"] == "fork")
     told = [
         line["pid"]
