@@ -169,8 +169,14 @@ def _is_same(legal: Interface, given: Interface) -> bool:
     return True
 
 
-def check(cai: Any, kind: type) -> tuple[Fault, ...]:
-    """Return all that keeps an interface from conforming to the specification."""
+def check(cai: Any, kind: type, environ: Mapping[str, str]) -> tuple[Fault, ...]:
+    """Return all that keeps an interface from conforming to the specification.
+
+    Args:
+        cai: What the producer exports; it is not changed.
+        kind: The class of the producer.
+        environ: The environment, for what the producer means.
+    """
     faults: list[Fault] = []
     try:
         given = as_dictionary(cai)
@@ -179,9 +185,10 @@ def check(cai: Any, kind: type) -> tuple[Fault, ...]:
         return (error.fault,)
     stream = legal.get("stream")
     if type(stream) is int and stream == 0:
-        producer = producer_of(kind)
-        is_known = producer is not None and producer.zero is not None
-        faults.append(_zero(producer, "").fault.replace(can_be_mended=is_known))
+        try:
+            faults.append(_mended("stream", 0, zero_means(producer_of(kind), environ)))
+        except RefusedError as error:
+            faults.append(error.fault)
     return tuple(faults)
 
 
@@ -203,14 +210,18 @@ def _legal(given: Interface, faults: list[Fault] | None = None) -> Interface:
         if raw is _MISSING:
             if field in _REQUIRED:
                 fault = Fault(field, "missing", SPECIFICATION[field], CORRECT)
-                _raise_or_add(RefusedError(fault), faults)
+                if faults is None:
+                    raise RefusedError(fault)
+                faults.append(fault)
             return None
         if raw is None and field not in _REQUIRED:
             return None
         try:
             legal[field] = value = reader(raw, *more)
         except RefusedError as error:
-            _raise_or_add(error, faults)
+            if faults is None:
+                raise
+            faults.append(error.fault)
             return None
         if value is not raw and faults is not None:
             faults.append(_mended(field, raw, value))
@@ -235,14 +246,13 @@ def _legal(given: Interface, faults: list[Fault] | None = None) -> Interface:
         if faults is not None:
             faults.append(_mended("version", _MISSING, legal["version"]))
     if data is not None and typestr is not None:
-        _check_extent(shape, typestr, data[0], strides, faults)
+        try:
+            _check_extent(shape, typestr, data[0], strides)
+        except RefusedError as error:
+            if faults is None:
+                raise
+            faults.append(error.fault)
     return legal
-
-
-def _raise_or_add(error: RefusedError, faults: list[Fault] | None) -> None:
-    if faults is None:
-        raise error
-    faults.append(error.fault)
 
 
 def _mended(field: str, raw: object, value: object, rule: str = "") -> Fault:
@@ -256,13 +266,12 @@ def _check_extent(
     typestr: str,
     pointer: int,
     strides: tuple[int, ...] | None,
-    faults: list[Fault] | None,
 ) -> None:
     low, high = extent(shape, strides, item_size(typestr))
     if pointer + low < 0 or pointer + high > ADDRESS_SPACE:
         field, value = ("shape", shape) if strides is None else ("strides", strides)
         rule = f"elements would lie outside the address space, with data at {pointer:#x}"
-        _raise_or_add(refused(field, value, rule), faults)
+        raise refused(field, value, rule)
 
 
 def _agree(

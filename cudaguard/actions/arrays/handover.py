@@ -100,4 +100,4 @@ def faults_of(obj: Any) -> tuple[Fault, ...]:
         cai = obj.__cuda_array_interface__
     except AttributeError:
         return (absent(type(obj)),)
-    return check(cai, type(obj))
+    return check(cai, type(obj), os.environ)

@@ -30,6 +30,10 @@ class View:
     def __cuda_array_interface__(self) -> ArrayInterface:
         return self._interface
 
+    def __reduce_ex__(self, protocol: object) -> Any:
+        # A copy of the array has memory elsewhere, and the address would be that of the first.
+        raise TypeError("a view of an array can neither be copied nor pickled: take the array")
+
     def __repr__(self) -> str:
         kind = type(self.owner)
         return f"<cudaguard view of {kind.__module__}.{kind.__qualname__}>"
