@@ -18,6 +18,7 @@ class Producer(Record):
         exports: What there is to know of its arrays, as a clause.
         also: Further modules that its classes may lie in.
         zero: What it means by stream 0, which the specification forbids; None if not known.
+        none: What its stream None stands for, if somebody would rather wait; None if not known.
         zero_unless: Environment variable under which that is not established.
         stream: Expression for the stream that its work is on, for advice; may be empty.
         absent: Why an array of it has no interface, and what to do; may be empty.
@@ -30,6 +31,7 @@ class Producer(Record):
         "evidence",
         "exports",
         "name",
+        "none",
         "stream",
         "zero",
         "zero_unless",
@@ -38,6 +40,7 @@ class Producer(Record):
     exports: str
     also: tuple[str, ...]
     zero: int | None
+    none: int | None
     zero_unless: str
     stream: str
     absent: str
@@ -50,6 +53,7 @@ class Producer(Record):
         *,
         also: tuple[str, ...] = (),
         zero: int | None = None,
+        none: int | None = None,
         zero_unless: str = "",
         stream: str = "",
         absent: str = "",
@@ -60,6 +64,7 @@ class Producer(Record):
             exports=exports,
             also=also,
             zero=zero,
+            none=none,
             zero_unless=zero_unless,
             stream=stream,
             absent=absent,
@@ -71,6 +76,7 @@ PRODUCERS: tuple[Producer, ...] = (
     Producer(
         "pycuda",
         "version 3; stream None always, also while work on a stream is pending",
+        none=LEGACY_STREAM,
         stream="1, or the handle of the stream that was used",
         evidence=("measured 2026.1", "https://github.com/inducer/pycuda/issues/226"),
     ),
@@ -126,7 +132,7 @@ PRODUCERS: tuple[Producer, ...] = (
     ),
     Producer(
         "warp",
-        "version 2, no stream",
+        "version 2, no stream; strides always",
         stream="warp.get_stream().cuda_stream",
         evidence=("read, August 2026", "https://github.com/NVIDIA/warp"),
     ),
