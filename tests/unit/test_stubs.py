@@ -654,7 +654,8 @@ print([ask(f"cuStream{what}", s, ctypes.c_int)
 ids = [ask("cuStreamGetId", c_void_p(each)) for each in (0, 1, 2, s.value, t.value)]
 print(ids[0] == ids[1], len(set(ids)))
 print(all(ask("cuStreamGetCtx", each) == own.value for each in (s, None, c_void_p(2))))
-print(ask("cuStreamGetCtx_v2", s, c_void_p, byref(c_void_p(7))) == own.value)
+green = c_void_p(7)
+print(ask("cuStreamGetCtx_v2", s, c_void_p, byref(green)) == own.value, green.value)
 print([cu.cuStreamSynchronize(each) for each in (s, None, c_void_p(1), c_void_p(2), c_void_p(64))])
 e, f, untimed = (c_void_p(handle("cuEventCreate", flags)) for flags in (0, 0, 2))
 print(handle("cuEventCreate", 4), handle("cuStreamCreate", 2))
@@ -671,7 +672,7 @@ print([cu.cuEventDestroy_v2(e) for _ in "ab"], cu.cuStreamWaitEvent(t, e, 0))
         "[1, -5, 1, 0]",
         "True 4",
         "True",
-        "True",
+        "True None",
         "[0, 0, 0, 0, 400]",
         "error 1 error 1",
         "0 400",
