@@ -12,6 +12,13 @@ rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
 cudaguard.add_rule(rule.replace(grade="warn"))
 rules: tuple[cudaguard.Rule, ...] = cudaguard.active_rules()
 
+ready = cudaguard.normalize(object(), consumer="torch", stream=None)
+faults: list[cudaguard.Finding] = cudaguard.validate(object())
+try:
+    cudaguard.normalize(ready)
+except cudaguard.ArrayInterfaceError as error:
+    words: tuple[str, str, str, str] = (error.field, error.value, error.rule, error.remedy)
+
 status: cudaguard.Status = cudaguard.status()
 findings: tuple[cudaguard.Finding, ...] = status.findings
 events: tuple[cudaguard.Event, ...] = status.events
@@ -19,4 +26,5 @@ events: tuple[cudaguard.Event, ...] = status.events
 # Each of these must be an error; an unused ignore is one as well (strict).
 cudaguard.install(3)  # type: ignore[arg-type]
 cudaguard.install(enabled=["CG001"])  # type: ignore[call-arg]
+cudaguard.normalize(ready, consumer=4)  # type: ignore[arg-type]
 cudaguard.nonsense()  # type: ignore[attr-defined]
