@@ -174,6 +174,10 @@ class Activation:
         self.engine.loads.look(at_install=True)
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
+        if any(is_imported(name) for r in self.engine.registry.replacing for name in r.watch):
+            from cudaguard.repairs.array_entries import put_up_where_imported
+
+            put_up_where_imported(self.engine)
         if any(is_imported(name) for name in self.engine.registry.by_module):
             from cudaguard.hindsight import report_late
 

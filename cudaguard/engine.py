@@ -13,7 +13,6 @@ from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
-from cudaguard.hook.dlopen import RTLD_GLOBAL
 from cudaguard.hook.excepthook import ErrorHook
 from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import EveryTopLevel, GuardFinder
@@ -22,18 +21,18 @@ from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.loads import Loads
 from cudaguard.rules.initialisers import INITIALISERS
-from cudaguard.rules.patterns import arguments
 from cudaguard.rules.registry import Registry
+from cudaguard.slots import slots_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
-    from types import FrameType, ModuleType
+    from types import FrameType
 
+    from cudaguard.actions.arrays.entries import Replaced
     from cudaguard.errors import CudaGuardWarning
-    from cudaguard.hook.loader import Close
     from cudaguard.model import Finding
     from cudaguard.report.channel import Channel
 
@@ -53,6 +52,7 @@ class Engine:
         self.lazy = LazyFilter()
         self.errors = ErrorHook(self.loads.error_passes)
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
+        self.replaced: dict[str, Replaced] = {}  # attributes of modules that rules name, by place
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
@@ -65,7 +65,7 @@ class Engine:
         self.wanted_back: set[str] = set()
         self._slots: dict[str, Slots] = {}
         self._channel: Channel | None = None
-        self._plain = Slots((self._arrived,), (self.loads.window,))
+        self.plain = Slots((self.arrived,), (self.loads.window,))
         self.home = os.getpid()
         self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
 
@@ -76,6 +76,7 @@ class Engine:
     ) -> None:
         """Take over mode, context and rules; each part is published by one assignment."""
         self.mode, self.context = mode, context
+        self._put_back()  # `activation` has those put up again that the new rules want
         if mode != "strict":
             self.deferred = []
         self.registry = registry
@@ -112,12 +113,19 @@ class Engine:
         ):
             if not clean:
                 self.touched[f"{what}: passes through, under a later patch (stays)"] = None
+        self._put_back()
         self.lazy.take_down()
         self.errors.take_down()
         self.loads.forget()
         self.journal.write_to("")
         self.on_first_hit = self.load_plugins = None
         self._slots = {}
+
+    def _put_back(self) -> None:
+        for place, replaced in self.replaced.items():
+            if not replaced.undo():
+                self.touched[f"{place}: passes through, under a later patch (stays)"] = None
+        self.replaced = {}
 
     # --- asked by the hooks ---------------------------------------------------------
 
@@ -135,7 +143,7 @@ class Engine:
                 first()
             if self.load_plugins is not None:
                 self.load_plugins(name)
-            slots = self._slots[name] = self._resolve(name)
+            slots = self._slots[name] = slots_of(self, name)
         return slots
 
     def before_mapping(self, spec: ModuleSpec) -> None:
@@ -179,68 +187,8 @@ class Engine:
 
     # --- around an import -----------------------------------------------------------
 
-    def _resolve(self, name: str) -> Slots:
-        before: list[Callable[[ModuleSpec], None]] = [self._arrived]
-        after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = ()
-        if name == "ctypes" and RTLD_GLOBAL:
-            after = (self.loads.patch_ctypes, lambda *_: self.loads.look())
-        if name in self.registry.asking:
-            from cudaguard.policy.decide import plan
-            from cudaguard.probe.facts import Facts
-
-            decided = plan(name, self.registry.by_module, self.registry.is_users, Facts())
-            if decided.needs or decided.told or decided.problems:
-                from cudaguard.repairs.order import follow
-
-                before.append(lambda spec: follow(self, decided, spec))
-        own = self.registry.by_module.get(name, ())
-        if not RTLD_GLOBAL and any(rule.actions for rule in own):
-            from cudaguard.repairs.scope import tell_unsupported
-
-            before.append(lambda spec: tell_unsupported(self, spec))
-            own = ()
-        preloading = tuple(rule for rule in own if arguments(rule, "preload", "preload_needs"))
-        if preloading:
-            from cudaguard.repairs.preload import preload_for
-
-            before.append(lambda spec: preload_for(self, preloading, spec))
-        standing_in = tuple(rule for rule in own if arguments(rule, "env", "substitute"))
-        if standing_in:
-            from cudaguard.repairs.stand_ins import set_defaults, substitute
-
-            before.append(lambda spec: set_defaults(self, standing_in, spec))
-            before.append(lambda spec: substitute(self, standing_in, spec))
-        around: tuple[Callable[[ModuleSpec], Close | None], ...] = ()
-        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
-        # for what is known, or asked, to be looked at.
-        if (
-            sys.version_info >= (3, 11)
-            or name in INITIALISERS
-            or not self.registry.by_module.get(name)
-        ):
-            around = (self.loads.window,)
-        demoting = tuple(rule for rule in own if arguments(rule, "demote"))
-        if demoting:
-            from cudaguard.repairs.scope import take_back_after
-
-            def take_back(spec: ModuleSpec) -> Close | None:
-                if spec.name != name:  # a native part of the package, which may need the names
-                    return None
-
-                def close(_: BaseException | None) -> None:
-                    self.loads.before_load()  # C code may have loaded something since
-                    take_back_after(self, demoting, name)
-
-                return close
-
-            around = (take_back, *around)
-        if self.journal.is_written:
-            around, after = (*around, self._note_failure), (*after, self._note_success)
-        if len(before) == 1 and not after and around == self._plain.around:
-            return self._plain
-        return Slots(tuple(before), around, after)
-
-    def _arrived(self, spec: ModuleSpec) -> None:
+    def arrived(self, spec: ModuleSpec) -> None:
+        """Take note of the import of a watched module (see `cudaguard.slots`)."""
         self.journal.note("import", spec.name, describe(caller_frame()))
         if not self.finder.is_first:
             self._regain_position()
@@ -255,16 +203,6 @@ class Engine:
         if self.deferred and self.mode == "strict" and spec.name in self.registry.by_module:
             problems, self.deferred = self.deferred, []
             raise ImportOrderError("\n".join(problems), name=spec.name, path=spec.origin)
-
-    def _note_failure(self, spec: ModuleSpec) -> Close:
-        def close(error: BaseException | None) -> None:
-            if error is not None:
-                self.journal.note("failed", spec.name)
-
-        return close
-
-    def _note_success(self, spec: ModuleSpec, _: ModuleType) -> None:
-        self.journal.note("imported", spec.name)
 
     def _regain_position(self) -> None:
         if not self.finder.is_up:
@@ -290,7 +228,7 @@ class Engine:
             ("sys.set_lazy_imports_filter", self.lazy.is_up),
             ("sys.excepthook", self.errors.is_up),
         )
-        return tuple(words for words, is_there in parts if is_there)
+        return (*(words for words, is_there in parts if is_there), *self.replaced)
 
     def tell(
         self,

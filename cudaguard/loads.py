@@ -183,9 +183,16 @@ class Loads:
 
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch the CUDA driver during an import (see `hook.loader.Slots`)."""
-        if self.cuda is None and spec.name in INITIALISERS:
+        if self.cuda is None and self._is_asked_for(spec.name):
             self.look(must=True)
         return None if self.cuda is None else self.cuda.window(spec)
+
+    def _is_asked_for(self, name: str) -> bool:
+        """Is the module watched for what it does to the driver, rather than for a rule?"""
+        if name in INITIALISERS:
+            return True
+        is_watched = name != "ctypes" and name in self._engine.finder.watched
+        return is_watched and name not in self._engine.registry.by_module
 
     def own_use_of_cuda(self) -> AbstractContextManager[None]:
         """Have what happens to the CUDA driver inside the block attributed to us."""

@@ -36,14 +36,15 @@ LEVELS = {
     "repairs": 5,
     "detectors": 6,
     "loads": 7,
-    "engine": 8,
-    "hindsight": 9,
-    "activation": 10,
-    "wiring": 11,
-    "arrays": 12,
-    "cli": 13,
-    "__init__": 14,
-    "__main__": 14,
+    "slots": 8,
+    "engine": 9,
+    "hindsight": 10,
+    "activation": 11,
+    "wiring": 12,
+    "arrays": 13,
+    "cli": 14,
+    "__init__": 15,
+    "__main__": 15,
 }
 VOCABULARY = ("errors", "model", "config")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}

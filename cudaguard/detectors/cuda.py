@@ -114,7 +114,7 @@ class CudaDetector:
                 self.error_passes(error)
             if spec.name == "torch" and error is None:
                 self._torch_is_there()
-            if before.current == NOWHERE != after.current:
+            if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
 
         return close

@@ -62,6 +62,12 @@ def consumer_named(module: str, version_of: Callable[[str], str | None]) -> Cons
     return found
 
 
+def is_part_of(kind: type, consumer: Consumer) -> bool:
+    """Is a class one of the consumer's own?"""
+    module = f"{kind.__module__}."
+    return any(module.startswith(f"{name}.") for name in (consumer.name, *consumer.also) if name)
+
+
 def known_consumers() -> tuple[str, ...]:
     """Return the names of all consumers that are known."""
     return tuple(one.name for one in CONSUMERS)

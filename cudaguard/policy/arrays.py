@@ -7,10 +7,15 @@ synchronisation. What cannot be had so is refused.
 
 from __future__ import annotations
 
-from cudaguard.array_interface import ADDRESS_SPACE, AUTO, NEWEST, SPECIFICATION, extent, item_size
+from cudaguard.array_interface import (
+    ADDRESS_SPACE,
+    AUTO,
+    SPECIFICATION,
+    extent,
+    item_size,
+)
 from cudaguard.policy.array_faults import CORRECT, INTERFACE, Fault, RefusedError, refused, shown
 from cudaguard.policy.array_fields import (
-    MOST_DIMENSIONS,
     as_dictionary,
     read_data,
     read_descr,
@@ -23,7 +28,7 @@ from cudaguard.policy.array_fields import (
 )
 from cudaguard.policy.array_fit import check_fit
 from cudaguard.policy.array_profiles import producer_of
-from cudaguard.rules.consumers import ANY, HEEDS
+from cudaguard.policy.array_quick import is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,91 +42,6 @@ if TYPE_CHECKING:
 
 _MISSING = object()
 _REQUIRED = ("shape", "typestr", "data", "version")
-# Types that every consumer knows by that name; others take the long way.
-_PLAIN = frozenset(
-    ("<f2", "<f4", "<f8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "|i1", "|u1", "<i1", "<u1")
-)
-_USUAL = 1 << 47  # what addresses and sizes stay below; others are looked at closely
-
-
-def is_canonical(cai: Any, consumer: Consumer) -> bool:
-    """Can the interface be handed over as it is, with nothing else to do or to say?
-
-    The fast path: False where that cannot be told so quickly.
-    """
-    if not _is_plain(cai):
-        return False
-    version = cai["version"]
-    if "stream" in cai:
-        stream = cai["stream"]
-        if stream is None:
-            if not consumer.takes_no_stream:
-                return False
-        elif version != 3 or not stream or consumer.stream != HEEDS:
-            return False
-    return (
-        version >= consumer.least_version
-        and len(cai["shape"]) >= consumer.least_dimensions
-        and (consumer.read_only == HEEDS or not cai["data"][1])
-        and (consumer.strides == ANY or cai.get("strides") is None)
-    )
-
-
-def _is_plain(cai: Any) -> bool:
-    """Does it conform in the most usual way? A few looks at types, no more.
-
-    Only the stream may be 0, or be there in a version that has none.
-    """
-    if type(cai) is not dict or "mask" in cai:
-        return False
-    try:
-        shape, data, typestr, version = cai["shape"], cai["data"], cai["typestr"], cai["version"]
-    except KeyError:
-        return False
-    if (
-        type(shape) is not tuple
-        or len(shape) > MOST_DIMENSIONS
-        or type(data) is not tuple
-        or len(data) != 2
-        or type(typestr) is not str
-        or typestr not in _PLAIN
-        or type(version) is not int
-        or not 0 <= version <= NEWEST
-    ):
-        return False
-    pointer, is_read_only = data
-    if type(pointer) is not int or type(is_read_only) is not bool or not 0 < pointer < _USUAL:
-        return False
-    size = 1
-    for count in shape:
-        if type(count) is not int or count <= 0:
-            return False
-        size *= count
-    if size > _USUAL:
-        return False
-    stream, strides, descr = cai.get("stream"), cai.get("strides"), cai.get("descr")
-    if stream is not None and (type(stream) is not int or not 0 <= stream < ADDRESS_SPACE):
-        return False
-    if strides is not None and not _are_plain(strides, shape):
-        return False
-    if descr is not None:
-        if type(descr) is not list:
-            return False
-        for item in descr:
-            if type(item) is not tuple:
-                return False
-    return True
-
-
-def _are_plain(strides: Any, shape: tuple[int, ...]) -> bool:
-    if type(strides) is not tuple or len(strides) != len(shape):
-        return False
-    end = 0
-    for count, step in zip(shape, strides):
-        if type(step) is not int or step < 0:
-            return False
-        end += (count - 1) * step
-    return end < _USUAL
 
 
 def canonical(
@@ -145,7 +65,7 @@ def canonical(
         RefusedError: There is no such form, or it would be a guess.
     """
     given = as_dictionary(cai)
-    legal = dict(given) if _is_plain(given) else _legal(given)
+    legal = dict(given) if is_plain(given) else _legal(given)
     check_fit(legal, consumer)
     legal["version"], said = _agree(legal, consumer, kind, environ, stream)
     if consumer.boolean != "|b1" and legal["typestr"][1] == "b":

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Protocol
 
+    from cudaguard.actions.arrays.entries import Replaced
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.hook.journal import Journal
     from cudaguard.model import Finding
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         registry: Registry
         journal: Journal
         touched: dict[str, None]
+        replaced: dict[str, Replaced]
         deferred: list[str]
         wanted_back: set[str]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.model import Finding
 
 ORDERED, READ_ONLY, NOT_CONFORMING = "CG831", "CG832", "CG833"
+MENDED, AS_IT_IS, NO_ENTRY = "CG834", "CG835", "CG836"
 _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
 
 
@@ -59,4 +60,69 @@ def not_conforming(
         else "what it means would be a guess.",
         remedy=remedy,
         links=(_LINK,),
+    )
+
+
+def mended(
+    producer: str, consumer: str, fields: tuple[str, ...], rule: str, is_done: bool
+) -> Finding:
+    """An array was brought into the form that a consumer reads rightly, or ought to be.
+
+    Args:
+        producer: Class of the array.
+        consumer: Its name.
+        fields: What is different in each entry, as clauses.
+        rule: Id of the rule that asks for it.
+        is_done: False where the mode forbids repairs.
+    """
+    what = f"{consumer} does not read a {producer} rightly as it is"
+    changes = "; ".join(fields)
+    if is_done:
+        return Finding(
+            MENDED,
+            f"A {producer} was handed to {consumer} in another form: {changes}.",
+            rule=rule,
+            severity="info",
+            consequence=f"{what}.",
+            links=(_LINK,),
+        )
+    return Finding(
+        MENDED,
+        f"{what}: {changes} would do.",
+        rule=rule,
+        consequence=f"{consumer} refuses it, or takes it for something else.",
+        remedy="CUDAGUARD=fix does it; or hand over cudaguard.normalize(array, "
+        f"consumer={consumer!r})",
+        links=(_LINK,),
+    )
+
+
+def handed_over_as_it_is(producer: str, consumer: str, field: str, error: str) -> Finding:
+    """An array has no form that its consumer reads rightly.
+
+    Args:
+        producer: Class of the array.
+        consumer: Its name.
+        field: The entry of the interface that stands in the way.
+        error: Why, and what to do.
+    """
+    return Finding(
+        AS_IT_IS,
+        f"A {producer} was handed to {consumer}, which does not read its {field} rightly.",
+        evidence=(error,),
+        consequence=f"{consumer} refuses it, or takes it for something else.",
+        remedy="see the evidence",
+        links=(_LINK,),
+    )
+
+
+def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
+    """A rule names an entry point that the module does not have."""
+    return Finding(
+        NO_ENTRY,
+        f"Rule {rule} is about {place}, which is not there or cannot be replaced.",
+        rule=rule,
+        evidence=(f"{type(error).__name__}: {error}",),
+        consequence="arrays are handed over as they are.",
+        remedy=f"switch it off with disable=[{rule!r}], or correct its path for this version",
     )

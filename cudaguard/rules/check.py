@@ -21,6 +21,8 @@ ACTION_VERBS = {
     "preload_needs": "a library below site-packages, as in preload_needs:pkg/libplugin.so",
     "env": "a default for a variable, as in env:XLA_PYTHON_CLIENT_PREALLOCATE=false",
     "substitute": "a module for the watched one, as in substitute:pycuda.autoprimaryctx",
+    "normalize": "a function or method and its parameter, as in normalize:Image.__init__(buffer)",
+    "correct": "a class that exports arrays, as in correct:DeviceNDArray",
     "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
@@ -76,6 +78,8 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         if verb not in ACTION_VERBS or not colon or not argument:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
+        if verb in ("normalize", "correct") and not _is_entry(verb, argument):
+            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb.startswith("preload") and (argument.startswith("/") or ".." in argument.split("/")):
             refuse("actions", f"got {action!r}, expected a path below a folder of sys.path")
         if verb in ("local_scope", "demote") and _is_global_on_purpose(argument):
@@ -98,6 +102,14 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)
     return rule
+
+
+def _is_entry(verb: str, argument: str) -> bool:
+    path, bracket, rest = argument.partition("(")
+    parameter, end, after = rest.partition(")")
+    has_parameter = bool(end) and not after and parameter.isidentifier()
+    is_path = all(part.isidentifier() for part in path.split("."))
+    return is_path and (has_parameter if verb == "normalize" else not bracket)
 
 
 def _is_global_on_purpose(pattern: str) -> bool:

@@ -39,6 +39,7 @@ class Consumer(Record):
         mask: ``heeds``, ``refuses`` or ``ignores``.
         read_only: ``heeds``, ``refuses`` or ``ignores``.
         prefers_dlpack: Does it take ``__dlpack__`` where an array has both?
+        reads_nothing_else: Has it no other way into an array, and hides the errors of this one?
         since: Pairs of a version range and the fields that differ in it.
         evidence: How all of this is known.
     """
@@ -56,6 +57,7 @@ class Consumer(Record):
         "name",
         "prefers_dlpack",
         "read_only",
+        "reads_nothing_else",
         "since",
         "stream",
         "strides",
@@ -75,6 +77,7 @@ class Consumer(Record):
     mask: str
     read_only: str
     prefers_dlpack: bool
+    reads_nothing_else: bool
     since: tuple[tuple[str, Mapping[str, Any]], ...]
     evidence: tuple[str, ...]
 
@@ -95,6 +98,7 @@ class Consumer(Record):
         mask: str = REFUSES,
         read_only: str = HEEDS,
         prefers_dlpack: bool = False,
+        reads_nothing_else: bool = False,
         since: tuple[tuple[str, Mapping[str, Any]], ...] = (),
         evidence: tuple[str, ...] = (),
     ) -> None:
@@ -113,6 +117,7 @@ class Consumer(Record):
             mask=mask,
             read_only=read_only,
             prefers_dlpack=prefers_dlpack,
+            reads_nothing_else=reads_nothing_else,
             since=since,
             evidence=evidence,
         )
@@ -120,6 +125,8 @@ class Consumer(Record):
 
 # Whoever it is: it heeds everything that the specification has, and is spared a None.
 ANYONE = Consumer("", takes_no_stream=False, mask=HEEDS)
+# What is to be shown to all: nothing is left out that conforms.
+AS_EXPORTED = Consumer("", mask=HEEDS)
 
 CONSUMERS: tuple[Consumer, ...] = (
     Consumer(
@@ -130,6 +137,7 @@ CONSUMERS: tuple[Consumer, ...] = (
         misreads=(">", "c"),
         strides=DENSE,
         read_only=IGNORES,
+        reads_nothing_else=True,
         since=((">=1.37", {"takes_no_stream": True}), ("<1.32", {"takes_no_stream": True})),
         evidence=(
             "measured 1.35.0, 2.4.0",

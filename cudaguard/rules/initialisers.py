@@ -31,4 +31,6 @@ INITIALISERS: tuple[str, ...] = (
     "open3d", "pycuda.autoinit", "pycuda.autoprimaryctx", "pylibraft", "pytorch3d", "rmm", "spconv",
     "taichi", "tensorflow", "tensorrt", "tinycudann", "torch_cluster", "torch_sparse",
     "torchaudio", "torchvision", "triton", "unsloth", "warp",
+    # Parts that are imported for themselves, after their package.
+    "transformer_engine.jax", "transformer_engine.pytorch",
 )  # fmt: skip

@@ -31,6 +31,7 @@ class Registry:
         "demoting",
         "origins",
         "providing",
+        "replacing",
         "rules",
         "scoping",
         "shielding",
@@ -61,6 +62,9 @@ class Registry:
         self.providing = self._patterns("provides")
         self.demoting = self._patterns("demote")
         self.shielding = self._patterns("deepbind")
+        self.replacing = tuple(
+            rule for rule in self.rules if arguments(rule, "normalize", "correct")
+        )
 
     def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:
         """Return the patterns of one kind of action, each with its rule."""

@@ -593,11 +593,12 @@ def test_two_threads_that_import_at_once(program):
 @pytest.mark.parametrize(
     ("words", "told"), [("", False), ("innocent", True), ("all", True), ("other, innocent", True)]
 )
-def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told):
+@pytest.mark.parametrize("first", ["import ctypes", ""])
+def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told, first):
     program.module("innocent", INITIALISE)
     program.module("kaolin")
     ran = program.run(
-        f"import ctypes\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
+        f"{first}\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
         env={"CUDAGUARD_WATCH": words},
     )
     who = f"innocent initialised CUDA at {program.where('here')}" if told else "something that"
@@ -616,7 +617,7 @@ def test_watching_all_leaves_python_and_parts_of_packages_alone(program):
         """,
         env={"CUDAGUARD_WATCH": "all"},
     )
-    assert ran.out == ["['pkg']"]
+    assert ran.out == ["['pkg', 'ctypes']"]  # which the guard needs to look
 
 
 def test_watching_by_a_file(program):
@@ -708,3 +709,27 @@ def test_contexts_of_other_ranks_on_a_device_are_counted(program, held, nvml, sa
     evidence = ("2 devices are visible", said) if said else ("2 devices are visible",)
     assert ran.out == [str(evidence)]
     assert any(call.startswith("nvmlInit") for call in ran.calls) == bool(nvml)
+
+
+def test_own_context_over_one_that_was_current_already(program):
+    """As torch leaves its own after the first use."""
+    program.module("torch")
+    program.module("warp", OWN.format(0))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        import torch
+        cu = driver()
+        cu.cuInit(0)
+        primary = ctypes.c_void_p()
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
+        cu.cuCtxSetCurrent(primary)
+        import warp  # warp
+        """
+    )
+    (warning,) = ran.warnings
+    assert (
+        f"[CG816] warp made a context of its own current on device 0 at {program.where('warp')}"
+        in warning
+    )

@@ -8,7 +8,8 @@ from cudaguard.actions.arrays.view import View
 from cudaguard.array_interface import AUTO
 from cudaguard.model import Record
 from cudaguard.policy.array_faults import RefusedError, error_of, name_of
-from cudaguard.policy.arrays import absent, canonical, check, is_canonical
+from cudaguard.policy.array_quick import in_good_form
+from cudaguard.policy.arrays import absent, canonical, check
 from cudaguard.rules.consumers import IGNORES
 
 TYPE_CHECKING = False
@@ -57,14 +58,22 @@ def hand_over(obj: Any, consumer: Consumer, stream: Any, tell: Callable[[Note], 
         cai = obj.__cuda_array_interface__
     except AttributeError as error:
         raise error_of(absent(type(obj)), type(obj)) from error
-    if stream is AUTO and is_canonical(cai, consumer):
-        return obj
-    return _prepare(obj, cai, consumer, stream, tell)
+    if stream is AUTO:
+        good = in_good_form(cai, consumer)
+        if good is not None:
+            owner = obj.owner if type(obj) is View else obj
+            return obj if good is cai else View(owner, good)
+    return prepare(obj, cai, consumer, stream, tell)
 
 
-def _prepare(
+def prepare(
     obj: Any, cai: Any, consumer: Consumer, stream: Any, tell: Callable[[Note], None]
 ) -> Any:
+    """Do the same for an array whose interface has been read.
+
+    Raises:
+        ArrayInterfaceError: As for `cudaguard.normalize`.
+    """
     owner = obj.owner if type(obj) is View else obj
     kind = type(owner)
     try:

@@ -6,7 +6,7 @@ reproduced for this project. ``tests/unit/test_catalog.py`` checks each entry.
 
 from __future__ import annotations
 
-from cudaguard.rules.catalog import contexts, import_order, library_order, symbol_scope
+from cudaguard.rules.catalog import arrays, contexts, import_order, library_order, symbol_scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ RULES: tuple[Rule, ...] = (
     *symbol_scope.RULES,
     *library_order.RULES,
     *contexts.RULES,
+    *arrays.RULES,
     *import_order.RULES,
 )
 
@@ -40,4 +41,10 @@ DETECTORS: dict[str, str] = {
     "CG818": "a forked process uses CUDA, which its parent had initialised",
     "CG819": "an environment variable was set after it had been read for good",
     "CG820": "a library was not found as LD_LIBRARY_PATH was changed in the running process",
+    "CG831": "an array was handed to a library that does not look at its stream",
+    "CG832": "a read-only array was handed to a library that does not look at that",
+    "CG833": "an array interface does not conform to the specification",
+    "CG834": "an array was brought into a form that a library reads rightly",
+    "CG835": "an array cannot be brought into a form that a library reads rightly",
+    "CG836": "an entry point that a rule names is not there",
 }

@@ -1,0 +1,129 @@
+"""Arrays with ``__cuda_array_interface__`` that one library does not take from another."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+_INTERFACE = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG019",
+        title="DALI refuses or misreads arrays of other libraries",
+        watch=("nvidia.dali.backend",),
+        dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
+        actions=(
+            "normalize:TensorGPU.__init__(object)",
+            "normalize:TensorListGPU.__init__(object)",
+        ),
+        why=(
+            "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is; every "
+            "version refuses NumPy integers as address or stream and lists as shape, takes truth "
+            "values for INT8, and hides the error of a producer. They are given to it in the form"
+            " that it reads rightly: the same bytes, the same order of work."
+        ),
+        links=(
+            "https://github.com/NVIDIA/DALI/issues/5423",
+            "https://github.com/NVIDIA/DALI/pull/5425",
+        ),
+        verified="2026-11-20: nvidia-dali-cuda120 1.35.0 and 2.4.0, without a GPU",
+    ),
+    Rule(
+        id="CG020",
+        title="numba exports the stream 0, which the array interface forbids",
+        watch=("numba.cuda.cudadrv.devicearray",),
+        dist=("numba-cuda", "numba"),
+        actions=("correct:DeviceNDArrayBase",),
+        why=(
+            "Arrays that are bound to numba's default stream export stream 0; DALI, JAX, "
+            "nvImageCodec and cuda.core refuse it, some with a bare AssertionError. numba means "
+            "the legacy default stream, which is 1. Left alone where "
+            "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM is set, as what is right there is not "
+            "established."
+        ),
+        links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/5425"),
+        verified="2026-11-20: numba-cuda 0.30.4 with cuda.core 1.2.2, on a stand-in for the driver",
+    ),
+    Rule(
+        id="CG021",
+        title="DALI's own arrays have types that are not legal in the array interface",
+        watch=("nvidia.dali.backend",),
+        dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
+        actions=("correct:TensorGPU",),
+        why=(
+            "TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with 'invalid "
+            "literal for int()'. They are '<f4' and '|b1' in the array interface."
+        ),
+        links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/1857"),
+        verified="2026-11-20: nvidia-dali-cuda120 1.35.0 with mpi4py 4.1.2",
+    ),
+    # Opt-in: functions that every program calls, wrapped for the few arrays that need it.
+    Rule(
+        id="CG022",
+        title="torch reads arrays before the work that fills them is done",
+        watch=("torch",),
+        actions=("normalize:as_tensor(data)", "normalize:asarray(obj)", "normalize:tensor(data)"),
+        # torch.compile knows its own functions by identity.
+        grade="opt-in",
+        why=(
+            "torch.as_tensor, asarray and tensor do not look at the stream of an array, and read "
+            "it while work of another stream is pending; nor at a mask, nor at the byte order. "
+            "With the rule torch's current stream is made to wait first."
+        ),
+        links=("https://github.com/pytorch/pytorch/issues/98133",),
+    ),
+    Rule(
+        id="CG023",
+        title="CuPy refuses arrays that other readers of the array interface take",
+        watch=("cupy",),
+        actions=("normalize:asarray(a)", "normalize:array(obj)"),
+        grade="opt-in",
+        why=(
+            "cupy.asarray and cupy.array refuse lists as shape, NumPy integers as address, and "
+            "mappings that are no dict."
+        ),
+        links=(_INTERFACE,),
+    ),
+    Rule(
+        id="CG024",
+        title="numba refuses arrays that other readers of the array interface take",
+        watch=("numba.cuda",),
+        dist=("numba-cuda",),
+        actions=("normalize:as_cuda_array(obj)",),
+        grade="opt-in",
+        why=(
+            "numba.cuda.as_cuda_array refuses arrays without a version, and writes to read-only "
+            "ones."
+        ),
+        links=(_INTERFACE,),
+    ),
+    Rule(
+        id="CG025",
+        title="CV-CUDA does not look at the stream of an array",
+        watch=("nvcv",),
+        actions=("normalize:as_tensor(buffer)", "normalize:as_image(buffer)"),
+        grade="opt-in",
+        why=(
+            "nvcv.as_tensor and as_image take neither stream nor mask into account, refuse "
+            "versions below 2, and write out of bounds for an array without dimensions. With the "
+            "rule the host waits for the producer's stream first."
+        ),
+        links=("https://github.com/CVCUDA/CV-CUDA",),
+    ),
+    Rule(
+        id="CG026",
+        title="PyCUDA's arrays claim that no work is pending",
+        watch=("pycuda.gpuarray",),
+        dist=("pycuda",),
+        actions=("correct:GPUArray",),
+        # Opt-in: readers that heed it wait for the legacy default stream then.
+        grade="opt-in",
+        why=(
+            "GPUArray exports stream None, also while a kernel or a copy is under way: readers do"
+            " not wait for it. With the rule it exports the legacy default stream, which all work"
+            " of PyCUDA that names no other stream is on. Work on streams made as non-blocking is"
+            " not covered."
+        ),
+        links=("https://github.com/inducer/pycuda/issues/226", _INTERFACE),
+    ),
+)
