@@ -132,7 +132,7 @@ def named(value):
     """The id of a case: what can be shown of it."""
     try:
         return repr(value)[:30]
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         return "hostile"
 
 
@@ -327,10 +327,9 @@ def test_what_is_no_mapping_is_refused(value):
 
 def test_array_without_elements_has_no_address():
     for address in (None, 0x1000, 0, Number(0)):
-        entries = cudaguard.normalize(
-            make(shape=[0], data=(address, False))
-        ).__cuda_array_interface__
-        assert entries["data"] == (0, False)
+        for shape in ((0,), [0], (2, 0)):
+            result = cudaguard.normalize(make(shape=shape, data=(address, False)))
+            assert result.__cuda_array_interface__["data"] == (0, False)
     (finding,) = cudaguard.validate(make(shape=(0,), data=(0x1000, False)))
     assert finding.what.startswith("data of ")
 
@@ -340,6 +339,27 @@ def test_mask_is_an_array_itself():
     producer = make(mask=mask)
     assert cudaguard.normalize(producer) is producer
     assert cudaguard.validate(producer) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("\U000e0001" * 5000, "'\\U000e0001\\U000e0001\\U000e0001\\U000e0001\\U000e0001\\U000e..."),
+        ("V" * 5000, f"'{'V' * 56}..."),
+        (b"V" * 5000, f"b'{'V' * 55}..."),
+        (10**5000, "an integer of 16610 bits"),
+        ((1, 2, 3, 4, 5, 6, 7.0), "(1, 2, 3, 4, 5, 6, ...)"),
+        ([(1,), ((),)], "[(1,), (an object of type tuple,)]"),
+        (Hostile(), "an object of type tests.arrays.test_forms.Hostile"),
+        (None, "None"),
+        (True, "True"),
+    ],
+    ids=named,
+)
+def test_value_is_shown_in_short_and_foreign_code_is_not_run_for_it(value, text):
+    with pytest.raises(ArrayInterfaceError) as caught:
+        cudaguard.normalize(make(typestr=value))
+    assert caught.value.value == text
 
 
 def test_error_can_be_pickled_and_is_a_type_error():

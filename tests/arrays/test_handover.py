@@ -182,7 +182,10 @@ def test_read_only_array_for_a_consumer_that_does_not_look_is_warned_of_once():
     with pytest.warns(cudaguard.ArrayInterfaceWarning, match="warp"):
         cudaguard.normalize(kind(interface(data=(0x1000, True))), consumer="warp")
     for consumer in (None, "cuda.core", "rmm"):
-        cudaguard.normalize(kind(interface(data=(0x1000, True))), consumer=consumer)
+        for shape in ((4,), [4]):
+            cudaguard.normalize(
+                kind(interface(shape=shape, data=(0x1000, True))), consumer=consumer
+            )
 
 
 def test_flag_stays_as_it_is():

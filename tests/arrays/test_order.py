@@ -118,7 +118,14 @@ def test_host_waits_for_consumers_whose_stream_is_not_known(arrays, consumer):
 
 @pytest.mark.parametrize("consumer", [None, *HEEDING])
 def test_consumers_that_wait_themselves_are_left_to_it(arrays, consumer):
-    _, waits = arrays.ordered(f"cudaguard.normalize(array, consumer={consumer!r})")
+    out, waits = arrays.ordered(
+        f"""
+        print(cudaguard.normalize(array, consumer={consumer!r}) is array)
+        array.interface["shape"] = [4]
+        print(cudaguard.normalize(array, consumer={consumer!r}) is array)
+        """
+    )
+    assert out == ["True", "False"]
     assert waits == []
 
 
@@ -153,7 +160,10 @@ def test_stream_of_torch_waits_for_an_event_and_the_host_does_not(arrays):
     stream, device = out[0].split()
     assert device == "[0]"
     assert waits == ["cuEventRecord(P)", f"cuStreamWaitEvent({stream})"]
-    names = [call.name for call in arrays.stubs.calls(arrays.log)]
+    calls = arrays.stubs.calls(arrays.log)
+    (made,) = [call for call in calls if call.name == "cuEventCreate"]
+    assert made.args.startswith("flags=2")  # without times, which would cost
+    names = [call.name for call in calls]
     at = names.index
     assert at("cuEventCreate") < at("cuEventRecord") < at("cuStreamWaitEvent")
     assert at("cuStreamWaitEvent") < at("cuEventDestroy_v2") < at("cuCtxPopCurrent_v2")
