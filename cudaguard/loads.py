@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from cudaguard import repairs
     from cudaguard.detectors.cuda import CudaDetector
     from cudaguard.detectors.scope import ScopeDetector
+    from cudaguard.hook.finder import GuardFinder
     from cudaguard.hook.loader import Close, Host
     from cudaguard.model import Rule
 
     class Engine(repairs.Engine, Host, Protocol):
         """What this half asks of `cudaguard.engine.Engine`."""
+
+        finder: GuardFinder
 
 
 class Loads:

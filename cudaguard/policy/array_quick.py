@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.array_interface import ADDRESS_SPACE, NEWEST, in_c_order
+from cudaguard.array_interface import ADDRESS_SPACE, NEWEST
 from cudaguard.policy.array_fields import MOST_DIMENSIONS
 from cudaguard.rules.consumers import ANY, HEEDS
 
@@ -23,82 +23,74 @@ _USUAL = 1 << 47  # what addresses and sizes stay below; others are looked at cl
 def in_good_form(cai: Any, consumer: Consumer) -> dict[str, Any] | None:
     """Return the interface as it can be handed over, with nothing else to do or to say.
 
-    The fast path for the most usual ones: the interface itself, or a copy without a stream None
-    for a consumer that is to be spared that. None where it cannot be told so quickly.
+    That is the interface itself, or a copy without a stream None for a consumer that is to be
+    spared that. None where it cannot be told so quickly. This is run for every array that is
+    handed over: it is one function, and looks at each entry once.
     """
-    if not is_plain(cai):
+    if type(cai) is not dict or "mask" in cai:
         return None
-    version, stream, strides = cai["version"], cai.get("stream"), cai.get("strides")
+    try:
+        shape, data, typestr, version = cai["shape"], cai["data"], cai["typestr"], cai["version"]
+    except KeyError:
+        return None
     if (
-        (stream is not None and (version != 3 or not stream or consumer.stream != HEEDS))
-        or version < consumer.least_version
-        or len(cai["shape"]) < consumer.least_dimensions
-        or (consumer.read_only != HEEDS and cai["data"][1])
+        type(shape) is not tuple
+        or type(data) is not tuple
+        or len(data) != 2
+        or type(typestr) is not str
+        or type(version) is not int
     ):
         return None
-    if strides is not None and consumer.strides != ANY:
-        shape = cai["shape"]
-        if not in_c_order(shape, strides, _PLAIN[cai["typestr"]]):
+    size, (pointer, is_read_only) = _PLAIN.get(typestr), data
+    if (
+        size is None
+        or type(pointer) is not int
+        or type(is_read_only) is not bool
+        or not 0 < pointer < _USUAL
+        or (is_read_only and consumer.read_only != HEEDS)
+        or not consumer.least_version <= version <= NEWEST
+        or not consumer.least_dimensions <= len(shape) <= MOST_DIMENSIONS
+    ):
+        return None
+    bytes_ = size
+    for count in shape:
+        if type(count) is not int or count <= 0:
             return None
+        bytes_ *= count
+    if bytes_ > _USUAL:
+        return None
+    strides, stream = cai.get("strides"), cai.get("stream")
+    if strides is not None and not _step_forward(shape, strides, size, consumer.strides == ANY):
+        return None
+    if stream is not None:
+        if type(stream) is not int or not 0 < stream < ADDRESS_SPACE or version != NEWEST:
+            return None
+        if consumer.stream != HEEDS:
+            return None
+    if "descr" in cai and not _is_plain_description(cai["descr"]):
+        return None
     if stream is None and not consumer.takes_no_stream and "stream" in cai:
         spared: dict[str, Any] = cai.copy()
         del spared["stream"]
         return spared
-    return cai  # type: ignore[no-any-return]  # a dict, or it were not plain
+    return cai
 
 
-def is_plain(cai: Any) -> bool:
-    """Does it conform in the most usual way? A few looks at types, no more.
-
-    Only the stream may be 0, or be there in a version that has none.
-    """
-    if type(cai) is not dict or "mask" in cai:
-        return False
-    try:
-        shape, data, typestr, version = cai["shape"], cai["data"], cai["typestr"], cai["version"]
-    except KeyError:
-        return False
-    if (
-        type(shape) is not tuple
-        or len(shape) > MOST_DIMENSIONS
-        or type(data) is not tuple
-        or len(data) != 2
-        or type(typestr) is not str
-        or typestr not in _PLAIN
-        or type(version) is not int
-        or not 0 <= version <= NEWEST
-    ):
-        return False
-    pointer, is_read_only = data
-    if type(pointer) is not int or type(is_read_only) is not bool or not 0 < pointer < _USUAL:
-        return False
-    size = 1
-    for count in shape:
-        if type(count) is not int or count <= 0:
-            return False
-        size *= count
-    if size > _USUAL:
-        return False
-    stream, strides, descr = cai.get("stream"), cai.get("strides"), cai.get("descr")
-    if stream is not None and (type(stream) is not int or not 0 <= stream < ADDRESS_SPACE):
-        return False
-    if strides is not None and not _are_plain(strides, shape):
-        return False
-    if descr is not None:
-        if type(descr) is not list:
-            return False
-        for item in descr:
-            if type(item) is not tuple:
-                return False
-    return True
-
-
-def _are_plain(strides: Any, shape: tuple[int, ...]) -> bool:
+def _step_forward(shape: tuple[int, ...], strides: Any, size: int, may_have_gaps: bool) -> bool:
+    """Are these strides that lead forward, within reach, and without gaps where that is asked?"""
     if type(strides) is not tuple or len(strides) != len(shape):
         return False
-    end = 0
-    for count, step in zip(shape, strides):
+    end, dense = 0, size
+    for at in range(len(shape) - 1, -1, -1):
+        count, step = shape[at], strides[at]
         if type(step) is not int or step < 0:
             return False
+        if not may_have_gaps and count != 1 and step != dense:
+            return False
         end += (count - 1) * step
+        dense *= count
     return end < _USUAL
+
+
+def _is_plain_description(descr: Any) -> bool:
+    return type(descr) is list and all(type(item) is tuple for item in descr)

@@ -28,7 +28,6 @@ from cudaguard.policy.array_fields import (
 )
 from cudaguard.policy.array_fit import check_fit
 from cudaguard.policy.array_profiles import producer_of
-from cudaguard.policy.array_quick import is_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +64,9 @@ def canonical(
         RefusedError: There is no such form, or it would be a guess.
     """
     given = as_dictionary(cai)
-    legal = dict(given) if is_plain(given) else _legal(given)
+    # What the caller says counts, and what the array says of it is not looked at then.
+    heard = given if stream is AUTO else {k: v for k, v in given.items() if k != "stream"}
+    legal = _legal(heard)
     check_fit(legal, consumer)
     legal["version"], said = _agree(legal, consumer, kind, environ, stream)
     if consumer.boolean != "|b1" and legal["typestr"][1] == "b":

@@ -245,6 +245,15 @@ def test_validate_lists_all_faults_at_once():
     ]
 
 
+@pytest.mark.parametrize("version", [0, 1, 2, ...])
+def test_stream_in_a_version_without_streams_is_told_of(version):
+    (finding,) = cudaguard.validate(make(version=version, stream=7))
+    assert (finding.severity, finding.what.partition(" of ")[0]) == ("warn", "version")
+    assert finding.remedy == "write 3, as normalize() does"
+    (finding,) = cudaguard.validate(make(version=..., stream=None))
+    assert finding.remedy == "write 2, as normalize() does"
+
+
 LEGAL = [
     {},
     {"strides": None},
