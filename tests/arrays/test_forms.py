@@ -56,6 +56,16 @@ class Endless:
             yield 1
 
 
+class Enormous(Endless):
+    def __len__(self):
+        return 1 << 40
+
+
+class Short(Shape):
+    def __len__(self):
+        return 3
+
+
 class NumpyBool:
     """A truth value without an index, as NumPy's is."""
 
@@ -168,7 +178,10 @@ REFUSED = [
     ("shape", (1,) * 65),
     ("shape", [1] * 10**6),
     ("shape", (2,) * 10**6),
+    ("shape", Enormous()),
+    ("shape", Short()),
     ("shape", (1 << 70,)),
+    ("shape", (1 << 70, 0)),
     ("shape", (1 << 40, 1 << 40)),
     ("shape", (1 << 63, 1 << 63, 1 << 63) * 20),
     *(("typestr", value) for value in (4, None, Hostile(), ["<f4"], float)),
