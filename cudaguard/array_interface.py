@@ -128,8 +128,6 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int) -
         end = size
         for count in shape:
             end *= count
-            if end > ADDRESS_SPACE:  # before the numbers get long enough to take time
-                break
         return 0, end
     low, high = 0, size
     for count, stride in zip(shape, strides):

@@ -279,6 +279,9 @@ LEGAL = [
     {"shape": (0,), "data": (0, False)},
     {"shape": (1 << 62, 0, 1 << 62), "data": (0, True)},
     {"shape": (1 << 40,), "strides": (0,)},
+    {"shape": (2, 0), "strides": (-8, -4), "data": (0, False)},
+    {"strides": (-4,), "data": (12, False)},
+    {"strides": (4,), "data": ((1 << 64) - 16, False)},
     {"shape": (1,) * 64},
     {"data": (0x1000, True)},
     {"data": ((1 << 64) - 16, False)},
@@ -304,6 +307,21 @@ def test_what_conforms_is_handed_over_as_it_is(changes):
     assert cudaguard.validate(producer) == []
     assert cudaguard.normalize(producer) is producer
     assert producer.reads == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"strides": (-4,), "data": (11, False)}, "strides"),
+        ({"strides": (4,), "data": ((1 << 64) - 15, False)}, "strides"),
+        ({"data": ((1 << 64) - 15, False)}, "shape"),
+        ({"typestr": "<U4", "shape": (1,), "data": ((1 << 64) - 15, False)}, "shape"),
+    ],
+)
+def test_elements_lie_inside_the_address_space(changes, field):
+    with pytest.raises(ArrayInterfaceError, match="outside the address space") as caught:
+        cudaguard.normalize(make(**changes))
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("field", ["strides", "mask", "stream", "descr"])
