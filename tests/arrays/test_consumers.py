@@ -143,6 +143,12 @@ def test_gaps_are_told_from_dimensions_that_are_never_stepped_along():
             cudaguard.normalize(make(shape=(2, 3), strides=strides), consumer="nvidia.dali")
 
 
+def test_single_bytes_have_no_order():
+    producer = make(typestr=">u1")
+    for consumer in ("torch", "nvidia.dali", "cupy"):
+        assert cudaguard.normalize(producer, consumer=consumer) is producer
+
+
 @pytest.mark.parametrize(("shape", "address"), [((1,), 0x1000), ((0,), 0), ((2, 0), 0)])
 def test_steps_that_are_never_taken_may_be_odd(shape, address):
     producer = make(shape=shape, strides=(-6,) * len(shape), data=(address, False))

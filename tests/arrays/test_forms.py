@@ -202,7 +202,7 @@ REFUSED = [
     ("strides", (-0x1000,)),
     ("strides", ((1 << 64) - 0x1000,)),
     *(("descr", value) for value in ("<f4", ["<f4"], {}, 4, Hostile())),
-    *(("mask", value) for value in ({}, True, Hostile(), interface())),
+    *(("mask", value) for value in ({}, True, Hostile(), interface(), Producer(None))),
     *(("stream", value) for value in ("1", 1.0, True, -1, 1 << 64, (1,), Hostile())),
     ("stream", 0),
     ("stream", Number(0)),
