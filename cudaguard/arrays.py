@@ -9,7 +9,7 @@ from cudaguard.policy.array_profiles import consumer_named, known_consumers
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs.arrays import tell
 from cudaguard.report.arrays import not_conforming
-from cudaguard.rules.consumers import ANYONE
+from cudaguard.rules.consumers import ANYONE, DLPACK
 from cudaguard.wiring import _state
 
 TYPE_CHECKING = False
@@ -40,7 +40,8 @@ def normalize(
         obj: The array. The property is read once; what it raises goes out, but for
             AttributeError.
         consumer: Who is to read it: a module, its name, or a class; None for any reader that
-            keeps to the specification.
+            keeps to the specification. With ``"dlpack"`` what is returned has ``__dlpack__``,
+            for consumers that take nothing else.
         stream: On which stream the work that is pending on the array was started: a number other
             than 0, or a stream of cuda.core, torch, CuPy, numba or PyCUDA; None vouches that none
             is pending. It counts more than what the array says. Left out: what the array says.
@@ -52,6 +53,10 @@ def normalize(
             attributes ``field``, ``value``, ``rule`` and ``remedy`` say what and why.
         ValueError: The consumer is not known; the message lists those that are.
     """
+    if consumer == DLPACK.name:
+        from cudaguard.actions.arrays.dlpack import bridge
+
+        return bridge(obj, stream, _tell)
     return hand_over(obj, ANYONE if consumer is None else _profile(consumer), stream, _tell)
 
 

@@ -128,6 +128,9 @@ ANYONE = Consumer("", takes_no_stream=False, mask=HEEDS)
 # What is to be shown to all: nothing is left out that conforms.
 AS_EXPORTED = Consumer("", mask=HEEDS)
 
+# Whoever takes DLPack, and nothing else: a bridge is made for it.
+DLPACK = Consumer("dlpack", misreads=(">", "t", "m", "M", "S", "U", "V"), strides=FORWARD)
+
 CONSUMERS: tuple[Consumer, ...] = (
     Consumer(
         "nvidia.dali",

@@ -54,16 +54,25 @@ def hand_over(obj: Any, consumer: Consumer, stream: Any, tell: Callable[[Note], 
     Raises:
         ArrayInterfaceError: As for `cudaguard.normalize`.
     """
-    try:
-        cai = obj.__cuda_array_interface__
-    except AttributeError as error:
-        raise error_of(absent(type(obj)), type(obj)) from error
+    cai = read(obj)
     if stream is AUTO:
         good = in_good_form(cai, consumer)
         if good is not None:
             owner = obj.owner if type(obj) is View else obj
             return obj if good is cai else View(owner, good)
     return prepare(obj, cai, consumer, stream, tell)
+
+
+def read(obj: Any) -> Any:
+    """Return the interface of an array.
+
+    Raises:
+        ArrayInterfaceError: It has none. What its property raises otherwise goes out.
+    """
+    try:
+        return obj.__cuda_array_interface__
+    except AttributeError as error:
+        raise error_of(absent(type(obj)), type(obj)) from error
 
 
 def prepare(

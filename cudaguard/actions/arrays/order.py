@@ -50,18 +50,45 @@ def order(stream: int, consumer: Consumer, pointer: int) -> str:
     reader = _reader(consumer, pointer)
     if reader == stream:
         return ""
+    make_wait(reader, stream, pointer)
+    if reader is None:
+        return "the host has waited for it"
+    return f"the stream that {consumer.name} reads on was made to wait for it"
+
+
+def make_wait(reader: int | None, stream: int, pointer: int) -> None:
+    """Make a stream wait for the work that is pending on another one; nothing if none can be.
+
+    Args:
+        reader: The stream that is to wait; None for the host.
+        stream: The producer's.
+        pointer: Address of the data.
+
+    Raises:
+        RefusedError: As for `order`.
+    """
+    if not _driver.state().is_initialised:
+        return
     entered = _enter(stream, pointer)
     try:
         if reader is None:
             _refuse_capture(stream, False)
             _do("cuStreamSynchronize", stream, ctypes.c_void_p(stream))
-            return "the host has waited for it"
-        _refuse_capture(stream, _is_captured(reader, stream))
-        _wait(reader, stream)
-        return f"the stream that {consumer.name} reads on was made to wait for it"
+        else:
+            _refuse_capture(stream, _is_captured(reader, stream))
+            _wait(reader, stream)
     finally:
         if entered:
             _driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+
+def device_of(pointer: int) -> int | None:
+    """Return the ordinal of the device that has an address; None if the driver knows of none."""
+    if not _driver.state().is_initialised:
+        return None
+    device, address = ctypes.c_int(), ctypes.c_uint64(pointer)
+    status = _driver.call("cuPointerGetAttribute", ctypes.byref(device), _ORDINAL, address)
+    return None if status else device.value
 
 
 def _reader(consumer: Consumer, pointer: int) -> int | None:
@@ -73,10 +100,7 @@ def _reader(consumer: Consumer, pointer: int) -> int | None:
         return None
     if not cuda.is_initialized():  # it will begin on its default stream; asking would begin now
         return LEGACY_STREAM
-    device = ctypes.c_int()
-    address = ctypes.c_uint64(pointer)
-    status = _driver.call("cuPointerGetAttribute", ctypes.byref(device), _ORDINAL, address)
-    stream = cuda.current_stream(None if status else device.value)
+    stream = cuda.current_stream(device_of(pointer))
     return int(stream.cuda_stream) or LEGACY_STREAM
 
 
