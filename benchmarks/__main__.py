@@ -58,15 +58,22 @@ def _missing_peers(run: Callable[[harness.Subject], dict[str, float]]) -> dict[s
     missing = {}
     if shutil.which("cc") is None:
         missing["cc"] = "there is no C compiler"
-    for peer in subjects.PEERS:
-        if importlib.util.find_spec(peer) is None:
+    for peer, task in subjects.PROBES.items():
+        if not _is_installed(peer):
             missing[peer] = f"{peer} is not installed"
             continue
         try:
-            run(harness.Subject(peer, ("misses", peer, "0")))
+            run(harness.Subject(peer, task))
         except harness.BenchmarkError:  # a peer's internals may have moved in a new version
             missing[peer] = f"{peer} does not work here"
     return missing
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
@@ -99,11 +106,12 @@ def _tick() -> None:
 
 def _heading(rounds: int, seconds: float) -> str:
     words = []
-    for package in ("cudaguard", *subjects.PEERS):
+    for package in ("cudaguard", *subjects.DISTRIBUTIONS):
         try:
             words.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
-            words.append(f"no {package}")
+            if package in subjects.PEERS:
+                words.append(f"no {package}")
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
     load = f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
     return (

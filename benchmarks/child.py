@@ -202,9 +202,12 @@ def misses(hook, further):
 
 
 def caller_of(finder):
+    return loop_of("finder.find_spec('nope')", finder=finder)
+
+
+def loop_of(call, **names):
     """A loop of ten calls, compiled anew: a shared one would be specialised for neither."""
-    ten_calls = "  finder.find_spec('nope')\n" * 10
-    names = {"finder": finder}
+    ten_calls = f"  {call}\n" * 10
     exec(f"def loop(number):\n for _ in range(number):\n{ten_calls}", names)
     return names["loop"]
 
@@ -213,6 +216,153 @@ def timed(loop, number):
     start = process_time()
     loop(number)
     return (process_time() - start) / (number * 10)
+
+
+class Array:
+    """Exports a new dictionary at each read, as the arrays of all libraries do."""
+
+    def __init__(self, **changes):
+        # Nobody reads at the address; DALI makes no call of CUDA for a device that it is told.
+        common = {"shape": (4, 4), "typestr": "<f4", "data": (0x1000, False), "version": 3}
+        self.interface = {**common, **changes}
+
+    @property
+    def __cuda_array_interface__(self):
+        return dict(self.interface)
+
+
+def mending_proxy(array):
+    """What would be handed to everybody in place of an array, and mends what it shows each time."""
+    import wrapt
+
+    class Proxy(wrapt.ObjectProxy):
+        @property
+        def __cuda_array_interface__(self):
+            shown = dict(self.__wrapped__.__cuda_array_interface__)
+            for field in ("shape", "strides"):
+                given = shown.get(field)
+                if given is not None and (
+                    type(given) is not tuple or any(type(count) is not int for count in given)
+                ):
+                    shown[field] = tuple(int(count) for count in given)
+            pointer, is_read_only = shown["data"]
+            if type(pointer) is not int or type(is_read_only) is not bool:
+                shown["data"] = (int(pointer), bool(is_read_only))
+            if shown["typestr"][:1] not in "<>|":
+                shown["typestr"] = "<" + shown["typestr"].lstrip("=")
+            for field in ("mask", "stream"):
+                if shown.get(field, self) is None:
+                    del shown[field]
+            if shown.get("stream") == 0:
+                raise ValueError("which stream?")
+            return shown
+
+    return Proxy(array)
+
+
+def in_turns(loops, rounds=20, number=200):
+    """The least time of each loop, per call; they take turns in this interpreter."""
+    least = {name: timed(loop, 1) for name, loop in loops.items()}
+    for _ in range(rounds):
+        for name, loop in loops.items():
+            least[name] = min(least[name], timed(loop, number))
+    return least
+
+
+def normalizing():
+    """`normalize` of an array that needs nothing, and what it is beyond a read of the property."""
+    from cudaguard import normalize
+
+    array = Array()
+    assert normalize(array) is array
+    mended = Array(shape=[4, 4])
+    read = "array.__cuda_array_interface__"
+    times = in_turns(
+        {
+            "cpu": loop_of("normalize(array)", normalize=normalize, array=array),
+            "for DALI": loop_of(
+                "normalize(array, consumer='nvidia.dali')", normalize=normalize, array=array
+            ),
+            "corrected": loop_of("normalize(array)", normalize=normalize, array=mended),
+            "property": loop_of(read, array=array),
+            "property again": loop_of(read, array=array),
+        }
+    )
+    times["beyond"] = times["cpu"] - times["property"]
+    print_all(times)
+
+
+def proxies():
+    """One read of the property through a wrapt proxy: a plain one, and one that mends."""
+    import wrapt
+
+    read = "array.__cuda_array_interface__"
+    plain, mending = wrapt.ObjectProxy(Array()), mending_proxy(Array())
+    print_all(in_turns({"cpu": loop_of(read, array=mending), "plain": loop_of(read, array=plain)}))
+
+
+def views():
+    """cuda.core's view of an array that needs nothing, which orders no streams."""
+    from cuda.core.utils import StridedMemoryView
+
+    view = StridedMemoryView.from_cuda_array_interface
+    print_all(in_turns({"cpu": loop_of("view(array, -1)", view=view, array=Array())}))
+
+
+def constructor(folder):
+    """Returns what makes loops that construct tensors of an array, and the rules for the guard.
+
+    Args:
+        folder: Where a stand-in for DALI lies; empty for the real one, which has rules of ours.
+    """
+    from cudaguard import Rule
+
+    rules = []
+    if folder:
+        sys.path.insert(0, folder)
+        actions = ("normalize:TensorGPU.__init__(object)",)
+        rules = [Rule("BENCHMARK", ("nvidia.dali.backend",), "a stand-in", actions=actions)]
+    from nvidia.dali.backend import TensorGPU
+
+    def loop(array):
+        return loop_of("tensor(array, device_id=0)", tensor=TensorGPU, array=array)
+
+    return loop, rules
+
+
+def constructing(folder):
+    """A constructor that reads an array, as it is and under the guard."""
+    from cudaguard import install, uninstall
+
+    loop, rules = constructor(folder)
+    canonical = Array()
+    raw = {"raw": loop(canonical), "raw again": loop(canonical)}
+    guarded = {
+        "cpu": loop(canonical),
+        # As PyCUDA exports them, and as hardly anybody does.
+        "None": loop(Array(strides=(16, 4), stream=None)),
+        "list": loop(Array(shape=[4, 4])),
+    }
+    least = {}
+    for _ in range(10):
+        for is_guarded, loops in ((False, raw), (True, guarded)):
+            if is_guarded:
+                install("fix", rules=rules)
+            for name, cpu in in_turns(loops, 2, 100).items():
+                least[name] = min(cpu, least.get(name, cpu))
+            uninstall()
+    print_all(least)
+
+
+def constructing_from_proxies(folder):
+    """The same unguarded, given wrapt proxies."""
+    loop, _ = constructor(folder)
+    print_all(in_turns({"cpu": loop(mending_proxy(Array())), "raw": loop(Array())}))
+
+
+def print_all(times):
+    for name, cpu in times.items():
+        print(name, cpu)
 
 
 def plugins_by_cudaguard(site):
@@ -282,6 +432,11 @@ TASKS = (
     extensions,
     demotion,
     misses,
+    normalizing,
+    proxies,
+    views,
+    constructing,
+    constructing_from_proxies,
     plugins_by_cudaguard,
     plugins_by_metadata,
     start,

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ("wrapt", "ddtrace")
+# Modules that may be missing, each with a task that shows whether they work.
+PROBES = {
+    **{peer: ("misses", peer, "0") for peer in PEERS},
+    "cuda.core": ("views",),
+    "nvidia.dali": ("constructing_from_proxies", ""),
+}
+DISTRIBUTIONS = (*PEERS, "cuda-core", "nvidia-dali-cuda120", "nvidia-dali-cuda130")
 GROUP = "cudaguard.rules"
 EXTENSIONS, NAMES = 200, 9000
 # "Equal" cannot be measured more finely than two runs of the same thing agree.
@@ -33,6 +40,31 @@ LINE_LIKE_COVERAGE = (
     " try:\\n  import benchmark_peer\\n except:\\n  pass\\n else:\\n"
     '  benchmark_peer.process_startup(slug="pth")\')\n'
 )
+# Reads what DALI reads of an array, and checks it as DALI does.
+STAND_IN = """
+class TensorGPU:
+    def __init__(self, object, layout="", device_id=-1):
+        try:
+            entries = object.__cuda_array_interface__
+        except Exception:
+            raise RuntimeError("no array") from None
+        shape, data, typestr = entries["shape"], entries["data"], entries["typestr"]
+        if not (type(shape) is type(data) is tuple and type(typestr) is str):
+            raise RuntimeError("malformed")
+        if entries["version"] >= 2 and "mask" in entries:
+            raise RuntimeError("masked")
+        strides, size, expected = entries.get("strides"), int(typestr[2:]), int(typestr[2:])
+        if strides is not None:
+            for count, step in zip(shape[::-1], strides[::-1]):
+                if step != expected:
+                    raise RuntimeError("strided")
+                expected *= count
+        stream = entries.get("stream", 1)
+        if type(stream) is not int:
+            raise TypeError("an integer is required")
+        self.shape, self.pointer, self.size = list(shape), data[0], size
+        self.layout, self.device_id, self.stream, self.owner = layout, device_id, stream, object
+"""
 
 
 def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple[Group, ...]:
@@ -44,6 +76,8 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
         unwatched(folder, modules),
         watched(folder, modules),
         native(folder, min(modules, EXTENSIONS)),
+        normalizing(),
+        constructing(folder),
         activation(folder, starts),
     )
 
@@ -63,6 +97,9 @@ def prepare(folder: Path, modules: int, distributions: int) -> None:
     (folder / "empty-module" / "empty_module.py").write_text("", encoding="utf-8")
     if shutil.which("cc"):
         build_libraries(folder / "native", min(modules, EXTENSIONS))
+    backend = folder / "consumer" / "nvidia" / "dali" / "backend.py"
+    backend.parent.mkdir(parents=True)
+    backend.write_text(STAND_IN, encoding="utf-8")
     (folder / "boot").mkdir()
     (folder / "boot" / "_cudaguard_boot.py").write_text(boot, encoding="utf-8")
 
@@ -283,6 +320,78 @@ def native(folder: Path, count: int) -> Group:
             Row("noise: no hook twice", "no hook, again", "no hook"),
         ),
     )
+
+
+def normalizing() -> Group:
+    """What a library pays that calls `normalize` for each array."""
+    return Group(
+        "Arrays: normalize() of one that needs nothing, and one read of its property",
+        (
+            Subject("normalize()", ("normalizing",)),
+            Subject("wrapt proxy", ("proxies",), "wrapt"),
+            Subject("cuda.core", ("views",), "cuda.core"),
+        ),
+        (
+            Row(
+                "normalize(), beyond the property",
+                "normalize():beyond",
+                "wrapt proxy",
+                0.5 / 1.2,
+                "0.5/1.2 us",
+                "wrapt proxy that mends",
+            ),
+            Row("normalize()", "normalize()", "normalize():property", beside="the property"),
+            Row(
+                "normalize(consumer=)",
+                "normalize():for DALI",
+                "normalize():property",
+                beside="the property",
+            ),
+            Row(
+                "normalize(), corrected",
+                "normalize():corrected",
+                "normalize():property",
+                beside="the property",
+            ),
+            Row(
+                "wrapt proxy, plain",
+                "wrapt proxy:plain",
+                "normalize():property",
+                beside="the property",
+            ),
+            Row("normalize()", "normalize()", "cuda.core", beside="cuda.core's StridedMemoryView"),
+            Row(
+                "noise: the property twice",
+                "normalize():property again",
+                "normalize():property",
+                beside="the property",
+            ),
+        ),
+    )
+
+
+def constructing(folder: Path) -> Group:
+    """Constructors that read an array, with the guard before them."""
+    subjects, rows = [], []
+    # The budgets are those of DALI's own constructor; the stand-in's is cheaper.
+    for name, place, requires, limits in (
+        ("DALI", "", "nvidia.dali", (1.25, 1.6)),
+        ("stand-in", str(folder / "consumer"), "", (math.inf, math.inf)),
+    ):
+        proxied = f"{name}, proxies"
+        subjects += [
+            Subject(name, ("constructing", place), requires),
+            Subject(proxied, ("constructing_from_proxies", place), requires or "wrapt"),
+        ]
+        for what, value, peer, limit in (
+            ("canonical", name, name, limits[0]),
+            ("corrected: stream None", f"{name}:None", name, limits[1]),
+            ("corrected: list as shape", f"{name}:list", name, math.inf),
+            ("wrapt proxy, unguarded", proxied, proxied, math.inf),
+            ("noise: unguarded twice", f"{name}:raw again", name, math.inf),
+        ):
+            rows.append(Row(f"{name}, {what}", value, f"{peer}:raw", limit, beside="unguarded"))
+    return Group("Arrays: TensorGPU(array) through the guard", tuple(subjects), tuple(rows))
 
 
 def activation(folder: Path, starts: int) -> Group:

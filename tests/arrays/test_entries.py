@@ -404,6 +404,20 @@ print(is_raw())
     assert run(code) == ["none", f"{ALL_RAW} [4]", "none (4,)", "Image Array"]
 
 
+def test_two_rules_about_the_same(run):
+    code = """
+import lib
+cudaguard.install(rules=[RULE, RULE.replace(id="LOCAL2")])
+for entry in (lib.Image, lib.upload):
+    array = make(stream=None)
+    print("stream" in entry(array).entries, array.reads)
+print(is_raw())
+cudaguard.uninstall()
+print(is_raw())
+"""
+    assert run(code) == ["False 1", "False 1", "none", ALL_RAW]
+
+
 @pytest.mark.parametrize("variable", [{"CUDAGUARD": "off"}, {"CUDAGUARD_RULES": "-LOCAL1"}])
 def test_environment_switches_it_off(run, variable):
     assert run("install(); import lib; print(is_raw())", env=variable) == [ALL_RAW]
