@@ -24,16 +24,20 @@ if TYPE_CHECKING:
     from cudaguard.errors import ContextWarning as ContextWarning
     from cudaguard.errors import CudaGuardError as CudaGuardError
     from cudaguard.errors import CudaGuardWarning as CudaGuardWarning
+    from cudaguard.errors import ExtensionError as ExtensionError
+    from cudaguard.errors import ExtensionWarning as ExtensionWarning
     from cudaguard.errors import ForkWarning as ForkWarning
     from cudaguard.errors import ImportOrderError as ImportOrderError
     from cudaguard.errors import ImportOrderWarning as ImportOrderWarning
     from cudaguard.errors import LatchedEnvironmentWarning as LatchedEnvironmentWarning
     from cudaguard.errors import RuleError as RuleError
     from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
+    from cudaguard.extensions import ExtensionCheck as ExtensionCheck
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
     from cudaguard.model import Status as Status
+    from cudaguard.repairs.extension import check_extension as check_extension
     from cudaguard.wiring import Guard as Guard
     from cudaguard.wiring import active_rules as active_rules
     from cudaguard.wiring import add_rule as add_rule
@@ -53,6 +57,9 @@ _HOMES = {
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
     "Event": "model",
+    "ExtensionCheck": "extensions",
+    "ExtensionError": "errors",
+    "ExtensionWarning": "errors",
     "Finding": "model",
     "ForkWarning": "errors",
     "Guard": "wiring",
@@ -65,6 +72,7 @@ _HOMES = {
     "SymbolScopeWarning": "errors",
     "active_rules": "wiring",
     "add_rule": "wiring",
+    "check_extension": "repairs.extension",
     "create_context": "wiring",
     "guard": "wiring",
     "install": "wiring",
@@ -84,6 +92,9 @@ __all__ = [
     "CudaGuardError",
     "CudaGuardWarning",
     "Event",
+    "ExtensionCheck",
+    "ExtensionError",
+    "ExtensionWarning",
     "Finding",
     "ForkWarning",
     "Guard",
@@ -96,6 +107,7 @@ __all__ = [
     "SymbolScopeWarning",
     "active_rules",
     "add_rule",
+    "check_extension",
     "create_context",
     "guard",
     "install",

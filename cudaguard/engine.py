@@ -158,6 +158,10 @@ class Engine:
         """Look at why the loader has refused a library (see `hook.loader.Host`)."""
         self.loads.load_failed(error)
 
+    def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+        """Say why an extension was not loaded (see `hook.loader.Host`)."""
+        return self.loads.explained(spec, error)
+
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
         """Look at what a load has changed (see `hook.loader.Host`)."""
         self.loads.after_mapping(library, extension, flags)

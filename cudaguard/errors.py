@@ -19,6 +19,16 @@ class ImportOrderError(CudaGuardError, ImportError):
     __module__ = "cudaguard"
 
 
+class ExtensionError(CudaGuardError, ImportError):
+    """A compiled extension cannot be loaded: the message says why, and what to do.
+
+    It is raised from the ``ImportError`` of the dynamic loader, whose words it keeps. `name` and
+    `path` are those of the extension, as in any ``ImportError``.
+    """
+
+    __module__ = "cudaguard"
+
+
 class RuleError(CudaGuardError, ValueError):
     """A rule is malformed: the message names the rule, its origin, the field and what fits."""
 
@@ -74,6 +84,12 @@ class ImportOrderWarning(CudaGuardWarning):
 
 class SymbolScopeWarning(CudaGuardWarning):
     """A library put its symbols where other libraries will bind to them by mistake."""
+
+    __module__ = "cudaguard"
+
+
+class ExtensionWarning(CudaGuardWarning):
+    """A compiled extension cannot be loaded."""
 
     __module__ = "cudaguard"
 

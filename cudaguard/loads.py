@@ -76,6 +76,10 @@ class Loads:
         from cudaguard.probe.elf import read_elf
 
         elf = read_elf(spec.origin)
+        if elf.is_truncated:
+            from cudaguard.repairs.extension import refuse_truncated
+
+            refuse_truncated(self._engine, spec)
         if elf.runtime:
             from cudaguard.detectors.runtime import tell_of_runtime
 
@@ -173,6 +177,16 @@ class Loads:
             from cudaguard.detectors.search_path import tell_of_late_path
 
             tell_of_late_path(self._engine, missing, said)
+
+    def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+        """Return an error that says why an extension was not loaded (see `hook.loader.Host`)."""
+        if self._engine.mode == "off" or not sys.platform.startswith("linux"):
+            return None
+        try:
+            from cudaguard.repairs.extension import explained
+        except ImportError:  # a Python without ctypes has nothing to look with
+            return None
+        return explained(self._engine, spec, error)
 
     def _safely(self) -> _Safely:
         return _Safely(self._failed)

@@ -26,6 +26,7 @@ LEVELS = {
     "array_interface": 1,
     "config": 1,
     "devices": 1,
+    "extensions": 1,
     "rules": 2,
     "policy": 3,
     "probe": 3,
@@ -46,7 +47,7 @@ LEVELS = {
     "__init__": 15,
     "__main__": 15,
 }
-VOCABULARY = ("errors", "model", "config")
+VOCABULARY = ("errors", "model", "config", "extensions")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_demo", "_site")

@@ -14,6 +14,7 @@ from cudaguard.hook.loader import (
     NOTHING,
     call_each,
     close_each,
+    explained,
     here,
     hide_frame,
     look_at_failure,
@@ -102,6 +103,9 @@ class ExtensionPatch:
             close_each(host, closes, error)
             if isinstance(error, ImportError):
                 look_at_failure(host, error)
+                better = explained(host, spec, error)
+                if better is not None:
+                    raise better from error
             hide_frame(error)
             raise
         close_each(host, closes, None)

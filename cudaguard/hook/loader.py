@@ -38,6 +38,9 @@ if TYPE_CHECKING:
         def load_failed(self, error: Exception) -> None:
             """Look at why the dynamic loader has refused a library; the error is raised anyway."""
 
+        def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+            """Return an error that says why an extension was not loaded, None to let it be."""
+
         def after_mapping(self, library: str, extension: str, flags: int) -> None:
             """Look at what a load has changed; `extension` is empty for a load by ctypes."""
 
@@ -114,6 +117,17 @@ def look_at_failure(host: Host, error: Exception) -> None:
         call_each(host, (host.load_failed,), error)
     except ON_PURPOSE as warning:  # no reason to hide the error from who expects it
         print_instead(warning)
+
+
+def explained(host: Host, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+    """Return what is raised from the loader's error, None for that error as it is."""
+    try:
+        return host.explained(spec, error)
+    except ON_PURPOSE as warning:
+        print_instead(warning)
+    except Exception as failure:
+        host.broken(f"looking at why {spec.name} was not loaded", failure)
+    return None
 
 
 def print_instead(warning: BaseException) -> None:

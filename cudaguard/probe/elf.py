@@ -37,13 +37,16 @@ class Elf(Record):
             STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
         soname: The name by which others need it; empty if it has none.
         folders: Where the loader looks first for what it needs (DT_RPATH, DT_RUNPATH).
+        is_truncated: Does the file end before the parts of it that the loader maps? It maps them
+            all the same, and the first look at what is not there ends the process (SIGBUS).
     """
 
-    __slots__ = ("folders", "needed", "runtime", "soname")
+    __slots__ = ("folders", "is_truncated", "needed", "runtime", "soname")
     needed: tuple[str, ...]
     runtime: tuple[str, ...]
     soname: str
     folders: tuple[str, ...]
+    is_truncated: bool
 
     def __init__(
         self,
@@ -51,8 +54,15 @@ class Elf(Record):
         runtime: tuple[str, ...] = (),
         soname: str = "",
         folders: tuple[str, ...] = (),
+        is_truncated: bool = False,
     ) -> None:
-        self._fill(needed=needed, runtime=runtime, soname=soname, folders=folders)
+        self._fill(
+            needed=needed,
+            runtime=runtime,
+            soname=soname,
+            folders=folders,
+            is_truncated=is_truncated,
+        )
 
 
 def read_elf(path: str) -> Elf:
@@ -66,8 +76,11 @@ def read_elf(path: str) -> Elf:
     """
     try:
         with ElfFile(path) as file:
+            if file.is_truncated:
+                return Elf(is_truncated=True)
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
-            return Elf(file.needed, runtime, file.text(_DT_SONAME), _folders(path, file))
+            soname, folders = file.text(_DT_SONAME), _folders(path, file)
+            return Elf(file.needed, runtime, soname, folders)
     except (OSError, OverflowError, ValueError):
         return Elf()
 
@@ -97,12 +110,23 @@ def _folders(path: str, file: ElfFile) -> tuple[str, ...]:
 class ElfFile:
     """An open 64-bit little-endian ELF file; empty for any other.
 
+    Read by ``pread``: a mapped file that somebody cuts short meanwhile ends the process.
+
+    Attributes:
+        header: The first 64 bytes, fewer if the file has no more.
+        needed: The libraries it needs, in order.
+        is_truncated: Does it end before the parts that the loader maps?
+        has_dynamic_section: Has it a part that is for the loader?
+
     Raises:
         OSError: The file cannot be read.
         OverflowError, ValueError: Numbers in it make no sense.
     """
 
     def __init__(self, path: str) -> None:
+        self.header = b""
+        self.is_truncated = False
+        self.has_dynamic_section = False
         self._file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         self._loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
         self._tags: dict[int, int] = {}
@@ -125,7 +149,7 @@ class ElfFile:
         os.close(self._file)
 
     def _read(self) -> None:
-        header = os.pread(self._file, 64, 0)
+        header = self.header = os.pread(self._file, 64, 0)
         if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
             return
         table = _number(header, 32, 8)  # e_phoff
@@ -140,7 +164,10 @@ class ElfFile:
             if kind == _PT_LOAD:
                 self._loads.append((offset, address, length))
             elif kind == _PT_DYNAMIC:
+                self.has_dynamic_section = length > 0
                 dynamic = os.pread(self._file, min(length, DYNAMIC_LIMIT), offset)
+        end = max((offset + length for offset, _, length in self._loads if length), default=0)
+        self.is_truncated = end > os.fstat(self._file).st_size or len(segments) < size * count
         needed: list[int] = []
         for place in range(0, len(dynamic) - 15, 16):
             tag, value = _number(dynamic, place, 8), _number(dynamic, place + 8, 8)
@@ -157,6 +184,20 @@ class ElfFile:
         """Return the text that a tag gives, empty where there is no such tag."""
         start = self._tags.get(tag)
         return "" if start is None else self._name(start).decode("utf-8", "replace")
+
+    def value(self, tag: int) -> int:
+        """Return the number that a tag gives, 0 where there is no such tag."""
+        return self._tags.get(tag, 0)
+
+    address = value  # as the file has them
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes at an address; fewer where the file has no more."""
+        for offset, start, size in self._loads:
+            if start <= address < start + size:
+                wanted = min(length, start + size - address)
+                return os.pread(self._file, wanted, offset + address - start)
+        return b""
 
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""

@@ -82,6 +82,14 @@ class Image:
         # glibc adds the base where the section can be written; the vdso keeps file addresses.
         return value + self.library.base if 0 < value < self.library.base else value
 
+    def value(self, tag: int) -> int:
+        """Return the number that a tag gives, 0 where there is no such tag."""
+        return self._tags.get(tag, 0)
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes of memory; fewer where readable memory ends."""
+        return self._memory.some(address, length)
+
     @property
     def needed(self) -> tuple[str, ...]:
         """The libraries it asks for, as the file names them."""

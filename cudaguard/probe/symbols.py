@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class _Place(ctypes.Structure):
+class Place(ctypes.Structure):
     """``Dl_info`` of ``dlfcn.h``."""
 
     _fields_ = [
@@ -54,7 +54,7 @@ class GlobalScope:
 
     def owner(self, address: int) -> str:
         """Return the file of the library that has an address; empty for the program or none."""
-        place = _Place()
+        place = Place()
         if not address or not self._place(address, ctypes.addressof(place)) or not place.file:
             return ""
         return os.path.realpath(os.fsdecode(place.file))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
             category: type[CudaGuardWarning],
             *,
             frame: FrameType | None = None,
+            loud: bool | None = None,
         ) -> bool:
             """Record a finding and warn of it where that is wanted."""
 

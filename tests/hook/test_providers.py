@@ -92,7 +92,7 @@ def test_provider_is_imported_first(scene, route, mode):
 @pytest.mark.parametrize("mode", ["observe", "warn"])
 def test_other_modes_tell_and_import_nothing(scene, mode):
     ran = run(scene, "by-name", mode)
-    assert ran.lines == ["True", "", "['PROV1']"]
+    assert ran.lines == ["True", "", "['PROV1', 'CG841']"]
     told = "target needs libprovided.so.1, and provider, which has it, is not imported yet"
     assert (told in ran.err) is (mode == "warn")
 
@@ -103,13 +103,13 @@ def test_provider_that_is_there_is_not_imported_again(scene):
 
 def test_provider_that_is_not_installed_is_no_fault(scene):
     rule = RULE.replace("provider", "nowhere")
-    assert run(scene, "by-name", "strict", rule).lines == ["True", "", "[]"]
+    assert run(scene, "by-name", "strict", rule).lines == ["True", "", "['CG841']"]
 
 
 def test_provider_that_fails_is_told_and_the_loader_has_the_word(scene):
     scene.child.write("provider/__init__.py", "1 / 0")
     ran = run(scene, "by-name")
-    assert ran.lines == ["True", "", "['CG801']"]
+    assert ran.lines == ["True", "", "['CG801', 'CG841']"]
     assert "provider could not be imported before target" in ran.err
 
 
@@ -149,7 +149,7 @@ print(target.answer(), target is provider.first)
     ],
 )
 def test_rule_that_does_not_apply_imports_nothing(scene, rule):
-    assert run(scene, "by-name", rule=rule).lines == ["True", "", "[]"]
+    assert run(scene, "by-name", rule=rule).lines == ["True", "", "['CG841']"]
 
 
 def test_guard_after_the_provider_is_not_too_late(scene):

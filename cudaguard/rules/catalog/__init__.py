@@ -47,4 +47,6 @@ DETECTORS: dict[str, str] = {
     "CG834": "an array was brought into a form that a library reads rightly",
     "CG835": "an array cannot be brought into a form that a library reads rightly",
     "CG836": "an entry point that a rule names is not there",
+    "CG840": "an extension is shorter than its own headers say",
+    "CG841": "the dynamic loader has refused an extension",
 }

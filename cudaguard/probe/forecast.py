@@ -1,0 +1,279 @@
+"""Would the dynamic loader load an extension? Told from the files, and from what is there.
+
+The steps are the loader's own: the file, the libraries it needs and theirs, the versions of
+symbols, the symbols. Nothing is loaded for it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from cudaguard.extensions import Forecast, Lack
+from cudaguard.probe.elf import ElfFile
+from cudaguard.probe.facts import uses_glibc
+from cudaguard.probe.search_path import Place, SearchPath, header_of, machine_of, own_machine
+from cudaguard.probe.shared_object import SharedObject, UnreadableError, Wanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudaguard.probe.resident import Resident
+
+_MOST_FILES = 256  # to be open at once
+_MOST_LOOKUPS = 1 << 18
+_MOST_LACKS = 1 << 10
+_DT_FLAGS_1, _DT_SONAME = 0x6FFFFFFB, 14
+_IS_PROGRAM, _NOT_FOR_DLOPEN = 0x08000000, 0x40
+_SHARED = b"\x03\0"  # e_type
+_MAGIC = b"\x7fELF"
+_MACHINES = {3: "x86", 8: "MIPS", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x86-64",
+             183: "AArch64", 243: "RISC-V", 258: "LoongArch"}  # fmt: skip
+
+
+def forecast(path: str, given: Iterable[str] = ()) -> Forecast:
+    """Tell what the loader would meet if it loaded an extension now.
+
+    Args:
+        path: The extension.
+        given: Files that are to be taken for loaded already, along with what they need.
+    """
+    path = os.path.abspath(path)
+    try:
+        with ExitStack() as opened:
+            file = opened.enter_context(ElfFile(path))
+            problem, detail = problem_of(file)
+            if problem:
+                return Forecast(path, problem, detail)
+            if not uses_glibc():
+                return Forecast(path, "unknown", "this C library is not glibc", file.needed)
+            from cudaguard.probe.resident import Resident
+
+            resident = opened.enter_context(Resident())
+            if resident.handle(path):
+                return Forecast(path, needed=file.needed)
+            return _Load(path, file, resident, opened, given).forecast()
+    except (OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
+        return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
+
+
+def problem_of(file: ElfFile) -> tuple[str, str]:
+    """Return what is wrong with a file by itself, as a cause and in words; empty if nothing is."""
+    header = file.header
+    if not header:
+        return "truncated", "it is empty"
+    if header[:4] != _MAGIC[: len(header)]:
+        return "not-elf", "it is no ELF file"
+    if len(header) < 64:
+        return "truncated", f"it has {len(header)} bytes"
+    if machine_of(header) != own_machine():
+        return "wrong-machine", f"it is for {_machine(header)}, this is {_machine(_own_header())}"
+    if file.is_truncated:
+        return "truncated", "it ends before the parts that its headers name"
+    flags = file.value(_DT_FLAGS_1)
+    if header[16:18] != _SHARED or flags & _IS_PROGRAM:
+        return "not-elf", "it is an ELF file, and no shared library"
+    if not file.has_dynamic_section:
+        return "not-elf", "it is an ELF file without anything for the loader (debug symbols?)"
+    if flags & _NOT_FOR_DLOPEN:
+        return "unknown", "it is marked as not to be opened by programs (DF_1_NOOPEN)"
+    return "", ""
+
+
+def _own_header() -> bytes:
+    return header_of("/proc/self/exe")
+
+
+def _machine(header: bytes) -> str:
+    number = int.from_bytes(header[18:20], "little")
+    width = "" if header[4] == 2 else ", 32 bit"
+    return f"{_MACHINES.get(number, f'machine {number}')}{width}"
+
+
+class _Object:
+    """A library that the loader would map, or that is to be taken for mapped."""
+
+    def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
+        self.path = path
+        self.file = file
+        self.is_new = is_new
+        self.place = Place(path, file, loader)
+        self.symbols = SharedObject(file)
+
+
+class _Load:
+    """One load, gone through as the loader would."""
+
+    def __init__(
+        self,
+        path: str,
+        file: ElfFile,
+        resident: Resident,
+        opened: ExitStack,
+        given: Iterable[str],
+    ) -> None:
+        self._resident = resident
+        self._opened = opened
+        self._count = 0
+        # The closest to the extension first.
+        self._objects: list[_Object] = []
+        self._handles: dict[int, str] = {}
+        # By the names under which libraries are asked for: a handle, or an object.
+        self._served: dict[str, int | _Object | None] = {}
+        self._given: dict[str, _Object] = {}
+        self._versions: dict[str, frozenset[bytes] | None] = {}
+        program = self._program()
+        self._search = SearchPath(program)
+        self._program_place = program[0] if program else None
+        self._take_for_loaded(given)
+        self._root = _Object(path, file, self._program_place, is_new=True)
+
+    def _open(self, path: str, loader: Place | None, *, is_new: bool) -> _Object:
+        self._count += 1
+        if self._count > _MOST_FILES:
+            raise UnreadableError("it needs more libraries than can be looked at")
+        return _Object(path, self._opened.enter_context(ElfFile(path)), loader, is_new=is_new)
+
+    def _program(self) -> tuple[Place, ...]:
+        """Return the program, and the library that Python is in if that is one of its own."""
+        program = Place(
+            os.path.realpath("/proc/self/exe"),
+            self._opened.enter_context(ElfFile("/proc/self/exe")),
+            None,
+        )
+        handle = self._resident.owner(self._resident.program, b"Py_Initialize")
+        path = self._resident.path(handle) if handle else ""
+        if ".so" not in path:
+            return (program,)
+        return Place(path, self._opened.enter_context(ElfFile(path)), program), program
+
+    def _take_for_loaded(self, files: Iterable[str]) -> None:
+        waiting = [self._open(path, self._program_place, is_new=False) for path in files]
+        for one in waiting:
+            for name in (one.file.text(_DT_SONAME), os.path.basename(one.path)):
+                if name:
+                    self._given.setdefault(name, one)
+        for one in waiting:  # which grows
+            for name in one.file.needed:
+                if name in self._given or self._resident.handle(name):
+                    continue
+                path = self._search.find(name, one.place)
+                if path:
+                    found = self._open(path, one.place, is_new=False)
+                    self._given[name] = found
+                    self._given.setdefault(found.file.text(_DT_SONAME) or name, found)
+                    waiting.append(found)
+        self._global = [one for one in waiting if "_global_deps" in one.path]
+
+    # --- the steps --------------------------------------------------------------------
+
+    def forecast(self) -> Forecast:
+        """Go through the load and return what it would meet."""
+        needed = self._root.file.needed
+        lacking = self._map_libraries()
+        for one in self._objects:
+            problem, detail = problem_of(one.file)
+            if problem:
+                detail = f"{one.path}, which it needs: {detail}"
+                return Forecast(self._root.path, problem, detail, needed)
+        new = [one for one in self._objects if one.is_new]
+        versions = [lack for one in new for lack in self._missing_versions(one)]
+        symbols: list[Lack] = []
+        if not lacking and not versions:  # otherwise they are but a consequence
+            left = _MOST_LOOKUPS
+            for one in new:
+                wanted = one.symbols.wanted()
+                left -= len(wanted)
+                if left < 0:
+                    raise UnreadableError("it has more symbols than can be looked up")
+                missing = [w for w in wanted if not self._has(w)]
+                symbols += [Lack(w.name.decode("utf-8", "replace"), one.path) for w in missing]
+        return Forecast(
+            self._root.path,
+            needed=needed,
+            libraries=tuple(lacking),
+            versions=tuple(versions),
+            symbols=tuple(symbols[:_MOST_LACKS]),
+        )
+
+    def _map_libraries(self) -> list[Lack]:
+        """Find the libraries that are needed, and theirs; return those that are nowhere."""
+        lacking = []
+        self._objects.append(self._root)
+        for one in self._objects:  # which grows: breadth first
+            for name in one.file.needed:
+                if name in self._served:
+                    continue
+                served = self._served[name] = self._serve(name, one)
+                if served is None:
+                    lacking.append(Lack(name, one.path))
+                elif isinstance(served, int):
+                    self._handles[served] = name
+                elif served not in self._objects:
+                    self._objects.append(served)
+        self._objects += [one for one in self._global if one not in self._objects]
+        return lacking
+
+    def _serve(self, name: str, one: _Object) -> int | _Object | None:
+        """Return what the loader would take for a library that an object needs."""
+        for text in one.place.expanded(name):
+            handle = self._resident.handle(text)
+            if handle:
+                return handle
+        if name in self._given:
+            return self._given[name]
+        for other in self._objects:
+            if name in (other.file.text(_DT_SONAME), other.path):
+                return other
+        path = self._search.find(name, one.place)
+        if not path:
+            return None
+        handle = self._resident.handle(path)  # the same file, under another name
+        if handle:
+            return handle
+        for other in self._objects:
+            if os.path.samefile(other.path, path):
+                return other
+        return self._open(path, one.place, is_new=True)
+
+    def _missing_versions(self, one: _Object) -> list[Lack]:
+        found = []
+        for _, need in one.symbols.requirements():
+            if need.is_weak:
+                continue
+            library = need.library.decode("utf-8", "replace")
+            server = self._served.get(library)
+            if server is None:
+                continue  # it is missing, or has come in by another name
+            had = self._versions_of(library, server)
+            if had is not None and need.version not in had:
+                where = self._resident.path(server) if isinstance(server, int) else server.path
+                found.append(Lack(need.version.decode("utf-8", "replace"), one.path, where))
+        return found
+
+    def _versions_of(self, library: str, server: int | _Object) -> frozenset[bytes] | None:
+        """Return the versions that a library defines, None if it knows none."""
+        if library not in self._versions:
+            symbols = self._resident.object(server) if isinstance(server, int) else server.symbols
+            self._versions[library] = (
+                frozenset(symbols.versions().values()) if symbols.has_versions else None
+            )
+        return self._versions[library]
+
+    def _has(self, wanted: Wanted) -> bool:
+        has, handles = self._resident.has, (self._resident.program, *self._handles)
+        if any(has(handle, wanted) for handle in handles):
+            return True
+        if any(one.symbols.defines(wanted) for one in self._objects):
+            return True
+        if not wanted.version:
+            return False
+        # A library that knows no versions serves as well, one that has only others does not.
+        plain = Wanted(wanted.name, b"")
+        for handle in handles:
+            if has(handle, plain):
+                owner = self._resident.owner(handle, wanted.name)
+                if not owner or self._resident.object(owner).defines(wanted):
+                    return True
+        return False

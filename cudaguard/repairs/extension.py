@@ -1,0 +1,156 @@
+"""Extensions that would not load: told in advance on request, and explained when it happens."""
+
+from __future__ import annotations
+
+import os
+
+from cudaguard.errors import ExtensionError, ExtensionWarning
+from cudaguard.extensions import ExtensionCheck, Forecast, Lack
+from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.policy.extensions import built_for_python, cause_of
+from cudaguard.probe.demangle import readable
+from cudaguard.probe.forecast import forecast
+from cudaguard.probe.torch_build import extensions_of, homes_of, kin, look_around
+from cudaguard.repairs import REPAIRING
+from cudaguard.report.extension import error_text, not_loaded, words_for
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.machinery import ModuleSpec
+
+    from cudaguard.repairs import Engine
+
+_UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
+_NO_VERSION = ": version `"
+# How glibc's loader begins or ends what it says of a file; anything else is an extension's own.
+_OF_THE_FILE = (
+    "invalid ELF header",
+    "file too short",
+    "wrong ELF class",
+    "cannot read file data",
+    "cannot dynamically load",
+    "object file has no dynamic section",
+    "ELF file data encoding",
+    "only ET_DYN and ET_EXEC can be loaded",
+)
+
+
+def check_extension(
+    path: str | os.PathLike[str], *, given: Iterable[str] | None = None
+) -> ExtensionCheck:
+    """Tell whether an extension would load, without loading it or importing anything.
+
+    Args:
+        path: The extension, or any shared library.
+        given: None for this process as it is. Names of modules such as ``("torch",)``: as if
+            these were imported as well; they are looked up in their files and not imported.
+
+    Returns:
+        Whether it would load; if not, the cause, in words, and what to do. `ok` is None where
+        that cannot be said: no glibc, a file that cannot be read, tables that make no sense.
+
+    Raises:
+        TypeError: `path` is no path, or `given` is a single text.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"given must be a tuple of module names such as ({given!r},), not a text")
+    modules = tuple(given or ())
+    files = [file for module in modules for file in extensions_of(module)]
+    found = forecast(os.fspath(path), files)
+    other = built_for_python(found.path)
+    if found.is_fine and other and other != look_around().python:
+        detail = f"its name says {other}, and an import does not even look at it"
+        return _judged(found._replace(problem="python-abi", detail=detail), modules)
+    return _judged(found, modules)
+
+
+def _judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
+    if found.is_fine:
+        return ExtensionCheck(True, found.path)
+    around = look_around(given)
+    cause, about = cause_of(found, around)
+    if cause == "library-missing":
+        around = around._replace(homes=homes_of(lack.name for lack in about))
+    if cause == "other-torch":
+        around = around._replace(kin=kin(lack.name for lack in about))
+    symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
+    message, remedy = words_for(cause, about, found, around, dict(symbols))
+    return ExtensionCheck(
+        None if found.problem == "unknown" else False,
+        found.path,
+        cause,
+        message,
+        missing_symbols=symbols,
+        missing_libraries=dict.fromkeys(lack.name for lack in found.libraries),
+        remedy=remedy,
+    )
+
+
+def refuse_truncated(engine: Engine, spec: ModuleSpec) -> None:
+    """Keep the process alive: the loader would map a file that ends too early, and read on.
+
+    Raises:
+        ExtensionError: in `fix` and `strict`; in the other modes it is told only.
+    """
+    check = _judged(forecast(spec.origin or ""))
+    if check.cause != "truncated":
+        return  # somebody has just completed it
+    frame = caller_frame()
+    finding = not_loaded(check, "", describe(frame), ())
+    loud = engine.mode in ("warn", "strict")
+    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
+    if engine.mode in REPAIRING:
+        raise ExtensionError(error_text(check, ""), name=spec.name, path=spec.origin)
+
+
+def explained(engine: Engine, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+    """Return an error that says why the loader has refused an extension, None to let it be.
+
+    It is told as well: whoever expects an ``ImportError`` may swallow it.
+
+    Args:
+        engine: Is told.
+        spec: The extension.
+        error: What the import has raised.
+    """
+    if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
+        return None
+    said = str(error)
+    found = _as_said(forecast(spec.origin or ""), said)
+    if found is None:
+        return None
+    check = _judged(found)
+    if check.ok is not False:
+        return None
+    frame = caller_frame()
+    finding = not_loaded(check, said, describe(frame), found.hints)
+    loud = engine.mode in ("warn", "strict")
+    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
+    if engine.mode not in REPAIRING:
+        return None
+    return ExtensionError(error_text(check, said), name=error.name, path=error.path)
+
+
+def _as_said(found: Forecast, said: str) -> Forecast | None:
+    """Return a forecast that agrees with the loader's words; None if those are not the loader's.
+
+    What it says is certain: it stays when the forecast has missed it.
+    """
+    if _UNDEFINED in said:
+        symbol = said.partition(_UNDEFINED)[2].partition(",")[0].strip()
+        if any(lack.name == symbol for lack in found.symbols):
+            return found
+        return Forecast(found.path, needed=found.needed, symbols=(Lack(symbol, found.path),))
+    if said.partition(_NOT_FOUND)[1]:
+        library = said.partition(_NOT_FOUND)[0]
+        if found.problem or any(lack.name == library for lack in found.libraries):
+            return found
+        if library in (found.path, os.path.basename(found.path)) or os.sep in library:
+            return None
+        return Forecast(found.path, needed=found.needed, libraries=(Lack(library, found.path),))
+    if _NO_VERSION in said and "not found (required by" in said:
+        return found if found.versions else None
+    if any(words in said for words in _OF_THE_FILE) and found.problem not in ("", "unknown"):
+        return found
+    return None

@@ -1,0 +1,179 @@
+"""An extension that fails to load under the guard: what is raised, told and recorded."""
+
+from __future__ import annotations
+
+import pytest
+
+CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
+TRY = """
+import sys, cudaguard
+cudaguard.install({mode!r})
+try:
+    import {name}
+    print("imported")
+except ImportError as error:
+    print(type(error).__name__, "|", error.name, "|", error.path)
+    print(repr(error.__cause__))
+    print(error)
+for finding in cudaguard.status().findings:
+    print("finding", finding.id, finding.severity)
+"""
+
+
+@pytest.fixture
+def attempt(child):
+    """Imports a module under the guard in some mode; returns what is printed and warned."""
+
+    def attempt(name, mode="fix", **options):
+        done = child.python(TRY.format(name=name, mode=mode), **options)
+        return done.stdout.splitlines(), done.stderr
+
+    return attempt
+
+
+def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
+    path = build.module("half", **CALL)
+    lines, told = attempt("half")
+    assert lines[0] == f"ExtensionError | half | {path}"
+    assert lines[1].startswith("ImportError(")
+    assert "undefined symbol: frobnicate_cuda" in lines[1]
+    assert lines[2].startswith(f"The CUDA half of {path.name} was not linked: `frobnicate_cuda`")
+    assert lines[3].startswith("  remedy: rebuild it with nvcc visible")
+    assert lines[4] == f"  the loader: {path}: undefined symbol: frobnicate_cuda"
+    assert lines[5:] == ["finding CG841 error"]
+    assert told == ""  # the error tells it
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+def test_without_repairs_the_error_of_the_loader_passes(build, attempt, mode):
+    path = build.module("half", **CALL)
+    lines, told = attempt("half", mode)
+    assert lines[0] == f"ImportError | half | {path}"
+    assert lines[1] == "None"
+    assert lines[2] == f"{path}: undefined symbol: frobnicate_cuda"
+    assert lines[3:] == ([] if mode == "off" else ["finding CG841 error"])
+    assert ("ExtensionWarning: [CG841] The CUDA half of" in told) is (mode == "warn")
+
+
+def test_strict_prints_before_it_raises(build, attempt):
+    build.module("half", **CALL)
+    lines, told = attempt("half", "strict")
+    assert lines[0].startswith("ExtensionError")
+    assert "ExtensionWarning: [CG841] The CUDA half of" in told
+
+
+def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, attempt):
+    build.module("half", **CALL)
+    lines, told = attempt("half", "warn", flags=("-W", "error::UserWarning"))
+    assert lines[0].startswith("ImportError")
+    assert "ExtensionWarning" in told
+
+
+def test_library_that_is_missing(build, attempt):
+    library = build.library("libabsent.so.3")
+    build.module("links", library, body="int absent_f(void);", call="absent_f();")
+    library.unlink()
+    lines, _ = attempt("links")
+    assert lines[0].startswith("ExtensionError | links | ")
+    assert "needs libabsent.so.3, which is nowhere on the loader's path." in lines[2]
+
+
+def test_extension_of_another_machine(build, attempt):
+    """The loader says of it that there is no such file."""
+    path = build.module("other")
+    content = bytearray(path.read_bytes())
+    content[18] = 183
+    path.write_bytes(content)
+    lines, _ = attempt("other")
+    assert "cannot open shared object file: No such file or directory" in lines[1]
+    assert (
+        lines[2] == f"{path.name} was built for another machine: it is for AArch64, this is x86-64."
+    )
+
+
+TRUNCATED = {"body": "static char data[90000] = {1};", "call": "data[80000]++; data[5000]++;"}
+
+
+def cut(path):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 3])
+
+
+def test_truncated_file_kills_an_unguarded_process(build, child):
+    cut(build.module("short", **TRUNCATED))
+    done = child.python("import short", check=False)
+    assert done.returncode == -7  # SIGBUS
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_truncated_file_is_refused(build, attempt, mode):
+    path = build.module("short", **TRUNCATED)
+    cut(path)
+    lines, told = attempt("short", mode)
+    assert lines[:2] == [f"ExtensionError | short | {path}", "None"]
+    assert lines[2].startswith(f"{path.name} is shorter than its own headers say")
+    assert lines[-1] == "finding CG840 error"
+    assert ("[CG840]" in told) is (mode == "strict")
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_truncated_file_is_told_of_where_nothing_is_repaired(build, child, mode):
+    cut(build.module("short", **TRUNCATED))
+    done = child.python(TRY.format(name="short", mode=mode), check=False)
+    assert done.returncode == -7
+    assert ("ExtensionWarning: [CG840]" in done.stderr) is (mode == "warn")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'PyErr_SetString(PyExc_ImportError, "undefined symbol: of mine"); return 0;',
+        'PyErr_SetString(PyExc_ImportError, "x.so: cannot open shared object file"); return 0;',
+        'PyErr_SetString(PyExc_ImportError, "numpy.core.multiarray failed to import"); return 0;',
+        'return PyImport_ImportModule("nothing_of_that_name");',
+    ],
+)
+def test_error_of_the_extension_itself_passes(build, attempt, call):
+    """It has been mapped by then, and what it says is its own business."""
+    build.module("own", call=call)
+    lines, told = attempt("own")
+    assert lines[0].startswith(("ImportError | ", "ModuleNotFoundError | "))
+    assert lines[1] == "None"
+    assert not [line for line in lines if line.startswith("finding")]
+    assert told == ""
+
+
+def test_module_without_its_function_fails_as_ever(build, attempt):
+    path = build.module("named")
+    path.rename(path.with_name(path.name.replace("named", "renamed")))
+    lines, _ = attempt("renamed")
+    assert lines[0].startswith("ImportError | renamed")
+    assert "dynamic module does not define module export function (PyInit_renamed)" in lines[2]
+
+
+def test_failure_of_ours_leaves_the_error_as_it_is(build, attempt, child):
+    build.module("half", **CALL)
+    child.write(
+        "sitecustomize.py",
+        "import cudaguard.repairs.extension as e\ndef fail(*a): 1 / 0\ne.forecast = fail\n",
+    )
+    lines, told = attempt("half", env={"PYTHONPATH": str(child.folder)})
+    assert lines[0].startswith("ImportError | half")
+    assert "[CG807]" in told
+    assert "ZeroDivisionError" in told
+
+
+def test_extension_by_file_as_a_build_on_the_fly_imports_it(build, child):
+    path = build.module("half", **CALL)
+    done = child.python(
+        f"""
+        import importlib.util, cudaguard
+        cudaguard.install()
+        spec = importlib.util.spec_from_file_location("half", {str(path)!r})
+        try:
+            importlib.util.module_from_spec(spec)
+        except cudaguard.ExtensionError as error:
+            print(error.name, error.path)
+        """
+    )
+    assert done.stdout == f"half {path}\n"
