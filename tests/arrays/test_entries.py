@@ -165,6 +165,42 @@ print(Tensor(constant).entries["data"], found())
     assert len(run.warnings) == 1
 
 
+def test_what_has_no_interface_is_left_to_such_a_consumer(run):
+    backend(run.child)
+    code = """
+from nvidia.dali.backend import Tensor
+empty = Producer(None)
+print(Tensor(empty).buffer is empty, empty.reads)
+for array in (object(), Failing(AttributeError("on the CPU")), None):
+    try:
+        Tensor(array)
+    except Exception as error:
+        print(repr(error), error.__context__ is not None)
+print(found())
+"""
+    error = "TypeError('no array') True"
+    assert run(DALI + code) == ["True 2", error, error, error, "nothing"]
+
+
+def test_consumer_that_knows_another_way_into_an_array_may_take_it(run):
+    run.child.write("other.py", """
+class Image:
+    def __init__(self, buffer):
+        try:
+            self.entries = buffer.__cuda_array_interface__
+        except RuntimeError:
+            self.entries = "by another protocol"
+""")  # fmt: skip
+    code = """
+RULE = RULE.replace(watch=("other",), actions=("normalize:Image.__init__(buffer)",))
+install()
+import other
+array = Failing(RuntimeError("not now"))
+print(other.Image(array).entries, found())
+"""
+    assert run(code) == ["by another protocol nothing"]
+
+
 def test_own_arrays_of_a_consumer_are_left_to_it(run):
     code = """
 RULE = RULE.replace(actions=RULE.actions[:2])
@@ -192,20 +228,21 @@ print(lib.Image(array).buffer is array, lib.upload(array).buffer is array, found
 
 
 @pytest.mark.parametrize("mode", ["fix", "strict", "warn", "observe", "off"])
-def test_modes(run, mode):
+@pytest.mark.parametrize(("field", "raw", "mended"), [("shape", [4], (4,)), ("stream", None, ...)])
+def test_modes(run, mode, field, raw, mended):
     code = f"""
 install({mode!r})
 import lib
 for entry in (lib.Image, lib.upload):
     for _ in range(3):
-        array = make(shape=[4])
+        array = make({field}={raw!r})
         image = entry(array)
-        print(image.buffer is array, image.entries["shape"])
+        print(image.buffer is array, image.entries.get({field!r}, ...))
 print(found())
 """
     *lines, last = run(code)
     repairs = mode in ("fix", "strict")
-    assert lines == (["False (4,)"] if repairs else ["True [4]"]) * 6
+    assert lines == ([f"False {mended}"] if repairs else [f"True {raw}"]) * 6
     severity = {"fix": "info", "strict": "info", "warn": "warn", "observe": "warn"}
     assert last == (f"CG834:{severity[mode]}" if mode != "off" else "nothing")
     assert len(run.warnings) == (mode == "warn")
@@ -213,8 +250,30 @@ print(found())
         (warning,) = run.warnings
         assert "program.py" in warning  # the line that made the call
         assert "lib does not read a arrays.Producer rightly as it is" in warning
-        assert "shape [4] as (4,) would do." in warning
+        assert warning.endswith(" would do.")
+        assert f"{field} {raw} " in warning
         assert "CUDAGUARD=fix" in run.err
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict", "warn", "observe"])
+def test_wait_for_a_consumer_that_does_not_only_where_something_may_be_done(run, mode):
+    run.child.write("warp/__init__.py", "def array(data):\n    return data\n")
+    code = f"""
+import cudaguard.actions.arrays.order as order
+order.order = lambda stream, *_: print("waits for", stream) or "the host has waited for it"
+RULE = RULE.replace(watch=("warp",), actions=("normalize:array(data)",))
+install({mode!r})
+import warp
+for _ in range(2):
+    array = make(stream=7)
+    print(warp.array(array) is array)
+print(found())
+"""
+    if mode in ("fix", "strict"):
+        assert run(code) == ["waits for 7", "True", "waits for 7", "True", "CG831:info"]
+    else:
+        assert run(code) == ["True", "True", "nothing"]
+    assert run.err == ""
 
 
 def test_what_was_changed_is_logged_once(run):
