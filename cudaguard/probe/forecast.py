@@ -12,8 +12,9 @@ from contextlib import ExitStack
 from cudaguard.extensions import Forecast, Lack
 from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.facts import uses_glibc
+from cudaguard.probe.hash_tables import UnreadableError
 from cudaguard.probe.search_path import Place, SearchPath, header_of, machine_of, own_machine
-from cudaguard.probe.shared_object import SharedObject, UnreadableError, Wanted
+from cudaguard.probe.shared_object import SharedObject, Wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,11 +119,11 @@ class _Load:
         self._count = 0
         # The closest to the extension first.
         self._objects: list[_Object] = []
-        self._handles: dict[int, str] = {}
+        self._handles = [resident.program]
         # By the names under which libraries are asked for: a handle, or an object.
         self._served: dict[str, int | _Object | None] = {}
         self._given: dict[str, _Object] = {}
-        self._versions: dict[str, frozenset[bytes] | None] = {}
+        self._symbols: dict[int, SharedObject] = {}  # of what is mapped
         program = self._program()
         self._search = SearchPath(program)
         self._program_place = program[0] if program else None
@@ -209,7 +210,8 @@ class _Load:
                 if served is None:
                     lacking.append(Lack(name, one.path))
                 elif isinstance(served, int):
-                    self._handles[served] = name
+                    if served not in self._handles:
+                        self._handles.append(served)
                 elif served not in self._objects:
                     self._objects.append(served)
         self._objects += [one for one in self._global if one not in self._objects]
@@ -246,25 +248,27 @@ class _Load:
             server = self._served.get(library)
             if server is None:
                 continue  # it is missing, or has come in by another name
-            had = self._versions_of(library, server)
-            if had is not None and need.version not in had:
+            symbols = self._symbols_of(server)
+            if symbols.lacks_version(need.version):
                 where = self._resident.path(server) if isinstance(server, int) else server.path
                 found.append(Lack(need.version.decode("utf-8", "replace"), one.path, where))
         return found
 
-    def _versions_of(self, library: str, server: int | _Object) -> frozenset[bytes] | None:
-        """Return the versions that a library defines, None if it knows none."""
-        if library not in self._versions:
-            symbols = self._resident.object(server) if isinstance(server, int) else server.symbols
-            self._versions[library] = (
-                frozenset(symbols.versions().values()) if symbols.has_versions else None
-            )
-        return self._versions[library]
+    def _symbols_of(self, server: int | _Object) -> SharedObject:
+        if not isinstance(server, int):
+            return server.symbols
+        if server not in self._symbols:
+            self._symbols[server] = self._resident.object(server)
+        return self._symbols[server]
 
     def _has(self, wanted: Wanted) -> bool:
-        has, handles = self._resident.has, (self._resident.program, *self._handles)
-        if any(has(handle, wanted) for handle in handles):
-            return True
+        has, handles = self._resident.has, self._handles
+        for handle in handles:
+            if has(handle, wanted):
+                if handle != handles[0]:  # names of one library come in a row
+                    handles.remove(handle)
+                    handles.insert(0, handle)
+                return True
         if any(one.symbols.defines(wanted) for one in self._objects):
             return True
         if not wanted.version:
@@ -274,6 +278,6 @@ class _Load:
         for handle in handles:
             if has(handle, plain):
                 owner = self._resident.owner(handle, wanted.name)
-                if not owner or self._resident.object(owner).defines(wanted):
+                if not owner or self._symbols_of(owner).defines(wanted):
                     return True
         return False

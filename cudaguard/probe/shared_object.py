@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cudaguard.probe.hash_tables import GnuTable, OldTable, UnreadableError, old_hash
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
@@ -34,11 +36,10 @@ DT_VERSYM, DT_VERDEF, DT_VERDEFNUM = 0x6FFFFFF0, 0x6FFFFFFC, 0x6FFFFFFD
 DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFE, 0x6FFFFFFF
 _SYMBOL, _RELOCATION = 24, 24
 _MOST_SYMBOLS = 1 << 20
-_MOST_HASHES = 1 << 21
 _MOST_RELOCATIONS = 1 << 20
 _MOST_TEXT = 1 << 24
 _MOST_VERSIONS = 1 << 12
-_LONGEST_CHAIN = 1 << 12
+_VERSION_PART = 64  # bytes to read for each version: the entry, its name, the names it follows
 _LONGEST_NAME = 1 << 14  # a C++ name of 10,000 characters has been seen
 _GLOBAL, _WEAK, _UNIQUE = 1, 2, 10
 _KINDS = (0, 1, 2, 5, 6, 10)  # NOTYPE, OBJECT, FUNC, COMMON, TLS, GNU_IFUNC
@@ -62,10 +63,6 @@ class Requirement(NamedTuple):
     is_weak: bool
 
 
-class UnreadableError(ValueError):
-    """The object makes no sense, or not to this reader."""
-
-
 class SharedObject:
     """The symbol tables of one object.
 
@@ -82,14 +79,21 @@ class SharedObject:
         self._symbols = source.address(DT_SYMTAB)
         self._strings = source.address(DT_STRTAB)
         self._versions = source.address(DT_VERSYM)
-        self._gnu: _GnuTable | None = None
-        self._old: tuple[memoryview, memoryview] | None = None
-        self._defined: dict[int, bytes] | None = None
+        self._hashes: GnuTable | OldTable | None = None
+        self._defined: dict[int, tuple[int, int]] | None = None
+        self._required: list[tuple[int, Requirement]] | None = None
+        self._texts = b""
 
     # --- what it asks for -------------------------------------------------------------
 
     def requirements(self) -> list[tuple[int, Requirement]]:
         """Return the versions that it needs of its libraries, each with its index."""
+        if self._required is None:
+            self._read_texts()
+            self._required = self._requirements()
+        return self._required
+
+    def _requirements(self) -> list[tuple[int, Requirement]]:
         found: list[tuple[int, Requirement]] = []
         place = self._source.address(DT_VERNEED)
         for _ in range(min(self._source.value(DT_VERNEEDNUM), _MOST_VERSIONS)):
@@ -121,17 +125,13 @@ class SharedObject:
         table = self._exactly(self._symbols + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
         versions = {index: need.version for index, need in self.requirements()}
         kinds = self._indices(first, last)
-        size = self._source.value(DT_STRSZ)
-        texts = self._exactly(self._strings, size) if 0 < size <= _MOST_TEXT else b""
         found = []
         for index in indices:
             place = (index - first) * _SYMBOL
             # Neither defined here, nor local, nor weak.
             if table[place + 6] | table[place + 7] or table[place + 4] >> 4 not in (1, _UNIQUE):
                 continue
-            start = _number(table, place, 4)
-            end = texts.find(b"\0", start) if texts else -1
-            name = texts[start:end] if end >= 0 else self._text(start)
+            name = self._text(_number(table, place, 4))
             if name:
                 version = versions.get(kinds[index - first] & 0x7FFF, b"") if kinds else b""
                 found.append(Wanted(name, version))
@@ -139,14 +139,12 @@ class SharedObject:
 
     def _undefined_range(self) -> range | list[int]:
         """Return the indices among which the undefined symbols are."""
-        if self._source.address(DT_GNU_HASH):
-            table = self._gnu_table()
-            if any(table.buckets):
-                return range(1, table.first)  # the hash table is about the rest
-            return self._relocated()  # it defines nothing, and then the table tells no number
-        if self._source.address(DT_HASH):
-            return range(1, len(self._old_table()[1]))
-        raise UnreadableError("it has symbols, and no hash table of a kind that is known")
+        table = self._table()
+        if isinstance(table, OldTable):
+            return range(1, table.symbols)
+        if table is not None and table.defines_anything:
+            return range(1, table.first)  # the hash table is about the rest
+        return self._relocated()  # then nothing tells how many there are
 
     def _relocated(self) -> list[int]:
         """Return the indices of the symbols that the loader will look up."""
@@ -170,36 +168,43 @@ class SharedObject:
 
     # --- what it has ------------------------------------------------------------------
 
-    def versions(self) -> dict[int, bytes]:
-        """Return the versions that it defines, by index; empty if it knows no versions."""
+    def _versions_by_index(self) -> dict[int, tuple[int, int]]:
+        """Return the versions that it defines: index -> (hash of the name, where that stands)."""
         if self._defined is None:
-            found: dict[int, bytes] = {}
-            place = self._source.address(DT_VERDEF)
-            for _ in range(min(self._source.value(DT_VERDEFNUM), _MOST_VERSIONS)):
-                entry = self._exactly(place, 20)
-                if not _number(entry, 2, 2) & _IS_BASE:  # that one is the library's own name
-                    name = self._exactly(place + _number(entry, 12, 4), 4)
-                    found[_number(entry, 4, 2) & 0x7FFF] = self._text(_number(name, 0, 4))
-                place += _number(entry, 16, 4)
+            found: dict[int, tuple[int, int]] = {}
+            count = min(self._source.value(DT_VERDEFNUM), _MOST_VERSIONS)
+            data = self._source.some(self._source.address(DT_VERDEF), count * _VERSION_PART)
+            place = 0
+            for _ in range(count):
+                aux = place + _number(data, place + 12, 4)
+                if len(data) < max(place + 20, aux + 4):
+                    raise UnreadableError("its versions point outside of it")
+                if not _number(data, place + 2, 2) & _IS_BASE:  # that is the library's own name
+                    index = _number(data, place + 4, 2) & 0x7FFF
+                    found[index] = _number(data, place + 8, 4), _number(data, aux, 4)
+                place += _number(data, place + 16, 4)
             self._defined = found
         return self._defined
 
-    @property
-    def has_versions(self) -> bool:
-        """Does it define versions at all? The loader lets pass what does not."""
-        return bool(self._source.address(DT_VERDEF))
+    def lacks_version(self, name: bytes) -> bool:
+        """Would the loader refuse an object that needs this version of the library?
+
+        A library that defines no versions at all is let pass.
+        """
+        if not self._source.address(DT_VERDEF):
+            return False
+        code = old_hash(name)
+        return not any(
+            other == code and self._text(start) == name
+            for other, start in self._versions_by_index().values()
+        )
 
     def defines(self, wanted: Wanted) -> bool:
         """Would the loader take this object's definition of a symbol, if it came here?"""
-        if not self._symbols:
+        table = self._table() if self._symbols else None
+        if table is None:
             return False
-        if self._source.address(DT_GNU_HASH):
-            indices = self._gnu_table().candidates(wanted.name)
-        elif self._source.address(DT_HASH):
-            indices = self._old_candidates(wanted.name)
-        else:
-            return False
-        return any(self._fits(index, wanted) for index in indices)
+        return any(self._fits(index, wanted) for index in table.candidates(wanted.name))
 
     def _fits(self, index: int, wanted: Wanted) -> bool:
         entry = self._exactly(self._symbols + index * _SYMBOL, _SYMBOL)
@@ -220,43 +225,19 @@ class SharedObject:
         is_hidden, number = bool(mark & 0x8000), mark & 0x7FFF
         if not wanted.version:
             return number < 3 or not is_hidden  # the oldest version, or the default one
-        own = self.versions().get(number, b"")
+        known = self._versions_by_index().get(number)
+        own = self._text(known[1]) if known else b""
         return own == wanted.version or (not own and not is_hidden)
 
-    # --- hash tables ------------------------------------------------------------------
-
-    def _gnu_table(self) -> _GnuTable:
-        if self._gnu is None:
-            self._gnu = _GnuTable(self, self._source.address(DT_GNU_HASH))
-        return self._gnu
-
-    def _old_table(self) -> tuple[memoryview, memoryview]:
-        """Return the buckets and chains of the older kind of hash table."""
-        if self._old is None:
-            table = self._source.address(DT_HASH)
-            head = self._exactly(table, 8)
-            count, symbols = _number(head, 0, 4), _number(head, 4, 4)
-            if max(count, symbols) > _MOST_HASHES:
-                raise UnreadableError("its hash table makes no sense")
-            words = memoryview(self._exactly(table + 8, 4 * (count + symbols))).cast("I")
-            self._old = words[:count], words[count:]
-        return self._old
-
-    def _old_candidates(self, name: bytes) -> list[int]:
-        buckets, chains = self._old_table()
-        code = 0
-        for sign in name:
-            code = (code << 4) + sign
-            upper = code & 0xF0000000
-            code = (code ^ (upper >> 24)) & ~upper & 0xFFFFFFFF
-        found: list[int] = []
-        index = buckets[code % len(buckets)] if buckets else 0
-        while index:
-            if index >= len(chains) or len(found) > _LONGEST_CHAIN:
-                raise UnreadableError("its hash table has no end")
-            found.append(index)
-            index = chains[index]
-        return found
+    def _table(self) -> GnuTable | OldTable | None:
+        """Return its hash table, the newer kind if it has both; None if it has neither."""
+        if self._hashes is None:
+            gnu, old = self._source.address(DT_GNU_HASH), self._source.address(DT_HASH)
+            if gnu:
+                self._hashes = GnuTable(self._exactly, gnu)
+            elif old:
+                self._hashes = OldTable(self._exactly, old)
+        return self._hashes
 
     # --- bytes ------------------------------------------------------------------------
 
@@ -266,62 +247,22 @@ class SharedObject:
             raise UnreadableError("its tables point outside of it")
         return data
 
+    def _read_texts(self) -> None:
+        """Read all names at once; worth it for an object of which many are asked."""
+        size = self._source.value(DT_STRSZ)
+        if not self._texts and 0 < size <= _MOST_TEXT:
+            self._texts = self._exactly(self._strings, size)
+
     def _text(self, start: int, limit: int = _LONGEST_NAME) -> bytes:
+        if self._texts:
+            end = self._texts.find(b"\0", start)
+            if end >= 0:
+                return self._texts[start:end]
         place = self._strings + start
         data = self._source.some(place, min(limit, 256))
         if b"\0" not in data and limit > 256:
             data = self._source.some(place, limit)
         return data.partition(b"\0")[0]
-
-
-class _GnuTable:
-    """The GNU hash table of an object: symbols from `first` on, by the hashes of their names."""
-
-    def __init__(self, owner: SharedObject, table: int) -> None:
-        read = self._read = owner._exactly
-        head = memoryview(read(table, 16)).cast("I")
-        count, self.first, blooms, self._shift = head
-        if max(count, blooms) > _MOST_HASHES or self.first > _MOST_HASHES:
-            raise UnreadableError("its hash table makes no sense")
-        self._blooms = memoryview(read(table + 16, 8 * blooms)).cast("Q")
-        self.buckets = memoryview(read(table + 16 + 8 * blooms, 4 * count)).cast("I")
-        self._chains = table + 16 + 8 * blooms + 4 * count
-
-    def candidates(self, name: bytes) -> list[int]:
-        """Return the indices of the symbols whose names have the hash of this one."""
-        blooms, buckets = self._blooms, self.buckets
-        if not blooms or not buckets:
-            return []
-        code = gnu_hash(name)
-        mask = 1 << (code % 64) | 1 << ((code >> (self._shift % 32)) % 64)
-        if blooms[code // 64 % len(blooms)] & mask != mask:
-            return []
-        index, found = buckets[code % len(buckets)], []
-        if index < self.first:
-            return []
-        for at in range(index - self.first, index - self.first + _LONGEST_CHAIN):
-            other = _number(self._read(self._chains + 4 * at, 4), 0, 4)
-            if other | 1 == code | 1:
-                found.append(self.first + at)
-            if other & 1:
-                return found
-        raise UnreadableError("its hash table has no end")
-
-
-_hashes: dict[bytes, int] = {}
-
-
-def gnu_hash(name: bytes) -> int:
-    """Return the hash by which a name stands in the table."""
-    code = _hashes.get(name)
-    if code is None:
-        code = 5381
-        for sign in name:
-            code = (code * 33 + sign) & 0xFFFFFFFF
-        if len(_hashes) > 1 << 14:
-            _hashes.clear()
-        _hashes[name] = code
-    return code
 
 
 def _number(data: bytes, place: int, length: int) -> int:
