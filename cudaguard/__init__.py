@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from cudaguard.errors import ExtensionError as ExtensionError
     from cudaguard.errors import ExtensionWarning as ExtensionWarning
     from cudaguard.errors import ForkWarning as ForkWarning
+    from cudaguard.errors import GraphError as GraphError
+    from cudaguard.errors import GraphWarning as GraphWarning
     from cudaguard.errors import ImportOrderError as ImportOrderError
     from cudaguard.errors import ImportOrderWarning as ImportOrderWarning
     from cudaguard.errors import LatchedEnvironmentWarning as LatchedEnvironmentWarning
     from cudaguard.errors import RuleError as RuleError
     from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
     from cudaguard.extensions import ExtensionCheck as ExtensionCheck
+    from cudaguard.graphs import graph_safe as graph_safe
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
@@ -62,6 +65,8 @@ _HOMES = {
     "ExtensionWarning": "errors",
     "Finding": "model",
     "ForkWarning": "errors",
+    "GraphError": "errors",
+    "GraphWarning": "errors",
     "Guard": "wiring",
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
@@ -74,6 +79,7 @@ _HOMES = {
     "add_rule": "wiring",
     "check_extension": "repairs.extension",
     "create_context": "wiring",
+    "graph_safe": "graphs",
     "guard": "wiring",
     "install": "wiring",
     "normalize": "arrays",
@@ -97,6 +103,8 @@ __all__ = [
     "ExtensionWarning",
     "Finding",
     "ForkWarning",
+    "GraphError",
+    "GraphWarning",
     "Guard",
     "ImportOrderError",
     "ImportOrderWarning",
@@ -109,6 +117,7 @@ __all__ = [
     "add_rule",
     "check_extension",
     "create_context",
+    "graph_safe",
     "guard",
     "install",
     "normalize",

@@ -175,7 +175,7 @@ class Activation:
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
         if any(is_imported(name) for r in self.engine.registry.replacing for name in r.watch):
-            from cudaguard.repairs.array_entries import put_up_where_imported
+            from cudaguard.repairs.replacements import put_up_where_imported
 
             put_up_where_imported(self.engine)
         if any(is_imported(name) for name in self.engine.registry.by_module):

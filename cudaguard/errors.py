@@ -70,6 +70,12 @@ class ArrayInterfaceError(CudaGuardError, TypeError):
         self.remedy = remedy
 
 
+class GraphError(CudaGuardError, RuntimeError):
+    """The outputs of a compiled callable cannot be made safe in the way that was asked for."""
+
+    __module__ = "cudaguard"
+
+
 class CudaGuardWarning(UserWarning):
     """Base of every warning of the guard; filter on this class to catch them all."""
 
@@ -108,6 +114,12 @@ class ContextWarning(CudaGuardWarning):
 
 class ForkWarning(CudaGuardWarning):
     """A forked process uses CUDA, which its parent had initialised."""
+
+    __module__ = "cudaguard"
+
+
+class GraphWarning(CudaGuardWarning):
+    """A tensor of a CUDA graph is, or will be, overwritten while somebody holds it."""
 
     __module__ = "cudaguard"
 

@@ -165,9 +165,15 @@ class Loads:
 
     def error_passes(self, error: BaseException) -> None:
         """Look at an error that leaves a guarded block, or ends the program."""
-        if self.cuda is not None and self._engine.mode != "off":
-            with self._safely():
+        if self._engine.mode == "off":
+            return
+        with self._safely():
+            if self.cuda is not None:
                 self.cuda.error_passes(error)
+            if "CUDAGraphs" in str(error):
+                from cudaguard.repairs.graphs import error_passes
+
+                error_passes(self._engine, error)
 
     def load_failed(self, error: Exception) -> None:
         """Look whether a library was meant to be found by a variable that is set too late."""

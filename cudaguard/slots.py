@@ -114,9 +114,9 @@ def _after(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[After]:
     found: list[After] = []
     if name == "ctypes" and RTLD_GLOBAL:
         found += (engine.loads.patch_ctypes, lambda *_: engine.loads.look())
-    replacing = _with(own, "normalize", "correct")
+    replacing = _with(own, "normalize", "correct", "graphs")
     if replacing:
-        from cudaguard.repairs.array_entries import put_up
+        from cudaguard.repairs.replacements import put_up
 
         found.append(lambda spec, _: put_up(engine, replacing, spec.name))
     return found

@@ -43,6 +43,7 @@ LEVELS = {
     "activation": 11,
     "wiring": 12,
     "arrays": 13,
+    "graphs": 13,
     "cli": 14,
     "__init__": 15,
     "__main__": 15,

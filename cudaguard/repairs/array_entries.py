@@ -10,17 +10,15 @@ from cudaguard.actions.arrays.view import View
 from cudaguard.array_interface import AUTO
 from cudaguard.errors import ArrayInterfaceError, ArrayInterfaceWarning
 from cudaguard.hook.caller import caller_frame
-from cudaguard.hook.loader import ON_PURPOSE, is_imported, is_under_way
+from cudaguard.hook.loader import ON_PURPOSE
 from cudaguard.policy.array_faults import name_of
 from cudaguard.policy.array_profiles import consumer_named, is_part_of, producer_of
 from cudaguard.policy.array_quick import in_good_form
-from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs import REPAIRING
 from cudaguard.repairs.arrays import tell
 from cudaguard.report import arrays as wording
 from cudaguard.rules.consumers import ANYONE, AS_EXPORTED, HEEDS
-from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,40 +31,13 @@ if TYPE_CHECKING:
     from cudaguard.rules.consumers import Consumer
 
 
-def put_up_where_imported(engine: Engine) -> None:
-    """Put up what rules want for modules that are there already: it is not too late for that."""
-    for rule in engine.registry.replacing:
-        for module in rule.watch:
-            if is_imported(module) and not is_under_way(module):
-                put_up(engine, (rule,), module)
+def put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replaced:
+    """Have an entry point of a consumer given what it reads rightly.
 
-
-def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
-    """Replace the entry points and the exports that rules name in a module.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rules: Rules with the actions ``normalize`` or ``correct``.
-        module: The module, imported.
+    Raises:
+        AttributeError: There is no such entry point.
+        TypeError: It cannot be replaced.
     """
-    for rule in rules:
-        if rule.grade == "warn" or module not in rule.watch or not applies(rule, Facts()):
-            continue
-        for verb, put in (("normalize", _put_before), ("correct", _put_behind)):
-            for argument in arguments(rule, verb):
-                place = f"{module}.{entries.split(argument)[0]}"
-                if place in engine.replaced:
-                    continue
-                try:
-                    engine.replaced[place] = put(engine, rule, module, argument)
-                except (AttributeError, KeyError, TypeError) as error:
-                    finding = wording.no_such_entry(rule.id, place, error)
-                    engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
-                else:
-                    engine.journal.note("repair", f"{rule.id} {verb} {place}")
-
-
-def _put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replaced:
     path, parameter = entries.split(argument)
     consumer = consumer_named(module, Facts().version) or ANYONE.replace(name=module)
     return entries.precede(module, path, parameter, _taker(engine, rule, consumer))
@@ -133,7 +104,14 @@ def _mended(engine: Engine, rule: Rule, obj: Any, cai: Any, consumer: Consumer) 
     return handed if may_repair else obj
 
 
-def _put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
+def put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
+    """Have what a class of a producer exports corrected.
+
+    Raises:
+        AttributeError: There is no such class, or it exports nothing.
+        TypeError: It cannot be changed.
+    """
+
     def mend(obj: Any, cai: Any) -> Any:
         if engine.mode not in REPAIRING:
             return cai

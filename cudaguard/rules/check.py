@@ -23,6 +23,7 @@ ACTION_VERBS = {
     "substitute": "a module for the watched one, as in substitute:pycuda.autoprimaryctx",
     "normalize": "a function or method and its parameter, as in normalize:Image.__init__(buffer)",
     "correct": "a class that exports arrays, as in correct:DeviceNDArray",
+    "graphs": "see, or a strategy and a class or function, as in graphs:clone:pkg.Encoder",
     "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
@@ -78,6 +79,8 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         if verb not in ACTION_VERBS or not colon or not argument:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
+        if verb == "graphs" and not _is_graphs(argument):
+            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb in ("normalize", "correct") and not _is_entry(verb, argument):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb.startswith("preload") and (argument.startswith("/") or ".." in argument.split("/")):
@@ -91,7 +94,7 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         refuse("actions", "demote says of which library, hide must say which names, as in hide:std")
     if verbs & {"hide", "keep"} and "demote" not in verbs:
         refuse("actions", "hide and keep belong to demote:<file name pattern>, which is missing")
-    for verb in ("deepbind", "env", "substitute"):
+    for verb in ("deepbind", "env", "graphs", "substitute"):
         if verb in verbs and rule.grade != "opt-in":
             refuse(
                 "grade",
@@ -110,6 +113,14 @@ def _is_entry(verb: str, argument: str) -> bool:
     has_parameter = bool(end) and not after and parameter.isidentifier()
     is_path = all(part.isidentifier() for part in path.split("."))
     return is_path and (has_parameter if verb == "normalize" else not bracket)
+
+
+def _is_graphs(argument: str) -> bool:
+    strategy, _, name = argument.partition(":")
+    if strategy == "see":
+        return not name
+    parts = name.split(".")
+    return strategy in ("no-graphs", "clone", "rehome") and all(p.isidentifier() for p in parts)
 
 
 def _is_global_on_purpose(pattern: str) -> bool:

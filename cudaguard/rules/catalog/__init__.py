@@ -6,7 +6,14 @@ reproduced for this project. ``tests/unit/test_catalog.py`` checks each entry.
 
 from __future__ import annotations
 
-from cudaguard.rules.catalog import arrays, contexts, import_order, library_order, symbol_scope
+from cudaguard.rules.catalog import (
+    arrays,
+    contexts,
+    graphs,
+    import_order,
+    library_order,
+    symbol_scope,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +24,7 @@ RULES: tuple[Rule, ...] = (
     *library_order.RULES,
     *contexts.RULES,
     *arrays.RULES,
+    *graphs.RULES,
     *import_order.RULES,
 )
 
@@ -49,4 +57,8 @@ DETECTORS: dict[str, str] = {
     "CG836": "an entry point that a rule names is not there",
     "CG840": "an extension is shorter than its own headers say",
     "CG841": "the dynamic loader has refused an extension",
+    "CG851": "the output of a CUDA graph was read after it was overwritten",
+    "CG852": "a compiled call has left a tensor in a container of its module",
+    "CG853": "a result that is held was overwritten by a later call",
+    "CG854": "a result has tensors that are not copied",
 }

@@ -1,0 +1,1 @@
+"""Outputs of compiled callables that use CUDA graphs, which the next call overwrites."""

@@ -1,0 +1,110 @@
+"""The switch for compiled callables: ``graph_safe``."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+from cudaguard.actions.graphs.use import graph_use, how_compiled, inner, without_graphs
+from cudaguard.errors import GraphError
+from cudaguard.repairs.graphs import make_safe
+from cudaguard.wiring import _state
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    F = TypeVar("F")
+
+STRATEGIES = ("auto", "clone", "generation", "no-graphs", "watch")
+PARKED = (None, "tell", "rehome")
+_SETTING = "cudagraph_trees_generation_cloning"
+
+
+def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F:
+    """Return a compiled callable whose results stay valid after its next call.
+
+    A callable that ``torch.compile`` made to use CUDA graphs (``mode="reduce-overhead"``,
+    ``"max-autotune"``) returns tensors in memory that its next calls write to. torch raises an
+    error for the first calls only; later ones overwrite silently (pytorch/pytorch#122192).
+
+    One that is known to use no CUDA graphs is returned as it is. A module is changed in place and
+    returned. While torch compiles a caller, nothing is done.
+
+    Args:
+        fn: A compiled function, method or module.
+        strategy: ``auto`` is ``clone``. ``clone``: what is returned are copies; the same tensor
+            twice is one copy, and parts of the same memory share the copy's, unless gradients pass
+            through them. Looked into are dictionaries, lists, tuples and dataclasses.
+            ``no-graphs``: compiled anew without CUDA graphs; its arguments must have been seen
+            (rule CG027). ``generation``: torch itself copies what is still held, for the whole
+            process (torch 2.14 and later). ``watch``, for debugging: results are handed out as they
+            are, and one that a later call overwrites while somebody holds it is told of, with both
+            lines.
+        parked: What becomes of tensors that the first calls leave in attributes, dictionaries and
+            lists of the module, which no copy of a result reaches: ``tell``, ``rehome`` (replace by
+            a copy), or None, do not look.
+
+    Raises:
+        GraphError: It cannot be done: not a callable, no torch, or what the strategy needs is
+            missing; the message says what to do.
+        ValueError: An unknown strategy, or value of `parked`.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy is {strategy!r}, expected one of {', '.join(STRATEGIES)}")
+    if parked not in PARKED:
+        raise ValueError(f"parked is {parked!r}, expected None, 'tell' or 'rehome'")
+    if not callable(fn):
+        raise GraphError(f"graph_safe() takes a compiled callable, not {type(fn).__name__} {fn!r}")
+    if "torch" not in sys.modules:
+        raise GraphError(
+            "graph_safe() takes what torch.compile has returned, and torch is not imported"
+        )
+    if graph_use(fn).is_used is False and strategy != "watch":
+        return fn
+    if strategy == "generation":
+        _set_generation_cloning()
+        return fn
+    if strategy == "no-graphs":
+        made: F = _compiled_anew(fn)
+    else:
+        watch = strategy == "watch"
+        made = make_safe(_state.engine, fn, copies=not watch, parked=parked, watch=watch)
+    return made
+
+
+def _set_generation_cloning() -> None:
+    config: Any = import_module("torch._inductor.config")
+    if not hasattr(config.triton, _SETTING):
+        version = sys.modules["torch"].__version__
+        raise GraphError(
+            f"strategy 'generation' needs torch 2.14, whose torch._inductor.config.triton has "
+            f"{_SETTING}; this is torch {version}: use 'clone'"
+        )
+    setattr(config.triton, _SETTING, "user_visible")
+    entry = f"torch._inductor.config.triton.{_SETTING}: 'user_visible' for the process (stays)"
+    _state.engine.touched[entry] = None
+    _state.engine.log(entry)
+
+
+def _compiled_anew(fn: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    keywords = how_compiled(fn)
+    if keywords is None:
+        raise GraphError(
+            "strategy 'no-graphs' compiles anew with the arguments of torch.compile, which nobody "
+            "has seen: install(enable=['CG027']) before torch.compile is called; or compile with "
+            "mode='max-autotune-no-cudagraphs' yourself"
+        )
+    try:
+        changed = without_graphs(keywords)
+    except ValueError as error:
+        raise GraphError(f"strategy 'no-graphs': {error}; choose another backend") from None
+    if vars(fn).get("_compiled_call_impl") is not None:
+        fn._compiled_call_impl = torch.compile(fn._call_impl, **changed)
+        return fn
+    made = inner(fn)
+    original = getattr(made, "_orig_mod", None)
+    if original is None:
+        original = made._torchdynamo_orig_callable
+    return torch.compile(original, **changed)

@@ -1,0 +1,187 @@
+"""Compiled callables that use CUDA graphs: made safe on request, or by rule when compiled."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+from cudaguard.actions.arrays.entries import Replaced
+from cudaguard.actions.graphs.parked import Parked, owner_of
+from cudaguard.actions.graphs.stale import Held
+from cudaguard.actions.graphs.use import remember, use_by_arguments, without_graphs
+from cudaguard.actions.graphs.wrap import put_around, wrap
+from cudaguard.errors import GraphWarning
+from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.policy.decide import applies
+from cudaguard.probe.facts import Facts
+from cudaguard.repairs import REPAIRING
+from cudaguard.report import graphs as wording
+from cudaguard.rules.graph_errors import overwritten
+from cudaguard.rules.patterns import arguments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from cudaguard.model import Rule
+    from cudaguard.repairs import Engine
+
+PLACE = "torch.compile"
+
+
+class Listener:
+    """Tells of what a wrapper sees (see `cudaguard.actions.graphs.wrap`)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def failed(self, error: RuntimeError) -> None:
+        """Tell of an error of torch about an output that was overwritten."""
+        error_passes(self._engine, error)
+
+    def unknown(self, kind: type) -> None:
+        """Tell of a class whose tensors are not copied."""
+        finding = wording.not_copied(f"{kind.__module__}.{kind.__qualname__}")
+        self._engine.tell(finding, GraphWarning, frame=_users_frame())
+
+    def here(self) -> str:
+        """Return the program's line that is calling."""
+        return describe(_users_frame())
+
+    def parked(self, place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> None:
+        """Tell of a tensor that a call has left in a container."""
+        finding = wording.parked(place, shape, is_rehomed=is_rehomed)
+        if self._engine.tell(finding, GraphWarning, frame=_users_frame()) and is_rehomed:
+            self._engine.log(finding.what)
+
+    def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
+        """Tell of a result that was overwritten while somebody holds it."""
+        finding = wording.stale(made_at, shape, overwritten_at)
+        self._engine.tell(finding, GraphWarning, frame=_users_frame())
+
+
+def error_passes(engine: Engine, error: BaseException) -> None:
+    """Explain an error of torch about the output of a CUDA graph; other errors are let be."""
+    told = overwritten(str(error))
+    if told is None:
+        return
+    finding = wording.overwritten(told.producer, told.function, is_gradient=told.is_gradient)
+    add_note = getattr(error, "add_note", None)  # Python 3.11 and later
+    if add_note is None:
+        engine.tell(finding, GraphWarning, frame=_users_frame())
+    elif engine.mode != "observe":
+        if not any(note.startswith("cudaguard ") for note in getattr(error, "__notes__", ())):
+            add_note(f"cudaguard {finding}")
+        engine.tell(finding, GraphWarning, frame=_users_frame(), loud=False)  # the note says it
+
+
+def make_safe(
+    engine: Engine, function: Any, *, copies: bool, parked: str | None = None, watch: bool = False
+) -> Any:
+    """Return a callable, or the same module, whose results are copied or looked at.
+
+    Args:
+        engine: Is told.
+        function: A compiled function, method or module.
+        copies: Hand out copies?
+        parked: ``tell`` of tensors that calls leave in the containers of the module, ``rehome``
+            them, or None.
+        watch: Look whether results that are held are overwritten?
+    """
+    listener = Listener(engine)
+    root = owner_of(function)
+    looker = None
+    if parked is not None and root is not None:
+        rehome = parked == "rehome"
+        looker = Parked(root, rehome, functools.partial(listener.parked, is_rehomed=rehome))
+    wrapper: Callable[[Any], Any] = functools.partial(
+        wrap,
+        listener=listener,
+        copies=copies,
+        parked=looker,
+        held=Held(listener.stale) if watch else None,
+    )
+    if isinstance(function, sys.modules["torch"].nn.Module):
+        put_around(function, wrapper)
+        return function
+    return wrapper(getattr(function, "_cudaguard_of", function))
+
+
+# --- by rule, where torch.compile is called ---------------------------------------------------
+
+
+def put_up(engine: Engine) -> None:
+    """Have ``torch.compile`` seen, for the rules that are about what is compiled."""
+    torch: Any = sys.modules.get("torch")
+    original = getattr(torch, "compile", None)
+    if original is None or PLACE in engine.replaced:
+        return
+
+    @functools.wraps(original)
+    def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
+        if model is None or args or engine.mode == "off":  # a decorator: torch comes back with it
+            return original(model, *args, **keywords)
+        return _compile(engine, original, model, keywords)
+
+    torch.compile = compile
+    engine.replaced[PLACE] = Replaced(torch, "compile", original, compile)
+    engine.journal.note("repair", f"{PLACE} is seen")
+
+
+def _compile(engine: Engine, original: Any, model: Any, keywords: dict[str, Any]) -> Any:
+    rule, strategy = _rule_for(engine, model)
+    may_repair = engine.mode in REPAIRING
+    uses_graphs = use_by_arguments(keywords).is_used is not False
+    if rule is not None and strategy == "no-graphs" and may_repair and uses_graphs:
+        keywords = _without(engine, rule, model, keywords)
+    compiled = original(model, **keywords)
+    remember(compiled, keywords)
+    if rule is None or strategy == "no-graphs" or not may_repair:
+        return compiled
+    engine.log(f"{rule.id}: results of {_name_of(model)} are copied")
+    parked = "rehome" if strategy == "rehome" else None
+    return make_safe(engine, compiled, copies=True, parked=parked)
+
+
+def _without(engine: Engine, rule: Rule, model: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+    try:
+        changed = without_graphs(keywords)
+    except ValueError:
+        return keywords
+    where = describe(_users_frame())
+    engine.log(f"{rule.id}: {_name_of(model)} is compiled without CUDA graphs, at {where}")
+    engine.journal.note("repair", f"{rule.id} no CUDA graphs for {_name_of(model)}", where)
+    return changed
+
+
+def _rule_for(engine: Engine, model: Any) -> tuple[Rule | None, str]:
+    names = _names_of(model)
+    for rule in engine.registry.replacing:
+        for argument in arguments(rule, "graphs"):
+            strategy, _, name = argument.partition(":")
+            if name in names and applies(rule, Facts()):
+                return rule, strategy
+    return None, ""
+
+
+def _names_of(model: Any) -> set[str]:
+    """Return the names that a rule may call it by: its class and the bases, or the function."""
+    owner = getattr(model, "__self__", model)
+    if isinstance(owner, sys.modules["torch"].nn.Module):
+        return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(owner).__mro__}
+    return {f"{getattr(model, '__module__', '')}.{getattr(model, '__qualname__', '')}"}
+
+
+def _name_of(model: Any) -> str:
+    owner = getattr(model, "__self__", model)
+    named = owner if hasattr(owner, "__qualname__") else type(owner)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _users_frame() -> FrameType | None:
+    frame = caller_frame()
+    if module_of(frame).partition(".")[0] == "torch":
+        return frame_outside(frame) or frame
+    return frame

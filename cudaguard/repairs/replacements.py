@@ -1,0 +1,61 @@
+"""Attributes of modules that rules name: replaced once the module is imported."""
+
+from __future__ import annotations
+
+from cudaguard.actions.arrays import entries
+from cudaguard.errors import ArrayInterfaceWarning
+from cudaguard.hook.caller import caller_frame
+from cudaguard.hook.loader import is_imported, is_under_way
+from cudaguard.policy.decide import applies
+from cudaguard.probe.facts import Facts
+from cudaguard.report import arrays as wording
+from cudaguard.rules.patterns import arguments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Rule
+    from cudaguard.repairs import Engine
+
+
+def put_up_where_imported(engine: Engine) -> None:
+    """Put up what rules want for modules that are there already: it is not too late for that."""
+    for rule in engine.registry.replacing:
+        for module in rule.watch:
+            if is_imported(module) and not is_under_way(module):
+                put_up(engine, (rule,), module)
+
+
+def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
+    """Replace the attributes that rules name in a module.
+
+    Args:
+        engine: Knows the mode, and is told.
+        rules: Rules with the actions ``normalize``, ``correct`` or ``graphs``.
+        module: The module, imported.
+    """
+    for rule in rules:
+        if rule.grade == "warn" or module not in rule.watch or not applies(rule, Facts()):
+            continue
+        if arguments(rule, "graphs"):
+            from cudaguard.repairs.graphs import put_up as see_compilations
+
+            see_compilations(engine)
+        for verb in ("normalize", "correct"):
+            for argument in arguments(rule, verb):
+                _put(engine, rule, module, verb, argument)
+
+
+def _put(engine: Engine, rule: Rule, module: str, verb: str, argument: str) -> None:
+    from cudaguard.repairs.array_entries import put_before, put_behind
+
+    put = put_before if verb == "normalize" else put_behind
+    place = f"{module}.{entries.split(argument)[0]}"
+    if place in engine.replaced:
+        return
+    try:
+        engine.replaced[place] = put(engine, rule, module, argument)
+    except (AttributeError, KeyError, TypeError) as error:
+        finding = wording.no_such_entry(rule.id, place, error)
+        engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
+    else:
+        engine.journal.note("repair", f"{rule.id} {verb} {place}")
