@@ -99,6 +99,9 @@ def prepare(folder: Path, modules: int, distributions: int) -> None:
         build_libraries(folder / "native", min(modules, EXTENSIONS))
     backend = folder / "consumer" / "nvidia" / "dali" / "backend.py"
     backend.parent.mkdir(parents=True)
+    # Packages, or the real one would go before it.
+    for package in (backend.parent, backend.parent.parent):
+        (package / "__init__.py").write_text("", encoding="utf-8")
     backend.write_text(STAND_IN, encoding="utf-8")
     (folder / "boot").mkdir()
     (folder / "boot" / "_cudaguard_boot.py").write_text(boot, encoding="utf-8")
