@@ -28,7 +28,7 @@ from cudaguard.rules.latches import DRIVER, LATCHES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType, TracebackType
+    from types import FrameType
     from typing import Any, Protocol
 
     from cudaguard.probe.driver import Driver
@@ -189,28 +189,34 @@ class ProcessDetector:
         self._precede(
             peek(utils, "ExceptionWrapper"),
             "reraise",
-            lambda wrapper: self._look_at_error(str(wrapper.exc_msg), None),
+            lambda wrapper: self._tell_of_worker(line_of_fork(str(wrapper.exc_msg))),
         )
 
     def error_passes(self, error: BaseException) -> None:
         """Look whether an error is that of CUDA in a forked process, this one or a worker of it."""
-        self._quietly(
-            "looking at an error", lambda: self._look_at_error(str(error), error.__traceback__)
-        )
+        self._quietly("looking at an error", lambda: self._look_at_error(error))
 
-    def _look_at_error(self, text: str, traceback: TracebackType | None) -> None:
-        first, line = self._cuda.initialiser, line_of_fork(text)
+    def _look_at_error(self, error: BaseException) -> None:
+        first, line = self._cuda.initialiser, line_of_fork(str(error))
         if first is None or not line:
             return
-        if first.pid != os.getpid():
-            frame = traceback.tb_frame if traceback is not None else None
-            where = ""
-            while traceback is not None:
-                if _is_users(traceback.tb_frame):  # the innermost line of the program's own
-                    frame, where = traceback.tb_frame, describe_line(traceback)
-                traceback = traceback.tb_next
-            self._tell_use(first, "CUDA is used", frame, where, line)
-        elif self._has_forked and self._told_in != os.getpid():
+        if first.pid == os.getpid():
+            # How multiprocessing and concurrent.futures raise what was raised in another process.
+            if type(error.__cause__).__name__.endswith("RemoteTraceback"):
+                self._tell_of_worker(line)
+            return
+        traceback = error.__traceback__
+        frame, where = (None if traceback is None else traceback.tb_frame), ""
+        while traceback is not None:
+            if _is_users(traceback.tb_frame):  # the innermost line of the program's own
+                frame, where = traceback.tb_frame, describe_line(traceback)
+            traceback = traceback.tb_next
+        self._tell_use(first, "CUDA is used", frame, where, line)
+
+    def _tell_of_worker(self, line: str) -> None:
+        """Tell of the error of a worker, where it is one of CUDA after a fork."""
+        first = self._cuda.initialiser
+        if line and first is not None and self._has_forked and self._told_in != os.getpid():
             self._told_in = os.getpid()
             finding = wording.worker_failed(first, line)
             self._engine.tell(finding, ForkWarning, frame=_frame_outside_torch())

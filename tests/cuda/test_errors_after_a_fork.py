@@ -69,6 +69,11 @@ def test_error_in_a_process_that_nobody_has_forked_says_nothing(run, text):
     assert (ran.out, ran.err) == (["True"], "")
 
 
+def test_error_of_the_process_itself_is_not_blamed_on_a_worker(run):
+    ran = run(BLOCK.format(text=TEXTS["the runtime"]) + "in_child(lambda: None)\nwork()\n")
+    assert (ran.out, ran.err) == (["True"], "")
+
+
 def test_error_before_anybody_initialised_cuda_says_nothing(program):
     code = "import ctypes\ncudaguard.install()\ndriver()\n" + BLOCK.format(text=TEXTS["torch"])
     ran = program.run(code + "in_child(work)\nwork()\n")
