@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": "run a program under the guard from its first line",
+    "check-ext": "tell whether compiled extensions would load, and why not",
     "demo": "show a real fault and its cure side by side",
 }
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"cudaguard.cli.{name}")
+        module = importlib.import_module(f"cudaguard.cli.{name.replace('-', '')}")
         sub = commands.add_parser(name, help=summary, description=module.__doc__)
         module.configure(sub)
         sub.set_defaults(execute=module.execute)

@@ -1,0 +1,126 @@
+"""`cudaguard check-ext`: files, folders, distributions; text and JSON; exit statuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
+
+
+@pytest.fixture
+def command(child):
+    """Runs the command; returns its status, its lines and its errors."""
+
+    def command(*arguments, **options):
+        done = child.command(
+            sys.executable, "-m", "cudaguard", "check-ext", *arguments, check=False, **options
+        )
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return command
+
+
+def test_healthy_file(build, command):
+    path = build.module("healthy")
+    assert command(path) == (0, [f"{path}: would load", "1 checked: 1 would load"], "")
+
+
+def test_file_with_a_fault(build, command):
+    path = build.module("half", **CALL)
+    status, lines, told = command(path)
+    assert (status, told) == (1, "")
+    assert lines[0] == f"{path}: would NOT load [own-source-missing]"
+    assert lines[1].startswith(f"    Something was not linked into {path.name}: `absent_f`")
+    assert lines[2].startswith("    remedy: add the source file")
+    assert lines[3:] == ["1 checked: 1 would not load"]
+
+
+def test_names_in_cxx_are_readable(build, command):
+    source = "int mine(const char *text, double); int call() { return mine(0, 1); }"
+    path = build("plugin.so", source, "-nostdlib", compiler="c++")
+    assert "`mine(char const*, double)`" in command(path)[1][1]
+
+
+def test_folder_is_searched_for_what_an_import_may_load(build, command):
+    """What is healthy is only counted; what is bundled for others or built for others is not."""
+    build.module("healthy")
+    for name in ("libhelper.so", "pack.libs/libx.so", "old.cpython-37m-x86_64-linux-gnu.so"):
+        build(name, "int absent_f(void); int call(void) { return absent_f(); }")
+    deep = build("a/b/deep.so", "int absent_f(void); int call(void) { return absent_f(); }")
+    status, lines, _ = command(build.folder)
+    assert status == 1
+    assert [line for line in lines if line[0] not in " 2"] == [
+        f"{deep}: would NOT load [own-source-missing]"
+    ]
+    assert lines[-1] == "2 checked: 1 would load, 1 would not load"
+
+
+def test_folder_without_extensions(command, tmp_path):
+    assert command(tmp_path) == (0, ["no extensions found"], "")
+
+
+def test_installed_distribution_by_name(build, command, tmp_path):
+    path = build.module("half", **CALL)
+    info = tmp_path / "Half_Ext-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Half-Ext\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"{path.name},,\nhalf.py,,\n")
+    status, lines, _ = command("half-ext", env={"PYTHONPATH": str(tmp_path)})
+    assert (status, lines[-1]) == (1, "1 checked: 1 would not load")
+
+
+def test_what_is_nothing_is_wrong_usage(command):
+    status, lines, told = command("no-such-thing")
+    assert (status, lines) == (2, [])
+    assert "no-such-thing: expected a file, a folder, or the name of an installed" in told
+    assert command()[0] == 2
+
+
+def test_data(build, command):
+    healthy, half = build.module("healthy"), build.module("half", **CALL)
+    status, lines, _ = command("--format", "json", healthy, half)
+    data = json.loads("\n".join(lines))
+    assert (status, data["version"]) == (1, 1)
+    assert [check["path"] for check in data["checks"]] == [str(healthy), str(half)]
+    assert [check["ok"] for check in data["checks"]] == [True, False]
+    assert data["checks"][1]["missing_symbols"] == [["absent_f", "absent_f"]]
+    assert data["checks"][1]["given"] == []
+
+
+def test_prerequisite_by_rule_counts_as_imported(build, command, child):
+    """`provider` is said to bring the library, and is not imported to find it."""
+    library = build.library("libprovided.so.1")
+    path = build.module("needs", library, **CALL)
+    (build.folder / "provider").mkdir()
+    library.rename(build.folder / "provider" / library.name)
+    build(
+        "provider/native.so", "int absent_f(void); int call(void) { return absent_f(); }",
+        build.folder / "provider" / library.name, "-Wl,-rpath,$ORIGIN",
+    )  # fmt: skip
+    child.write("provider/__init__.py", "1 / 0")
+    child.write(
+        "cudaguard.toml",
+        """
+        [[rules]]
+        id = "LOCAL1"
+        watch = ["provider"]
+        actions = ["provides:libprovided.so*"]
+        why = "it has the library"
+        """,
+    )
+    assert command(path)[0] == 1
+    env = {
+        "CUDAGUARD_CONFIG": str(child.folder / "cudaguard.toml"),
+        "PYTHONPATH": str(child.folder),
+    }
+    status, lines, told = command(path, env=env)
+    assert (status, told) == (0, "")
+    assert lines[0] == f"{path}: would load (once provider is imported)"
+
+
+def test_it_is_listed_in_the_help(child):
+    done = child.command(sys.executable, "-m", "cudaguard", "--help")
+    assert "check-ext" in done.stdout
