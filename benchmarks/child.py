@@ -303,10 +303,16 @@ def proxies():
 
 def views():
     """cuda.core's view of an array that needs nothing, which orders no streams."""
+    from cuda.core import Device
     from cuda.core.utils import StridedMemoryView
 
+    device = Device(0)
+    device.set_current()
+    # The driver is asked about the address.
+    memory = device.allocate(64, stream=device.create_stream())
+    array = Array(data=(int(memory.handle), False))
     view = StridedMemoryView.from_cuda_array_interface
-    print_all(in_turns({"cpu": loop_of("view(array, -1)", view=view, array=Array())}))
+    print_all(in_turns({"cpu": loop_of("view(array, -1)", view=view, array=array)}))
 
 
 def constructor(folder):

@@ -62,7 +62,8 @@ def outcome(call):
 
 
 def found():
-    return " ".join(f"{f.id}:{f.severity}" for f in cudaguard.status().findings) or "nothing"
+    told = [f for f in cudaguard.status().findings if f.id.startswith(("CG83", "CG807"))]
+    return " ".join(f"{f.id}:{f.severity}" for f in told) or "nothing"
 
 
 if "install" in sys.argv:
