@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
     from cudaguard.extensions import ExtensionCheck as ExtensionCheck
     from cudaguard.graphs import graph_safe as graph_safe
+    from cudaguard.known import explain as explain
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
@@ -79,6 +80,7 @@ _HOMES = {
     "add_rule": "wiring",
     "check_extension": "repairs.extension",
     "create_context": "wiring",
+    "explain": "known",
     "graph_safe": "graphs",
     "guard": "wiring",
     "install": "wiring",
@@ -117,6 +119,7 @@ __all__ = [
     "add_rule",
     "check_extension",
     "create_context",
+    "explain",
     "graph_safe",
     "guard",
     "install",

@@ -170,8 +170,8 @@ class Loads:
         with self._safely():
             if self.cuda is not None:
                 self.cuda.error_passes(error)
-            if "CUDAGraphs" in str(error):
-                from cudaguard.repairs.graphs import error_passes
+            if isinstance(error, Exception):
+                from cudaguard.repairs.errors import error_passes
 
                 error_passes(self._engine, error)
 

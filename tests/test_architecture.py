@@ -44,6 +44,7 @@ LEVELS = {
     "wiring": 12,
     "arrays": 13,
     "graphs": 13,
+    "known": 13,
     "cli": 14,
     "__init__": 15,
     "__main__": 15,

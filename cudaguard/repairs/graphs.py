@@ -11,18 +11,17 @@ from cudaguard.actions.graphs.stale import Held
 from cudaguard.actions.graphs.use import remember, use_by_arguments, without_graphs
 from cudaguard.actions.graphs.wrap import put_around, wrap
 from cudaguard.errors import GraphWarning
-from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.hook.caller import describe
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs import REPAIRING
+from cudaguard.repairs.errors import error_passes, users_frame
 from cudaguard.report import graphs as wording
-from cudaguard.rules.graph_errors import overwritten
 from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
     from typing import Any
 
     from cudaguard.model import Rule
@@ -44,37 +43,22 @@ class Listener:
     def unknown(self, kind: type) -> None:
         """Tell of a class whose tensors are not copied."""
         finding = wording.not_copied(f"{kind.__module__}.{kind.__qualname__}")
-        self._engine.tell(finding, GraphWarning, frame=_users_frame())
+        self._engine.tell(finding, GraphWarning, frame=users_frame())
 
     def here(self) -> str:
         """Return the program's line that is calling."""
-        return describe(_users_frame())
+        return describe(users_frame())
 
     def parked(self, place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> None:
         """Tell of a tensor that a call has left in a container."""
         finding = wording.parked(place, shape, is_rehomed=is_rehomed)
-        if self._engine.tell(finding, GraphWarning, frame=_users_frame()) and is_rehomed:
+        if self._engine.tell(finding, GraphWarning, frame=users_frame()) and is_rehomed:
             self._engine.log(finding.what)
 
     def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
         """Tell of a result that was overwritten while somebody holds it."""
         finding = wording.stale(made_at, shape, overwritten_at)
-        self._engine.tell(finding, GraphWarning, frame=_users_frame())
-
-
-def error_passes(engine: Engine, error: BaseException) -> None:
-    """Explain an error of torch about the output of a CUDA graph; other errors are let be."""
-    told = overwritten(str(error))
-    if told is None:
-        return
-    finding = wording.overwritten(told.producer, told.function, is_gradient=told.is_gradient)
-    add_note = getattr(error, "add_note", None)  # Python 3.11 and later
-    if add_note is None:
-        engine.tell(finding, GraphWarning, frame=_users_frame())
-    elif engine.mode != "observe":
-        if not any(note.startswith("cudaguard ") for note in getattr(error, "__notes__", ())):
-            add_note(f"cudaguard {finding}")
-        engine.tell(finding, GraphWarning, frame=_users_frame(), loud=False)  # the note says it
+        self._engine.tell(finding, GraphWarning, frame=users_frame())
 
 
 def make_safe(
@@ -150,7 +134,7 @@ def _without(engine: Engine, rule: Rule, model: Any, keywords: dict[str, Any]) -
         changed = without_graphs(keywords)
     except ValueError:
         return keywords
-    where = describe(_users_frame())
+    where = describe(users_frame())
     engine.log(f"{rule.id}: {_name_of(model)} is compiled without CUDA graphs, at {where}")
     engine.journal.note("repair", f"{rule.id} no CUDA graphs for {_name_of(model)}", where)
     return changed
@@ -178,10 +162,3 @@ def _name_of(model: Any) -> str:
     owner = getattr(model, "__self__", model)
     named = owner if hasattr(owner, "__qualname__") else type(owner)
     return f"{named.__module__}.{named.__qualname__}"
-
-
-def _users_frame() -> FrameType | None:
-    frame = caller_frame()
-    if module_of(frame).partition(".")[0] == "torch":
-        return frame_outside(frame) or frame
-    return frame

@@ -26,6 +26,26 @@ _MEANINGS = {
 }
 
 
+# How they stand in messages: by the driver's name, and in the words of the runtime.
+_TEXTS = {
+    34: ("CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"),
+    46: ("CUDA_ERROR_DEVICE_UNAVAILABLE", "devices are busy or unavailable"),
+    100: ("CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
+    101: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
+    801: ("CUDA_ERROR_NOT_SUPPORTED",),
+    802: ("CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"),
+    999: ("CUDA_ERROR_UNKNOWN", "CUDA unknown error"),
+}
+
+
+def named_status(text: str) -> tuple[int, str] | None:
+    """Return the status that a message is about, and what it means; None if it is about none."""
+    for status, parts in _TEXTS.items():
+        if any(part in text for part in parts):
+            return status, meaning(status)
+    return None
+
+
 def meaning(status: int) -> str:
     """Return what a status other than success means, and what to do about it."""
     return _MEANINGS.get(status, "see CUresult in the CUDA driver API reference")

@@ -28,3 +28,7 @@ cudaguard.install(3)  # type: ignore[arg-type]
 cudaguard.install(enabled=["CG001"])  # type: ignore[call-arg]
 cudaguard.normalize(ready, consumer=4)  # type: ignore[arg-type]
 cudaguard.nonsense()  # type: ignore[attr-defined]
+
+safe = cudaguard.graph_safe(len, strategy="watch", parked="tell")
+length: int = safe("abc")
+meaning: "cudaguard.Finding | None" = cudaguard.explain("CG001")

@@ -1,0 +1,40 @@
+"""What a message, an error or an id means: ``explain``."""
+
+from __future__ import annotations
+
+from cudaguard.repairs.errors import explain_error, explain_text
+from cudaguard.report import known
+from cudaguard.rules.catalog import DETECTORS, RULES
+from cudaguard.rules.known_errors import KNOWN_ERRORS
+from cudaguard.wiring import active_rules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Finding
+
+
+def explain(about: BaseException | str) -> Finding | None:
+    """Return what an error, its text, or the id of a rule or finding means; None if not known.
+
+    Args:
+        about: An exception, with those that led to it; the text of a message, a whole log included;
+            or an id, as in ``CG001``.
+    """
+    if isinstance(about, BaseException):
+        return explain_error(about)
+    if not isinstance(about, str):
+        raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
+    return _explain_id(about.strip()) or explain_text(about)
+
+
+def _explain_id(id: str) -> Finding | None:
+    rules = {rule.id: rule for rule in (*RULES, *active_rules())}
+    if id in rules:
+        return known.about_rule(rules[id])
+    title = DETECTORS.get(id)
+    if title is not None:
+        return known.about_detector(id, title)
+    for one in KNOWN_ERRORS:
+        if one.id == id:
+            return known.explained(one, ("...", "..."), f"a message that has {one.pattern}")
+    return None

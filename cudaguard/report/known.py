@@ -1,0 +1,85 @@
+"""The wording of what a message or an id means."""
+
+from __future__ import annotations
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from cudaguard.model import Rule
+
+    class Known(Protocol):
+        """A message that is known (see `cudaguard.rules.known_errors`)."""
+
+        @property
+        def id(self) -> str:
+            """Its id."""
+
+        @property
+        def what(self) -> str:
+            """What is wrong."""
+
+        @property
+        def remedy(self) -> str:
+            """What to do."""
+
+        @property
+        def consequence(self) -> str:
+            """What follows."""
+
+        @property
+        def links(self) -> tuple[str, ...]:
+            """Evidence."""
+
+
+def explained(known: Known, groups: Sequence[str], text: str) -> Finding:
+    """Return what a known message means.
+
+    Args:
+        known: What is known of it.
+        groups: What its pattern has found, to be named in the texts.
+        text: The message; its first line that is not empty is shown.
+    """
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return Finding(
+        known.id,
+        known.what.format(*groups),
+        severity="error",
+        evidence=(line if len(line) <= 200 else f"{line[:197]}...",),
+        consequence=known.consequence,
+        remedy=known.remedy.format(*groups),
+        links=known.links,
+    )
+
+
+def about_rule(rule: Rule) -> Finding:
+    """Return what a rule is about."""
+    seen = f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced"
+    fixed = (f"fixed in {rule.fixed_in}",) if rule.fixed_in else ()
+    if rule.grade == "opt-in":
+        remedy = f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}"
+    else:
+        remedy = f"switch it off with install(disable=[{rule.id!r}]) or CUDAGUARD_RULES=-{rule.id}"
+    return Finding(
+        rule.id,
+        f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
+        rule=rule.id,
+        severity="info",
+        evidence=(f"grade {rule.grade}; {seen}", *fixed),
+        consequence=rule.why,
+        remedy=remedy,
+        links=rule.links,
+    )
+
+
+def about_detector(id: str, title: str) -> Finding:
+    """Return what a detector is about."""
+    return Finding(
+        id,
+        f"A finding of the guard itself: {title}.",
+        severity="info",
+        remedy=f"switch it off with install(disable=[{id!r}]) or CUDAGUARD_RULES=-{id}",
+    )
