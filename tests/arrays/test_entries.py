@@ -463,6 +463,21 @@ print(is_raw())
     assert run(code) == ["none", f"{ALL_RAW} [4]", "none (4,)", "Image Array"]
 
 
+def test_rule_about_a_module_that_is_not_imported_waits(run):
+    run.child.write("second.py", "def upload(buffer):\n    return buffer\n")
+    code = """
+import lib
+RULE = RULE.replace(watch=("lib", "second"), actions=("normalize:upload(buffer)",))
+install()
+print(is_raw(), found(), "second" in sys.modules)
+import second
+array = make(stream=None)
+print(second.upload(array) is array, is_raw())
+"""
+    assert run(code) == ["Image Array nothing False", "False Image Array"]
+    assert run.err == ""
+
+
 def test_two_rules_about_the_same(run):
     code = """
 import lib
