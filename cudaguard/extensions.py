@@ -120,7 +120,6 @@ class Forecast(NamedTuple):
         libraries: Those of the extension, and of what it brings, that are found nowhere.
         versions: Versions that a library which is there does not have.
         symbols: Symbols that nobody has.
-        hints: Traces of how the extension was built.
     """
 
     path: str
@@ -130,7 +129,6 @@ class Forecast(NamedTuple):
     libraries: tuple[Lack, ...] = ()
     versions: tuple[Lack, ...] = ()
     symbols: tuple[Lack, ...] = ()
-    hints: tuple[str, ...] = ()
 
     @property
     def is_fine(self) -> bool:
@@ -150,6 +148,7 @@ class Surroundings(NamedTuple):
         torch_libraries: The files in its own folder of libraries.
         homes: Library -> file of an installed package that has it.
         kin: Symbol -> whether this torch has the same function with other arguments.
+        built_against: Folder of the torch that the extension was built against, if it tells.
     """
 
     python: str
@@ -160,3 +159,4 @@ class Surroundings(NamedTuple):
     torch_libraries: frozenset[str] = frozenset()
     homes: dict[str, str] = {}  # noqa: RUF012  # never changed
     kin: dict[str, bool] = {}  # noqa: RUF012  # never changed
+    built_against: str = ""

@@ -8,6 +8,7 @@ from cudaguard.errors import ExtensionError, ExtensionWarning
 from cudaguard.extensions import ExtensionCheck, Forecast, Lack
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.extensions import built_for_python, cause_of
+from cudaguard.probe.build_traces import compiler, torch_folder
 from cudaguard.probe.demangle import readable
 from cudaguard.probe.forecast import forecast
 from cudaguard.probe.torch_build import extensions_of, homes_of, kin, look_around
@@ -70,6 +71,8 @@ def _judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
         return ExtensionCheck(True, found.path)
     around = look_around(given)
     cause, about = cause_of(found, around)
+    if cause in ("cxx11-abi", "other-torch"):
+        around = around._replace(built_against=torch_folder(found.path))
     if cause == "library-missing":
         around = around._replace(homes=homes_of(lack.name for lack in about))
     if cause == "other-torch":
@@ -97,7 +100,7 @@ def refuse_truncated(engine: Engine, spec: ModuleSpec) -> None:
     if check.cause != "truncated":
         return  # somebody has just completed it
     frame = caller_frame()
-    finding = not_loaded(check, "", describe(frame), ())
+    finding = not_loaded(check, "", describe(frame))
     loud = engine.mode in ("warn", "strict")
     engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
     if engine.mode in REPAIRING:
@@ -124,7 +127,8 @@ def explained(engine: Engine, spec: ModuleSpec, error: ImportError) -> ImportErr
     if check.ok is not False:
         return None
     frame = caller_frame()
-    finding = not_loaded(check, said, describe(frame), found.hints)
+    built_by = compiler(check.path)
+    finding = not_loaded(check, said, describe(frame), built_by)
     loud = engine.mode in ("warn", "strict")
     engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
     if engine.mode not in REPAIRING:

@@ -198,19 +198,26 @@ def _cxx11_abi(case: _Case) -> tuple[str, str]:
     this, other = (1, 0) if case.around.old_strings else (0, 1)
     message = (
         f"{case.file} was built with _GLIBCXX_USE_CXX11_ABI={this}, and {case.torch} has {other}: "
-        f"there is no {case.functions} in it"
+        f"there is no {case.functions} in it{_built_against(case)}"
     )
     return message, _REBUILD
 
 
 def _other_torch(case: _Case) -> tuple[str, str]:
-    same_name = any(case.around.kin.values())
-    what = "it has that name with other arguments only" if same_name else "it has no such name"
+    has_kin = any(case.around.kin.values())
     message = (
-        f"{case.file} was built for another version of torch than this {case.torch}: {what}, "
-        f"{case.functions}"
+        f"{case.file} was built for another version of torch: the installed {case.torch} has no "
+        f"{case.functions}{', only with other arguments' if has_kin else ''}{_built_against(case)}"
     )
     return message, _REBUILD
+
+
+def _built_against(case: _Case) -> str:
+    folder = case.around.built_against
+    if not folder:
+        return ""
+    isolated = "pip's isolated build environment, " if "pip-build-env" in folder else ""
+    return f". It was built against {isolated}{folder}"
 
 
 def _own_source_missing(case: _Case) -> tuple[str, str]:
@@ -224,7 +231,7 @@ def _own_source_missing(case: _Case) -> tuple[str, str]:
         remedy = (
             "rebuild it with nvcc visible, and see in the build's output that the .cu file is "
             "compiled and linked: CUDA_HOME=/usr/local/cuda pip install --no-build-isolation "
-            "--no-cache-dir -v ."
+            "--no-cache-dir -v ./SOURCE"
         )
         return message, remedy
     message = (
@@ -275,11 +282,11 @@ def _list(names: list[str], form: str = "{}") -> str:
     return f"{shown} and {left} more" if left > 0 else shown
 
 
-def not_loaded(check: ExtensionCheck, said: str, where: str, hints: tuple[str, ...]) -> Finding:
+def not_loaded(check: ExtensionCheck, said: str, where: str, built_by: str = "") -> Finding:
     """An extension that the loader has refused, or that was kept from it."""
     evidence = [f"imported at {where}"] if where else []
     evidence += [f"the loader: {said}"] if said else []
-    evidence += [check.path, *hints]
+    evidence.append(f"{check.path}{f', built by GCC {built_by}' if built_by else ''}")
     return Finding(
         FAILED if said else REFUSED,
         f"{check.message}.",
