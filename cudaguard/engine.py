@@ -20,6 +20,7 @@ from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.loads import Loads
+from cudaguard.repairs import PASSES_THROUGH
 from cudaguard.rules.initialisers import INITIALISERS
 from cudaguard.rules.registry import Registry
 from cudaguard.slots import slots_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
-    from cudaguard.actions.arrays.entries import Replaced
+    from cudaguard.actions.replace import Replaced
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.model import Finding
     from cudaguard.report.channel import Channel
@@ -112,7 +113,7 @@ class Engine:
             ("ctypes.CDLL.__init__", self.loads.ctypes.take_down()),
         ):
             if not clean:
-                self.touched[f"{what}: passes through, under a later patch (stays)"] = None
+                self.touched[PASSES_THROUGH.format(what)] = None
         self._put_back()
         self.lazy.take_down()
         self.errors.take_down()
@@ -124,7 +125,7 @@ class Engine:
     def _put_back(self) -> None:
         for place, replaced in self.replaced.items():
             if not replaced.undo():
-                self.touched[f"{place}: passes through, under a later patch (stays)"] = None
+                self.touched[PASSES_THROUGH.format(place)] = None
         self.replaced = {}
 
     # --- asked by the hooks ---------------------------------------------------------

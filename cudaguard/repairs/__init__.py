@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Protocol
 
-    from cudaguard.actions.arrays.entries import Replaced
+    from cudaguard.actions.replace import Replaced
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.hook.journal import Journal
     from cudaguard.model import Finding
@@ -47,5 +47,7 @@ if TYPE_CHECKING:
             """Write to the log that a repair has worked."""
 
 
+# What is said of a patch of ours that somebody has patched over.
+PASSES_THROUGH = "{}: passes through, under a later patch (stays)"
 REPAIRING = ("fix", "strict")  # modes
 CONTEXT = "context"  # the word of rules for a CUDA context, among the modules that they need

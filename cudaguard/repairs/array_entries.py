@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from cudaguard.actions.arrays import entries
 from cudaguard.actions.arrays.handover import prepare
 from cudaguard.actions.arrays.view import View
+from cudaguard.actions.replace import Switch
 from cudaguard.array_interface import AUTO
 from cudaguard.errors import ArrayInterfaceError, ArrayInterfaceWarning
 from cudaguard.hook.caller import caller_frame
@@ -22,13 +21,15 @@ from cudaguard.rules.consumers import ANYONE, AS_EXPORTED, HEEDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
-    from cudaguard.actions.arrays.entries import Replaced
+    from cudaguard.actions.replace import Replaced
     from cudaguard.model import Rule
     from cudaguard.repairs import Engine
     from cudaguard.rules.consumers import Consumer
+
+
+_MOST = 64  # classes that are remembered for speed: they are kept alive by it
 
 
 def put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replaced:
@@ -40,68 +41,103 @@ def put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replac
     """
     path, parameter = entries.split(argument)
     consumer = consumer_named(module, Facts().version) or ANYONE.replace(name=module)
-    return entries.precede(module, path, parameter, _taker(engine, rule, consumer))
+    taker = _Taker(engine, rule, consumer)
+    return entries.precede(module, path, parameter, taker.take, taker.switch)
 
 
-def _taker(engine: Engine, rule: Rule, consumer: Consumer) -> Callable[[Any], Any]:
-    always_views = consumer.reads_nothing_else
-    told: set[type] = set()
+class _Taker:
+    """Prepares what is handed to one entry point.
 
-    @lru_cache(maxsize=64)
-    def is_own(kind: type) -> bool:
-        return kind is View or is_part_of(kind, consumer)
+    Args:
+        engine: Knows the mode, and is told.
+        rule: Asks for it.
+        consumer: Whose entry point it is.
+    """
 
-    def take(obj: Any) -> Any:
+    def __init__(self, engine: Engine, rule: Rule, consumer: Consumer) -> None:
+        self.switch = Switch()
+        self._engine = engine
+        self._rule = rule
+        self._consumer = consumer
+        self._always_views = consumer.reads_nothing_else
+        self._own: dict[type, bool] = {View: True}
+        self._told: set[tuple[str, ...]] = set()  # class and entries: once each
+        self._spared: set[type] = set()  # classes of which it was told that a None is left out
+
+    def take(self, obj: Any) -> Any:
+        """Return what to hand over: a view, or the array itself."""
         kind: type = type(obj)
-        if is_own(kind) or engine.mode == "off":  # it knows what to do with its own
+        is_own = self._own.get(kind)
+        if is_own is None:
+            is_own = self._look_at_class(kind)
+        # It knows what to do with its own.
+        if is_own or not self.switch.is_on or self._engine.mode == "off":
             return obj
         try:
             cai = obj.__cuda_array_interface__
         except AttributeError:
             return obj
         except Exception:
-            if always_views:  # it would say that there is none, and hide the error
+            if self._always_views:  # it would say that there is none, and hide the error
                 raise
             return obj  # there may be another way to read it
+        if cai is None:
+            return obj
+        may_repair = self._engine.mode in REPAIRING
         try:
-            good = in_good_form(cai, consumer)
-            if good is cai:  # or there is none
-                return View(obj, cai) if cai and always_views else obj
-            if good is not None and kind in told and engine.mode in REPAIRING:
+            good = in_good_form(cai, self._consumer)
+            if good is cai:
+                return View(obj, cai) if self._always_views and may_repair else obj
+            if good is not None and may_repair and kind in self._spared:
                 return View(obj, good)
-            told.add(kind)
-            return _mended(engine, rule, obj, cai, consumer)
+            handed = self._mended(obj, cai, may_repair)
+            if good is not None and len(self._spared) < _MOST:
+                self._spared.add(kind)
         except ON_PURPOSE:
             raise
         except Exception as error:
-            engine.broken(f"preparing an array for {consumer.name}", error)
+            self._engine.broken(f"preparing an array for {self._consumer.name}", error)
             return obj
+        return handed
 
-    return take
+    def _look_at_class(self, kind: type) -> bool:
+        is_own = any(is_part_of(base, self._consumer) for base in kind.__mro__)
+        if len(self._own) < _MOST:
+            self._own[kind] = is_own
+        return is_own
 
+    def _mended(self, obj: Any, cai: Any, may_repair: bool) -> Any:
+        """Return what to hand over in place of an array that is not canonical."""
+        engine, consumer, kind = self._engine, self._consumer, name_of(type(obj))
+        if not may_repair:
+            consumer = consumer.replace(stream=HEEDS)  # look only, and have nothing wait
+        try:
+            handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(engine, note))
+        except ArrayInterfaceError as error:
+            # The consumer has the last word: it may know more of this class than we do.
+            if self._is_new(kind, error.field, ""):
+                finding = wording.handed_over_as_it_is(kind, consumer.name, error.field, str(error))
+                engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
+            if engine.mode == "strict":
+                raise
+            return obj
+        if handed is obj:
+            return View(obj, cai) if self._always_views and may_repair else obj
+        changes = entries.changed(cai, handed.__cuda_array_interface__)
+        if self._is_new(kind, *changes):
+            how = tuple(changes.values())
+            finding = wording.mended(kind, consumer.name, how, self._rule.id, may_repair)
+            is_new = engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
+            if is_new and may_repair:
+                engine.log(f"{self._rule.id}: {finding.what}")
+        return handed if may_repair else obj
 
-def _mended(engine: Engine, rule: Rule, obj: Any, cai: Any, consumer: Consumer) -> Any:
-    """Return what to hand over in place of an array that is not canonical for its consumer."""
-    may_repair = engine.mode in REPAIRING
-    if not may_repair:
-        consumer = consumer.replace(stream=HEEDS)  # look only, and have nothing wait
-    kind = name_of(type(obj))
-    try:
-        handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(engine, note))
-    except ArrayInterfaceError as error:
-        if engine.mode == "strict":
-            raise
-        # The consumer has the last word: it may know more of this class than we do.
-        finding = wording.handed_over_as_it_is(kind, consumer.name, error.field, str(error))
-        engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
-        return obj
-    if handed is obj:
-        return obj
-    fields = entries.changed(cai, handed.__cuda_array_interface__)
-    finding = wording.mended(kind, consumer.name, fields, rule.id, may_repair)
-    if engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame()) and may_repair:
-        engine.log(f"{rule.id}: {finding.what}")
-    return handed if may_repair else obj
+    def _is_new(self, *key: str) -> bool:
+        """Has nothing been told of that class and those entries? A loop says the same each time."""
+        if key in self._told:
+            return False
+        self._told.add(key)
+        return True
 
 
 def put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
@@ -111,23 +147,41 @@ def put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
         AttributeError: There is no such class, or it exports nothing.
         TypeError: It cannot be changed.
     """
+    switch = Switch()
+    told: set[tuple[str, ...]] = set()
 
     def mend(obj: Any, cai: Any) -> Any:
-        if engine.mode not in REPAIRING:
+        if cai is None or not switch.is_on or engine.mode not in REPAIRING:
             return cai
         try:
             stream: Any = AUTO
-            if cai.get("stream") is None:
+            good = in_good_form(cai, AS_EXPORTED)
+            if good is None or "stream" not in cai or cai["stream"] is None:
                 producer = producer_of(type(obj))
-                stream = AUTO if producer is None or producer.none is None else producer.none
-            if stream is AUTO and in_good_form(cai, AS_EXPORTED) is cai:
+                if producer is not None and producer.none is not None and _says_none(cai):
+                    stream = producer.none
+            if stream is AUTO and good is cai:
                 return cai
             mended = prepare(obj, cai, AS_EXPORTED, stream, lambda _: None)
+            if mended is obj:
+                return cai
+            legal = mended.__cuda_array_interface__
+            changes = entries.changed(cai, legal)
+            key = (name_of(type(obj)), *changes)
+            if key not in told:
+                told.add(key)
+                finding = wording.corrected(key[0], tuple(changes.values()), rule.id)
+                if engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame()):
+                    engine.log(f"{rule.id}: {finding.what}")
         except ArrayInterfaceError:
             return cai  # whoever reads it will say so
         except Exception as error:
             engine.broken(f"correcting what {name_of(type(obj))} exports, for {rule.id}", error)
             return cai
-        return mended.__cuda_array_interface__
+        return legal
 
-    return entries.correct(module, path, mend)
+    return entries.correct(module, path, mend, switch)
+
+
+def _says_none(cai: Any) -> bool:
+    return isinstance(cai, dict) and "stream" in cai and cai["stream"] is None

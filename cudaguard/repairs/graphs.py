@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 
-from cudaguard.actions.arrays.entries import Replaced
 from cudaguard.actions.graphs.parked import Parked, owner_of
 from cudaguard.actions.graphs.stale import Held
 from cudaguard.actions.graphs.use import remember, use_by_arguments, without_graphs
 from cudaguard.actions.graphs.wrap import put_around, wrap
+from cudaguard.actions.replace import Replaced, Switch
 from cudaguard.errors import GraphWarning
 from cudaguard.hook.caller import describe
 from cudaguard.policy.decide import applies
@@ -100,17 +100,19 @@ def put_up(engine: Engine) -> None:
     """Have ``torch.compile`` seen, for the rules that are about what is compiled."""
     torch: Any = sys.modules.get("torch")
     original = getattr(torch, "compile", None)
-    if original is None or PLACE in engine.replaced:
+    there = engine.replaced.get(PLACE)
+    if original is None or (there is not None and there.is_in_place(torch)):
         return
+    switch = Switch()
 
     @functools.wraps(original)
     def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
-        if model is None or args or engine.mode == "off":  # a decorator: torch comes back with it
+        is_on = switch.is_on and engine.mode != "off"
+        if model is None or args or not is_on:  # without a model: torch comes back with one
             return original(model, *args, **keywords)
         return _compile(engine, original, model, keywords)
 
-    torch.compile = compile
-    engine.replaced[PLACE] = Replaced(torch, "compile", original, compile)
+    engine.replaced[PLACE] = Replaced(torch, "compile", compile, switch)
     engine.journal.note("repair", f"{PLACE} is seen")
 
 

@@ -97,6 +97,24 @@ def mended(
     )
 
 
+def corrected(producer: str, fields: tuple[str, ...], rule: str) -> Finding:
+    """What a class exports was corrected.
+
+    Args:
+        producer: The class.
+        fields: What is different in each entry, as clauses.
+        rule: Id of the rule that asks for it.
+    """
+    return Finding(
+        MENDED,
+        f"What a {producer} exports was corrected: {'; '.join(fields)}.",
+        rule=rule,
+        severity="info",
+        consequence="libraries refuse it as it is, or take it for something else.",
+        links=(_LINK,),
+    )
+
+
 def handed_over_as_it_is(producer: str, consumer: str, field: str, error: str) -> Finding:
     """An array has no form that its consumer reads rightly.
 

@@ -1,17 +1,19 @@
 """Put something before the entry points of consumers, and behind what producers export.
 
-A constructor is replaced by a closure on its class: nothing else changes of the class, its
-instances, and how they are pickled. A function is wrapped by `wrapt`, which keeps its name,
-signature and module. Both are put back by `undo`, unless somebody has replaced them since.
+A method is replaced by a closure on its class: nothing else changes of the class, its instances,
+and how they are pickled. A function is wrapped by `wrapt`, which keeps its name, signature and
+module. All are put back by `undo`, unless somebody has replaced them since; what somebody else
+still holds hands on what it is given from then on.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from operator import attrgetter
 
-from cudaguard.model import Record
+from cudaguard.actions.replace import Replaced
 from cudaguard.policy.array_faults import shown
 
 TYPE_CHECKING = False
@@ -19,39 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from cudaguard.actions.replace import Switch
+
     Take = Callable[[Any], Any]
 
 INTERFACE = "__cuda_array_interface__"
-
-
-class Replaced(Record):
-    """An attribute that was replaced.
-
-    Args:
-        owner: Whose attribute: a class or a module.
-        name: The attribute.
-        original: What it was; None where the class had inherited it.
-        ours: What it is now.
-    """
-
-    __slots__ = ("name", "original", "ours", "owner")
-    owner: Any
-    name: str
-    original: Any
-    ours: Any
-
-    def __init__(self, owner: Any, name: str, original: Any, ours: Any) -> None:
-        self._fill(owner=owner, name=name, original=original, ours=ours)
-
-    def undo(self) -> bool:
-        """Put the original back; False if something else has been put there since."""
-        if vars(self.owner).get(self.name) is not self.ours:
-            return False
-        if self.original is None:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self.original)
-        return True
 
 
 def split(argument: str) -> tuple[str, str]:
@@ -60,7 +34,7 @@ def split(argument: str) -> tuple[str, str]:
     return path, rest.rstrip(")")
 
 
-def precede(module: str, path: str, parameter: str, take: Take) -> Replaced:
+def precede(module: str, path: str, parameter: str, take: Take, switch: Switch) -> Replaced:
     """Have each call of an entry point given what `take` makes of its array.
 
     Args:
@@ -68,24 +42,38 @@ def precede(module: str, path: str, parameter: str, take: Take) -> Replaced:
         path: A function of it, or a method, as in ``TensorGPU.__init__``.
         parameter: Name of the parameter that takes the array: the first one, ``self`` apart.
         take: Given the argument, returns what to hand over.
+        switch: Switched off by `Replaced.undo`.
 
     Raises:
         AttributeError: There is no such entry point.
         TypeError: It cannot be replaced.
     """
     owner, name = _resolve(module, path)
-    if isinstance(owner, type):
-        return _replace(owner, name, _constructor(getattr(owner, name), parameter, take))
-    return _replace(owner, name, _function(getattr(owner, name), parameter, take))
+    found = getattr(owner, name)
+    if isinstance(found, type):
+        raise TypeError(f"{path} is a class: name its constructor, {path}.__init__")
+    if not callable(found):
+        raise TypeError(f"{path} is no function, but {shown(found)}")
+    if not isinstance(owner, type):
+        return Replaced(owner, name, _function(found, parameter, take), switch)
+    raw = inspect.getattr_static(owner, name)
+    if isinstance(raw, staticmethod):
+        ours: Any = staticmethod(_function(raw.__func__, parameter, take))
+    elif isinstance(raw, classmethod):
+        ours = classmethod(_method(raw.__func__, parameter, take))
+    else:
+        ours = _method(found, parameter, take)
+    return Replaced(owner, name, ours, switch)
 
 
-def correct(module: str, path: str, mend: Callable[[Any, Any], Any]) -> Replaced:
+def correct(module: str, path: str, mend: Callable[[Any, Any], Any], switch: Switch) -> Replaced:
     """Have what a class exports as its array interface mended.
 
     Args:
         module: An imported module.
         path: A class of it.
         mend: Given the array and its interface, returns the one to show.
+        switch: Switched off by `Replaced.undo`.
 
     Raises:
         AttributeError: There is no such class, or it has no interface.
@@ -98,21 +86,31 @@ def correct(module: str, path: str, mend: Callable[[Any, Any], Any]) -> Replaced
     def interface(self: Any) -> Any:
         return mend(self, get(export, self, type(self)))
 
-    interface.__doc__ = getattr(export, "__doc__", None)
-    return _replace(owner, name, property(interface))
+    # What it could do besides stays possible.
+    more = [getattr(export, part, None) for part in ("fset", "fdel", "__doc__")]
+    return Replaced(owner, name, property(interface, *more), switch)
 
 
-def changed(before: Any, after: Any) -> tuple[str, ...]:
-    """Return what is different in two interfaces, entry by entry, as clauses."""
-    found = []
+def owner_of(module: str, path: str, verb: str) -> Any:
+    """Return the class or module whose attribute a rule's action is about.
+
+    Raises:
+        AttributeError: There is none.
+    """
+    return _resolve(module, path if verb == "normalize" else f"{path}.{INTERFACE}")[0]
+
+
+def changed(before: Any, after: Any) -> dict[str, str]:
+    """Return what is different in two interfaces: entry -> how, as a clause."""
+    found = {}
     for field in {**before, **after}:
         if field not in after:
-            found.append(f"{field} {shown(before[field])} left out")
+            found[field] = f"{field} {shown(before[field])} left out"
         elif field not in before:
-            found.append(f"{field} {shown(after[field])} added")
+            found[field] = f"{field} {shown(after[field])} added"
         elif before[field] is not after[field] and shown(before[field]) != shown(after[field]):
-            found.append(f"{field} {shown(before[field])} as {shown(after[field])}")
-    return tuple(found)
+            found[field] = f"{field} {shown(before[field])} as {shown(after[field])}"
+    return found
 
 
 def _resolve(module: str, path: str) -> tuple[Any, str]:
@@ -121,26 +119,34 @@ def _resolve(module: str, path: str) -> tuple[Any, str]:
     return (attrgetter(owner)(found) if owner else found), name
 
 
-def _replace(owner: Any, name: str, ours: Any) -> Replaced:
-    original = vars(owner).get(name)
-    setattr(owner, name, ours)
-    return Replaced(owner, name, original, ours)
+def _method(original: Any, parameter: str, take: Take) -> Any:
+    """Return a function whose first argument, an instance or a class, is left alone."""
 
-
-def _constructor(original: Any, parameter: str, take: Take) -> Any:
     @functools.wraps(original)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807  # it replaces one
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if args:
             return original(self, take(args[0]), *args[1:], **kwargs)
         if parameter in kwargs:
             kwargs[parameter] = take(kwargs[parameter])
         return original(self, *args, **kwargs)
 
-    return __init__
+    return method
 
 
 def _function(original: Any, parameter: str, take: Take) -> Any:
     import wrapt
+
+    class Function(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
+        """Pickled and copied as a function is: by its name."""
+
+        def __reduce_ex__(self, _: object) -> str:
+            return str(self.__wrapped__.__qualname__)
+
+        def __copy__(self) -> Any:
+            return self
+
+        def __deepcopy__(self, _: object) -> Any:
+            return self
 
     def wrapper(wrapped: Any, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args:
@@ -149,4 +155,4 @@ def _function(original: Any, parameter: str, take: Take) -> Any:
             kwargs = {**kwargs, parameter: take(kwargs[parameter])}
         return wrapped(*args, **kwargs)
 
-    return wrapt.FunctionWrapper(original, wrapper)
+    return Function(original, wrapper)
