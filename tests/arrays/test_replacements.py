@@ -17,6 +17,13 @@ class Kinds:
 nothing = None
 number = 3
 """
+DALI = """
+class TensorGPU:
+    def __init__(self, object): self.got = object
+    @property
+    def __cuda_array_interface__(self): return {}
+TensorListGPU = TensorGPU
+"""
 START = """
 import importlib
 def with_rule(*actions, **more):
@@ -196,10 +203,7 @@ print(found())
 def test_nothing_is_changed_where_nothing_may_be(child, run, mode):
     """DALI is given views of what it reads rightly as well, where that is allowed."""
     child.write("nvidia/dali/__init__.py", "")
-    child.write(
-        "nvidia/dali/backend.py",
-        "class TensorGPU:\n    def __init__(self, object): self.got = object\n    @property\n    def __cuda_array_interface__(self): return {}\nTensorListGPU = TensorGPU\n",
-    )
+    child.write("nvidia/dali/backend.py", DALI)
     out = run(
         f"""
 rule = cudaguard.Rule(id="LOCAL2", watch=("nvidia.dali.backend",), why="test",
