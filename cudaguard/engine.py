@@ -151,13 +151,14 @@ class Engine:
         """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
         self.loads.before_mapping(spec)
 
-    def before_load(self) -> None:
-        """Look at how things are before a library is loaded (see `hook.loader.Host`)."""
+    def before_load(self, library: str) -> None:
+        """Look at a library before it is loaded (see `hook.loader.Host`)."""
         self.loads.before_load()
+        self.loads.before_library(library)
 
-    def load_failed(self, error: Exception) -> None:
+    def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `hook.loader.Host`)."""
-        self.loads.load_failed(error)
+        self.loads.load_failed(error, library)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Say why an extension was not loaded (see `hook.loader.Host`)."""

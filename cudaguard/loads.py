@@ -79,7 +79,7 @@ class Loads:
         if elf.is_truncated:
             from cudaguard.repairs.extension import refuse_truncated
 
-            refuse_truncated(self._engine, spec)
+            refuse_truncated(self._engine, spec.origin, spec.name)
         if elf.runtime:
             from cudaguard.detectors.runtime import tell_of_runtime
 
@@ -93,6 +93,21 @@ class Loads:
                 from cudaguard.repairs.scope import shield_extension
 
                 shield_extension(self._engine, rule, spec)
+
+    def before_library(self, library: str) -> None:
+        """Look at a library that is about to be loaded by its path.
+
+        Raises:
+            ExtensionError: It is truncated, and the mode repairs.
+        """
+        if self._engine.mode == "off" or os.sep not in library:
+            return
+        from cudaguard.probe.elf import is_truncated
+
+        if is_truncated(library):
+            from cudaguard.repairs.extension import refuse_truncated
+
+            refuse_truncated(self._engine, library)
 
     def before_load(self) -> None:
         """Look at what has changed so far, which is not this load's doing."""
@@ -175,14 +190,24 @@ class Loads:
 
                 error_passes(self._engine, error)
 
-    def load_failed(self, error: Exception) -> None:
-        """Look whether a library was meant to be found by a variable that is set too late."""
+    def load_failed(self, error: Exception, library: str) -> None:
+        """Look whether a library was meant to be found by a variable that is set too late.
+
+        Why an extension for torch that is loaded by its path (``torch.ops.load_library``) was
+        refused is told as well.
+        """
+        if self._engine.mode == "off":
+            return
         missing, found, _ = str(error).partition(_NOT_FOUND)
         said = os.environ.get(_SEARCH_PATH, "")
-        if found and said and self._engine.mode != "off":
+        if found and said:
             from cudaguard.detectors.search_path import tell_of_late_path
 
             tell_of_late_path(self._engine, missing, said)
+        if os.sep in library and sys.platform.startswith("linux"):
+            from cudaguard.repairs.extension import tell_of_refused
+
+            tell_of_refused(self._engine, library, error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded (see `hook.loader.Host`)."""

@@ -10,6 +10,7 @@ import os
 import sys
 from _thread import allocate_lock
 
+from cudaguard.errors import ExtensionError
 from cudaguard.hook.caller import caller_frame, describe, module_of
 from cudaguard.hook.loader import ON_PURPOSE, call_each, hide_frame, look_at_failure
 
@@ -160,7 +161,7 @@ class CtypesPatch:
             is_open = args[0] if args else kwargs.get("handle")
             asked = mode
             if self._ours is __init__ and name is not None and is_open is None:
-                call_each(self._host, (self._host.before_load,))
+                self._before(name)
                 mode, done = local_mode(self._host, self._decide, name, mode)
                 loaded = (lambda: self._host.after_mapping(os.fsdecode(name), "", asked),)
                 if done is not None:
@@ -169,7 +170,7 @@ class CtypesPatch:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
                 if loaded and isinstance(error, OSError):
-                    look_at_failure(self._host, error)
+                    look_at_failure(self._host, error, _text(name))
                 hide_frame(error)
                 raise
             call_each(self._host, loaded)
@@ -180,6 +181,13 @@ class CtypesPatch:
         self._class, self._original, self._ours = cdll, original, __init__
         cdll.__init__ = __init__
 
+    def _before(self, name: Any) -> None:
+        try:
+            call_each(self._host, (self._host.before_load,), _text(name))
+        except ExtensionError as refused:
+            # Who loads a library by ctypes is prepared for no other error.
+            raise OSError(str(refused)) from refused
+
     def take_down(self) -> bool:
         """Put the class back; False if someone else has patched on top, and ours passes through."""
         clean = self._class is None or self._class.__init__ is self._ours
@@ -187,3 +195,11 @@ class CtypesPatch:
             self._class.__init__ = self._original
         self._class = self._original = self._ours = None
         return clean
+
+
+def _text(name: Any) -> str:
+    """Return the name of a library as text, empty for what is no name."""
+    try:
+        return os.fsdecode(name)
+    except TypeError:
+        return ""

@@ -32,11 +32,14 @@ if TYPE_CHECKING:
         def before_mapping(self, spec: ModuleSpec) -> None:
             """Act before any extension module is mapped, watched or not."""
 
-        def before_load(self) -> None:
-            """Look at how things are before a library is loaded by ctypes."""
+        def before_load(self, library: str) -> None:
+            """Look at a library, and at how things are, before it is loaded by ctypes."""
 
-        def load_failed(self, error: Exception) -> None:
-            """Look at why the dynamic loader has refused a library; the error is raised anyway."""
+        def load_failed(self, error: Exception, library: str) -> None:
+            """Look at why the dynamic loader has refused a library; the error is raised anyway.
+
+            `library` is empty for an extension module.
+            """
 
         def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
             """Return an error that says why an extension was not loaded, None to let it be."""
@@ -111,10 +114,10 @@ def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: obj
             host.broken(f"running {getattr(callback, '__qualname__', callback)}", error)
 
 
-def look_at_failure(host: Host, error: Exception) -> None:
+def look_at_failure(host: Host, error: Exception, library: str = "") -> None:
     """Have the host look at an error of the loader, which alone may be raised."""
     try:
-        call_each(host, (host.load_failed,), error)
+        call_each(host, (host.load_failed,), error, library)
     except ON_PURPOSE as warning:  # no reason to hide the error from who expects it
         print_instead(warning)
 

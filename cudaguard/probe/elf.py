@@ -85,6 +85,15 @@ def read_elf(path: str) -> Elf:
         return Elf()
 
 
+def is_truncated(path: str) -> bool:
+    """Does a file end before the parts of it that the loader would map?"""
+    try:
+        with ElfFile(path) as file:
+            return file.is_truncated
+    except (OSError, OverflowError, ValueError):
+        return False
+
+
 def needed_libraries(path: str) -> tuple[str, ...]:
     """Return the libraries that a shared object needs."""
     return read_elf(path).needed

@@ -7,9 +7,15 @@ import os
 from cudaguard.errors import ExtensionError, ExtensionWarning
 from cudaguard.extensions import ExtensionCheck, Forecast, Lack
 from cudaguard.hook.caller import caller_frame, describe
-from cudaguard.policy.extensions import built_for_python, cause_of
+from cudaguard.policy.extensions import (
+    ACCELERATED,
+    TORCH_LIBRARIES,
+    built_for_python,
+    cause_of,
+)
 from cudaguard.probe.build_traces import compiler, torch_folder
 from cudaguard.probe.demangle import readable
+from cudaguard.probe.elf import needed_libraries
 from cudaguard.probe.forecast import forecast
 from cudaguard.probe.torch_build import extensions_of, homes_of, kin, look_around
 from cudaguard.repairs import REPAIRING
@@ -90,21 +96,23 @@ def _judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     )
 
 
-def refuse_truncated(engine: Engine, spec: ModuleSpec) -> None:
+def refuse_truncated(engine: Engine, path: str, name: str | None = None) -> None:
     """Keep the process alive: the loader would map a file that ends too early, and read on.
+
+    Args:
+        engine: Is told.
+        path: The file.
+        name: The module, if it is one.
 
     Raises:
         ExtensionError: in `fix` and `strict`; in the other modes it is told only.
     """
-    check = _judged(forecast(spec.origin or ""))
+    check = _judged(forecast(path))
     if check.cause != "truncated":
         return  # somebody has just completed it
-    frame = caller_frame()
-    finding = not_loaded(check, "", describe(frame))
-    loud = engine.mode in ("warn", "strict")
-    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
+    _tell(engine, check, "", loud=engine.mode in ("warn", "strict"))
     if engine.mode in REPAIRING:
-        raise ExtensionError(error_text(check, ""), name=spec.name, path=spec.origin)
+        raise ExtensionError(error_text(check, ""), name=name, path=path)
 
 
 def explained(engine: Engine, spec: ModuleSpec, error: ImportError) -> ImportError | None:
@@ -126,14 +134,34 @@ def explained(engine: Engine, spec: ModuleSpec, error: ImportError) -> ImportErr
     check = _judged(found)
     if check.ok is not False:
         return None
-    frame = caller_frame()
-    built_by = compiler(check.path)
-    finding = not_loaded(check, said, describe(frame), built_by)
-    loud = engine.mode in ("warn", "strict")
-    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
+    _tell(engine, check, said, loud=engine.mode in ("warn", "strict"))
     if engine.mode not in REPAIRING:
         return None
     return ExtensionError(error_text(check, said), name=error.name, path=error.path)
+
+
+def tell_of_refused(engine: Engine, path: str, error: Exception) -> None:
+    """Tell why a library was not loaded by its path, if it is one for torch.
+
+    Others are tried by programs that do without them, and say nothing.
+
+    Args:
+        engine: Is told.
+        path: The library.
+        error: What ctypes has raised, and goes on to raise.
+    """
+    if not any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path)):
+        return
+    found = _as_said(forecast(path), str(error))
+    check = _judged(found) if found is not None else None
+    if check is not None and check.ok is False:
+        _tell(engine, check, str(error), loud=engine.mode != "observe")
+
+
+def _tell(engine: Engine, check: ExtensionCheck, said: str, *, loud: bool) -> None:
+    frame = caller_frame()
+    finding = not_loaded(check, said, describe(frame), compiler(check.path))
+    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
 
 
 def _as_said(found: Forecast, said: str) -> Forecast | None:

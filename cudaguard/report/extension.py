@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 REFUSED, FAILED = "CG840", "CG841"
 _SHOWN = 3  # names in a sentence
+# What the guard itself has looked through: whatever else an extension names may have a function.
+_WELL_KNOWN = ("ld-linux", "libc.so", "libdl.so", "libgcc_s.so", "libm.so", "libpthread.so",
+               "librt.so", "libstdc++.so", "libgomp.so", "libpython", "libc10", "libtorch",
+               "libcuda", "libcudart", "libcublas", "libcudnn", "libnv")  # fmt: skip
 
 # What is known to have a library: what to install where it is nowhere.
 _PACKAGES = {
@@ -88,7 +92,7 @@ def words_for(
 def _truncated(case: _Case) -> tuple[str, str]:
     message = (
         f"{case.file} is shorter than its own headers say ({case.found.detail}): an interrupted "
-        "build or copy. Loading such a file can kill the process"
+        "build or copy"
     )
     return message, "delete it, and build or install it again"
 
@@ -221,7 +225,8 @@ def _built_against(case: _Case) -> str:
 
 
 def _own_source_missing(case: _Case) -> tuple[str, str]:
-    is_cuda = "cuda" in case.functions.lower()
+    others = [name for name in case.found.needed if not name.startswith(_WELL_KNOWN)]
+    is_cuda = "cuda" in case.functions.lower() and not others
     whose = f"{case.functions} belongs to no library of torch, CUDA or Python"
     if is_cuda:
         message = (
@@ -238,6 +243,8 @@ def _own_source_missing(case: _Case) -> tuple[str, str]:
         f"Something was not linked into {case.file}: {whose}, so it is the extension's own "
         "function, or one of a library that it does not name"
     )
+    if others:
+        message += f", or of another version of {_list(others)} than the one found"
     remedy = (
         "add the source file that has it to the extension's sources, or link the library that "
         "has it, and rebuild"

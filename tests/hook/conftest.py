@@ -222,10 +222,12 @@ class Host:
         return self.slots
     def after_mapping(self, library, extension, flags):
         pass
-    def before_load(self):
+    def before_load(self, library):
         pass
-    def load_failed(self, error):
+    def load_failed(self, error, library):
         pass
+    def explained(self, spec, error):
+        return None
 
     def before_mapping(self, spec):
         pass
