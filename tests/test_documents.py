@@ -69,6 +69,14 @@ def test_every_variable_is_explained(root):
         assert f"\n| `{getattr(config, name)}` |" in text, name
 
 
+def test_every_cause_is_explained(root):
+    from cudaguard.extensions import CAUSES
+
+    text = (root / "docs/extensions.md").read_text(encoding="utf-8")
+    for cause in CAUSES:
+        assert f"\n| `{cause}` |" in text, cause
+
+
 def rows_of_rules(path):
     text = path.read_text(encoding="utf-8")
     return {line[2:7]: line.split(" | ") for line in text.splitlines() if line.startswith("| CG")}
