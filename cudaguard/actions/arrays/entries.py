@@ -136,7 +136,7 @@ def _method(original: Any, parameter: str, take: Take) -> Any:
 def _function(original: Any, parameter: str, take: Take) -> Any:
     import wrapt
 
-    class Function(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
+    class FunctionWrapper(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
         """Pickled and copied as a function is: by its name."""
 
         def __reduce_ex__(self, _: object) -> str:
@@ -155,4 +155,4 @@ def _function(original: Any, parameter: str, take: Take) -> Any:
             kwargs = {**kwargs, parameter: take(kwargs[parameter])}
         return wrapped(*args, **kwargs)
 
-    return Function(original, wrapper)
+    return FunctionWrapper(original, wrapper)
