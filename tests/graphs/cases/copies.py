@@ -1,0 +1,476 @@
+"""What ``graph_safe(..., strategy="clone")`` hands out."""
+
+import collections
+import dataclasses
+import sys
+import types
+import typing
+
+import torch
+from graph_tools import Counting, Pool, Replay, raised, warned
+
+import cudaguard
+
+ONE, TWO = torch.ones(4, 4), torch.full((4, 4), 2.0)
+
+
+class Pair(typing.NamedTuple):
+    first: object
+    second: object
+
+
+class Named(collections.OrderedDict):
+    pass
+
+
+@dataclasses.dataclass
+class Output(collections.OrderedDict):
+    """As the output classes of transformers: a dataclass, and a dictionary of the fields set."""
+
+    loss: object = None
+    logits: object = None
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if getattr(self, field.name) is not None:
+                super().__setitem__(field.name, getattr(self, field.name))
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+    def __setattr__(self, name, value):
+        if name in self and value is not None:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __reduce__(self):
+        state = super().__reduce__()
+        return (
+            state[0],
+            tuple(getattr(self, f.name) for f in dataclasses.fields(self)),
+            *state[2:],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    tensor: object
+    number: int
+    unset: object = dataclasses.field(init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Slotted:
+    __slots__ = ("tensor",)
+    tensor: object
+
+
+class Box:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+
+def outputs(function, **more):
+    """What a protected call returns, after the memory was written to by another call."""
+    call = cudaguard.graph_safe(Replay(function), **more)
+    result = call(ONE)
+    call(TWO)
+    return result
+
+
+def case_a_held_result_is_overwritten_without_it_and_not_with_it():
+    bare = Replay()
+    held = bare(ONE)
+    assert held._version == 0
+    bare(TWO)
+    assert held._version == 0  # nothing is counted, as by a graph
+    assert torch.equal(held, TWO)
+    for strategy in ("auto", "clone"):
+        assert torch.equal(outputs(lambda memory: memory, strategy=strategy), ONE)
+
+
+def case_results_of_a_really_compiled_function():
+    def double(x):
+        return {"double": x * 2, "sums": [x + 1, x.sum()]}
+
+    bare = torch.compile(double, backend=Pool())
+    results = [bare(torch.full((2,), float(number))) for number in range(6)]
+    assert all(torch.equal(result["double"], results[5]["double"]) for result in results)
+    safe = cudaguard.graph_safe(bare)
+    inputs = [torch.full((2,), float(number)) for number in range(6)]
+    results = [safe(x) for x in inputs]
+    for x, result in zip(inputs, results):
+        assert torch.equal(result["double"], x * 2)
+        assert torch.equal(result["sums"][0], x + 1)
+        assert torch.equal(result["sums"][1], x.sum())
+
+
+def case_the_same_tensor_is_one_copy():
+    one, again, inside = outputs(lambda memory: (memory, memory, {"deep": [memory]}))
+    assert one is again
+    assert inside["deep"][0] is one
+    assert torch.equal(one, ONE)
+
+
+def case_views_of_one_memory_share_the_copy():
+    whole, row, turned, part = outputs(
+        lambda memory: (memory, memory[1], memory.t(), memory[2:, 1:3])
+    )
+    row.fill_(7)
+    assert whole.tolist() == [[1] * 4, [7] * 4, [1] * 4, [1] * 4]
+    assert turned[:, 1].tolist() == [7] * 4
+    assert (turned.stride(), part.stride()) == ((1, 4), (4, 1))
+    part[0, 0] = 9
+    assert whole[2, 1] == 9
+    assert turned[1, 2] == 9
+
+
+def case_parts_of_one_memory_that_were_not_the_whole_of_it():
+    """Of a pool only what the results reach is copied; types may differ."""
+    pool = torch.arange(1 << 16, dtype=torch.uint8)
+
+    def parts(memory):
+        pool.data.copy_(torch.arange(1 << 16, dtype=torch.uint8) + int(memory[0, 0]))
+        return pool[32:40].view(torch.float16), pool[33:35]
+
+    wide, bytes_ = outputs(parts)
+    expected = torch.arange(1 << 16, dtype=torch.uint8) + 1
+    assert torch.equal(wide.view(torch.uint8), expected[32:40])
+    assert torch.equal(bytes_, expected[33:35])
+    assert wide.untyped_storage().nbytes() < 64
+    bytes_.fill_(0)
+    assert wide.view(torch.uint8)[1:3].tolist() == [0, 0]
+
+
+def case_expanded_tensor_stays_expanded():
+    wide = outputs(lambda memory: memory[:1].expand(1000, 4))
+    assert wide.stride() == (0, 1)
+    assert wide.untyped_storage().nbytes() < 100
+    assert torch.equal(wide, torch.ones(1000, 4))
+    whole, row = outputs(lambda memory: (memory, memory[:1].expand(3, 4)))
+    whole[0, 0] = 5
+    assert row[:, 0].tolist() == [5, 5, 5]
+
+
+def case_containers_keep_their_classes_and_what_is_not_a_tensor():
+    marker = object()
+    unchanged = {"none": [marker, None, 3]}
+
+    def make(memory):
+        named = Named(b=memory, a=1)
+        default = collections.defaultdict(list, t=memory)
+        return [
+            Pair(memory, marker),
+            (memory, "text", 1.5),
+            named,
+            default,
+            unchanged,
+            torch.Size([1]),
+        ]
+
+    pair, plain, named, default, same, size = outputs(make)
+    assert type(pair) is Pair
+    assert pair.second is marker
+    assert plain == (pair.first, "text", 1.5)
+    assert (type(named), list(named), named["a"]) == (Named, ["b", "a"], 1)
+    assert type(default) is collections.defaultdict
+    assert default.default_factory is list
+    assert default["t"] is named["b"] is pair.first
+    assert same is unchanged
+    assert type(size) is torch.Size
+    assert torch.equal(pair.first, ONE)
+
+
+def case_what_has_no_tensors_is_handed_on_as_it_is():
+    result = [{"a": (1, "text")}, None]
+    assert cudaguard.graph_safe(lambda: result)() is result
+
+
+def case_containers_of_the_callable_itself_are_not_written_to():
+    kept = {}
+
+    def run(x):
+        kept["x"] = [x * 2]
+        return kept
+
+    result = cudaguard.graph_safe(run)(ONE)
+    assert result is not kept
+    assert result["x"] is not kept["x"]
+    assert result["x"][0] is not kept["x"][0]
+
+
+def case_output_class_of_transformers():
+    result = outputs(lambda memory: Output(loss=memory.sum(), logits=memory))
+    assert type(result) is Output
+    assert list(result) == ["loss", "logits"]
+    assert result.logits is result["logits"]
+    assert torch.equal(result.logits, ONE)
+    only = outputs(lambda memory: Output(logits=memory))
+    assert (list(only), only.loss) == (["logits"], None)
+    assert torch.equal(only["logits"], ONE)
+
+
+def case_dataclasses():
+    result = outputs(lambda memory: Frozen(memory, 3))
+    assert type(result) is Frozen
+    assert result.number == 3
+    assert not hasattr(result, "unset")
+    assert torch.equal(result.tensor, ONE)
+    nested = outputs(lambda memory: Frozen(Frozen([memory], 1), 2))
+    assert torch.equal(nested.tensor.tensor[0], ONE)
+    kept = Frozen(1, 2)
+    assert cudaguard.graph_safe(lambda: kept)() is kept
+    assert cudaguard.graph_safe(lambda: Frozen)() is Frozen  # the class, not an object of it
+
+
+def case_dataclass_with_slots():
+    made = dataclasses.make_dataclass("Made", ["tensor"], frozen=True, slots=True)
+    result = outputs(made)
+    assert type(result) is made
+    assert torch.equal(result.tensor, ONE)
+
+
+def case_result_of_an_operator_with_names():
+    result = outputs(lambda memory: torch.return_types.max((memory, memory.long())))
+    assert type(result) is torch.return_types.max
+    assert torch.equal(result.values, ONE)
+    assert torch.equal(result.indices, ONE.long())
+    real = cudaguard.graph_safe(lambda x: torch.max(x, dim=0))(torch.eye(3))
+    assert type(real) is torch.return_types.max
+    assert real.indices.tolist() == [0, 1, 2]
+
+
+def case_class_that_is_not_looked_into_is_warned_of_once():
+    call = cudaguard.graph_safe(lambda memory: {"box": Box(memory), "t": memory})
+    with warned() as texts:
+        first = call(ONE)
+        call(ONE)
+    assert texts == ["[CG854] Tensors in the attributes of a copies.Box are not copied."]
+    assert first["box"].tensor is ONE
+    with warned() as texts:
+        cudaguard.graph_safe(lambda: argparse_like)()
+    assert texts == []  # it has attributes, and none is a tensor
+
+
+argparse_like = type("Space", (), {})()
+argparse_like.number = 1
+
+
+def case_arguments_and_parameters_are_handed_on_as_they_are():
+    layer = torch.nn.Linear(2, 2)
+    x, y = torch.ones(2, 2), torch.ones(2)
+
+    def run(x, more):
+        return x, x[0], layer.weight, more["y"], x * 2
+
+    result = cudaguard.graph_safe(run)(x, more={"y": y})
+    assert result[0] is x
+    assert result[1].data_ptr() == x.data_ptr()
+    assert result[2] is layer.weight
+    assert result[3] is y
+    assert torch.equal(result[4], x * 2)
+
+
+def case_gradients_are_the_same():
+    def run(x, w):
+        y = torch.relu(x @ w)
+        return {"y": y, "again": y, "row": y[1], "sum": (y * y).sum()}
+
+    def gradients(function):
+        torch.manual_seed(3)
+        x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+        result = function(x, w)
+        assert result["y"] is result["again"]
+        assert result["y"].requires_grad
+        (result["y"].sum() * 3 + result["row"].sum() + result["sum"]).backward()
+        return x.grad, w.grad
+
+    plain = gradients(run)
+    for function in (run, torch.compile(run, backend="aot_eager")):
+        for one, other in zip(plain, gradients(cudaguard.graph_safe(function))):
+            assert torch.equal(one, other)
+
+
+def case_results_with_gradients_are_copies():
+    x = torch.ones(4, requires_grad=True)
+    made = []
+
+    def run(x):
+        made[:] = (x * 2, x[:2])
+        return tuple(made)
+
+    result = cudaguard.graph_safe(run)(x)
+    assert result[0].data_ptr() != made[0].data_ptr()
+    assert result[0].requires_grad
+    assert not result[0].is_leaf
+    with torch.no_grad():
+        assert not cudaguard.graph_safe(run)(x)[0].requires_grad
+
+
+def case_inference_mode_of_the_caller_is_that_of_the_copy():
+    def run(x):
+        with torch.inference_mode():
+            y = x * 2
+            return y, y[:1]
+
+    call = cudaguard.graph_safe(run)
+    assert not any(tensor.is_inference() for tensor in call(ONE))
+    with torch.inference_mode():
+        assert all(tensor.is_inference() for tensor in call(ONE))
+        assert torch.equal(call(ONE)[0], TWO)
+
+
+def case_forms_of_tensors():
+    """What has no memory of the plain kind is copied all the same."""
+
+    def run(x):
+        return (
+            x.to_sparse(),
+            torch.view_as_complex(x.reshape(-1, 2)).conj(),
+            torch.imag(torch.view_as_complex(x.reshape(-1, 2)).conj()),
+            x[:0],
+            x.sum(),
+            x.bfloat16() > 0,
+            torch.quantize_per_tensor(x, 0.5, 0, torch.qint8),
+            torch.empty(2, 3, device="meta"),
+        )
+
+    plain, safe = run(ONE), cudaguard.graph_safe(run)(ONE)
+    for one, other in list(zip(plain, safe))[:-1]:
+        assert (one.dtype, one.layout, one.shape) == (other.dtype, other.layout, other.shape)
+        dense = (t.to_dense() if t.is_sparse else t for t in (one, other))
+        assert torch.equal(*(t.dequantize() if t.is_quantized else t for t in dense))
+    assert (safe[-1].device.type, safe[-1].shape) == ("meta", (2, 3))
+
+
+def case_subclass_of_a_tensor_stays_one():
+    class Marked(torch.Tensor):
+        pass
+
+    memory = torch.ones(3)
+    result = cudaguard.graph_safe(lambda: memory.as_subclass(Marked))()
+    assert type(result) is Marked
+    assert result.data_ptr() != memory.data_ptr()
+
+
+def case_transforms_of_functions():
+    def run(x):
+        y = x * 2
+        return y, y[:1]
+
+    safe = cudaguard.graph_safe(run)
+    for one, other in zip(torch.func.vmap(run)(ONE), torch.func.vmap(safe)(ONE)):
+        assert torch.equal(one, other)
+    assert torch.equal(torch.func.grad(lambda x: safe(x)[0].sum())(ONE), TWO)
+
+
+def case_nothing_is_added_while_a_caller_is_compiled():
+    inner = cudaguard.graph_safe(torch.compile(lambda x: x + 1, backend="eager"))
+    backend = Counting()
+    outer = torch.compile(lambda x: inner(x) * 2, backend=backend, fullgraph=True)
+    assert torch.equal(outer(ONE), TWO * 2)
+    (graph,) = backend.graphs
+    called = [node for node in graph.graph.nodes if node.op.startswith("call_")]
+    assert len(called) == 2, called  # an addition and a product: no copy
+
+
+def case_protected_callables_within_each_other():
+    inner = cudaguard.graph_safe(Replay())
+    outer = cudaguard.graph_safe(lambda x: (inner(x), inner(x + 1)))
+    first = outer(ONE)
+    outer(ONE * 5)
+    assert torch.equal(first[0], ONE)
+    assert torch.equal(first[1], TWO)
+
+
+def case_errors_come_out_as_they_are():
+    class Own(RuntimeError):
+        pass
+
+    error = Own("text", 3)
+
+    def fail(x):
+        raise error
+
+    safe = cudaguard.graph_safe(fail)
+    assert raised(Own, safe, 1) is error
+    assert not hasattr(error, "__notes__")
+    assert error.args == ("text", 3)
+    assert error.__cause__ is None
+    text = str(raised(TypeError, fail, 1, 2))
+    assert str(raised(TypeError, safe, 1, 2)) == text
+    for kind in (KeyboardInterrupt, SystemExit):
+
+        def leave(kind=kind):
+            raise kind
+
+        raised(kind, cudaguard.graph_safe(leave))
+
+
+def case_attributes_of_the_compiled_function_stay():
+    def encode(x):
+        """Encodes."""
+        return x + 1
+
+    compiled = torch.compile(encode, mode="reduce-overhead")
+    safe = cudaguard.graph_safe(compiled)
+    assert safe is not compiled
+    assert safe.__wrapped__ is compiled
+    assert safe._torchdynamo_orig_callable is encode
+    assert safe.get_compiler_config()["triton.cudagraphs"] is True
+    assert (safe.__name__, safe.__doc__) == ("encode", "Encodes.")
+    again = cudaguard.graph_safe(safe)
+    assert again.__wrapped__ is compiled  # one layer, not two
+
+
+def case_method_of_an_object():
+    class Model:
+        def __init__(self):
+            self.replay = Replay()
+
+        def encode(self, x):
+            return self.replay(x)
+
+    model = Model()
+    model.encode = cudaguard.graph_safe(model.encode)
+    first = model.encode(ONE)
+    model.encode(TWO)
+    assert torch.equal(first, ONE)
+
+
+def case_callable_without_graphs_is_given_back():
+    for how in ({}, {"mode": "max-autotune-no-cudagraphs"}, {"options": {"max_autotune": True}}):
+        compiled = torch.compile(lambda x: x, **how)
+        for strategy in ("auto", "clone", "no-graphs", "generation"):
+            assert cudaguard.graph_safe(compiled, strategy=strategy) is compiled
+        assert cudaguard.graph_safe(compiled, strategy="watch") is not compiled
+
+
+def case_arguments_of_graph_safe():
+    assert "expected one of auto, clone, " in str(
+        raised(ValueError, cudaguard.graph_safe, len, strategy=3)
+    )
+    text = str(raised(ValueError, cudaguard.graph_safe, len, parked="yes"))
+    assert text == "parked is 'yes', expected None, 'tell' or 'rehome'"
+    error = raised(cudaguard.GraphError, cudaguard.graph_safe, ONE)
+    assert "takes a compiled callable, not Tensor" in str(error)
+
+
+def case_generation_needs_a_torch_that_has_it():
+    compiled = torch.compile(lambda x: x, mode="reduce-overhead")
+    error = raised(cudaguard.GraphError, cudaguard.graph_safe, compiled, strategy="generation")
+    assert "needs torch 2.14" in str(error)
+    assert torch.__version__ in str(error)
+    # What it does where there is such a setting.
+    setting = "cudagraph_trees_generation_cloning"
+    triton = types.SimpleNamespace(**{setting: None})
+    real = sys.modules["torch._inductor.config"]
+    sys.modules["torch._inductor.config"] = types.SimpleNamespace(triton=triton)
+    try:
+        assert cudaguard.graph_safe(compiled, strategy="generation") is compiled
+    finally:
+        sys.modules["torch._inductor.config"] = real
+    assert getattr(triton, setting) == "user_visible"
+    (touched,) = (entry for entry in cudaguard.status().touched if setting in entry)
+    assert "for the process (stays)" in touched

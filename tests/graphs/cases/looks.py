@@ -1,0 +1,357 @@
+"""What is seen of results and of what calls leave behind: ``watch``, ``parked``, torch's errors."""
+
+import gc
+
+import torch
+from graph_tools import Counting, Pool, Replay, findings, raised, warned
+from torch._inductor.cudagraph_trees import CUDAGraphTreeManager
+
+import cudaguard
+
+ONE, TWO, THREE = (torch.full((4, 4), float(number)) for number in (1, 2, 3))
+
+
+def line_of(text):
+    """Where this file has a line that ends so."""
+    with open(__file__) as file:
+        (number,) = (n for n, line in enumerate(file, 1) if line.rstrip().endswith(text))
+    return f"{__file__}:{number}"
+
+
+# --- results that somebody holds ------------------------------------------------------------
+
+
+def case_watch_names_both_lines():
+    watched = cudaguard.graph_safe(Replay(), strategy="watch")
+    with warned() as texts:
+        first = watched(ONE)  # made here
+        watched(TWO)  # overwritten here
+        watched(THREE)
+    assert torch.equal(first, THREE)  # results are handed out as they are
+    made, by = line_of("# made here"), line_of("# overwritten here")
+    (text,) = texts
+    assert text == (
+        f"[CG853] The result (4, 4) of the call at {made} is still held, and the call at {by} has "
+        "overwritten it."
+    )
+
+
+def case_watch_through_a_compiled_function():
+    compiled = torch.compile(lambda x: {"y": [x * 2]}, backend=Pool())
+    watched = cudaguard.graph_safe(compiled, strategy="watch")
+    with warned() as texts:
+        first = watched(ONE)
+        watched(TWO)
+    assert len(texts) == 1
+    assert torch.equal(first["y"][0], TWO * 2)
+
+
+def case_watch_tells_nothing_where_nothing_is_held():
+    watched = cudaguard.graph_safe(Replay(), strategy="watch")
+    with warned() as texts:
+        for x in (ONE, TWO, THREE):
+            result = watched(x)
+            assert torch.equal(result, x)
+            del result
+            gc.collect()
+    assert texts == []
+
+
+def case_watch_tells_nothing_where_the_values_are_the_same():
+    watched = cudaguard.graph_safe(Replay(), strategy="watch")
+    unclear = torch.full((4, 4), float("nan"))
+    with warned() as texts:
+        kept = [watched(unclear), watched(unclear)]
+    assert texts == []
+    del kept
+
+
+def case_watch_tells_nothing_where_the_program_has_written():
+    watched = cudaguard.graph_safe(lambda x: x * 2, strategy="watch")
+    with warned() as texts:
+        first = watched(ONE)
+        first.add_(1)
+        second = watched(ONE)
+    assert texts == []
+    assert second is not first
+
+
+def case_watch_of_types_of_elements():
+    def run(memory):
+        return memory.sum(), memory > 1, memory.bfloat16(), memory.to(torch.complex64), memory[:0]
+
+    watched = cudaguard.graph_safe(run, strategy="watch")
+    with warned() as texts:
+        kept = [watched(x) for x in (ONE, TWO, ONE)]
+    assert texts == []
+    del kept
+    flags = torch.zeros(3, dtype=torch.bool)
+
+    def flip():
+        flags.data.logical_not_()
+        return flags.data
+
+    watched = cudaguard.graph_safe(flip, strategy="watch")
+    with warned() as texts:
+        kept = [watched(), watched()]
+    assert [text[:27] for text in texts] == ["[CG853] The result (3,) of "]
+    del kept
+
+
+def case_watch_with_gradients():
+    x = torch.ones(3, requires_grad=True)
+    watched = cudaguard.graph_safe(lambda x: x * 2, strategy="watch")
+    with warned() as texts:
+        (watched(x).sum() + watched(x).sum()).backward()
+    assert x.grad.tolist() == [4, 4, 4]
+    assert texts == []
+
+
+# --- what calls leave in a module -----------------------------------------------------------
+
+
+class PositionEncoding(torch.nn.Module):
+    """Keeps what it computes, as SAM2's does."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache = {}
+
+    def forward(self, x):
+        key = tuple(x.shape[-2:])
+        if key in self.cache:
+            return self.cache[key][None] + x * 0
+        made = torch.arange(key[0] * key[1]).reshape(1, *key) + x * 0
+        self.cache[key] = made[0]
+        return made
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.position = PositionEncoding()
+        self.cache = {"mine": torch.zeros(1)}  # from before: nothing to tell
+
+    def forward(self, x):
+        return x + self.position(x)
+
+
+def calls(parked, encoder, count=6, backend=None, size=4):
+    backend = backend or Counting()
+    compiled = torch.compile(encoder.forward, backend=backend, fullgraph=True, dynamic=False)
+    if parked != "bare":
+        compiled = cudaguard.graph_safe(compiled, parked=parked)
+    results = [compiled(torch.full((1, size, size), float(n))) for n in range(count)]
+    return results, len(getattr(backend, "graphs", ()))
+
+
+def case_parked_tensor_is_told_of_once_and_left():
+    expected, compilations = calls("bare", Encoder())
+    assert compilations == 2  # the cache is an argument at the second
+    encoder = Encoder()
+    with warned() as texts:
+        results, count = calls("tell", encoder)
+    (text,) = texts
+    assert text == (
+        "[CG852] PositionEncoding.cache[(4, 4)] (4, 4) was stored by a compiled call that uses "
+        "CUDA graphs."
+    )
+    assert count == compilations
+    assert all(torch.equal(one, other) for one, other in zip(results, expected))
+
+
+def case_parked_tensor_is_rehomed():
+    expected, compilations = calls("bare", Encoder(), size=5)
+    encoder = Encoder()
+    with warned() as texts, findings() as found:
+        results, count = calls("rehome", encoder, size=5)
+    assert texts == []  # repaired: not warned of
+    (finding,) = found
+    assert finding.severity == "info"
+    assert finding.what == (
+        "PositionEncoding.cache[(5, 5)] (5, 5), left there by a compiled call, was replaced by a "
+        "copy."
+    )
+    assert count == compilations
+    assert all(torch.equal(one, other) for one, other in zip(results, expected))
+
+
+def case_what_is_rehomed_is_not_overwritten():
+    for parked, is_right in ((None, False), ("rehome", True)):
+        encoder = Keeps()
+        compiled = torch.compile(encoder.forward, backend=Pool())
+        safe = cudaguard.graph_safe(compiled, parked=parked)
+        safe(ONE)
+        for x in (TWO, THREE, TWO):
+            safe(x)
+        assert torch.equal(encoder.kept["a"], ONE * 5) is is_right
+
+
+class Keeps(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def forward(self, x):
+        self.kept["a"] = self.kept["a"] if "a" in self.kept else x * 5
+        return x + 1
+
+
+class Everywhere(torch.nn.Module):
+    """Leaves one tensor in an attribute, one in a list, one in a dictionary."""
+
+    def __init__(self):
+        super().__init__()
+        self.listed = []
+        self.mapped = {}
+
+    def forward(self, x):
+        self.last = x * 2
+        self.listed.append(x * 3)
+        self.mapped["k"] = x * 4
+        return x + 1
+
+
+def case_places_that_are_looked_through():
+    for parked in ("tell", "rehome"):
+        module = Everywhere()
+        compiled = torch.compile(module.forward, backend=Pool())
+        safe = cudaguard.graph_safe(compiled, parked=parked)
+        with findings() as found, cudaguard.guard("observe"):
+            safe(ONE)
+        what = sorted(f.what.split(" ")[0] for f in found)
+        assert what == ["Everywhere.last", "Everywhere.listed[0]", "Everywhere.mapped['k']"]
+        assert torch.equal(module.last, TWO)
+        assert torch.equal(module.listed[0], THREE)
+
+
+def case_only_the_first_calls_are_looked_at():
+    module = Keeps()
+
+    def run(self, x):
+        self.kept[len(self.kept)] = x + 1
+        return x
+
+    safe = cudaguard.graph_safe(run.__get__(module), parked="tell")
+    with findings() as found, cudaguard.guard("observe"):
+        for _ in range(8):
+            safe(ONE)
+    told = [f.what.split(" ")[0] for f in found]
+    assert told == [f"Keeps.kept[{number}]" for number in range(4)]
+
+
+def case_parked_of_every_form_of_a_module():
+    for form in ("method", "module", "in place", "forward"):
+        kind = type(f"Form{form.replace(' ', '')}", (Keeps,), {})
+        module = kind()
+        if form == "method":
+            compiled = torch.compile(module.forward, backend="eager")
+        elif form == "module":
+            compiled = torch.compile(module, backend="eager")
+        else:
+            compiled = module
+            if form == "in place":
+                module.compile(backend="eager")
+            else:
+                module.forward = torch.compile(module.forward, backend="eager")
+        safe = cudaguard.graph_safe(compiled, parked="tell")
+        with warned() as texts:
+            safe(ONE)
+        assert [text.split(" ")[1] for text in texts] == [f"{kind.__name__}.kept['a']"], form
+
+
+def case_parked_of_a_function_that_has_no_module():
+    safe = cudaguard.graph_safe(lambda x: x * 2, parked="rehome")
+    assert torch.equal(safe(ONE), TWO)
+
+
+def case_watch_and_parked_together():
+    module = Keeps()
+    compiled = torch.compile(module.forward, backend=Pool())
+    safe = cudaguard.graph_safe(compiled, strategy="watch", parked="rehome")
+    with warned() as texts:
+        safe(ONE)
+        second = safe(TWO)
+        safe(THREE)
+    assert [text[:7] for text in texts] == ["[CG853]"]
+    assert torch.equal(module.kept["a"], ONE * 5)
+    del second
+
+
+# --- torch's own error ----------------------------------------------------------------------
+
+TRACE = 'File "/a/net.py", line 3, in forward\n  y = g(x)\n File "/a/block.py", line 7, in g\n  z'
+
+
+def failing(text):
+    def fail(x):
+        raise RuntimeError(text)
+
+    return fail
+
+
+def case_error_of_torch_is_explained():
+    text = CUDAGraphTreeManager.format_dealloc_msg(TRACE)
+    error = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE)
+    assert str(error) == text
+    (note,) = error.__notes__
+    assert note.startswith(
+        "cudaguard [CG851] A tensor that g made at /a/block.py:7 was read after a later call"
+    )
+    assert "cudagraph_mark_step_begin() is no cure" in note
+    outer = cudaguard.graph_safe(cudaguard.graph_safe(lambda x: failing(text)(x)))
+    assert len(raised(RuntimeError, outer, ONE).__notes__) == 1
+
+
+def case_error_about_a_gradient():
+    text = CUDAGraphTreeManager.format_dealloc_msg(TRACE, is_grad_output=True)
+    (note,) = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE).__notes__
+    assert "A gradient that g made at /a/block.py:7 was overwritten" in note
+    assert "zero_grad(set_to_none=True)" in note
+
+
+def case_error_without_a_trace():
+    text = CUDAGraphTreeManager.format_dealloc_msg(None)
+    (note,) = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE).__notes__
+    assert note.startswith("cudaguard [CG851] A tensor was read after a later call")
+
+
+def case_error_in_sam2_s_position_encoding():
+    trace = 'File "/sam2/modeling/position_encoding.py", line 112, in forward\n  pos = x'
+    text = CUDAGraphTreeManager.format_dealloc_msg(trace)
+    (note,) = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE).__notes__
+    assert "enable rule CG028" in note
+    assert "parked='rehome'" in note
+
+
+def case_error_outside_of_a_protected_call():
+    """The consumer raises, anywhere: what leaves the block gets the note."""
+
+    class Poisoned(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, arguments=(), keywords=None):
+            if function is torch.Tensor.shape.__get__:
+                return torch.Size([1])
+            raise RuntimeError(CUDAGraphTreeManager.format_dealloc_msg(TRACE))
+
+    poisoned = ONE.as_subclass(Poisoned)
+
+    def consume():
+        with cudaguard.guard():
+            return poisoned + 1
+
+    (note,) = raised(RuntimeError, consume).__notes__
+    assert "that g made at /a/block.py:7" in note
+
+
+def case_error_in_every_mode():
+    for mode, notes in (("observe", 0), ("warn", 1), ("fix", 1), ("strict", 1)):
+        trace = f'File "/a/{mode}.py", line 1, in f\n  x'
+        text = CUDAGraphTreeManager.format_dealloc_msg(trace)
+        with warned() as texts, findings() as found, cudaguard.guard(mode):
+            error = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE)
+        assert len(getattr(error, "__notes__", ())) == notes, mode
+        assert str(error) == text
+        assert texts == []
+        if notes:
+            assert [f.id for f in found] == ["CG851"], mode
