@@ -8,7 +8,13 @@ import sys
 
 import pytest
 
-DOCUMENTS = ("README.md", "docs/activation.md", "docs/configuration.md", "docs/rules.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/activation.md",
+    "docs/configuration.md",
+    "docs/extensions.md",
+    "docs/rules.md",
+)
 
 
 @pytest.fixture
