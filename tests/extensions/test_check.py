@@ -403,3 +403,59 @@ def test_result_is_data(build):
     assert found.replace(ok=True) != found
     assert found.to_dict()["missing_symbols"] == [["absent_f", "absent_f"]]
     assert str(found).startswith(f"{found.path}: would not load (own-source-missing). ")
+
+
+# --- what changes under one's hands --------------------------------------------------------------
+
+
+def test_library_whose_file_was_replaced_serves_as_it_was_mapped(build, child):
+    """As after an upgrade in a living process: the loader goes by what it has."""
+    script = "NAME_1 { global: absent_f; };"
+    (build.folder / "names.map").write_text(script, encoding="utf-8")
+    flags = ("-Wl,-soname,libabsent.so.3", "-Wl,--version-script=names.map")
+    library = build("libabsent.so.3", "int absent_f(void) { return 1; }", *flags)
+    path = build.module("links", library, "-Wl,-rpath,$ORIGIN", **CALL)
+    other = build("other.so", "int other_f(void) { return 1; }", "-Wl,-soname,libabsent.so.3")
+    done = child.python(
+        f"""
+        import ctypes, os, cudaguard
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        ctypes.CDLL({str(library)!r})
+        os.rename({str(other)!r}, {str(library)!r})
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        import links
+        """
+    )
+    assert done.stdout == "True\nTrue\n"
+    assert child.python(f"import cudaguard; print(cudaguard.check_extension({str(path)!r}).ok)"
+                        ).stdout == "False\n"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tag", [0x6FFFFEF5, 6, 5, 0x6FFFFFFE], ids=["hashes", "symbols", "names", "versions"]
+)
+def test_tables_that_make_no_sense_cannot_be_judged(build, check, tag):
+    """That is no reason to say that it would not load."""
+    path = build.module("odd", "-Wl,--hash-style=gnu", call='puts("");')
+    content = bytearray(path.read_bytes())
+    table = struct.unpack_from("<Q", content, 32)[0]
+    heads = [struct.unpack_from("<IIQQQQ", content, table + 56 * n) for n in range(content[56])]
+    dynamic = next(head[2] for head in heads if head[0] == 2)
+    entries = range(dynamic, dynamic + 16 * 64, 16)
+    place = next(at for at in entries if struct.unpack_from("<Q", content, at)[0] == tag)
+    struct.pack_into("<Q", content, place + 8, 2**40)
+    path.write_bytes(content)
+    found = check(path)
+    assert (found["ok"], found["cause"]) == (None, "unknown")
+    assert "cannot be judged" in found["message"]
+
+
+def test_extension_that_is_loaded_already_would_load(build, child):
+    path = build.module("healthy")
+    done = child.python(
+        f"""
+        import os, healthy, cudaguard
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        """
+    )
+    assert done.stdout == "True\n"
