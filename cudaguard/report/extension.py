@@ -6,7 +6,6 @@ import os
 from typing import NamedTuple
 
 from cudaguard.model import Finding
-from cudaguard.report.messages import FIX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -109,8 +108,8 @@ def _wrong_machine(case: _Case) -> tuple[str, str]:
 def _torch_not_imported(case: _Case) -> tuple[str, str]:
     if not case.around.torch:
         return f"{case.file} needs {case.libraries}, and torch is not installed", "install torch"
-    message = f"{case.file} needs {case.libraries}, which is found only once torch is imported"
-    return message, f"import torch before it, or {FIX}"
+    message = f"{case.file} needs {case.libraries}, to be found only once torch is imported"
+    return message, "import torch before it"
 
 
 def _torch_flavour(case: _Case) -> tuple[str, str]:

@@ -20,7 +20,7 @@ except cudaguard.ArrayInterfaceError as error:
     words: tuple[str, str, str, str] = (error.field, error.value, error.rule, error.remedy)
 
 check: cudaguard.ExtensionCheck = cudaguard.check_extension("ext.so", given=("torch",))
-verdict: tuple[bool | None, str | None, str] = (check.ok, check.cause, check.remedy)
+told: tuple[str, str, str] = (check.path, check.message, check.remedy)
 lacking: tuple[tuple[str, str], ...] = check.missing_symbols
 
 status: cudaguard.Status = cudaguard.status()
