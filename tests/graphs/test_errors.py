@@ -44,6 +44,10 @@ HAS_NOTES = sys.version_info >= (3, 11)
         (GRADIENT.format(TRACE), Overwritten(True, "/srv/block.py:7", "attend")),
         (GRADIENT.format(NO_TRACE), Overwritten(True, "", "")),
         (OTHER_TAIL.format(TRACE), Overwritten(False, "/srv/block.py:7", "attend")),
+        (
+            TEXT.format('File "/my nets/a b.py", line 3, in f'),
+            Overwritten(False, "/my nets/a b.py:3", "f"),
+        ),
         # As a terminal shows it, after a traceback of the consumer.
         (
             'File "/srv/consumer.py", line 1, in use\n  x + 1\nRuntimeError: ' + TEXT.format(TRACE),

@@ -128,19 +128,19 @@ def case_views_of_one_memory_share_the_copy():
 
 def case_parts_of_one_memory_that_were_not_the_whole_of_it():
     """Of a pool only what the results reach is copied; types may differ."""
-    pool = torch.arange(1 << 16, dtype=torch.uint8)
+    pool = torch.zeros(1 << 16, dtype=torch.uint8)
+    numbers = torch.arange(1 << 16, dtype=torch.uint8)
 
     def parts(memory):
-        pool.data.copy_(torch.arange(1 << 16, dtype=torch.uint8) + int(memory[0, 0]))
-        return pool[32:40].view(torch.float16), pool[33:35]
+        pool.data.copy_(numbers + int(memory[0, 0]))
+        return pool[4104:4112].view(torch.float16), pool[4097:4106]
 
-    wide, bytes_ = outputs(parts)
-    expected = torch.arange(1 << 16, dtype=torch.uint8) + 1
-    assert torch.equal(wide.view(torch.uint8), expected[32:40])
-    assert torch.equal(bytes_, expected[33:35])
+    wide, narrow = outputs(parts)
+    assert torch.equal(wide.view(torch.uint8), numbers[4104:4112] + 1)
+    assert torch.equal(narrow, numbers[4097:4106] + 1)
     assert wide.untyped_storage().nbytes() < 64
-    bytes_.fill_(0)
-    assert wide.view(torch.uint8)[1:3].tolist() == [0, 0]
+    narrow.fill_(0)
+    assert wide.view(torch.uint8).tolist() == [0, 0, *(numbers[4106:4112] + 1).tolist()]
 
 
 def case_expanded_tensor_stays_expanded():
@@ -198,6 +198,10 @@ def case_containers_of_the_callable_itself_are_not_written_to():
     assert result is not kept
     assert result["x"] is not kept["x"]
     assert result["x"][0] is not kept["x"][0]
+    frozen = Frozen(ONE * 2, 1)
+    before = frozen.tensor
+    assert cudaguard.graph_safe(lambda: frozen)().tensor is not before
+    assert frozen.tensor is before
 
 
 def case_output_class_of_transformers():
@@ -221,7 +225,11 @@ def case_dataclasses():
     assert torch.equal(nested.tensor.tensor[0], ONE)
     kept = Frozen(1, 2)
     assert cudaguard.graph_safe(lambda: kept)() is kept
-    assert cudaguard.graph_safe(lambda: Frozen)() is Frozen  # the class, not an object of it
+    # The class, not an object of it.
+    tensor = torch.ones(1)
+    made = dataclasses.make_dataclass("Made", [("tensor", object, tensor)])
+    assert cudaguard.graph_safe(lambda: made)() is made
+    assert made.tensor is tensor
 
 
 def case_dataclass_with_slots():
@@ -322,36 +330,38 @@ def case_inference_mode_of_the_caller_is_that_of_the_copy():
 
 
 def case_forms_of_tensors():
-    """What has no memory of the plain kind is copied all the same."""
+    """What has no memory of the plain kind is copied all the same, also two of the same memory."""
 
     def run(x):
+        y = torch.view_as_complex((x * 3).reshape(-1, 2))
+        negative = torch.imag((y * 2).conj())
+        quantized = torch.quantize_per_tensor(x, 0.5, 0, torch.qint8)
         return (
-            x.to_sparse(),
-            torch.view_as_complex(x.reshape(-1, 2)).conj(),
-            torch.imag(torch.view_as_complex(x.reshape(-1, 2)).conj()),
-            x[:0],
-            x.sum(),
-            x.bfloat16() > 0,
-            torch.quantize_per_tensor(x, 0.5, 0, torch.qint8),
+            *(y.conj(), y[1:].conj(), x.to_sparse()),
+            *(negative, negative[1:]),  # they are marked, like the conjugates, and not computed
+            *(quantized, quantized[1:], x.sum(), x.bfloat16() > 0, (x + 1)[:0]),
             torch.empty(2, 3, device="meta"),
         )
 
-    plain, safe = run(ONE), cudaguard.graph_safe(run)(ONE)
+    x = torch.rand(4, 4)
+    plain, safe = run(x), cudaguard.graph_safe(run)(x)
     for one, other in list(zip(plain, safe))[:-1]:
         assert (one.dtype, one.layout, one.shape) == (other.dtype, other.layout, other.shape)
         dense = (t.to_dense() if t.is_sparse else t for t in (one, other))
         assert torch.equal(*(t.dequantize() if t.is_quantized else t for t in dense))
     assert (safe[-1].device.type, safe[-1].shape) == ("meta", (2, 3))
+    sparse = ONE.to_sparse()
+    assert cudaguard.graph_safe(lambda: sparse)() is not sparse
 
 
 def case_subclass_of_a_tensor_stays_one():
     class Marked(torch.Tensor):
         pass
 
-    memory = torch.ones(3)
-    result = cudaguard.graph_safe(lambda: memory.as_subclass(Marked))()
-    assert type(result) is Marked
-    assert result.data_ptr() != memory.data_ptr()
+    memory = torch.ones(3).as_subclass(Marked)
+    results = cudaguard.graph_safe(lambda: (memory, memory[1:]))()
+    assert [type(result) for result in results] == [Marked] * 2
+    assert results[0].data_ptr() != memory.data_ptr()
 
 
 def case_transforms_of_functions():
@@ -366,13 +376,18 @@ def case_transforms_of_functions():
 
 
 def case_nothing_is_added_while_a_caller_is_compiled():
-    inner = cudaguard.graph_safe(torch.compile(lambda x: x + 1, backend="eager"))
-    backend = Counting()
-    outer = torch.compile(lambda x: inner(x) * 2, backend=backend, fullgraph=True)
-    assert torch.equal(outer(ONE), TWO * 2)
-    (graph,) = backend.graphs
-    called = [node for node in graph.graph.nodes if node.op.startswith("call_")]
-    assert len(called) == 2, called  # an addition and a product: no copy
+    def add(x):
+        return x + 1
+
+    # torch looks through what it has compiled itself, to the function: not so the other one.
+    for function in (torch.compile(add, backend="eager"), add):
+        inner = cudaguard.graph_safe(function)
+        backend = Counting()
+        outer = torch.compile(lambda x, inner=inner: inner(x) * 2, backend=backend, fullgraph=True)
+        assert torch.equal(outer(ONE), TWO * 2)
+        (graph,) = backend.graphs
+        called = [node for node in graph.graph.nodes if node.op.startswith("call_")]
+        assert len(called) == 2, called  # an addition and a product: no copy
 
 
 def case_protected_callables_within_each_other():

@@ -182,8 +182,10 @@ def case_what_is_rehomed_is_not_overwritten():
         compiled = torch.compile(encoder.forward, backend=Pool())
         safe = cudaguard.graph_safe(compiled, parked=parked)
         safe(ONE)
+        kept = encoder.kept["a"]
         for x in (TWO, THREE, TWO):
             safe(x)
+            assert encoder.kept["a"] is kept  # copied once
         assert torch.equal(encoder.kept["a"], ONE * 5) is is_right
 
 

@@ -42,7 +42,7 @@ class Holder:
         pass
 
 
-def guard(*actions, mode="fix", **more):
+def guard(*actions, mode="fix", enable=(), **more):
     rules = [
         cudaguard.Rule(
             id=f"LOCAL{number}",
@@ -54,7 +54,7 @@ def guard(*actions, mode="fix", **more):
         )
         for number, action in enumerate(actions)
     ]
-    return cudaguard.guard(mode, rules=rules, enable=[rule.id for rule in rules])
+    return cudaguard.guard(mode, rules=rules, enable=[*enable, *(rule.id for rule in rules)])
 
 
 def is_held(compiled):
@@ -233,8 +233,12 @@ def case_modes_of_the_guard():
 
 
 def case_rule_whose_condition_does_not_hold():
-    with guard("graphs:clone:rules.Encoder", when={"env": {"NO_SUCH_VARIABLE": True}}):
-        assert not is_held(torch.compile(Encoder(), backend=Pool()))
+    """Also where another rule has torch.compile seen."""
+    when = {"env": {"NO_SUCH_VARIABLE": True}}
+    for enable in ((), ("CG027",)):
+        with guard("graphs:clone:rules.Encoder", when=when, enable=enable):
+            assert (torch.compile is COMPILE) is not bool(enable)
+            assert not is_held(torch.compile(Encoder(), backend=Pool()))
 
 
 def case_rehome_by_rule():
