@@ -20,7 +20,6 @@ from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.loads import Loads
-from cudaguard.repairs import PASSES_THROUGH
 from cudaguard.rules.initialisers import INITIALISERS
 from cudaguard.rules.registry import Registry
 from cudaguard.slots import slots_of
@@ -36,6 +35,9 @@ if TYPE_CHECKING:
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.model import Finding
     from cudaguard.report.channel import Channel
+
+
+_PASSES_THROUGH = "{}: passes through, under a later patch (stays)"
 
 
 class Engine:
@@ -99,6 +101,7 @@ class Engine:
         self.extensions.put_up()
         self.loads.flags.put_up()
         self.lazy.put_up()
+        self.errors.put_up()
         self.loads.patch_ctypes()
 
     def take_down(self) -> None:
@@ -113,7 +116,7 @@ class Engine:
             ("ctypes.CDLL.__init__", self.loads.ctypes.take_down()),
         ):
             if not clean:
-                self.touched[PASSES_THROUGH.format(what)] = None
+                self.touched[_PASSES_THROUGH.format(what)] = None
         self._put_back()
         self.lazy.take_down()
         self.errors.take_down()
@@ -123,10 +126,15 @@ class Engine:
         self._slots = {}
 
     def _put_back(self) -> None:
-        for place, replaced in self.replaced.items():
+        found, self.replaced = self.replaced, {}  # an import in another thread may add to it
+        for place, replaced in found.items():
             if not replaced.undo():
-                self.touched[PASSES_THROUGH.format(place)] = None
-        self.replaced = {}
+                self.touched[_PASSES_THROUGH.format(place)] = None
+
+    def replace(self, place: str, replaced: Replaced) -> None:
+        """Take note of an attribute that was replaced, to be put back."""
+        self.replaced[place] = replaced
+        self.touched.pop(_PASSES_THROUGH.format(place), None)
 
     # --- asked by the hooks ---------------------------------------------------------
 

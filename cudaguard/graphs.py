@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from cudaguard.actions.graphs.use import graph_use, how_compiled, inner, without_graphs
+from cudaguard.actions.graphs.use import graph_use, how_compiled, inner, place_in, without_graphs
 from cudaguard.errors import GraphError
 from cudaguard.repairs.graphs import make_safe
 from cudaguard.wiring import _state
@@ -60,6 +60,7 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
         raise GraphError(
             "graph_safe() takes what torch.compile has returned, and torch is not imported"
         )
+    _refuse_uncompiled_module(fn)
     if graph_use(fn).is_used is False and strategy != "watch":
         return fn
     if strategy == "generation":
@@ -71,6 +72,15 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
         watch = strategy == "watch"
         made = make_safe(_state.engine, fn, copies=not watch, parked=parked, watch=watch)
     return made
+
+
+def _refuse_uncompiled_module(fn: Any) -> None:
+    torch: Any = sys.modules["torch"]
+    if isinstance(fn, torch.nn.Module) and not (place_in(fn) or hasattr(fn, "_orig_mod")):
+        raise GraphError(
+            f"this {type(fn).__name__} is not compiled itself: hand over what torch.compile has "
+            "returned, or the part of it that is compiled, as in model.encoder"
+        )
 
 
 def _set_generation_cloning() -> None:
@@ -100,10 +110,11 @@ def _compiled_anew(fn: Any) -> Any:
         changed = without_graphs(keywords)
     except ValueError as error:
         raise GraphError(f"strategy 'no-graphs': {error}; choose another backend") from None
-    if vars(fn).get("_compiled_call_impl") is not None:
-        fn._compiled_call_impl = torch.compile(fn._call_impl, **changed)
-        return fn
+    name = place_in(fn)
     made = inner(fn)
+    if name:
+        setattr(fn, name, torch.compile(made._torchdynamo_orig_callable, **changed))
+        return fn
     original = getattr(made, "_orig_mod", None)
     if original is None:
         original = made._torchdynamo_orig_callable

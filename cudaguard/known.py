@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.repairs.errors import explain_error, explain_text
 from cudaguard.report import known
 from cudaguard.rules.catalog import DETECTORS, RULES
-from cudaguard.rules.known_errors import KNOWN_ERRORS
+from cudaguard.rules.known_errors import FORK, KNOWN_ERRORS
 from cudaguard.wiring import active_rules
 
 TYPE_CHECKING = False
@@ -31,10 +31,8 @@ def _explain_id(id: str) -> Finding | None:
     rules = {rule.id: rule for rule in (*RULES, *active_rules())}
     if id in rules:
         return known.about_rule(rules[id])
-    title = DETECTORS.get(id)
-    if title is not None:
-        return known.about_detector(id, title)
-    for one in KNOWN_ERRORS:
+    for one in (*KNOWN_ERRORS, FORK):
         if one.id == id:
-            return known.explained(one, ("...", "..."), f"a message that has {one.pattern}")
-    return None
+            return known.about_message(one)
+    title = DETECTORS.get(id)
+    return None if title is None else known.about_detector(id, title)

@@ -182,13 +182,13 @@ class Loads:
         """Look at an error that leaves a guarded block, or ends the program."""
         if self._engine.mode == "off":
             return
-        with self._safely():
-            if self.cuda is not None:
+        if self.cuda is not None:
+            with self._safely():
                 self.cuda.error_passes(error)
-            if isinstance(error, Exception):
-                from cudaguard.repairs.errors import error_passes
+        if isinstance(error, Exception):
+            from cudaguard.repairs.errors import error_passes
 
-                error_passes(self._engine, error)
+            error_passes(self._engine, error)
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look whether a library was meant to be found by a variable that is set too late.

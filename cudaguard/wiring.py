@@ -45,8 +45,10 @@ class Guard:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _look_at(error)
-        uninstall()
+        try:
+            _look_at(error)
+        finally:
+            uninstall()
 
     def __repr__(self) -> str:
         return f"<cudaguard.Guard, mode {self.mode}>"
@@ -76,8 +78,10 @@ class GuardBlock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _look_at(error)
-        _state.close(self._layer)
+        try:
+            _look_at(error)
+        finally:
+            _state.close(self._layer)
 
 
 def install(
@@ -235,8 +239,9 @@ def boot() -> None:
 
 def launch() -> None:
     """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
+    _state.engine.errors.is_wanted = True
     boot()
-    if _state.engine.mode != "off":
+    if _state.engine.mode != "off":  # the .pth line may have been first
         _state.engine.errors.put_up()
 
 

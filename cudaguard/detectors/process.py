@@ -16,13 +16,13 @@ from cudaguard.hook.caller import (
     caller_frame,
     describe,
     describe_line,
-    frame_outside,
-    module_of,
+    frame_outside_of,
 )
 from cudaguard.hook.loader import ON_PURPOSE, print_instead
 from cudaguard.probe.modules import peek
 from cudaguard.report import cuda as wording
 from cudaguard.rules.fork_errors import line_of_fork
+from cudaguard.rules.known_errors import text_of
 from cudaguard.rules.latches import DRIVER, LATCHES
 
 TYPE_CHECKING = False
@@ -153,7 +153,7 @@ class ProcessDetector:
         """
         first = self._cuda.initialiser
         if first is not None:
-            frame = _frame_outside_torch()
+            frame = frame_outside_of("torch")
             self._tell_use(first, how, frame, describe(frame))
 
     def _tell_use(
@@ -197,7 +197,7 @@ class ProcessDetector:
         self._quietly("looking at an error", lambda: self._look_at_error(error))
 
     def _look_at_error(self, error: BaseException) -> None:
-        first, line = self._cuda.initialiser, line_of_fork(str(error))
+        first, line = self._cuda.initialiser, line_of_fork(text_of(error))
         if first is None or not line:
             return
         if first.pid == os.getpid():
@@ -219,7 +219,7 @@ class ProcessDetector:
         if line and first is not None and self._has_forked and self._told_in != os.getpid():
             self._told_in = os.getpid()
             finding = wording.worker_failed(first, line)
-            self._engine.tell(finding, ForkWarning, frame=_frame_outside_torch())
+            self._engine.tell(finding, ForkWarning, frame=frame_outside_of("torch"))
 
     def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
         """Have something done before each call of a function of a module or class."""
@@ -246,13 +246,6 @@ class ProcessDetector:
                 setattr(owner, name, original)
                 self._engine.touched.pop(_patched(original), None)
         self._stand_ins = []
-
-
-def _frame_outside_torch() -> FrameType | None:
-    frame = caller_frame()
-    if module_of(frame).partition(".")[0] == "torch":
-        return frame_outside(frame) or frame
-    return frame
 
 
 def _patched(function: Any) -> str:

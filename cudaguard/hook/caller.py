@@ -32,6 +32,17 @@ def frame_outside(frame: FrameType | None) -> FrameType | None:
     return _outside(frame, (*_MODULES_BETWEEN, package)) if package else None
 
 
+def frame_outside_of(package: str) -> FrameType | None:
+    """Return the innermost frame of neither ours nor the import system's nor that package's.
+
+    If there is only that package, its own.
+    """
+    frame = caller_frame()
+    if module_of(frame).partition(".")[0] == package:
+        return frame_outside(frame) or frame
+    return frame
+
+
 def _outside(frame: FrameType | None, packages: tuple[str, ...]) -> FrameType | None:
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_FILES_BETWEEN):

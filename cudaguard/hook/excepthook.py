@@ -23,19 +23,25 @@ class ErrorHook:
     def __init__(self, look: Callable[[BaseException], None]) -> None:
         self._look = look
         self._original = sys.excepthook
+        self._is_in_line = False  # under a later hook, perhaps
+        self.is_wanted = False
         self.is_up = False
 
     def put_up(self) -> None:
-        """Look at errors from now on; does nothing if that is so already."""
-        if not self.is_up:
+        """Look at errors from now on, where that is wanted."""
+        if not self.is_wanted or self.is_up:
+            return
+        self.is_up = True
+        if not self._is_in_line:  # or the two would call each other for ever
             self._original, sys.excepthook = sys.excepthook, self._hook
-            self.is_up = True
+            self._is_in_line = True
 
     def take_down(self) -> None:
         """Put the hook back that was there; under a later one ours stays and passes through."""
         self.is_up = False
         if sys.excepthook == self._hook:
             sys.excepthook = self._original
+            self._is_in_line = False
 
     def _hook(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None

@@ -80,8 +80,11 @@ def shown(value: object, depth: int = 2) -> str:
 
 def name_of(kind: type) -> str:
     """Return the name of a class for a message, with its module."""
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return f"{module}{kind.__qualname__}"
+    try:
+        module, name = kind.__module__, kind.__qualname__
+    except Exception:  # of a metaclass that is not ours
+        return type.__repr__(kind)
+    return name if module == "builtins" else f"{module}.{name}"
 
 
 def error_of(fault: Fault, kind: type) -> ArrayInterfaceError:

@@ -144,9 +144,7 @@ def read_data(value: object, shape: tuple[int, ...]) -> tuple[int, bool]:
         pointer, is_read_only = value
         if type(pointer) is int and type(is_read_only) is bool and 0 < pointer < ADDRESS_SPACE:
             return value if 0 not in shape else (0, is_read_only)
-    elif not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise refused("data", value)
-    raw, flag = value
+    raw, flag = _pair(value)
     is_empty = 0 in shape
     pointer = 0 if raw is None and is_empty else whole_number(raw, "data")
     if not 0 <= pointer < ADDRESS_SPACE:
@@ -158,6 +156,16 @@ def read_data(value: object, shape: tuple[int, ...]) -> tuple[int, bool]:
         )  # fmt: skip
     legal = (0 if is_empty else pointer, _truth(flag, value))
     return value if type(value) is tuple and _same(value, legal) else legal
+
+
+def _pair(value: object) -> tuple[object, object]:
+    if isinstance(value, (tuple, list)):
+        try:
+            raw, flag = value
+        except Exception as error:  # not two, or of a sub-class of its own kind
+            raise refused("data", value) from error
+        return raw, flag
+    raise refused("data", value)
 
 
 def _same(value: tuple[Any, ...], legal: tuple[int, bool]) -> bool:
@@ -215,9 +223,12 @@ def read_descr(value: object) -> object:
         raise refused("descr", value)
     if type(value) is list and all(type(item) is tuple for item in value):
         return value
-    if not all(isinstance(item, (list, tuple)) for item in value):
-        raise refused("descr", value)
-    return [tuple(item) for item in value]
+    try:
+        if all(isinstance(item, (list, tuple)) for item in value):
+            return [tuple(item) for item in value]
+    except Exception as error:
+        raise refused("descr", value) from error
+    raise refused("descr", value)
 
 
 def read_mask(value: object) -> object:

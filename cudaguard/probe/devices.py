@@ -44,8 +44,12 @@ def compute_processes(uuid: str) -> tuple[tuple[int, int | None], ...]:
         return ()
     if not any(os.path.basename(library.path).startswith(_FILE) for library in libraries):
         return ()
-    found = _ask(uuid, lambda nvml, handle: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-    return tuple((process.pid, process.usedGpuMemory) for process in found or ())
+
+    def ask(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:
+        found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        return tuple((process.pid, process.usedGpuMemory) for process in found)
+
+    return _ask(uuid, ask) or ()
 
 
 def _ask(uuid: str, question: Any) -> Any:

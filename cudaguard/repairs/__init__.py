@@ -40,6 +40,9 @@ if TYPE_CHECKING:
         def own_use_of_cuda(self) -> AbstractContextManager[None]:
             """Have what happens to the CUDA driver inside the block attributed to us."""
 
+        def replace(self, place: str, replaced: Replaced) -> None:
+            """Take note of an attribute that was replaced, to be put back."""
+
         def broken(self, what: str, error: Exception) -> None:
             """Report a failure of the guard itself; never raises."""
 
@@ -47,7 +50,5 @@ if TYPE_CHECKING:
             """Write to the log that a repair has worked."""
 
 
-# What is said of a patch of ours that somebody has patched over.
-PASSES_THROUGH = "{}: passes through, under a later patch (stays)"
 REPAIRING = ("fix", "strict")  # modes
 CONTEXT = "context"  # the word of rules for a CUDA context, among the modules that they need

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from cudaguard.errors import CudaGuardError, GraphWarning
-from cudaguard.hook.caller import caller_frame, frame_outside, module_of
+from cudaguard.hook.caller import frame_outside_of
+from cudaguard.hook.loader import ON_PURPOSE, print_instead
 from cudaguard.report import graphs, known
 from cudaguard.rules.driver_status import named_status
-from cudaguard.rules.fork_errors import line_of_fork
+from cudaguard.rules.fork_errors import is_certain, line_of_fork
 from cudaguard.rules.graph_errors import overwritten
-from cudaguard.rules.known_errors import DRIVER, FORK, known_error
+from cudaguard.rules.known_errors import DRIVER, FORK, known_error, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
-
     from cudaguard.model import Finding
     from cudaguard.repairs import Engine
 
@@ -24,52 +23,70 @@ def explain_text(text: str) -> Finding | None:
     if graph is not None:
         return graphs.overwritten(graph.producer, graph.function, is_gradient=graph.is_gradient)
     line = line_of_fork(text)
-    if line:
+    if line and is_certain(line):
         return known.explained(FORK, (), line)
     found = known_error(text)
     if found is not None:
         return known.explained(*found)
     status = named_status(text)
     if status is not None:
-        return known.explained(DRIVER, tuple(map(str, status)), text)
+        number, meaning, line = status
+        return known.explained(DRIVER, (str(number), meaning), line)
     return None
 
 
-def explain_error(error: BaseException) -> Finding | None:
-    """Return what an error means, or one that led to it; None if nothing is known of them."""
+def explain_error(error: BaseException, *, with_context: bool = True) -> Finding | None:
+    """Return what an error means, or one that led to it; None if nothing is known of them.
+
+    Args:
+        error: The error.
+        with_context: Also go by those that it was raised in the handling of, unless the program
+            has said that they do not matter (``from None``).
+    """
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        finding = explain_text(f"{type(current).__name__}: {current}")
+        finding = explain_text(f"{type(current).__name__}: {text_of(current)}")
         if finding is not None:
             return finding
-        current = current.__cause__ or current.__context__
+        led = None if current.__suppress_context__ or not with_context else current.__context__
+        current = current.__cause__ or led
     return None
 
 
 def error_passes(engine: Engine, error: BaseException) -> None:
-    """Note on an error what it means; one about a CUDA graph is told of as well.
+    """Note on an error what it means; one about a CUDA graph is told of as well. Never raises.
 
     Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
     """
-    if isinstance(error, CudaGuardError) or engine.mode == "observe":
-        return  # ours say it themselves
-    finding = explain_error(error)
-    if finding is None:
+    try:
+        _note(engine, error)
+    except ON_PURPOSE as warning:  # the program's own error is the one to be raised
+        print_instead(warning)
+    except Exception as failure:
+        engine.broken("looking at an error", failure)
+
+
+def _note(engine: Engine, error: BaseException) -> None:
+    # Ours say it themselves, and those after a fork have been told of.
+    if isinstance(error, CudaGuardError) or engine.mode == "off":
         return
-    add_note = getattr(error, "add_note", None)
-    notes = getattr(error, "__notes__", ())
-    if add_note is not None and not any(str(note).startswith("cudaguard ") for note in notes):
-        add_note(f"cudaguard {finding}")
+    finding = explain_error(error, with_context=False)
+    if finding is None or finding.id == FORK.id or finding.id in engine.registry.silenced:
+        return
+    is_noted = engine.mode != "observe" and _add_note(error, f"cudaguard {finding}")
     if finding.id == graphs.OVERWRITTEN:
-        loud = None if add_note is None else False  # the note says it
-        engine.tell(finding, GraphWarning, frame=users_frame(), loud=loud)
+        loud = False if is_noted else None  # the note says it
+        engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"), loud=loud)
 
 
-def users_frame() -> FrameType | None:
-    """Return the frame of the program's own code, not torch's, that has led here."""
-    frame = caller_frame()
-    if module_of(frame).partition(".")[0] == "torch":
-        return frame_outside(frame) or frame
-    return frame
+def _add_note(error: BaseException, note: str) -> bool:
+    """Add a note once; False if this error takes none."""
+    try:
+        notes = getattr(error, "__notes__", ())
+        if not any(str(one).startswith("cudaguard ") for one in notes):
+            error.add_note(note)  # type: ignore[attr-defined]  # Python 3.11 and later
+    except Exception:  # an older Python, or a class that has made it something else
+        return False
+    return True

@@ -7,15 +7,15 @@ import sys
 
 from cudaguard.actions.graphs.parked import Parked, owner_of
 from cudaguard.actions.graphs.stale import Held
-from cudaguard.actions.graphs.use import remember, use_by_arguments, without_graphs
-from cudaguard.actions.graphs.wrap import put_around, wrap
+from cudaguard.actions.graphs.use import place_in, remember, use_by_arguments, without_graphs
+from cudaguard.actions.graphs.wrap import wrap
 from cudaguard.actions.replace import Replaced, Switch
 from cudaguard.errors import GraphWarning
-from cudaguard.hook.caller import describe
+from cudaguard.hook.caller import describe, frame_outside_of
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.repairs import REPAIRING
-from cudaguard.repairs.errors import error_passes, users_frame
+from cudaguard.repairs.errors import error_passes
 from cudaguard.report import graphs as wording
 from cudaguard.rules.patterns import arguments
 
@@ -43,22 +43,26 @@ class Listener:
     def unknown(self, kind: type) -> None:
         """Tell of a class whose tensors are not copied."""
         finding = wording.not_copied(f"{kind.__module__}.{kind.__qualname__}")
-        self._engine.tell(finding, GraphWarning, frame=users_frame())
+        self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"))
+
+    def broken(self, error: Exception) -> None:
+        """Tell that looking after a call has failed."""
+        self._engine.broken("looking after the result of a compiled call", error)
 
     def here(self) -> str:
         """Return the program's line that is calling."""
-        return describe(users_frame())
+        return describe(frame_outside_of("torch"))
 
     def parked(self, place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> None:
         """Tell of a tensor that a call has left in a container."""
         finding = wording.parked(place, shape, is_rehomed=is_rehomed)
-        if self._engine.tell(finding, GraphWarning, frame=users_frame()) and is_rehomed:
+        if self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch")) and is_rehomed:
             self._engine.log(finding.what)
 
     def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
         """Tell of a result that was overwritten while somebody holds it."""
         finding = wording.stale(made_at, shape, overwritten_at)
-        self._engine.tell(finding, GraphWarning, frame=users_frame())
+        self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"))
 
 
 def make_safe(
@@ -88,7 +92,9 @@ def make_safe(
         held=Held(listener.stale) if watch else None,
     )
     if isinstance(function, sys.modules["torch"].nn.Module):
-        put_around(function, wrapper)
+        name = place_in(function) or "forward"
+        made = getattr(function, name)
+        setattr(function, name, wrapper(getattr(made, "_cudaguard_of", made)))
         return function
     return wrapper(getattr(function, "_cudaguard_of", function))
 
@@ -112,21 +118,33 @@ def put_up(engine: Engine) -> None:
             return original(model, *args, **keywords)
         return _compile(engine, original, model, keywords)
 
-    engine.replaced[PLACE] = Replaced(torch, "compile", compile, switch)
+    engine.replace(PLACE, Replaced(torch, "compile", compile, switch))
     engine.journal.note("repair", f"{PLACE} is seen")
 
 
 def _compile(engine: Engine, original: Any, model: Any, keywords: dict[str, Any]) -> Any:
-    rule, strategy = _rule_for(engine, model)
-    may_repair = engine.mode in REPAIRING
-    uses_graphs = use_by_arguments(keywords).is_used is not False
-    if rule is not None and strategy == "no-graphs" and may_repair and uses_graphs:
-        keywords = _without(engine, rule, model, keywords)
-    compiled = original(model, **keywords)
-    remember(compiled, keywords)
-    if rule is None or strategy == "no-graphs" or not may_repair:
-        return compiled
-    engine.log(f"{rule.id}: results of {_name_of(model)} are copied")
+    rule, strategy, changed = None, "", keywords
+    try:
+        rule, strategy = _rule_for(engine, model)
+        uses_graphs = use_by_arguments(keywords).is_used is not False
+        if rule is not None and strategy == "no-graphs" and uses_graphs:
+            changed = _without(engine, rule, model, keywords)
+    except Exception as error:
+        engine.broken(f"looking at what {PLACE} is given", error)
+    compiled = original(model, **changed)
+    try:
+        remember(compiled, changed)
+        if rule is not None and strategy in ("clone", "rehome"):
+            return _made_safe(engine, rule, strategy, model, compiled)
+    except Exception as error:
+        engine.broken(f"looking at what {PLACE} has made", error)
+    return compiled
+
+
+def _made_safe(engine: Engine, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
+    entry = f"{rule.id}: results of {_name_of(model)} are copied"
+    engine.touched[f"{entry} (stays)"] = None
+    engine.log(entry)
     parked = "rehome" if strategy == "rehome" else None
     return make_safe(engine, compiled, copies=True, parked=parked)
 
@@ -136,7 +154,7 @@ def _without(engine: Engine, rule: Rule, model: Any, keywords: dict[str, Any]) -
         changed = without_graphs(keywords)
     except ValueError:
         return keywords
-    where = describe(users_frame())
+    where = describe(frame_outside_of("torch"))
     engine.log(f"{rule.id}: {_name_of(model)} is compiled without CUDA graphs, at {where}")
     engine.journal.note("repair", f"{rule.id} no CUDA graphs for {_name_of(model)}", where)
     return changed
@@ -144,6 +162,8 @@ def _without(engine: Engine, rule: Rule, model: Any, keywords: dict[str, Any]) -
 
 def _rule_for(engine: Engine, model: Any) -> tuple[Rule | None, str]:
     names = _names_of(model)
+    if engine.mode not in REPAIRING:
+        return None, ""
     for rule in engine.registry.replacing:
         for argument in arguments(rule, "graphs"):
             strategy, _, name = argument.partition(":")

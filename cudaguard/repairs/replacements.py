@@ -8,7 +8,6 @@ from cudaguard.hook.caller import caller_frame
 from cudaguard.hook.loader import is_imported, is_under_way
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
-from cudaguard.repairs import PASSES_THROUGH
 from cudaguard.report import arrays as wording
 from cudaguard.rules.patterns import arguments
 
@@ -57,10 +56,9 @@ def _put(engine: Engine, rule: Rule, module: str, verb: str, argument: str) -> N
             if there.is_in_place(entries.owner_of(module, entries.split(argument)[0], verb)):
                 return
             there.undo()  # the module was loaded anew
-        engine.replaced[place] = put(engine, rule, module, argument)
-    except (AttributeError, KeyError, TypeError) as error:
+        engine.replace(place, put(engine, rule, module, argument))
+    except (AttributeError, ImportError, KeyError, TypeError) as error:
         finding = wording.no_such_entry(rule.id, place, error)
         engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
     else:
-        engine.touched.pop(PASSES_THROUGH.format(place), None)
         engine.journal.note("repair", f"{rule.id} {verb} {place}")

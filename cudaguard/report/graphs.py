@@ -71,8 +71,9 @@ def parked(place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> Finding:
         )
     return Finding(
         PARKED,
-        f"{place} {shape} was stored by a compiled call that uses CUDA graphs.",
-        consequence="a later call overwrites it; copies of the outputs do not help.",
+        f"{place} {shape} was stored by a compiled call.",
+        consequence="where that call uses CUDA graphs a later one overwrites it; copies of the "
+        "outputs do not help.",
         remedy="cudaguard.graph_safe(..., parked='rehome') replaces it by a copy after the call "
         "that stores it; or fill that container before the first compiled call",
         links=(_SAM2,),

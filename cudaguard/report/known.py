@@ -55,6 +55,19 @@ def explained(known: Known, groups: Sequence[str], text: str) -> Finding:
     )
 
 
+def about_message(known: Known) -> Finding:
+    """Return what a known message is about, without one."""
+    nothing = ("the library", "", "")
+    return Finding(
+        known.id,
+        known.what.format(*nothing),
+        severity="info",
+        consequence=known.consequence,
+        remedy=known.remedy.format(*nothing),
+        links=known.links,
+    )
+
+
 def about_rule(rule: Rule) -> Finding:
     """Return what a rule is about."""
     seen = f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced"

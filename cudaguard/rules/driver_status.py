@@ -28,6 +28,12 @@ _MEANINGS = {
 
 # How they stand in messages: by the driver's name, and in the words of the runtime.
 _TEXTS = {
+    3: (
+        "CUDA_ERROR_NOT_INITIALIZED",
+        "cudaErrorInitializationError",
+        "CUDA error: initialization error",
+        "cuInit failed: initialization error",
+    ),
     34: ("CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"),
     46: ("CUDA_ERROR_DEVICE_UNAVAILABLE", "devices are busy or unavailable"),
     100: ("CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
@@ -38,11 +44,15 @@ _TEXTS = {
 }
 
 
-def named_status(text: str) -> tuple[int, str] | None:
-    """Return the status that a message is about, and what it means; None if it is about none."""
+def named_status(text: str) -> tuple[int, str, str] | None:
+    """Return the status that a message is about, what it means, and its line; None if of none."""
     for status, parts in _TEXTS.items():
-        if any(part in text for part in parts):
-            return status, meaning(status)
+        for part in parts:
+            at = text.find(part)
+            if at >= 0:
+                line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
+                if "cuda" in line.lower() or "cuInit" in line:  # others have such words, too
+                    return status, meaning(status), line
     return None
 
 

@@ -20,6 +20,11 @@ _ERROR_3 = (
 )
 
 
+def is_certain(line: str) -> bool:
+    """Does only CUDA after a fork say this, rather than also a driver nobody has initialised?"""
+    return any(part in line for part in _CERTAIN)
+
+
 def line_of_fork(text: str) -> str:
     """Return the line of an error's text that tells of CUDA after a fork, empty if none does.
 

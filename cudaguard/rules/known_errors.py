@@ -59,6 +59,7 @@ FORK = KnownError(
 )
 DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")
 
+_MOST = 1 << 20  # characters of a log that are looked through: its end
 _TORCH_LIBRARY = r"(lib(?:c10|torch|torch_cpu|torch_python)\.so)"
 _CUDA_NAMES = "cudart|cublas|cublasLt|cudnn\\w*|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvJitLink"
 _CUDA_LIBRARY = rf"(lib(?:{_CUDA_NAMES})\.so)"
@@ -86,7 +87,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG863",
-        r"ptxas fatal.*'(sm_\w+)' is not defined",
+        r"ptxas fatal.{0,200}'(sm_\w{1,20})' is not defined",
         "The ptxas that Triton uses does not know {0}.",
         "set TRITON_PTXAS_PATH to the ptxas of a newer CUDA toolkit, or update triton",
         links=("https://github.com/triton-lang/triton/issues/8539",),
@@ -177,8 +178,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG874",
-        r"(?s)arch_list\[-1\].*IndexError: list index out of range|"
-        r"_get_cuda_arch_flags.*IndexError: list index out of range",
+        r"(?s)(?:arch_list\[-1\]|_get_cuda_arch_flags).{0,600}IndexError: list index out of range",
         "No GPU is visible where the extension is built, so torch does not know what to build for.",
         "set TORCH_CUDA_ARCH_LIST, for instance to '8.0;8.6;9.0+PTX', and build again",
     ),
@@ -197,7 +197,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG877",
-        r"CommandLine Error: Option .* registered more than once|"
+        r"CommandLine Error: Option .{1,200} registered more than once|"
         r"inconsistency in registered CommandLine options",
         "Two copies of LLVM share their symbols, as those of tensorflow and triton do.",
         "cudaguard.install() before the first of them is imported (rule CG002)",
@@ -212,8 +212,8 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG879",
-        r"invalid resource handle|invalid device context|context is destroyed|"
-        r"cannot operate on non-primary CUDA context",
+        r"(?:[Cc][Uu][Dd][Aa]|\bcu[A-Z])[^\n]{0,200}(?:invalid resource handle|invalid device "
+        r"context|context is destroyed)|cannot operate on non-primary CUDA context",
         "Streams, events or memory of one CUDA context are used in another, as where PyCUDA's own "
         "context stands beside the primary one of torch.",
         "use the primary context: import pycuda.autoprimaryctx in place of autoinit, or enable "
@@ -222,7 +222,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG880",
-        r"(?s)TensorGPU.*returned a result with an exception set|"
+        r"TensorGPU.{0,200}returned a result with an exception set|"
         r"Provided stream is not a valid CUDA stream|Object at position \d+ cannot be converted to "
         r"TensorGPU",
         "DALI does not take the __cuda_array_interface__ of this array: a stream None or 0, a "
@@ -234,8 +234,17 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
 )
 
 
+def text_of(error: BaseException) -> str:
+    """Return what an error says; nothing if it cannot say it."""
+    try:
+        return str(error)
+    except Exception:  # of a class of the program's
+        return ""
+
+
 def known_error(text: str) -> tuple[KnownError, tuple[str, ...], str] | None:
     """Return what explains a text, what its groups have found, and where; None if nothing does."""
+    text = text[-_MOST:]
     for known in KNOWN_ERRORS:
         match = _compiled(known.pattern).search(text)
         if match is not None:

@@ -134,9 +134,9 @@ def test_array_lives_as_long_as_a_consumer_or_the_bridge_and_no_longer(run):
         print(is_alive(owner))
         t = Tensor(view.__dlpack__())
         del view
-        print(is_alive(owner), len(dlpack._loans), dlpack._settle in gc.callbacks)
+        print(is_alive(owner), len(dlpack._loans), dlpack._collected in gc.callbacks)
         t.give_back()
-        print(is_alive(owner), len(dlpack._loans), dlpack._settle in gc.callbacks)
+        print(is_alive(owner), len(dlpack._loans), dlpack._collected in gc.callbacks)
         """
     )
     assert out == ["True", "True 1 True", "False 0 False"]
@@ -287,6 +287,42 @@ def test_what_has_dlpack_already_is_handed_over_as_it_is():
 
     array = Both()
     assert cudaguard.normalize(array, consumer="dlpack") is array
+
+
+@pytest.mark.parametrize("stream", [7, "nonsense"])
+def test_stream_that_is_named_is_not_lost_on_what_has_dlpack(stream):
+    class Both:
+        def __dlpack__(self):
+            """It knows nothing of that stream."""
+
+        __cuda_array_interface__ = make().__cuda_array_interface__
+
+    with pytest.raises(cudaguard.ArrayInterfaceError) as caught:
+        cudaguard.normalize(Both(), consumer="dlpack", stream=stream)
+    # Without a driver nobody knows the device; a bridge is what was asked for.
+    assert caught.value.field == ("data" if stream == 7 else "stream")
+
+
+def test_many_loans_take_no_longer_each(run):
+    out = run(
+        """
+        view, held = bridge(array, stream=None), []
+        looks = 0
+        is_over = dlpack._Loan.is_over
+        def counted(loan):
+            global looks
+            looks += 1
+            return is_over(loan)
+        dlpack._Loan.is_over = counted
+        gc.disable()
+        held = [Tensor(view.__dlpack__()) for _ in range(2000)]
+        print(looks < 4 * 2000, len(dlpack._loans))
+        for t in held: t.give_back()
+        gc.collect()
+        print(len(dlpack._loans))
+        """
+    )
+    assert out == ["True 2000", "0"]
 
 
 def test_what_is_no_array_is_refused_as_ever():

@@ -206,7 +206,7 @@ def test_old_code_parks_its_position_encoding(run):
     """One compilation more, as the cache is an argument then: what is overwritten is read."""
     ran = run("old", "parked")
     places = sorted(PLACE.format(128 // stride) for stride in (4, 8, 16, 32))
-    told = [f"{place} was stored by a compiled call that uses CUDA graphs." for place in places]
+    told = [f"{place} was stored by a compiled call." for place in places]
     moved = [f"{place}, left there by a compiled call, was replaced by a copy." for place in places]
     expected = {"graphs": 2, "right": True, "in graphs": 4, "warned": [], "found": []}
     assert ran["bare"] == expected

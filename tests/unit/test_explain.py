@@ -69,7 +69,8 @@ def test_message_is_known_alone_and_in_a_log(id):
 def test_every_entry_has_its_message_and_an_id_of_its_own():
     ids = [known.id for known in (*KNOWN_ERRORS, DRIVER)]
     assert len(ids) == len(set(ids))
-    assert not set(ids) & {*DETECTORS, *(rule.id for rule in RULES)}
+    assert set(ids) <= set(DETECTORS)  # so that each can be switched off
+    assert not set(DETECTORS) & {rule.id for rule in RULES}
     assert {*ids, FORK.id, "CG851"} == set(MESSAGES)
 
 
@@ -87,6 +88,9 @@ UNKNOWN = (
     "CUDA out of memory. Tried to allocate 2 GiB",
     "IndexError: list index out of range",
     "LookupError: codec registered more than once",
+    "RuntimeError: Logging system not yet initialized",
+    "ZMQ context is destroyed",
+    "GL error: invalid resource handle",
 )
 
 
@@ -99,9 +103,51 @@ def test_error_is_explained_by_one_that_led_to_it():
     error = ValueError("no such backend")
     error.__cause__ = ImportError(MESSAGES["CG867"])
     assert cudaguard.explain(error).id == "CG867"
-    error.__cause__, error.__context__ = None, ImportError(MESSAGES["CG867"])
+    error = ValueError("no such backend")
+    error.__context__ = ImportError(MESSAGES["CG867"])
     assert cudaguard.explain(error).id == "CG867"
+    error.__suppress_context__ = True  # raised `from None`
+    assert cudaguard.explain(error) is None
     assert cudaguard.explain(ValueError("x")) is None
+
+
+def test_error_3_alone_does_not_say_that_it_was_a_fork():
+    finding = cudaguard.explain("RuntimeError: CUDA error: initialization error")
+    assert finding.id == "CG881"
+    assert "in a forked child" in finding.what
+
+
+def test_error_that_cannot_say_what_it_is():
+    class BadError(Exception):
+        def __str__(self):
+            raise ValueError("broken")
+
+    assert cudaguard.explain(BadError()) is None
+    with pytest.raises(BadError), cudaguard.guard():
+        raise BadError
+    assert not [f for f in cudaguard.status().findings if f.id == "CG807"]
+
+
+def test_long_logs_take_no_long_time():
+    for part in (
+        "TensorGPU ok ",
+        "CommandLine Error: Option ",
+        "_get_cuda_arch_flags ",
+        "ptxas fatal ",
+    ):
+        assert cudaguard.explain(part * 40_000) is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes before Python 3.11")
+def test_note_can_be_switched_off_and_is_not_for_what_only_came_before():
+    with pytest.raises(ImportError) as caught, cudaguard.guard(disable=["CG867"]):
+        raise ImportError(MESSAGES["CG867"])
+    assert not getattr(caught.value, "__notes__", [])
+    error = ValueError("learning rate must be positive")
+    error.__context__ = ImportError(MESSAGES["CG867"])
+    with pytest.raises(ValueError, match="learning") as other, cudaguard.guard():
+        raise error
+    assert not getattr(other.value, "__notes__", [])
 
 
 def test_errors_that_lead_to_one_another_come_to_an_end():

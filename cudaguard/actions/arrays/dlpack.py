@@ -13,7 +13,7 @@ import sys
 from cudaguard.actions.arrays.handover import prepare, read
 from cudaguard.actions.arrays.order import device_of, make_wait
 from cudaguard.actions.arrays.view import View
-from cudaguard.array_interface import LEGACY_STREAM, item_size
+from cudaguard.array_interface import AUTO, LEGACY_STREAM, item_size
 from cudaguard.policy.array_faults import RefusedError, error_of, refused
 from cudaguard.rules.consumers import DLPACK
 
@@ -109,25 +109,35 @@ class _Loan:
 _loans: dict[int, _Loan] = {}  # by id
 
 
-def _settle(phase: str = "stop", _: object = None) -> None:
-    """Let go of what consumers have done with; called at each loan, and by the collector."""
-    if phase == "stop":
-        for key, loan in list(_loans.items()):  # other threads lend meanwhile
-            if loan.is_over():
-                _loans.pop(key, None)
-        if not _loans and _settle in gc.callbacks:
-            gc.callbacks.remove(_settle)
+def _settle() -> None:
+    """Let go of what consumers have done with."""
+    for key, loan in list(_loans.items()):  # other threads lend meanwhile
+        if loan.is_over():
+            _loans.pop(key, None)
+
+
+def _collected(phase: str, details: dict[str, int]) -> None:
+    """Settle when Python has looked through all that there is, which is seldom."""
+    if phase == "stop" and details.get("generation") == _OLDEST:
+        _settle()
+        if not _loans and _collected in gc.callbacks:
+            gc.callbacks.remove(_collected)
 
 
 def _lend(loan: _Loan) -> object:
-    _settle()
+    # Now and then: each loan is looked at, and with many of them that takes time.
+    if len(_loans) >= _lend_until[0]:
+        _settle()
+        _lend_until[0] = max(_FEW, 2 * len(_loans))
     capsule = loan.capsule  # held while the collector may run
     _loans[id(loan)] = loan
-    if _settle not in gc.callbacks:
-        gc.callbacks.append(_settle)
+    if _collected not in gc.callbacks:
+        gc.callbacks.append(_collected)
     return capsule
 
 
+_OLDEST, _FEW = 2, 16
+_lend_until = [_FEW]
 _probe = _Loan(_Managed())
 _probe.capsule = object()
 _OURS = _probe.references()  # where nobody but the loan has one
@@ -204,13 +214,14 @@ def bridge(obj: Any, stream: Any, tell: Callable[[Note], None]) -> Any:
 
     Args:
         obj: The array. Its interface is read once.
-        stream: As for `cudaguard.normalize`.
+        stream: As for `cudaguard.normalize`; an array with ``__dlpack__`` of its own is bridged
+            where one is named, as its own knows nothing of that.
         tell: Takes what the program should hear of.
 
     Raises:
         ArrayInterfaceError: As for `cudaguard.normalize`, or it is not known which device it is on.
     """
-    if hasattr(type(obj), "__dlpack__"):
+    if hasattr(type(obj), "__dlpack__") and stream is AUTO:
         return obj
     cai = read(obj)
     handed = prepare(obj, cai, DLPACK, stream, tell)

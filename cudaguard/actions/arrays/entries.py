@@ -12,6 +12,7 @@ import functools
 import inspect
 import sys
 from operator import attrgetter
+from types import FunctionType
 
 from cudaguard.actions.replace import Replaced
 from cudaguard.policy.array_faults import shown
@@ -137,10 +138,13 @@ def _function(original: Any, parameter: str, take: Take) -> Any:
     import wrapt
 
     class FunctionWrapper(wrapt.FunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
-        """Pickled and copied as a function is: by its name."""
+        """Pickled and copied as the function is that it stands for."""
 
-        def __reduce_ex__(self, _: object) -> str:
-            return str(self.__wrapped__.__qualname__)
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            wrapped = self.__wrapped__
+            if isinstance(wrapped, FunctionType):
+                return wrapped.__qualname__  # by its name, which is ours as well
+            return wrapped.__reduce_ex__(protocol)
 
         def __copy__(self) -> Any:
             return self

@@ -5,16 +5,15 @@ What stands for the same tensor, or for parts of the same memory, does so in the
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import sys
+
+from cudaguard.actions.graphs.walk import Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_DEEPEST = 64  # containers within containers; deeper ones are left as they are
 _ALIGNMENT = 16  # bytes: of every type of element
 
 
@@ -23,91 +22,28 @@ class Copier:
 
     Args:
         kept: Storages whose tensors are handed on as they are: those of the arguments.
-        unknown: Told of each class whose instances have tensors that are not found by looking into
-            containers.
+        other: Given what is neither a tensor nor looked into; None if that is of no interest.
     """
 
-    def __init__(self, kept: frozenset[int], unknown: Callable[[type], None]) -> None:
+    def __init__(self, kept: frozenset[int], other: Callable[[Any], None] | None = None) -> None:
         self._torch: Any = sys.modules["torch"]
         self._kept = kept
-        self._unknown = unknown
+        self._other = other
         # Kept alive with their copies: the number of an object that is gone is used again.
         self._copies: dict[int, tuple[Any, Any]] = {}
 
     def copy(self, result: Any) -> Any:
         """Return the result with its tensors copied; itself if it has none."""
-        tensors: list[Any] = []
-        self.visit(result, tensors.append)
-        for group in self._by_memory(tensors):
+        for group in self._by_memory(tensors_in(result, self._other)):
             self._copy_together(group)
-        return self._walk(result, lambda tensor: self._copies[id(tensor)][1], 0)
-
-    def visit(self, value: Any, see: Callable[[Any], Any]) -> None:
-        """Hand each tensor of `value` to `see`."""
-
-        def seen(tensor: Any) -> Any:
-            see(tensor)
-            return tensor
-
-        self._walk(value, seen, 0)
-
-    def _walk(self, value: Any, visit: Callable[[Any], Any], depth: int) -> Any:
-        """Return `value` with what `visit` makes of its tensors; itself if that is the same."""
-        if isinstance(value, self._torch.Tensor):
-            return visit(value)
-        if depth == _DEEPEST:
-            return value
-        kind = type(value)
-        if isinstance(value, (tuple, list)):
-            items = [self._walk(item, visit, depth + 1) for item in value]
-            if all(new is old for new, old in zip(items, value)):
-                return value
-            if isinstance(value, list):
-                return _with_items(value, enumerate(items))
-            return kind(*items) if hasattr(kind, "_fields") else kind(items)
-        if isinstance(value, dict):
-            return _with_items(
-                value,
-                [
-                    (key, new)
-                    for key, item in value.items()
-                    for new in [self._walk(item, visit, depth + 1)]
-                    if new is not item
-                ],
-            )
-        if isinstance(value, type):
-            return value
-        if dataclasses.is_dataclass(value):
-            return self._walk_fields(value, visit, depth)
-        attributes = getattr(value, "__dict__", None)
-        if not isinstance(attributes, dict):
-            return value
-        if any(isinstance(item, self._torch.Tensor) for item in attributes.values()):
-            self._unknown(kind)
-        return value
-
-    def _walk_fields(self, value: Any, visit: Callable[[Any], Any], depth: int) -> Any:
-        changed = {}
-        for field in dataclasses.fields(value):
-            old = getattr(value, field.name, None)
-            new = self._walk(old, visit, depth + 1)
-            if new is not old:
-                changed[field.name] = new
-        if not changed:
-            return value
-        twin = copy.copy(value)
-        for name, new in changed.items():
-            object.__setattr__(twin, name, new)  # frozen ones, too
-        return twin
+        return Walker(lambda tensor: self._copies[id(tensor)][1]).walk(result)
 
     def _by_memory(self, tensors: list[Any]) -> list[list[Any]]:
         """Group the tensors that share memory; note those that stay as they are."""
         groups: dict[int, list[Any]] = {}
         for tensor in tensors:
-            if id(tensor) in self._copies:
-                continue
             self._copies[id(tensor)] = (tensor, tensor)
-            if tensor.is_leaf and tensor.requires_grad:  # a parameter
+            if isinstance(tensor, self._torch.nn.Parameter):
                 continue
             storage = storage_of(tensor)
             if storage is None:  # sparse, or a class of its own kind
@@ -154,15 +90,21 @@ class Copier:
         return twins
 
 
-def _with_items(container: Any, items: Any) -> Any:
-    """Return a copy of a list or dictionary, of its own class, with some items replaced."""
-    items = list(items)
-    if not items:
-        return container
-    twin = copy.copy(container)
-    for key, item in items:
-        twin[key] = item
-    return twin
+def tensors_in(value: Any, other: Callable[[Any], None] | None = None) -> list[Any]:
+    """Return the tensors of a value, each once.
+
+    Args:
+        value: The value.
+        other: Given what is neither a tensor nor looked into.
+    """
+    found: dict[int, Any] = {}
+
+    def visit(tensor: Any) -> Any:
+        found[id(tensor)] = tensor
+        return tensor
+
+    Walker(visit, other).walk(value)
+    return list(found.values())
 
 
 def storage_of(tensor: Any) -> int | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.actions.graphs.clone import storage_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,14 +42,19 @@ class Parked:
             (id(module), name, key): tensor for module, name, key, tensor in _tensors(root)
         }
 
-    def look(self) -> None:
-        """Look after a call; does nothing after the first few."""
+    def look(self, own: frozenset[int]) -> None:
+        """Look after a call; does nothing after the first few.
+
+        Args:
+            own: Storages of the arguments: what lies in them is the caller's.
+        """
         if self._calls >= CALLS:
+            self._known.clear()  # nobody else may hold those tensors any more
             return
         self._calls += 1
         for module, name, key, tensor in _tensors(self._root):
             place = (id(module), name, key)
-            if self._known.get(place) is tensor:
+            if self._known.get(place) is tensor or storage_of(tensor) in own:
                 continue
             # The copy is what is known then, or it would be found at every call.
             kept = tensor.clone() if self._rehome else tensor

@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 import weakref
 
+from cudaguard.rules.graph_errors import overwritten
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +38,7 @@ class Held:
         for reference, before, version, line in self._results:
             tensor = reference()
             # The program itself may write to a result; that is counted.
-            if tensor is None or tensor._version != version:
+            if tensor is None or _version(tensor) != version:
                 continue
             if _is_same(tensor, before):
                 left.append((reference, before, version, line))
@@ -52,15 +54,21 @@ class Held:
             where: The line of that call.
         """
         for tensor in tensors:
-            before = tensor.detach().clone()
-            self._results.append((weakref.ref(tensor), before, tensor._version, where))
+            if not (tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.is_sparse):
+                before = tensor.detach().resolve_conj().resolve_neg().clone()
+                self._results.append((weakref.ref(tensor), before, _version(tensor), where))
+
+
+def _version(tensor: Any) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)  # there they are not counted
 
 
 def _is_same(tensor: Any, before: Any) -> bool:
     torch: Any = sys.modules["torch"]
     try:
         # As bytes: NaN is not equal to itself.
-        now = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    except RuntimeError:  # torch knows of it, and refuses to read it
-        return False
+        now = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        now = now.reshape(-1).view(torch.uint8)
+    except RuntimeError as error:
+        return overwritten(str(error)) is None  # torch knows of it, and refuses to read it
     return bool(torch.equal(now, before.contiguous().reshape(-1).view(torch.uint8)))

@@ -45,13 +45,19 @@ _seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def remember(compiled: Any, keywords: Mapping[str, Any]) -> None:
-    """Take note of how a callable was compiled."""
-    _seen[compiled] = dict(keywords)
+    """Take note of how a callable was compiled, where it can be recognised later."""
+    try:
+        _seen[compiled] = dict(keywords)
+    except TypeError:  # torch hands back objects of any class under disable=True
+        return
 
 
 def how_compiled(compiled: Any) -> dict[str, Any] | None:
     """Return the arguments that a callable was compiled with, None where that was not seen."""
-    return _seen.get(inner(compiled))
+    try:
+        return _seen.get(inner(compiled))
+    except TypeError:
+        return None
 
 
 def graph_use(compiled: Any) -> GraphUse:
@@ -61,10 +67,10 @@ def graph_use(compiled: Any) -> GraphUse:
         compiled: What ``torch.compile`` has returned, or a module after ``module.compile()``.
     """
     compiled = inner(compiled)
-    seen = _seen.get(compiled)
+    seen = how_compiled(compiled)
     if seen is not None:
         return use_by_arguments(seen)
-    context = vars(compiled).get("dynamo_ctx") if hasattr(compiled, "__dict__") else None
+    context = getattr(compiled, "__dict__", {}).get("dynamo_ctx")
     config = getattr(context, "compiler_config", None)
     if config is None:
         ask = getattr(compiled, "get_compiler_config", None)
@@ -168,5 +174,24 @@ def without_graphs(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 def inner(compiled: Any) -> Any:
     """Return what torch has made, of a module compiled in place or of a wrapper of ours."""
-    attributes = getattr(compiled, "__dict__", {})
-    return attributes.get("_compiled_call_impl") or attributes.get("_cudaguard_of") or compiled
+    for _ in range(_DEEPEST):
+        name = place_in(compiled)
+        attributes = getattr(compiled, "__dict__", {})
+        below = attributes[name] if name else attributes.get("_cudaguard_of")
+        if below is None:
+            break
+        compiled = below
+    return compiled
+
+
+def place_in(module: Any) -> str:
+    """Return the attribute in which a module has what was compiled in place, or nothing.
+
+    torch itself puts it into the one, programs put it into the other.
+    """
+    attributes = getattr(module, "__dict__", {})
+    if attributes.get("_compiled_call_impl") is not None:
+        return "_compiled_call_impl"
+    forward = attributes.get("forward")
+    is_compiled = hasattr(forward, "_torchdynamo_orig_callable")
+    return "forward" if is_compiled and "_orig_mod" not in attributes.get("_modules", {}) else ""

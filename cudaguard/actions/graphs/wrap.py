@@ -9,18 +9,18 @@ from __future__ import annotations
 import functools
 import sys
 
-from cudaguard.actions.graphs.clone import Copier, storage_of
+from cudaguard.actions.graphs.clone import Copier, storage_of, tensors_in
+from cudaguard.actions.graphs.walk import has_tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from typing import Any, Protocol
 
     from cudaguard.actions.graphs.parked import Parked
     from cudaguard.actions.graphs.stale import Held
 
     class Listener(Protocol):
-        """What is told by a wrapper."""
+        """What is told by a wrapper; none of these raises."""
 
         def failed(self, error: RuntimeError) -> None:
             """A call has failed."""
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
         def unknown(self, kind: type) -> None:
             """A result has tensors in objects of a class that is not looked into."""
 
+        def broken(self, error: Exception) -> None:
+            """Looking after a call has failed; its result is handed out as it is."""
+
         def here(self) -> str:
             """Return the line that makes the call under way."""
+
+
+LOOKS = 4  # calls whose results are searched for tensors in objects that are not looked into
 
 
 def wrap(
@@ -51,6 +57,25 @@ def wrap(
     """
     torch: Any = sys.modules["torch"]
     is_compiling = torch.compiler.is_compiling
+    looks = 0
+
+    def other(value: Any) -> None:
+        if has_tensor(value):
+            listener.unknown(type(value))
+
+    def after(arguments: Any, result: Any) -> Any:
+        nonlocal looks
+        own = _storages(arguments) if parked is not None or copies else frozenset()
+        if parked is not None:
+            parked.look(own)
+        if held is not None:
+            where = listener.here()
+            held.look(where)
+            held.keep(tensors_in(result), where)
+        if not copies:
+            return result
+        looks += 1
+        return Copier(own, other if looks <= LOOKS else None).copy(result)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -61,33 +86,16 @@ def wrap(
         except RuntimeError as error:
             listener.failed(error)
             raise
-        if parked is not None:
-            parked.look()
-        if held is not None:
-            where = listener.here()
-            held.look(where)
-            held.keep(tensors_in(result), where)
-        if copies:
-            return Copier(_storages((args, kwargs)), listener.unknown).copy(result)
-        return result
+        try:
+            return after((args, kwargs), result)
+        except Warning:  # the program's filters make an error of what it was to be told
+            raise
+        except Exception as error:
+            listener.broken(error)
+            return result
 
     call._cudaguard_of = function  # type: ignore[attr-defined]  # for `use.inner`
     return call
-
-
-def put_around(module: Any, wrapper: Callable[[Any], Any]) -> None:
-    """Wrap what a module runs when it is called, in place: it stays the module that it is."""
-    name = "_compiled_call_impl" if vars(module).get("_compiled_call_impl") else "forward"
-    function = getattr(module, name)
-    setattr(module, name, wrapper(getattr(function, "_cudaguard_of", function)))
-
-
-def tensors_in(value: Any) -> Iterator[Any]:
-    """Return the tensors of a result, in dictionaries, lists, tuples and dataclasses."""
-    found: dict[int, Any] = {}
-    collector = Copier(frozenset(), lambda _: None)
-    collector.visit(value, lambda tensor: found.setdefault(id(tensor), tensor))
-    return iter(found.values())
 
 
 def _storages(arguments: Any) -> frozenset[int]:

@@ -61,4 +61,6 @@ DETECTORS: dict[str, str] = {
     "CG852": "a compiled call has left a tensor in a container of its module",
     "CG853": "a result that is held was overwritten by a later call",
     "CG854": "a result has tensors that are not copied",
+    # Messages that `explain` knows: see ``rules/known_errors.py``.
+    **{f"CG{number}": "an error message that is explained" for number in range(861, 883)},
 }
