@@ -70,7 +70,7 @@ def error_passes(engine: Engine, error: BaseException) -> None:
 
 def _note(engine: Engine, error: BaseException) -> None:
     # Ours say it themselves, and those after a fork have been told of.
-    if isinstance(error, CudaGuardError) or engine.mode == "off":
+    if isinstance(error, CudaGuardError):
         return
     finding = explain_error(error, with_context=False)
     if finding is None or finding.id == FORK.id or finding.id in engine.registry.silenced:

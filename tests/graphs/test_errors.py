@@ -127,9 +127,7 @@ def test_words_on_the_cache_of_sam2(producer, is_sam2):
 def test_words_on_what_is_seen():
     told = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_rehomed=False)
     assert (told.id, told.severity) == ("CG852", "warn")
-    assert told.what == (
-        "Enc.cache[(8, 8)] (2, 3) was stored by a compiled call."
-    )
+    assert told.what == ("Enc.cache[(8, 8)] (2, 3) was stored by a compiled call.")
     assert "parked='rehome'" in told.remedy
     moved = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_rehomed=True)
     assert (moved.id, moved.severity) == ("CG852", "info")

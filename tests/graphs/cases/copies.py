@@ -489,3 +489,83 @@ def case_generation_needs_a_torch_that_has_it():
     assert getattr(triton, setting) == "user_visible"
     (touched,) = (entry for entry in cudaguard.status().touched if setting in entry)
     assert "for the process (stays)" in touched
+
+
+class OwnPair(tuple):
+    def __new__(cls, first, second):
+        made = super().__new__(cls, (first, second))
+        made.note = "kept"
+        return made
+
+
+class OwnNamed(Pair):
+    def __new__(cls, x):
+        return super().__new__(cls, x, x)
+
+
+@dataclasses.dataclass(frozen=True)
+class ByHand:
+    __slots__ = ("value",)
+    value: object
+
+
+def case_tuples_with_constructors_of_their_own():
+    pair = cudaguard.graph_safe(Replay(lambda memory: OwnPair(memory, memory)))(ONE)
+    assert type(pair) is OwnPair
+    assert pair[0] is pair[1]
+    assert pair.note == "kept"
+    named = cudaguard.graph_safe(Replay(OwnNamed))(ONE)
+    assert type(named) is OwnNamed
+    assert named.first is named[1]
+
+
+def case_frozen_dataclass_with_slots_by_hand():
+    made = cudaguard.graph_safe(Replay(ByHand))(ONE)
+    assert type(made) is ByHand
+    assert torch.equal(made.value, ONE)
+
+
+def case_containers_that_stand_for_one_another():
+    def nest(memory):
+        inner = [memory]
+        loop = {"inner": inner, "again": inner}
+        loop["self"] = loop
+        return loop
+
+    made = cudaguard.graph_safe(Replay(nest))(ONE)
+    assert made["inner"] is made["again"]
+
+
+def case_tensors_that_are_hidden_in_objects_are_warned_of():
+    class Cache:
+        def __init__(self, tensor):
+            self.keys = [tensor]
+
+    class Slots:
+        __slots__ = ("tensor",)
+
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+    hidden = (Cache, Slots, lambda t: collections.deque([t]), lambda t: {t})
+    for make in hidden:
+        with warned() as texts:
+            cudaguard.graph_safe(Replay(make))(ONE)
+        assert len(texts) == 1
+        assert texts[0].startswith("[CG854] Tensors in the attributes of a ")
+
+
+def case_frozen_parameter_is_handed_on():
+    weight = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+    assert cudaguard.graph_safe(lambda _: weight)(ONE) is weight
+
+
+def case_failure_of_ours_hands_out_the_result():
+    class Stubborn(list):
+        def __copy__(self):
+            raise TypeError("no copies")
+
+    with warned() as texts:
+        made = cudaguard.graph_safe(lambda x: Stubborn([x * 2]))(ONE)
+    assert type(made) is Stubborn
+    assert "[CG807]" in texts[0]

@@ -1,6 +1,7 @@
 """What is seen of results and of what calls leave behind: ``watch``, ``parked``, torch's errors."""
 
 import gc
+import weakref
 
 import torch
 from graph_tools import Counting, Pool, Replay, findings, raised, warned
@@ -152,10 +153,7 @@ def case_parked_tensor_is_told_of_once_and_left():
     with warned() as texts:
         results, count = calls("tell", encoder)
     (text,) = texts
-    assert text == (
-        "[CG852] PositionEncoding.cache[(4, 4)] (4, 4) was stored by a compiled call that uses "
-        "CUDA graphs."
-    )
+    assert text == ("[CG852] PositionEncoding.cache[(4, 4)] (4, 4) was stored by a compiled call.")
     assert count == compilations
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
 
@@ -357,3 +355,57 @@ def case_error_in_every_mode():
         assert texts == []
         if notes:
             assert [f.id for f in found] == ["CG851"], mode
+
+
+def case_watch_under_inference_mode_and_on_odd_tensors():
+    forms = (
+        lambda x: x.to("meta"),
+        lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+        lambda x: x.to_sparse(),
+        lambda x: torch.complex(x, x).conj(),
+        lambda x: torch.nested.nested_tensor([x, x]),
+    )
+    for form in forms:
+        watched = cudaguard.graph_safe(form, strategy="watch")
+        with warned() as texts:
+            held = [watched(ONE), watched(TWO)]
+        assert len(held) == 2
+        assert texts == []
+    with torch.inference_mode(), warned() as texts:
+        watched = cudaguard.graph_safe(Replay(), strategy="watch")
+        held = [watched(ONE), watched(TWO)]
+    assert len(texts) == 1
+
+
+def case_parked_argument_is_the_caller_s_and_what_was_parked_may_go():
+    class Keeper(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.made = {}
+
+        def forward(self, x):
+            self.last = x
+            self.made["once"] = x * 2
+            return x + 1
+
+    keeper = Keeper()
+    safe = cudaguard.graph_safe(torch.compile(keeper.forward, backend="eager"), parked="rehome")
+    with findings() as told:
+        for _ in range(6):
+            safe(ONE)
+            assert keeper.last is ONE
+    assert {f.what.partition(" ")[0] for f in told} == {"Keeper.made['once']"}
+    gone = weakref.ref(keeper.made.pop("once"))
+    gc.collect()
+    assert gone() is None
+
+
+def case_error_that_cannot_say_what_it_is():
+    class BadError(RuntimeError):
+        def __str__(self):
+            raise ValueError("broken")
+
+    def boom(_):
+        raise BadError
+
+    raised(BadError, cudaguard.graph_safe(boom), ONE)

@@ -176,3 +176,16 @@ def case_plain_function_is_protected_too():
     first = safe(ONE)
     safe(TWO)
     assert torch.equal(first, ONE)
+
+
+def case_module_that_is_not_compiled_itself_is_refused():
+    """A wrapper on it would go with its copies, and compute with the weights of the first."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    module[0].compile(backend="eager")
+    error = raised(cudaguard.GraphError, cudaguard.graph_safe, module)
+    assert "this Sequential is not compiled itself" in str(error)
+    assert cudaguard.graph_safe(module[0]) is module[0]
+    twin = copy.deepcopy(module)
+    for parameter in twin.parameters():
+        parameter.data.zero_()
+    assert torch.equal(twin(torch.ones(1, 2)), torch.zeros(1, 2))
