@@ -1,7 +1,8 @@
 """Have a consumer that does not heed streams read after the producer's work all the same.
 
 The driver is called only if the program has loaded and initialised it: otherwise nothing can be
-pending. In a forked process whose parent used CUDA it is not called either, as CUDA fails there.
+pending. In a forked process it is not called where it was known before the fork that the parent
+uses CUDA, as CUDA fails there.
 
 Source: CUDA driver API reference, "Stream Management", "Event Management", "Context Management",
 "Unified Addressing"; CUDA programming guide, "Stream Capture".
