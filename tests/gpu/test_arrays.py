@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 pytestmark = pytest.mark.gpu
@@ -85,3 +87,37 @@ print(owner() is None)
 """
     )
     assert ran.out == ["True"] * 3
+
+
+OTHERS = {
+    # Readers that wait themselves: the guard takes nothing from that.
+    "cupy": "import cupy\nread = cupy.asarray(array)\nprint(float(read.sum()) / COUNT)",
+    "numba": "from numba import cuda\nread = cuda.as_cuda_array(array)\n"
+    "print(float(read.copy_to_host().sum()) / COUNT)",
+    "nvidia.dali": "from nvidia.dali.backend import TensorGPU\nimport numpy\n"
+    "print(float(numpy.array(TensorGPU(array).as_cpu()).sum()) / COUNT)",
+}
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("reader", OTHERS)
+def test_readers_that_heed_streams_go_on_doing_so(program, reader, guarded):
+    if importlib.util.find_spec(reader.partition(".")[0]) is None:
+        pytest.skip(f"{reader} is not installed")
+    install = "cudaguard.install()\n" if guarded else ""
+    assert program.run(install + SLOW + OTHERS[reader]).out == ["1.0"]
+
+
+def test_array_of_numba_s_default_stream_is_waited_for(program):
+    """It exports stream 0 unguarded, which torch does not look at either way."""
+    if importlib.util.find_spec("numba") is None:
+        pytest.skip("numba is not installed")
+    ran = program.run(
+        "cudaguard.install(enable=['CG022'])\nimport torch\nfrom numba import cuda\n"
+        "source = torch.ones(1 << 20, device='cuda')\ntorch.cuda.synchronize()\n"
+        "array = cuda.device_array(1 << 20, 'f4', stream=cuda.default_stream())\n"
+        "print(array.__cuda_array_interface__['stream'])\n"
+        "array.copy_to_device(cuda.as_cuda_array(source), stream=cuda.default_stream())\n"
+        "print(torch.as_tensor(array, device='cuda').sum().item() / (1 << 20))\n"
+    )
+    assert ran.out == ["1", "1.0"]
