@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": "run a program under the guard from its first line",
     "check-ext": "tell whether compiled extensions would load, and why not",
+    "rules": "list the rules, show one, or check a file with your own",
     "explain": "say what an error message or an id means, and what to do",
     "demo": "show a real fault and its cure side by side",
 }

@@ -1,0 +1,106 @@
+"""The command that lists, shows and checks rules."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from cudaguard.rules.catalog import RULES
+
+
+@pytest.fixture
+def rules(child):
+    """Runs the command; returns exit status, lines on stdout, and stderr."""
+
+    def rules(*arguments, env=None):
+        command = (sys.executable, "-m", "cudaguard", "rules", *arguments)
+        done = child.command(*command, env=env or {}, check=False)
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return rules
+
+
+def test_list_has_every_rule_and_says_which_are_on(rules):
+    status, lines, err = rules("list")
+    assert (status, err) == (0, "")
+    assert [line[:5] for line in lines] == sorted(rule.id for rule in RULES)
+    assert "CG001  on   fix     decord puts" in lines[0]
+    (off,) = [line for line in lines if line.startswith("CG013")]
+    assert off.startswith("CG013  off  opt-in  pycuda.autoinit")
+
+
+def test_switches_and_rules_of_the_environment_count(rules, child):
+    path = child.write(
+        "my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nneeds = ['y']\nwhy = 'because'\n"
+    )
+    env = {"CUDAGUARD_RULES": "+CG013,-CG001", "CUDAGUARD_CONFIG": str(path)}
+    states = {line.split()[0]: line.split()[1] for line in rules("list", env=env)[1]}
+    assert (states["CG001"], states["CG013"], states["LOCAL1"]) == ("off", "on", "on")
+    _, lines, _ = rules("show", "LOCAL1", env=env)
+    assert lines[:3] == ["LOCAL1", "  because", "  state: on, grade fix"]
+
+
+def test_show(rules):
+    status, lines, err = rules("show", "CG005")
+    assert (status, err) == (0, "")
+    assert lines[0].startswith("CG005: cupy loads an older NCCL")
+    text = "\n".join(lines)
+    parts = (
+        "state: off, grade opt-in",
+        "seen: 2026-11-20: cupy-cuda12x 13.1.0",
+        "fixed in: cupy 13.2.0",
+        "watches: cupy",
+        "does: preload:nvidia/nccl",
+        "see: https://github.com/cupy/cupy/issues/8354",
+        "dists: {'torch': '>=2.2'}",
+    )
+    for part in parts:
+        assert part in text
+    assert "not reproduced" in "\n".join(rules("show", "CG006")[1])
+
+
+def test_show_of_what_is_not_there(rules):
+    status, lines, err = rules("show", "CG799")
+    assert (status, lines) == (2, [])
+    assert "there is no rule 'CG799'" in err
+
+
+def test_json(rules):
+    document = json.loads("\n".join(rules("list", "--format", "json")[1]))
+    assert document["version"] == 1
+    assert {rule["id"]: rule["is_on"] for rule in document["rules"]}["CG001"] is True
+    (rule,) = json.loads("\n".join(rules("show", "CG005", "--format", "json")[1]))["rules"]
+    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG005", False, "opt-in")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\n", "the key 'why' is missing"),
+        ("[[rules]]\nid = 'CG900'\nwatch = ['x']\nwhy = 'y'\n", "ids that start with CG"),
+        ("mode = 'fast'\n", "mode"),
+        ("[[rules\n", "not a valid TOML file"),
+    ],
+)
+def test_check_names_what_is_wrong(rules, child, text, said):
+    path = child.write("my.toml", text)
+    status, lines, err = rules("check", str(path))
+    assert (status, lines) == (1, [])
+    assert said in err
+    assert "my.toml" in err
+
+
+def test_check_of_what_is_right_and_of_what_is_not_there(rules, child):
+    path = child.write("my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nwhy = 'y'\n")
+    assert rules("check", str(path)) == (0, [f"{path}: in order, LOCAL1"], "")
+    status, lines, err = rules("check", str(path), "nothing.toml")
+    assert (status, len(lines)) == (1, 1)
+    assert "cannot read the configuration file" in err
+
+
+def test_no_task_is_wrong_usage(rules):
+    status, lines, err = rules()
+    assert (status, lines) == (2, [])
+    assert "usage: cudaguard rules" in err
