@@ -68,6 +68,7 @@ class Engine:
         self.wanted_back: set[str] = set()
         self._slots: dict[str, Slots] = {}
         self._channel: Channel | None = None
+        self._made: dict[str, Channel] = {}
         self.plain = Slots((self.arrived,), (self.loads.window,))
         self.home = os.getpid()
         self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
@@ -273,7 +274,8 @@ class Engine:
         if self._channel is None:
             from cudaguard.report.channel import Channel
 
-            self._channel = Channel(self.home)
+            # Threads that come here at once get the same one: what it is told must not be lost.
+            self._channel = self._made.setdefault("channel", Channel(self.home))
         return self._channel
 
     def _no_journal(self, path: str, error: Exception) -> None:
