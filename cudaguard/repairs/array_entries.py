@@ -155,12 +155,11 @@ def put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
             return cai
         try:
             stream: Any = AUTO
-            good = in_good_form(cai, AS_EXPORTED)
-            if good is None or "stream" not in cai or cai["stream"] is None:
+            if _says_none(cai):
                 producer = producer_of(type(obj))
-                if producer is not None and producer.none is not None and _says_none(cai):
+                if producer is not None and producer.none is not None:
                     stream = producer.none
-            if stream is AUTO and good is cai:
+            if stream is AUTO and in_good_form(cai, AS_EXPORTED) is cai:
                 return cai
             mended = prepare(obj, cai, AS_EXPORTED, stream, lambda _: None)
             if mended is obj:
