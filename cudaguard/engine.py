@@ -13,7 +13,6 @@ from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
-from cudaguard.hook.excepthook import ErrorHook
 from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import EveryTopLevel, GuardFinder
 from cudaguard.hook.journal import Journal
@@ -22,7 +21,6 @@ from cudaguard.hook.loader import NOTHING, Slots
 from cudaguard.loads import Loads
 from cudaguard.rules.initialisers import INITIALISERS
 from cudaguard.rules.registry import Registry
-from cudaguard.slots import slots_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +31,7 @@ if TYPE_CHECKING:
 
     from cudaguard.actions.replace import Replaced
     from cudaguard.errors import CudaGuardWarning
+    from cudaguard.hook.excepthook import ErrorHook
     from cudaguard.model import Finding
     from cudaguard.report.channel import Channel
 
@@ -53,7 +52,7 @@ class Engine:
         self.extensions = ExtensionPatch(self)
         self.loads = Loads(self)
         self.lazy = LazyFilter()
-        self.errors = ErrorHook(self.loads.error_passes)
+        self.errors: ErrorHook | None = None  # under `cudaguard run`
         self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
         self.replaced: dict[str, Replaced] = {}  # attributes of modules that rules name, by place
         self.seen: set[str] = set()  # watched modules that came through the hook
@@ -102,7 +101,8 @@ class Engine:
         self.extensions.put_up()
         self.loads.flags.put_up()
         self.lazy.put_up()
-        self.errors.put_up()
+        if self.errors is not None:
+            self.errors.put_up()
         self.loads.patch_ctypes()
 
     def take_down(self) -> None:
@@ -120,7 +120,8 @@ class Engine:
                 self.touched[_PASSES_THROUGH.format(what)] = None
         self._put_back()
         self.lazy.take_down()
-        self.errors.take_down()
+        if self.errors is not None:
+            self.errors.take_down()
         self.loads.forget()
         self.journal.write_to("")
         self.on_first_hit = self.load_plugins = None
@@ -153,6 +154,8 @@ class Engine:
                 first()
             if self.load_plugins is not None:
                 self.load_plugins(name)
+            from cudaguard.slots import slots_of
+
             slots = self._slots[name] = slots_of(self, name)
         return slots
 
@@ -241,7 +244,7 @@ class Engine:
             ("sys.setdlopenflags", self.loads.flags.is_up),
             ("ctypes.CDLL.__init__", self.loads.ctypes.is_up),
             ("sys.set_lazy_imports_filter", self.lazy.is_up),
-            ("sys.excepthook", self.errors.is_up),
+            ("sys.excepthook", self.errors is not None and self.errors.is_up),
         )
         return (*(words for words, is_there in parts if is_there), *self.replaced)
 

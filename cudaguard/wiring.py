@@ -239,10 +239,13 @@ def boot() -> None:
 
 def launch() -> None:
     """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
-    _state.engine.errors.is_wanted = True
+    from cudaguard.hook.excepthook import ErrorHook
+
+    engine = _state.engine
+    engine.errors = ErrorHook(engine.loads.error_passes)
     boot()
-    if _state.engine.mode != "off":  # the .pth line may have been first
-        _state.engine.errors.put_up()
+    if engine.mode != "off":  # the .pth line may have been first
+        engine.errors.put_up()
 
 
 def _look_at(error: BaseException | None) -> None:

@@ -24,12 +24,11 @@ class ErrorHook:
         self._look = look
         self._original = sys.excepthook
         self._is_in_line = False  # under a later hook, perhaps
-        self.is_wanted = False
         self.is_up = False
 
     def put_up(self) -> None:
-        """Look at errors from now on, where that is wanted."""
-        if not self.is_wanted or self.is_up:
+        """Look at errors from now on."""
+        if self.is_up:
             return
         self.is_up = True
         if not self._is_in_line:  # or the two would call each other for ever
