@@ -127,4 +127,29 @@ RULES: tuple[Rule, ...] = (
         ),
         links=("https://github.com/inducer/pycuda/issues/226", _INTERFACE),
     ),
+    Rule(
+        id="CG029",
+        title="nvImageCodec refuses arrays of version 0 and 1",
+        watch=("nvidia.nvimgcodec",),
+        actions=("normalize:as_image(source)",),
+        grade="opt-in",
+        why=(
+            "nvimgcodec.as_image refuses interfaces of version 0 and 1, as rmm exports them, and "
+            "the stream 0. Version 2 says as little of synchronisation."
+        ),
+        links=("https://github.com/NVIDIA/nvImageCodec",),
+        verified="2026-11-20: nvidia-nvimgcodec-cu12 0.9.0, up to its look at the memory",
+    ),
+    Rule(
+        id="CG030",
+        title="Warp does not look at the stream of an array",
+        watch=("warp",),
+        actions=("normalize:array.__init__(data)",),
+        grade="opt-in",
+        why=(
+            "warp.array takes neither stream nor mask of another library's array into account. "
+            "With the rule the host waits for the producer's stream first."
+        ),
+        links=("https://github.com/NVIDIA/warp",),
+    ),
 )
