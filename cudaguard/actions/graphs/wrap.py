@@ -11,6 +11,7 @@ import sys
 
 from cudaguard.actions.graphs.clone import Copier, storage_of, tensors_in
 from cudaguard.actions.graphs.walk import has_tensor
+from cudaguard.errors import CudaGuardWarning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def wrap(
             raise
         try:
             return after((args, kwargs), result)
-        except Warning:  # the program's filters make an error of what it was to be told
+        except CudaGuardWarning:  # the program's filters make an error of what it is told
             raise
         except Exception as error:
             listener.broken(error)
