@@ -172,6 +172,10 @@ class Engine:
         """Look at why the loader has refused a library (see `hook.loader.Host`)."""
         self.loads.load_failed(error, library)
 
+    def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
+        """Import what has the library that an extension lacks (see `hook.loader.Host`)."""
+        return self.loads.bring_missing(spec, error)
+
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Say why an extension was not loaded (see `hook.loader.Host`)."""
         return self.loads.explained(spec, error)

@@ -117,12 +117,12 @@ class Loads:
             if self._detector is not None:
                 self._detector.look(None, "unseen")
 
-    def _provide_for(self, spec: ModuleSpec, needed: tuple[str, ...]) -> None:
-        """Import what provides the libraries of an extension."""
+    def _provide_for(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
+        """Import what provides the libraries of an extension; True if something was imported."""
         known = self._engine.registry.providing
         providing = [(p, rule) for p, rule in known if rule.watch[0] not in sys.modules]
         if not providing:
-            return
+            return False
         from cudaguard.rules.patterns import fixed_part
 
         # The fixed part of a pattern first: nearly no library has it, and matching is not light.
@@ -130,6 +130,7 @@ class Loads:
             from cudaguard.repairs.order import provide
 
             provide(self._engine, providing, needed, spec)
+        return any(rule.watch[0] in sys.modules for _, rule in providing)
 
     def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about a library to be loaded with RTLD_GLOBAL (see `hook.dlopen.CtypesPatch`)."""
@@ -208,6 +209,21 @@ class Loads:
             from cudaguard.repairs.extension import tell_of_refused
 
             tell_of_refused(self._engine, library, error)
+
+    def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
+        """Import what has a library that one of an extension's libraries needs.
+
+        What the extension needs itself was seen to before it was mapped. The loader looks for all
+        libraries before it runs anything of them: after such a refusal a second try is a first one.
+        """
+        missing, found, _ = str(error).partition(_NOT_FOUND)
+        if self._engine.mode == "off" or not found or spec.origin is None:
+            return False
+        from cudaguard.probe.elf import read_elf
+
+        if missing in read_elf(spec.origin).needed:
+            return False
+        return self._provide_for(spec, (missing,))
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded (see `hook.loader.Host`)."""

@@ -12,6 +12,7 @@ from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.hook.loader import (
     NOTHING,
+    brought,
     call_each,
     close_each,
     explained,
@@ -98,7 +99,12 @@ class ExtensionPatch:
             return module  # a prerequisite imported this very file
         closes = open_each(host, slots, spec)
         try:
-            module = original(loader, spec)
+            try:
+                module = original(loader, spec)
+            except ImportError as error:
+                if not brought(host, spec, error):
+                    raise
+                module = original(loader, spec)
         except BaseException as error:
             close_each(host, closes, error)
             if isinstance(error, ImportError):

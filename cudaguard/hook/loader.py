@@ -41,6 +41,9 @@ if TYPE_CHECKING:
             `library` is empty for an extension module.
             """
 
+        def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
+            """Import what has the library that an extension was refused for; True if it came."""
+
         def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
             """Return an error that says why an extension was not loaded, None to let it be."""
 
@@ -120,6 +123,17 @@ def look_at_failure(host: Host, error: Exception, library: str = "") -> None:
         call_each(host, (host.load_failed,), error, library)
     except ON_PURPOSE as warning:  # no reason to hide the error from who expects it
         print_instead(warning)
+
+
+def brought(host: Host, spec: ModuleSpec, error: ImportError) -> bool:
+    """Has the library come by now that an extension was refused for? Then it is worth a try."""
+    try:
+        return host.bring_missing(spec, error)
+    except ON_PURPOSE:
+        raise
+    except Exception as failure:
+        host.broken(f"looking for the library that {spec.name} lacks", failure)
+        return False
 
 
 def explained(host: Host, spec: ModuleSpec, error: ImportError) -> ImportError | None:

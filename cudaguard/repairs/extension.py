@@ -19,6 +19,7 @@ from cudaguard.probe.elf import needed_libraries
 from cudaguard.probe.forecast import forecast
 from cudaguard.probe.torch_build import extensions_of, homes_of, kin, look_around
 from cudaguard.repairs import REPAIRING
+from cudaguard.repairs.order import is_told_of
 from cudaguard.report.extension import error_text, not_loaded, words_for
 
 TYPE_CHECKING = False
@@ -132,7 +133,7 @@ def explained(engine: Engine, spec: ModuleSpec, error: ImportError) -> ImportErr
     if found is None:
         return None
     check = _judged(found)
-    if check.ok is not False:
+    if check.ok is not False or any(is_told_of(engine, name) for name in check.missing_libraries):
         return None
     _tell(engine, check, said, loud=engine.mode in ("warn", "strict"))
     if engine.mode not in REPAIRING:

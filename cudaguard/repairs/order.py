@@ -110,3 +110,15 @@ def provide(
         elif is_installed(provider):
             finding = messages.not_provided(rule, spec.name, library, describe(frame))
             engine.tell(finding, ImportOrderWarning, frame=frame)
+
+
+def is_told_of(engine: Engine, library: str) -> bool:
+    """Has `provide` told that a library is missing, and done no more by the mode?"""
+    facts = Facts()
+    return engine.mode not in REPAIRING and any(
+        matches(library, (pattern,))
+        and rule.watch[0] not in sys.modules
+        and applies(rule, facts)
+        and is_installed(rule.watch[0])
+        for pattern, rule in engine.registry.providing
+    )

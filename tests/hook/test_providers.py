@@ -92,9 +92,47 @@ def test_provider_is_imported_first(scene, route, mode):
 @pytest.mark.parametrize("mode", ["observe", "warn"])
 def test_other_modes_tell_and_import_nothing(scene, mode):
     ran = run(scene, "by-name", mode)
-    assert ran.lines == ["True", "", "['PROV1', 'CG841']"]
+    assert ran.lines == ["True", "", "['PROV1']"]
     told = "target needs libprovided.so.1, and provider, which has it, is not imported yet"
     assert (told in ran.err) is (mode == "warn")
+
+
+BETWEEN = "int provided(void); int between(void) { return provided(); }"
+
+
+@pytest.fixture
+def indirect(scene, compiler):
+    """The extension needs a library between, and only that one needs the provider's."""
+    include = f"-I{sysconfig.get_path('include')}"
+    provided = scene.child.folder / "provider" / "libprovided.so.1"
+    between = compiler.library(
+        "libbetween.so.1", BETWEEN, "-Wl,-soname,libbetween.so.1", str(provided)
+    )
+    shutil.copy(between, scene.child.folder)
+    source = EXTENSION.replace("provided", "between")
+    extension = compiler.library(
+        "target.so", source, include, "-Wl,--allow-shlib-undefined",
+        str(between), "-Wl,-rpath,$ORIGIN",
+    )  # fmt: skip
+    shutil.copy(extension, scene.child.folder / "target.so")
+    return scene
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_library_that_only_another_library_needs(indirect, route):
+    body = "\n".join("    " + line for line in ROUTES[route].strip().splitlines())
+    assert indirect.bare(TRY.format(route=body)).lines == ["True", ""]
+    assert run(indirect, route).lines == ["42", "provider", "[]"]
+    told = run(indirect, route, "warn")
+    assert told.lines == ["True", "", "['PROV1']"]
+    assert "target needs libprovided.so.1, and provider, which has it" in told.err
+
+
+def test_provider_of_such_a_library_that_fails_is_told_once(indirect):
+    indirect.child.write("provider/__init__.py", "1 / 0")
+    ran = run(indirect, "by-name")
+    assert ran.lines == ["True", "", "['CG801', 'CG841']"]
+    assert ran.err.count("provider could not be imported before target") == 1
 
 
 def test_provider_that_is_there_is_not_imported_again(scene):
