@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SONAME = "libcuda.so.1"
 SUCCESS, NOT_INITIALIZED = 0, 3
 NOWHERE = -1
+_MAJOR, _MINOR = 75, 76  # CUdevice_attribute: compute capability
 _FILE = "libcuda.so"
 _NEXT = 24  # where in an entry of the loader's list the address of the next one lies
 
@@ -159,6 +160,18 @@ class Driver:
         if not self._handle and not self._find():
             return 0
         return 0 if self.call("cuDriverGetVersion", ctypes.byref(number)) else number.value
+
+    def capabilities(self) -> tuple[tuple[int, int], ...]:
+        """Return the compute capability of each visible device; nothing before ``cuInit``."""
+        found = []
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        for device in range(self.state().devices):
+            if self.call("cuDeviceGetAttribute", ctypes.byref(major), _MAJOR, device) or self.call(
+                "cuDeviceGetAttribute", ctypes.byref(minor), _MINOR, device
+            ):
+                return ()
+            found.append((major.value, minor.value))
+        return tuple(found)
 
     def has_foreign_context(self) -> bool:
         """Is a context current in this thread that is not the primary one of its device?

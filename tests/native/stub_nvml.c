@@ -249,7 +249,10 @@ API int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
     return leave("nvmlDeviceGetHandleByIndex_v2", rc, "index=%u", index);
 }
 
-/* The whole UUID of a GPU. MIG instances have no handles here. */
+/* Handles of MIG instances, one per GPU. Nothing can be asked of them but the GPU. */
+static const struct device instances[MOST_DEVICES];
+
+/* The whole UUID of a GPU, or the name of a MIG instance that the control MIG has. */
 API int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
     int rc = enter("nvmlDeviceGetHandleByUUID");
@@ -262,8 +265,25 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
                 *device = &devices[i];
                 rc = SUCCESS;
             }
+        if (!strncmp(uuid, "MIG-", 4)) {
+            long index = control_for("MIG", uuid, -1);
+            if (index >= 0 && index < count) {
+                *device = &instances[index];
+                rc = SUCCESS;
+            }
+        }
     }
     return leave("nvmlDeviceGetHandleByUUID", rc, "uuid=%s", uuid ? uuid : "NULL");
+}
+
+API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance, nvmlDevice_t *device)
+{
+    int rc = enter("nvmlDeviceGetDeviceHandleFromMigDeviceHandle");
+    if (!rc && (!device || instance < instances || instance >= instances + count))
+        rc = INVALID_ARGUMENT;
+    if (!rc)
+        *device = &devices[instance - instances];
+    return leave("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", rc, "%s", "");
 }
 
 /* Domain, bus and device, the domain with four or eight digits: the form of CUDA fits as well. */
