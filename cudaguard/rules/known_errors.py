@@ -231,6 +231,24 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "cudaguard.normalize(array, consumer='nvidia.dali')",
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
     ),
+    KnownError(
+        "CG883",
+        r"module was compiled for Python (\d+\.\d+), but the interpreter version is "
+        r"incompatible: (\d+\.\d+)",
+        "The extension was compiled for Python {0}, and this is Python {1}: its file carries the "
+        "wrong name.",
+        "rebuild it with this interpreter: delete its build folder, then python -m pip install "
+        "--no-cache-dir --force-reinstall <package>",
+    ),
+    KnownError(
+        "CG884",
+        r"dynamic module does not define module export function \(PyInit_(\w+)\)",
+        "The file was loaded, and it is not an extension module called {0}: it was renamed after "
+        "it was built, built under another name (TORCH_EXTENSION_NAME, the name of the Extension "
+        "in setup.py), or is a plain library.",
+        "build it under the name that it is imported by; load a library of operators with "
+        "torch.ops.load_library(path) instead of importing it",
+    ),
 )
 
 

@@ -48,6 +48,9 @@ MESSAGES = {
     "CG880": "SystemError: <method '__init__' of 'TensorGPU'> returned a result with an exception "
     "set",
     "CG881": "cuInit: CUDA_ERROR_NO_DEVICE",
+    "CG883": "ImportError: Python version mismatch: module was compiled for Python 3.10, but the "
+    "interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC 12.2.0].",
+    "CG884": "ImportError: dynamic module does not define module export function (PyInit_ops)",
     "CG882": "ImportError: libc10_cuda.so: cannot open shared object file: No such file",
 }
 

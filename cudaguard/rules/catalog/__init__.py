@@ -62,5 +62,5 @@ DETECTORS: dict[str, str] = {
     "CG853": "a result that is held was overwritten by a later call",
     "CG854": "a result has tensors that are not copied",
     # Messages that `explain` knows: see ``rules/known_errors.py``.
-    **{f"CG{number}": "an error message that is explained" for number in range(861, 883)},
+    **{f"CG{number}": "an error message that is explained" for number in range(861, 885)},
 }
