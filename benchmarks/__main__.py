@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         missing = _missing_peers(run)
         sections = []
         for group in subjects.groups(folder, modules, DISTRIBUTIONS, starts):
-            able = tuple(s for s in group.subjects if s.requires not in missing)
+            able = tuple(s for s in group.subjects if missing.keys().isdisjoint(s.requires.split()))
             sys.stderr.write(f"{group.title} ")
             series = harness.measure(group._replace(subjects=able), rounds, run, _tick)
             sys.stderr.write("\n")
@@ -55,15 +55,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _missing_peers(run: Callable[[harness.Subject], dict[str, float]]) -> dict[str, str]:
     """Return the peers that cannot be measured here, each with the reason."""
-    missing = {}
-    if shutil.which("cc") is None:
-        missing["cc"] = "there is no C compiler"
-    for peer, task in subjects.PROBES.items():
+    tools = {"cc": "there is no C compiler", "nm": "there is no nm"}
+    missing = {tool: words for tool, words in tools.items() if shutil.which(tool) is None}
+    for peer, (script, *task) in subjects.PROBES.items():
         if not _is_installed(peer):
             missing[peer] = f"{peer} is not installed"
             continue
         try:
-            run(harness.Subject(peer, task))
+            run(harness.Subject(peer, task, script=script))
         except harness.BenchmarkError:  # a peer's internals may have moved in a new version
             missing[peer] = f"{peer} does not work here"
     return missing

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-CHILD = Path(__file__).with_name("child.py")
+HERE = Path(__file__).parent
 # Variables that would change what the children import, compile or report.
 NOT_INHERITED = ("CUDAGUARD", "PYTHON", "COVERAGE", "COV_", "DD_")
 TIME_LIMIT = 120  # seconds, for one interpreter
@@ -28,14 +28,15 @@ class BenchmarkError(Exception):
 
 
 class Subject(NamedTuple):
-    """One thing to measure: a task of ``child.py`` with its arguments.
+    """One thing to measure: a task of a script with its arguments.
 
     Args:
         name: Names it in rows.
         task: The task and its arguments.
-        requires: The package that must be installed, or "".
+        requires: The packages that must be installed, with spaces between them.
         python: The interpreter, if it is not the one that runs the benchmarks.
         repeat: Interpreters per round, whose values are added up: for small differences.
+        script: The file that has the task, beside this one.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Subject(NamedTuple):
     requires: str = ""
     python: str = sys.executable
     repeat: int = 1
+    script: str = "child.py"
 
 
 class Row(NamedTuple):
@@ -137,7 +139,7 @@ def run_once(subject: Subject, folder: str, environ: Mapping[str, str]) -> dict[
         BenchmarkError: if the interpreter fails, with its last words.
     """
     done = subprocess.run(
-        [subject.python, str(CHILD), *subject.task],
+        [subject.python, str(HERE / subject.script), *subject.task],
         cwd=folder,
         env=dict(environ),
         stdin=subprocess.DEVNULL,
@@ -194,7 +196,8 @@ def lines_of(
     lacks = {subject.name: subject.requires for subject in group.subjects}
     lines = []
     for row in group.rows:
-        needed = {lacks[name.partition(":")[0]] for name in (row.subject, row.peer)}
+        names = (name.partition(":")[0] for name in (row.subject, row.peer))
+        needed = {package for name in names for package in lacks[name].split()}
         reasons = [missing[peer] for peer in missing if peer in needed]
         if reasons:
             lines.append([row.what, row.peer_label, "; ".join(reasons)])
@@ -240,6 +243,8 @@ def table(sections: Iterable[tuple[str, list[list[str]]]]) -> str:
 
 
 def _short(ratio: float) -> str:
+    if 0 < ratio < 0.01:
+        return f"{ratio:.2g}"
     return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.3f}"
 
 

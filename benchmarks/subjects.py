@@ -13,6 +13,7 @@ import venv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import preflight
 from benchmarks.child import EXTENSION_WARM_UP, WARM_UP, generated_names
 from benchmarks.harness import Group, Row, Subject
 
@@ -23,11 +24,20 @@ ROOT = Path(__file__).resolve().parent.parent
 PEERS = ("wrapt", "ddtrace")
 # Modules that may be missing, each with a task that shows whether they work.
 PROBES = {
-    **{peer: ("misses", peer, "0") for peer in PEERS},
-    "cuda.core": ("views",),
-    "nvidia.dali": ("constructing_from_proxies", ""),
+    **{peer: ("child.py", "misses", peer, "0") for peer in PEERS},
+    "cuda.core": ("child.py", "views"),
+    "nvidia.dali": ("child.py", "constructing_from_proxies", ""),
+    "elftools": ("child.py", "importing", "import elftools.elf.elffile"),
+    "lief": ("child.py", "importing", "import lief"),
 }
-DISTRIBUTIONS = (*PEERS, "cuda-core", "nvidia-dali-cuda120", "nvidia-dali-cuda130")
+DISTRIBUTIONS = (
+    *PEERS,
+    "pyelftools",
+    "lief",
+    "cuda-core",
+    "nvidia-dali-cuda120",
+    "nvidia-dali-cuda130",
+)
 GROUP = "cudaguard.rules"
 EXTENSIONS, NAMES = 200, 9000
 # "Equal" cannot be measured more finely than two runs of the same thing agree.
@@ -76,6 +86,7 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
         unwatched(folder, modules),
         watched(folder, modules),
         native(folder, min(modules, EXTENSIONS)),
+        extensions(folder),
         normalizing(),
         constructing(folder),
         activation(folder, starts),
@@ -97,6 +108,7 @@ def prepare(folder: Path, modules: int, distributions: int) -> None:
     (folder / "empty-module" / "empty_module.py").write_text("", encoding="utf-8")
     if shutil.which("cc"):
         build_libraries(folder / "native", min(modules, EXTENSIONS))
+        build_extension(folder / "extension")
     backend = folder / "consumer" / "nvidia" / "dali" / "backend.py"
     backend.parent.mkdir(parents=True)
     # Packages, or the real one would go before it.
@@ -134,6 +146,24 @@ def build_libraries(folder: Path, count: int) -> None:
         subprocess.run(command, check=True)
     for name in names:  # a file each: one file is mapped once
         shutil.copy(folder / "extensions.so", folder / f"{name}.so")
+
+
+def build_extension(folder: Path) -> None:
+    """Assemble a library of many names, and an extension that asks for some of them."""
+    folder.mkdir()
+    every = preflight.NAMES // preflight.ASKED
+    lines = {preflight.LIBRARY: [".text"], preflight.EXTENSION: [".data"]}
+    for number in range(preflight.NAMES):
+        name = preflight.name_of(number)
+        lines[preflight.LIBRARY] += [f".globl {name}", f".type {name}, @function", f"{name}:"]
+        if number % every == 0:
+            lines[preflight.EXTENSION].append(f".quad {name}")
+    for file, text in lines.items():
+        source = (folder / file).with_suffix(".s")
+        source.write_text("\n".join((*text, "")), encoding="utf-8")
+        others = [f"-l:{preflight.LIBRARY}"] if file == preflight.EXTENSION else []
+        command = ["cc", "-shared", "-nostdlib", f"-Wl,-soname,{file}", "-o", file, source.name]
+        subprocess.run([*command, f"-L{folder}", *others], check=True, cwd=folder)
 
 
 def write_distributions(site: Path, count: int) -> None:
@@ -321,6 +351,37 @@ def native(folder: Path, count: int) -> Group:
             Row("cudaguard, with its look", "cudaguard", "no hook"),
             Row("demotion of all names", "demotion", "demotion:load", beside="dlopen of them"),
             Row("noise: no hook twice", "no hook, again", "no hook"),
+        ),
+    )
+
+
+def extensions(folder: Path) -> Group:
+    """Whether an extension would load, told in advance."""
+    place = str(folder / "extension")
+
+    def subject(name: str, task: str, requires: str) -> Subject:
+        return Subject(name, (task, place), requires, script="preflight.py")
+
+    peers = ("pyelftools", "lief", "nm -D", "fork and dlopen", "fresh interpreter")
+    return Group(
+        f"Extensions: would one load that asks for {preflight.ASKED} of {preflight.NAMES} names?",
+        (
+            subject("check_extension()", "checking", "cc"),
+            subject("pyelftools", "by_elftools", "cc elftools"),
+            subject("lief", "by_lief", "cc lief"),
+            subject("nm -D", "by_nm", "cc nm"),
+            subject("fork and dlopen", "by_fork", "cc"),
+            subject("fresh interpreter", "by_interpreter", "cc"),
+        ),
+        tuple(
+            Row(
+                "check_extension()",
+                "check_extension()",
+                peer,
+                1.5 / 3400 if peer == "pyelftools" else math.inf,
+                "1.5/3400 ms" if peer == "pyelftools" else "",
+            )
+            for peer in peers
         ),
     )
 
