@@ -12,7 +12,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 # Tells our sitecustomize which environment the guard was asked for; see there.
@@ -102,7 +102,7 @@ def execute(args: Namespace) -> int:
     return os.execve(sys.executable, command, environment)
 
 
-def guarded_environment(mode: str | None, environ: os._Environ[str]) -> dict[str, str]:
+def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment that puts the guard up in a Python of this environment.
 
     Args:
