@@ -14,7 +14,7 @@ import ctypes
 import os
 
 from cudaguard.model import Record
-from cudaguard.probe.loaded import ENTRY, Memory, entries, first_entry
+from cudaguard.probe.loaded import ENTRY, Library, Memory, entries, first_entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,6 +247,13 @@ class LoaderNews:
 
     def names(self) -> list[str]:
         """Return the names of the libraries that were mapped since the last call."""
+        return [library.path for library in self.libraries()]
+
+    def libraries(self) -> list[Library]:
+        """Return the libraries that were mapped since the last call, their paths as the loader's.
+
+        Where the list has been changed elsewhere than at its end, it is all of them again.
+        """
         seen = self._peek() if self._last else b""
         if seen and seen == self._last:
             return []
@@ -256,15 +263,17 @@ class LoaderNews:
                     start = int.from_bytes(seen[_NEXT:], "little")  # only something was added
                 else:
                     start = first_entry()
-                names = []
-                for entry, _, name, _ in entries(memory, start):
-                    self._there[0] = entry
-                    names.append(os.fsdecode(memory.text(name)) if name else "")
-                self._last = memory.read(self._there[0], ENTRY)
+                found, end = [], start
+                for entry, base, name, dynamic in entries(memory, start):
+                    end = entry
+                    path = os.fsdecode(memory.text(name)) if name else ""
+                    found.append(Library(path, base, dynamic))
+                # At once: another thread may be here as well, and wants address and words to fit.
+                self._there[0], self._last = end, memory.read(end, ENTRY)
         except OSError:  # changed while it was read: begin anew the next time
             self._last = b""
             return []
-        return names
+        return found
 
     def _peek(self) -> bytes:
         done = self._read(

@@ -98,7 +98,11 @@ class Image:
     @property
     def soname(self) -> str:
         """The name by which other files ask for it, empty if it has none."""
-        return self._text(self._tags[DT_SONAME]) if DT_SONAME in self._tags else ""
+        return self.text(DT_SONAME)
+
+    def text(self, tag: int) -> str:
+        """Return the text that a tag gives, empty where there is no such tag."""
+        return self._text(self._tags[tag]) if tag in self._tags else ""
 
     def _text(self, start: int) -> str:
         return self._memory.text(self.address(DT_STRTAB) + start, 1024).decode("utf-8", "replace")

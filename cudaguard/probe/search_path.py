@@ -14,8 +14,17 @@ from cudaguard.probe.facts import at_start
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from typing import Protocol
 
-    from cudaguard.probe.elf import ElfFile
+    class Texts(Protocol):
+        """A shared object that is read, from its file or from memory."""
+
+        def text(self, tag: int) -> str:
+            """Return the text that a tag of its dynamic section gives, empty if there is none."""
+
+        def value(self, tag: int) -> int:
+            """Return the number that a tag gives, 0 if there is none."""
+
 
 CACHE = "/etc/ld.so.cache"
 _MAGIC = b"glibc-ld.so.cache1.1"
@@ -31,11 +40,11 @@ class Place:
 
     Args:
         path: The file, as it was opened.
-        file: The file, open.
+        file: What is read of it.
         loader: What has asked for this object; None for the program.
     """
 
-    def __init__(self, path: str, file: ElfFile, loader: Place | None) -> None:
+    def __init__(self, path: str, file: Texts, loader: Place | None) -> None:
         self.path = path
         self.loader = loader
         # What the loader takes `$ORIGIN` for is the folder by which it came here: no links are

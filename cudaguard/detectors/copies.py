@@ -1,0 +1,210 @@
+"""Two files of one library are here, or another than was meant: is anything wrong with that?"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.errors import ImportOrderError, ImportOrderWarning
+from cudaguard.hook.caller import caller_frame, is_importing
+from cudaguard.policy import duplicates as policy
+from cudaguard.probe.facts import at_start
+from cudaguard.probe.library_version import is_same_build, version_of
+from cudaguard.report import duplicates as wording
+from cudaguard.rules.runtimes import runtime_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudaguard.detectors.duplicates import Stray
+    from cudaguard.model import Finding
+    from cudaguard.policy.duplicates import Copy
+    from cudaguard.repairs import Engine
+
+_PROGRAM = ("", "__main__", "__mp_main__")
+_YES = ("1", "true", "t", "yes", "y", "on")
+
+
+def judge(
+    engine: Engine,
+    copies: list[Copy],
+    new: list[Copy],
+    strays: list[Stray],
+    told: set[str],
+    *,
+    is_load: bool,
+) -> None:
+    """Tell of what the newcomers are beside those that were there before.
+
+    Args:
+        engine: Is told.
+        copies: All that are in the process, in the order in which they were mapped.
+        new: Those of them that have just come.
+        strays: Libraries that get another file than they were meant to.
+        told: Pairs of folders that were told of: once is enough. They are added to.
+        is_load: Was it a load that was seen?
+
+    Raises:
+        ImportOrderError: in `strict`, from an import.
+    """
+    frame = caller_frame()
+    first: tuple[Finding, Copy] | None = None
+    found = (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays))
+    for finding, one, other in found:
+        places = f"{finding.id} {runtime_of(one.stem).title} {_folder(one)} {_folder(other)}"
+        is_fault, folder = finding.severity == "warn", f"{finding.id} {_folder(one)}"
+        if not is_fault and places in told:
+            continue
+        is_quiet = is_fault and folder in told and engine.mode != "strict"
+        told |= {places, folder} if is_fault else {places}
+        is_news = engine.tell(
+            finding, ImportOrderWarning, frame=frame, loud=False if is_quiet else None
+        )
+        if is_news and is_fault:
+            first = first or (finding, one)
+    if first is not None and engine.mode == "strict":
+        finding, one = first
+        if is_load and is_importing():
+            raise ImportOrderError(finding.what, path=one.path)
+        engine.deferred.append(finding.what)
+
+
+def _pairs(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    for at, second in enumerate(copies):
+        if second not in new:
+            continue
+        others = [
+            (_kind(first, second), first)
+            for first in copies[:at]
+            if policy.are_alike(first.stem, second.stem) and first.identity != second.identity
+        ]
+        if not others:
+            continue
+        # The one that matters: a fault, one of the same name, the first of all.
+        kind, first = min(
+            others,
+            key=lambda other: (
+                not policy.is_fault(other[0], second.stem),
+                other[1].soname != second.soname,
+            ),
+        )
+        yield _pair(first, second, kind), first, second
+
+
+def _pair(first: Copy, second: Copy, kind: str) -> Finding:
+    runtime, versions = runtime_of(first.stem), (_text(first), _text(second))
+    if kind == policy.RIVALS:
+        is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
+        return wording.rivals(first, second, runtime.rival, is_allowed=is_allowed)
+    if not policy.is_fault(kind, first.stem):
+        return wording.harmless(first, second, runtime.title, versions, kind)
+    subject, cure = (runtime.title, runtime.danger), _cure(second, first)
+    return wording.older_first(first, second, versions, subject, cure, _severity(first))
+
+
+def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    serving = policy.winners(copies)
+    told = set()
+    for copy in new:
+        if serving.get(copy.soname) is not copy:
+            continue
+        for other in policy.parts_beside(copy, serving.values()):
+            runtime = runtime_of(copy.stem)
+            versions = _version(other), _version(copy)
+            if runtime.part_of in told or _folder(copy) == _folder(other):
+                continue
+            if all(versions) and policy.compared(versions) == policy.SAME:
+                continue
+            told.add(runtime.part_of)
+            one, stranger = (copy, other) if _variable(other) else (other, copy)
+            finding = wording.mixed(
+                one,
+                stranger,
+                (_text(one), _text(stranger)),
+                (runtime.title, runtime.danger),
+                _cure(one, stranger),
+            )
+            yield finding, stranger, one
+
+
+def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    told = set()
+    for stray in strays:
+        serving, meant = stray.serving, stray.meant
+        if (serving.path, meant.path) in told or is_same_build(serving.path, meant.path):
+            continue
+        told.add((serving.path, meant.path))
+        kind = policy.compared((_version(serving), _version(meant)))
+        if kind == policy.SAME:
+            continue
+        runtime = runtime_of(serving.stem)
+        finding = wording.another_file(
+            (stray.asking, stray.how),
+            serving,
+            (_text(serving), _text(meant)),
+            (runtime.title, runtime.danger),
+            _cure(meant, serving),
+            _severity(serving) if policy.is_fault(kind, serving.stem) else "info",
+        )
+        yield finding, serving, meant
+
+
+def _kind(first: Copy, second: Copy) -> str:
+    versions = _version(first), _version(second)
+    return policy.kind_of(first, second, versions, is_same_build(first.path, second.path))
+
+
+def _version(copy: Copy) -> tuple[int, ...]:
+    return version_of(copy.path, copy.soname, runtime_of(copy.stem).wheel)
+
+
+def _text(copy: Copy) -> str:
+    return ".".join(map(str, _version(copy)))
+
+
+def _severity(first: Copy) -> str:
+    """Return how loud a fault is: what somebody has preloaded is there because he wants it so."""
+    preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
+    names = (os.path.realpath(first.path), os.path.basename(first.path))
+    is_wanted = any(name in names or os.path.realpath(name) in names for name in preloaded)
+    return "info" if is_wanted else "warn"
+
+
+def _cure(wanted: Copy, other: Copy) -> wording.Cure:
+    package = (other.by or wanted.by).partition(".")[0]
+    return wording.Cure(
+        os.path.abspath(wanted.path),
+        _variable(other),
+        os.path.dirname(other.path),
+        "" if package in _PROGRAM else package,
+        _pattern(wanted),
+    )
+
+
+def _variable(copy: Copy) -> str:
+    """Return the variable that has led to a library, empty if none has."""
+    name = "LD_LIBRARY_PATH"
+    folders = at_start(name).replace(";", ":").split(":")
+    here = os.path.dirname(copy.path)
+    return name if here in [os.path.realpath(folder) for folder in folders if folder] else ""
+
+
+def _pattern(wanted: Copy) -> str:
+    """Return how the action ``preload`` names a library, empty where no such path leads to it."""
+    from glob import escape
+
+    folder, name = os.path.split(os.path.abspath(wanted.path))
+    part_of = runtime_of(wanted.stem).part_of
+    release = wanted.soname.partition(".so")[2]
+    # All parts, or they come from somewhere else again.
+    name = f"lib{part_of}*.so{release}" if part_of else escape(name)
+    for entry in sys.path:
+        inside = os.path.join(os.path.abspath(entry), "") if isinstance(entry, str) else ""
+        if inside and folder.startswith(inside):
+            return f"{escape(folder[len(inside) :])}/{name}"
+    return ""
+
+
+def _folder(copy: Copy) -> str:
+    return os.path.dirname(os.path.realpath(copy.path))

@@ -1,0 +1,186 @@
+"""Have two files of one library come into this process, or another one than was meant?
+
+After each load only what is new is looked at: the names of libraries, and what those with folders
+of their own ask for.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.policy.duplicates import Copy, winners
+from cudaguard.probe.driver import LoaderNews
+from cudaguard.probe.image import DT_SONAME, Image
+from cudaguard.probe.loaded import Memory, entries, first_entry
+from cudaguard.probe.search_path import DT_RPATH, DT_RUNPATH, Place
+from cudaguard.rules.runtimes import stem_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cudaguard.probe.loaded import Library
+    from cudaguard.repairs import Engine
+
+    Loaded = tuple[str, str, bool, tuple[str, str]]
+
+# Why nobody saw who loaded a library, in words that follow its path.
+SINCE = {
+    "guard": "was there before the guard",
+    "ctypes": "was there before cudaguard could look, which needs ctypes to be imported",
+    "unseen": "was loaded past Python's importer and ctypes.CDLL",
+}
+
+
+class Stray(NamedTuple):
+    """A library that gets another file than its own folders lead to.
+
+    Args:
+        asking: The library that asks.
+        how: Who loaded that, in words that follow its path.
+        serving: What it gets.
+        meant: What it was meant to get.
+    """
+
+    asking: str
+    how: str
+    serving: Copy
+    meant: Copy
+
+
+class DuplicateDetector:
+    """Remembers who has loaded which library of `cudaguard.rules.runtimes`.
+
+    Args:
+        engine: Is told.
+        since: Why what the first look finds was not seen to come: ``guard`` or ``ctypes``.
+
+    Raises:
+        AttributeError: The C library has no means to look with.
+    """
+
+    def __init__(self, engine: Engine, since: str) -> None:
+        self._engine = engine
+        self._news = LoaderNews()
+        # By path and dynamic section, in the order in which they were mapped.
+        self._copies: dict[tuple[str, int], Copy] = {}
+        self._known: set[tuple[str, int]] = set()
+        self._told: set[str] = set()
+        self.look(None, since)
+
+    def look(self, load: Loaded | None, since: str = "") -> None:
+        """Look once at what is new, and tell of what is there twice.
+
+        Args:
+            load: What has just been loaded: the fields of `cudaguard.report.hijack.Load`.
+            since: Without it: as above, or ``unseen``.
+
+        Raises:
+            ImportOrderError: in `strict`, from an import.
+        """
+        libraries = self._news.libraries()
+        new = [one for one in libraries if (one.path, one.dynamic) not in self._known]
+        if not new:
+            return
+        self._known.update((one.path, one.dynamic) for one in new)
+        with Memory() as memory:
+            copies = dict(self._copies_among(new, memory, load, since))
+            self._copies.update(copies)
+            strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
+        if strays or (copies and len(self._copies) > 1):
+            from cudaguard.detectors.copies import judge
+
+            self._forget_unloaded()
+            there = list(self._copies.values())
+            come = [copy for copy in copies.values() if copy in there]
+            judge(self._engine, there, come, strays, self._told, is_load=load is not None)
+
+    def _copies_among(
+        self, new: list[Library], memory: Memory, load: Loaded | None, since: str
+    ) -> Iterator[tuple[tuple[str, int], Copy]]:
+        how = ""
+        for one in new:
+            stem = stem_of(one.path[one.path.rfind("/") + 1 :])
+            if stem:
+                try:
+                    soname = Image(memory, one).text(DT_SONAME) or os.path.basename(one.path)
+                except OSError:  # unloaded meanwhile
+                    continue
+                how = how or _how(load, since)
+                by = "" if load is None else load[1] or module_of(caller_frame())
+                own = self._by_rule(one.path) or how
+                # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
+                folder, name = os.path.split(one.path)
+                path = os.path.join(os.path.realpath(folder), name)
+                known = identity(path)
+                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, own)
+
+    def _by_rule(self, path: str) -> str:
+        """Return which rule had a library opened in advance, empty if none had."""
+        start = f"{path}: loaded "
+        found = next((entry for entry in self._engine.touched if entry.startswith(start)), "")
+        return f"was loaded {found[len(start) :].replace(' (stays)', '')}" if found else ""
+
+    def _strays_among(
+        self, new: list[Library], memory: Memory, load: Loaded | None, since: str
+    ) -> Iterator[Stray]:
+        serving = winners(self._copies.values())
+        for one in new:
+            try:
+                image = Image(memory, one)
+                if DT_RUNPATH not in image and DT_RPATH not in image:
+                    continue
+                asked = [serving[name] for name in image.needed if name in serving]
+                place = Place(one.path, image, None) if asked else None
+            except OSError:  # unloaded meanwhile, or no library as others are
+                continue
+            for copy in asked:
+                meant = _first(copy.soname, place.runpath or place.rpath) if place else ""
+                known = identity(meant) if meant else copy.identity
+                if known != copy.identity:
+                    wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
+                    yield Stray(one.path, _how(load, since), copy, wanted)
+
+    def _forget_unloaded(self) -> None:
+        with Memory() as memory:
+            there = {
+                (os.fsdecode(memory.text(name)), dynamic)
+                for _, _, name, dynamic in entries(memory, first_entry())
+                if name
+            }
+        self._known &= there
+        self._copies = {key: copy for key, copy in self._copies.items() if key in there}
+
+
+def _first(name: str, folders: Iterable[str]) -> str:
+    """Return the file of a library in the first folder that has it, empty if none has."""
+    for folder in folders:
+        path = f"{folder}/{name}"
+        if os.path.exists(path):
+            return path
+    return ""
+
+
+def identity(path: str) -> object:
+    """Return what tells a file from others whatever it is called."""
+    try:
+        state = os.stat(path)
+    except OSError:  # it has gone since it was mapped
+        return path
+    return state.st_dev, state.st_ino
+
+
+def _how(load: Loaded | None, since: str) -> str:
+    """Return who loads what is new, in words that follow a path."""
+    if load is None:
+        return SINCE[since]
+    frame = caller_frame()
+    extension, module = load[1], module_of(frame)
+    if extension:
+        who = f"came with {extension} ({describe(frame) or 'somewhere'})"
+    else:
+        who = f"was loaded by {module or 'the program'} ({describe(frame) or 'somewhere'})"
+    outside = describe(frame_outside(frame))
+    return f"{who}, imported at {outside}" if outside else who

@@ -1,0 +1,123 @@
+"""Two files of one library: is that a fault, and of which kind?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.rules.runtimes import runtime_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Kinds of pairs. Of the first two the program should hear.
+OLDER, RIVALS = "older", "rivals"
+NEWER, SAME, UNKNOWN, APART = "newer", "same", "unknown", "apart"
+
+
+class Copy(NamedTuple):
+    """A library of the table that is in this process.
+
+    Args:
+        path: Its file, as the loader came to it.
+        stem: What `cudaguard.rules.runtimes.stem_of` calls it.
+        soname: The name by which it is asked for.
+        identity: Device and inode of its file, or whatever else tells it from others.
+        by: Module that loaded it, empty if that was not seen.
+        how: Who loaded it and where, in words that follow its path.
+    """
+
+    path: str
+    stem: str
+    soname: str
+    identity: object
+    by: str
+    how: str
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Are two stems those of one library, of which there should be one in a process?"""
+    if one == other:
+        return True
+    first, second = runtime_of(one), runtime_of(other)
+    return first.title == second.title == "OpenMP"
+
+
+def kind_of(
+    first: Copy,
+    second: Copy,
+    versions: tuple[tuple[int, ...], tuple[int, ...]],
+    is_same_build: bool,
+) -> str:
+    """Return what kind of pair two files of one library are.
+
+    Args:
+        first: The one that was mapped first.
+        second: The other.
+        versions: Of both, empty where they are not known.
+        is_same_build: Are they copies of one file?
+    """
+    rival = runtime_of(first.stem).rival
+    if rival and rival == runtime_of(second.stem).rival:
+        return RIVALS
+    if first.soname != second.soname:
+        return APART
+    if is_same_build:
+        return SAME
+    return compared(versions)
+
+
+def compared(versions: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+    """Return what the first of two versions is, beside the second."""
+    first, second = versions
+    length = min(len(first), len(second))
+    first, second = first[:length], second[:length]
+    if not length:
+        return UNKNOWN
+    return SAME if first == second else OLDER if first < second else NEWER
+
+
+def is_fault(kind: str, stem: str) -> bool:
+    """Is a program to be warned of such a pair, where the first one serves who asks by name?"""
+    return kind == RIVALS or (kind == OLDER and not runtime_of(stem).is_checked)
+
+
+def winners(copies: Iterable[Copy]) -> dict[str, Copy]:
+    """Return for each name the copy that serves those who ask by it.
+
+    Args:
+        copies: In the order in which they were mapped.
+    """
+    found: dict[str, Copy] = {}
+    for copy in copies:
+        found.setdefault(copy.soname, copy)
+    return found
+
+
+def parts_beside(copy: Copy, serving: Iterable[Copy]) -> list[Copy]:
+    """Return the other parts of a set that a copy belongs to and works with.
+
+    Args:
+        copy: A copy that serves its name.
+        serving: All that do.
+    """
+    part_of = runtime_of(copy.stem).part_of
+    if not part_of or not _is_plain(copy):
+        return []
+    return [
+        other
+        for other in serving
+        if other.stem != copy.stem
+        and runtime_of(other.stem).part_of == part_of
+        and _release(other) == _release(copy)
+        and _is_plain(other)
+    ]
+
+
+def _is_plain(copy: Copy) -> bool:
+    # One with a name of its own is asked for by those it was bundled for.
+    return copy.soname.startswith(f"{copy.stem}.so")
+
+
+def _release(copy: Copy) -> str:
+    return copy.soname.partition(".so")[2]

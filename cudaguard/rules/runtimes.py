@@ -1,0 +1,140 @@
+"""Libraries that packages bring copies of, and what it means if two files of one are in a process.
+
+The loader goes by the name that a library gives itself (its soname): the first file of a name
+that is mapped serves whoever asks for that name later. What wheels bundle mostly has a name of
+its own (``libgomp-a34b3233.so.1.0.0``), and then each package has the copy that it was tested with.
+"""
+
+from __future__ import annotations
+
+from cudaguard.model import Record
+
+_HEX = frozenset("0123456789abcdef")
+_MARK = 8  # digits that auditwheel puts into a name
+
+
+class Runtime(Record):
+    """One library of which there should be one.
+
+    Args:
+        title: What it is called in a message.
+        danger: What happens to those who get an older copy than they were built for.
+        part_of: The set whose parts have to be of one release, if there is one.
+        rival: Libraries with the same word here abort or crash beside one another, whatever their
+            names are.
+        is_checked: Do versions of its symbols tell the loader that a copy is too old? Then
+            whatever was loaded at all gets what it was built for.
+        wheel: The middle of the name of NVIDIA's package that brings it, ``nvidia-<wheel>-cu12``.
+    """
+
+    __slots__ = ("danger", "is_checked", "part_of", "rival", "title", "wheel")
+    title: str
+    danger: str
+    part_of: str
+    rival: str
+    is_checked: bool
+    wheel: str
+
+    def __init__(
+        self,
+        title: str,
+        danger: str = "",
+        *,
+        part_of: str = "",
+        rival: str = "",
+        is_checked: bool = False,
+        wheel: str = "",
+    ) -> None:
+        self._fill(
+            title=title,
+            danger=danger,
+            part_of=part_of,
+            rival=rival,
+            is_checked=is_checked,
+            wheel=wheel,
+        )
+
+
+def _cuda(title: str, wheel: str, danger: str = "", part_of: str = "") -> Runtime:
+    danger = danger or "functions are missing or answer as they did in the older release"
+    return Runtime(title, danger, wheel=wheel, part_of=part_of)
+
+
+_OPENMP = "parallel regions run in the threads of another copy"
+_CXX = "C++ libraries use halves of two releases"
+_FFMPEG = "structures of one release are read by the code of another"
+
+# By the name of the file up to ".so", without what auditwheel has put in.
+RUNTIMES: dict[str, Runtime] = {
+    "libcudart": _cuda("the CUDA runtime", "cuda_runtime"),
+    "libcublas": _cuda("cuBLAS", "cublas", part_of="cublas"),
+    "libcublasLt": _cuda("cuBLAS", "cublas", part_of="cublas"),
+    "libcudnn": _cuda(
+        "cuDNN",
+        "cudnn",
+        "convolutions fail with CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, or JAX and TensorFlow "
+        "say that it is older than the one they were built for",
+        part_of="cudnn",
+    ),
+    "libnccl": _cuda("NCCL", "nccl"),
+    "libnvJitLink": _cuda("nvJitLink", "nvjitlink"),
+    "libnvrtc": _cuda(
+        "NVRTC",
+        "cuda_nvrtc",
+        "kernels that are compiled at run time fail on a GPU that is newer than it ('invalid value "
+        "for --gpu-architecture')",
+    ),
+    "libcufft": _cuda("cuFFT", "cufft"),
+    "libcurand": _cuda("cuRAND", "curand"),
+    "libcusolver": _cuda("cuSOLVER", "cusolver"),
+    "libcusparse": _cuda("cuSPARSE", "cusparse"),
+    "libcusparseLt": _cuda("cuSPARSELt", "cusparselt"),
+    "libcupti": _cuda("CUPTI", "cuda_cupti"),
+    "libstdc++": Runtime("the C++ runtime", _CXX, is_checked=True),
+    "libgomp": Runtime("OpenMP", _OPENMP, is_checked=True),
+    # Both are LLVM's: the second one to start ends the process ("OMP: Error #15").
+    "libomp": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
+    "libiomp5": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
+    "libLLVM": Runtime("LLVM", "compilers use passes of another release", is_checked=True),
+    "libprotobuf": Runtime("protobuf", "messages are registered with another copy"),
+    "libprotobuf-lite": Runtime("protobuf", "messages are registered with another copy"),
+    **{
+        name: Runtime("FFmpeg", _FFMPEG, is_checked=True)
+        for name in ("libavcodec", "libavdevice", "libavfilter", "libavformat", "libavutil",
+                     "libswresample", "libswscale")
+    },
+}  # fmt: skip
+# Those that have parts in files of their own: libcudnn_ops.so.9.
+_IN_PARTS = {"libcudnn"}
+
+
+def stem_of(name: str) -> str:
+    """Return the name of a library without version and without what auditwheel has put in.
+
+    Empty for one that is not in the table. The parts of cuDNN have stems of their own.
+
+    Args:
+        name: Of its file: ``libgomp-a34b3233.so.1.0.0``.
+    """
+    stem, so, _ = name.partition(".so")
+    if not so:
+        return ""
+    if stem in RUNTIMES:
+        return stem
+    first, dash, mark = stem.rpartition("-")
+    if dash and len(mark) == _MARK and _HEX.issuperset(mark):
+        stem = first
+        if stem in RUNTIMES:
+            return stem
+    if stem.startswith("libLLVM-"):
+        return "libLLVM"
+    return stem if stem.partition("_")[0] in _IN_PARTS else ""
+
+
+def runtime_of(stem: str) -> Runtime:
+    """Return what is known of a library.
+
+    Args:
+        stem: As from `stem_of`, not empty.
+    """
+    return RUNTIMES[stem] if stem in RUNTIMES else RUNTIMES[stem.partition("_")[0]]
