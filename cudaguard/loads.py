@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from cudaguard import repairs
     from cudaguard.detectors.cuda import CudaDetector
+    from cudaguard.detectors.duplicates import DuplicateDetector
     from cudaguard.detectors.scope import ScopeDetector
     from cudaguard.hook.finder import GuardFinder
     from cudaguard.hook.loader import Close, Host
@@ -47,7 +48,7 @@ class Loads:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._detector: ScopeDetector | None = None
+        self._detectors: tuple[ScopeDetector | DuplicateDetector, ...] = ()
         self.cuda: CudaDetector | None = None
         self._has_begun = False
         self.ctypes = CtypesPatch(self.scope_of_library, engine)
@@ -63,7 +64,7 @@ class Loads:
         """Stop looking; a later look begins anew."""
         if self.cuda is not None:
             self.cuda.forget()
-        self._detector = self.cuda = None
+        self._detectors, self.cuda = (), None
         self._has_begun = False
 
     # --- before a load --------------------------------------------------------------
@@ -114,8 +115,8 @@ class Loads:
         with self._safely():
             if self.cuda is not None:
                 self.cuda.look()
-            if self._detector is not None:
-                self._detector.look(None, "unseen")
+            for detector in self._detectors:
+                detector.look(None, "unseen")
 
     def _provide_for(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:
         """Import what provides the libraries of an extension; True if something was imported."""
@@ -172,10 +173,9 @@ class Loads:
             self.look()
             return
         with self._safely():
-            if self._detector is not None:
-                is_global = bool(flags & RTLD_GLOBAL)
-                flags_by = self.flags.set_by if extension else ("", "")
-                self._detector.look((library, extension, is_global, flags_by))
+            flags_by = self.flags.set_by if extension else ("", "")
+            for detector in self._detectors:
+                detector.look((library, extension, bool(flags & RTLD_GLOBAL), flags_by))
             if self.cuda is not None:
                 self.cuda.loaded(library, extension)
 
@@ -242,8 +242,8 @@ class Loads:
         """Stop looking after a failure of ours: it is told once, and costs no repairs."""
         if self.cuda is not None:
             self.cuda.forget()
-        self._detector = self.cuda = None
-        self._engine.broken("looking at symbols and at CUDA", error)
+        self._detectors, self.cuda = (), None
+        self._engine.broken("looking at libraries and at CUDA", error)
 
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch the CUDA driver during an import (see `hook.loader.Slots`)."""
@@ -295,10 +295,12 @@ class Loads:
         except ImportError:  # a Python without ctypes has nothing to look with
             return
         self.cuda = CudaDetector(self._engine)
-        self._detector = ScopeDetector(self._engine, "guard" if at_install else "ctypes")
+        since = "guard" if at_install else "ctypes"
+        self._detectors = ScopeDetector(self._engine, since), DuplicateDetector(self._engine, since)
 
 
 class _Safely:
+            from cudaguard.detectors.duplicates import DuplicateDetector
     """Hands a failure of ours to `failed`; what is raised on purpose passes."""
 
     __slots__ = ("_failed",)
