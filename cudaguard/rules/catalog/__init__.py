@@ -59,6 +59,8 @@ DETECTORS: dict[str, str] = {
     "CG841": "the dynamic loader has refused an extension",
     "CG851": "the output of a CUDA graph was read after it was overwritten",
     "CG852": "a compiled call has left a tensor in a container of its module",
+    "CG842": "two files of one library are in the process",
+    "CG843": "a library gets another file than its own folders lead to",
     "CG853": "a result that is held was overwritten by a later call",
     "CG854": "a result has tensors that are not copied",
     # Messages that `explain` knows: see ``rules/known_errors.py``.
