@@ -291,6 +291,7 @@ class Loads:
             return
         try:
             from cudaguard.detectors.cuda import CudaDetector
+            from cudaguard.detectors.duplicates import DuplicateDetector
             from cudaguard.detectors.scope import ScopeDetector
         except ImportError:  # a Python without ctypes has nothing to look with
             return
@@ -300,7 +301,6 @@ class Loads:
 
 
 class _Safely:
-            from cudaguard.detectors.duplicates import DuplicateDetector
     """Hands a failure of ours to `failed`; what is raised on purpose passes."""
 
     __slots__ = ("_failed",)
