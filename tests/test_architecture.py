@@ -52,7 +52,7 @@ LEVELS = {
 VOCABULARY = ("errors", "model", "config", "extensions")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
-SCRIPTS = ("_demo", "_site")
+SCRIPTS = ("_bisect", "_demo", "_site")
 DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
 LONGEST = 350  # lines
 

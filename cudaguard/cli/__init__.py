@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": "run a program under the guard from its first line",
+    "bisect": "find the imports, and their order, with which a program fails",
     "check-ext": "tell whether compiled extensions would load, and why not",
     "rules": "list the rules, show one, or check a file with your own",
     "explain": "say what an error message or an id means, and what to do",
@@ -34,18 +35,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    modules = {}
     for name, summary in COMMANDS.items():
         module = importlib.import_module(f"cudaguard.cli.{name.replace('-', '')}")
         sub = commands.add_parser(name, help=summary, description=module.__doc__)
         module.configure(sub)
+        modules[name] = module
         sub.set_defaults(execute=module.execute)
     given = sys.argv[1:] if arguments is None else list(arguments)
     program: list[str] = []
-    if given[:1] == ["run"]:
-        from cudaguard.cli.run import split
-
+    split = getattr(modules.get(given[0]), "split", None) if given else None
+    if split is not None:  # a command that is followed by a program with options of its own
         own, program = split(given[1:])
-        given = ["run", *own]
+        given = [given[0], *own]
     args = parser.parse_args(given)
     args.program = program
     if args.command is None:

@@ -135,9 +135,11 @@ class Progress:
             self._shown = 0
 
     def _rewrite(self, text: str) -> None:
-        import shutil
-
-        text = text[: max(shutil.get_terminal_size().columns - 1, 10)]
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except (OSError, ValueError):
+            columns = 0
+        text = text[: (columns or 80) - 1]
         self._stream.write(f"\r{text}{' ' * (self._shown - len(text))}")
         self._stream.flush()
         self._shown = len(text)

@@ -1,0 +1,116 @@
+"""Imports modules, then runs a program, in the children of ``cudaguard bisect``.
+
+Usage: ``runner.py imports``, ``runner.py script PATH [ARG ...]``, ``runner.py module NAME [ARG
+...]``. Not imported as a part of the package, and imports nothing of it: the child is to be as it
+would be without us.
+"""
+
+import os
+import sys
+
+HERE = __file__
+STANDARD = os.path.dirname(os.__file__)
+INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+
+
+class Journal:
+    """Says what is about to happen in one write each, so that a crash loses nothing."""
+
+    def __init__(self, path):
+        self.pid = os.getpid()
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        self.file = os.open(path, flags, 0o600) if path else None
+
+    def note(self, what, name):
+        if self.file is not None and os.getpid() == self.pid:
+            try:
+                os.write(self.file, f"{what} {name}\n".encode())
+            except OSError:  # a program that closes all descriptors
+                self.file = None
+
+
+class Recorder:
+    """Notes the imports that the program asks for, and not those that installed packages do.
+
+    Those which a package does while it is imported come with it; those which it does later, in a
+    call, may be what is looked for.
+    """
+
+    def __init__(self, journal):
+        self.journal = journal
+
+    def find_spec(self, name, path=None, target=None):
+        if not self.is_nested(sys._getframe(1)):
+            self.journal.note("import", name)
+
+    @staticmethod
+    def is_nested(frame):
+        while frame is not None:
+            code = frame.f_code
+            if code.co_filename == HERE:
+                return False
+            if code.co_name == "<module>":
+                file = code.co_filename
+                if file.startswith(STANDARD) or any(part in file for part in INSTALLED):
+                    return True
+            frame = frame.f_back
+        return False
+
+
+def no_core_files():
+    """Dozens of crashes are wanted here, dozens of core files are not."""
+    try:
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    except (ImportError, ValueError, OSError):
+        pass
+
+
+def run_script(path, namespace):
+    import io
+
+    with io.open_code(path) as file:
+        source = file.read()
+    # In our own frame: what a program sees of its callers is one frame more than under python.
+    exec(compile(source, path, "exec", dont_inherit=True), namespace)
+
+
+def main():
+    names = [name for name in os.environ.pop("CUDAGUARD_BISECT_IMPORTS", "").split(",") if name]
+    journal = Journal(os.environ.pop("CUDAGUARD_BISECT_JOURNAL", ""))
+    kind, program = sys.argv[1], sys.argv[2:]
+    no_core_files()
+    first = os.path.dirname(os.path.realpath(program[0])) if kind == "script" else os.getcwd()
+    if not getattr(sys.flags, "safe_path", False):  # -P: there is no such entry
+        sys.path[0] = first
+    sys.argv[:] = program or ["-c"]
+    for name in names:
+        journal.note("start", name)
+        try:
+            __import__(name)
+        except Exception:
+            # A program may import it later, when it can be imported.
+            if kind == "imports":
+                raise
+    journal.note("started", kind)
+    if kind == "imports":
+        return
+    if not names:
+        sys.meta_path.insert(0, Recorder(journal))
+    # A module of its own: the program's names and ours do not mix.
+    ours = sys.modules["__main__"]
+    main = type(sys)("__main__")
+    sys.modules["__main__"] = main
+    main.__file__ = program[0]
+    main.__builtins__ = ours.__builtins__
+    if kind == "script":
+        run_script(program[0], main.__dict__)
+    else:
+        import runpy
+
+        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+
+
+main()

@@ -1,0 +1,182 @@
+"""What `cudaguard bisect` has found, in words, as a rule, and as a program that shows it."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+LONGEST_LIST = 8  # modules named in one sentence
+
+
+def failure(found: Mapping[str, Any]) -> str:
+    """Return how it fails, as the end of a sentence."""
+    kind = found["kind"]
+    if kind == "hang":
+        return "does not end within the time limit"
+    if kind == "signal":
+        return f"is ended by {found['signal']}"
+    error = f": {found['error']}" if found["error"] else ""
+    return f"ends with status {found['status']}{error}"
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Return what was found, in one sentence."""
+    subject = document["subject"]
+    verdict = document["verdict"]
+    if verdict == "works":
+        return f"{subject} does not fail here: there is nothing to look for."
+    if verdict == "cannot-say":
+        return f"{subject} ended with status 125, which means that it cannot say."
+    fails = f"{subject} {failure(document['failure'])}"
+    first, then = (_listed(document[key]) for key in ("first", "then"))
+    if verdict == "order":
+        return f"{fails} when {then} {_is(document['then'])} imported before {first}."
+    if verdict == "needs":
+        return f"{fails} unless {first} {_is(document['first'])} imported before {then}."
+    failing = _listed(document["failing"])
+    if verdict == "together":
+        return (
+            f"{fails} when {failing} {_is(document['failing'])} imported; no order was found that "
+            "works."
+        )
+    return f"{fails}, whatever is imported first: the order of imports is not the cause."
+
+
+def text(document: Mapping[str, Any]) -> str:
+    """Return the report for a reader."""
+    lines = [headline(document)]
+    if document["failing"]:
+        lines += ["", f"  fails: {', '.join(document['failing'])}"]
+    if document["working"]:
+        lines.append(f"  works: {', '.join(document['working'])}")
+    if document["versions"]:
+        told = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+        lines.append(f"  with:  {told}")
+    lines += [f"  says:  {line}" for line in document["evidence"]]
+    lines += ["", *_remarks(document)]
+    rule, program = document["rule"], document["reproducer"]
+    if rule:
+        lines += ["", "The rule, for a cudaguard.toml:", "", *_indented(rule["toml"])]
+    if program:
+        lines += ["", "A program that shows it:", "", *_indented(program["code"])]
+    return "\n".join(lines)
+
+
+def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
+    runs = f"{document['runs']} runs in {document['seconds']:.0f} s"
+    if document["unsure"]:
+        runs += f", {document['unsure']} of which could not say or failed in another way"
+    yield f"{runs}."
+    if document["working"]:
+        proven = document["program_works"]
+        if proven is False:
+            yield (
+                f"With that order {document['subject']} does not fail in this way, but does not "
+                "end well either: bisect again once the order is changed."
+            )
+        elif proven:
+            yield f"With that order in front, {document['subject']} works."
+    guard = document["guard"]
+    if guard and guard["cures"] and guard["rules"]:
+        yield (
+            f"The guard cures it already: {_listed(guard['rules'])}. Start the program with "
+            "`cudaguard run`, or set CUDAGUARD=fix. The rule below is not needed then."
+        )
+    elif guard and guard["cures"]:
+        yield "It does not fail under the guard (`cudaguard run`), though no rule says why."
+    elif guard:
+        yield "The guard does not cure it with the rules that it has."
+    rule = document["rule"]
+    if rule and rule["cures"]:
+        yield "The rule below cures it: it does not fail under the guard with that rule."
+    elif rule and rule["cures"] is False:
+        yield "The rule below was tried, and does not cure it: change the order in the program."
+    program = document["reproducer"]
+    if program and not program["fails"]:
+        yield "The program below was run once, and did not fail."
+
+
+def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:
+    """Return the fields of the rule that keeps the order."""
+    first, then = document["first"], document["then"]
+    shown = "-".join((*first, "before", *then)).upper()
+    id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    is_needed = document["verdict"] == "needs"
+    what = failure(document["failure"])
+    return {
+        "id": id,
+        "watch": list(then),
+        "needs": list(first),
+        "title": f"{_listed(first)} before {_listed(then)}",
+        "why": (
+            f"Found by cudaguard bisect: the process {what} {'unless' if is_needed else 'when'} "
+            + (
+                f"{_listed(first)} {_is(first)} imported before {_listed(then)}."
+                if is_needed
+                else f"{_listed(then)} {_is(then)} imported before {_listed(first)}."
+            )
+        ),
+        "verified": f"{day}: {versions}" if versions else day,
+    }
+
+
+def toml(fields: Mapping[str, Any]) -> str:
+    """Return the fields of a rule as the text of a configuration file."""
+    lines = ["[[rules]]"]
+    for key, value in fields.items():
+        shown = f"[{', '.join(map(_quoted, value))}]" if isinstance(value, list) else _quoted(value)
+        lines.append(f"{key} = {shown}")
+    return "\n".join(lines) + "\n"
+
+
+def reproducer(
+    document: Mapping[str, Any], program: Sequence[str], folder: str = "", *, is_module: bool
+) -> str:
+    """Return a program that fails in the same way.
+
+    Args:
+        document: What was found.
+        program: The program and its arguments, if it takes that to fail.
+        folder: A folder that the imports need on the path.
+        is_module: Is the program named as with ``python -m``?
+    """
+    lines = [f"# {headline(document)}"]
+    if document["working"]:
+        lines.append(f"# Works in this order: {', '.join(document['working'])}")
+    if folder or program:
+        lines.append("import sys")
+    if folder:
+        lines += ["", f"sys.path.insert(0, {folder!r})"]
+    lines += [f"import {name}" for name in document["failing"]]
+    if program:
+        call = (
+            "run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+            if is_module
+            else "run_path(sys.argv[0], run_name='__main__')"
+        )
+        lines += ["import runpy", "", f"sys.argv[:] = {list(program)!r}", f"runpy.{call}"]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) > LONGEST_LIST:
+        names = [*names[:LONGEST_LIST], f"{len(names) - LONGEST_LIST} more"]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+
+
+def _is(names: Sequence[str]) -> str:
+    return "are" if len(names) > 1 else "is"
+
+
+def _indented(block: str) -> list[str]:
+    return [f"    {line}".rstrip() for line in block.splitlines()]
+
+
+def _quoted(value: str) -> str:
+    """Return a TOML basic string. JSON escapes the same characters, but for one."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
