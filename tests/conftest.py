@@ -145,17 +145,18 @@ def cached_environment() -> Callable[..., Path]:
     default = Path.home() / ".cache" / "cudaguard-tests"
     cache = Path(os.environ.get("CUDAGUARD_TEST_CACHE") or default)
 
-    def get(*pins: str) -> Path:
+    def get(*pins: str, python: str = sys.executable) -> Path:
         import fcntl
 
-        key = hashlib.sha256("\n".join([sys.version, sys.prefix, *pins]).encode()).hexdigest()[:16]
+        here = [sys.version, sys.prefix] if python == sys.executable else [python]
+        key = hashlib.sha256("\n".join([*here, *pins]).encode()).hexdigest()[:16]
         folder = cache / key
         cache.mkdir(parents=True, exist_ok=True)
         with open(cache / f"{key}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not (folder / "complete").exists():
                 shutil.rmtree(folder, ignore_errors=True)
-                make_environment(folder, *pins)
+                make_environment(folder, *pins, python=python)
                 (folder / "complete").write_text("\n".join(pins), encoding="utf-8")
         return folder / "bin" / "python"
 
