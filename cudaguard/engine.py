@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from cudaguard.actions.replace import Replaced
+    from cudaguard.detectors.mapping import Mappings
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.hook.excepthook import ErrorHook
     from cudaguard.model import Finding
@@ -68,6 +69,7 @@ class Engine:
         self._slots: dict[str, Slots] = {}
         self._channel: Channel | None = None
         self._made: dict[str, Channel] = {}
+        self._noted: Mappings | None = None  # while a journal is written
         self.plain = Slots((self.arrived,), (self.loads.window,))
         self.home = os.getpid()
         self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
@@ -162,14 +164,20 @@ class Engine:
     def before_mapping(self, spec: ModuleSpec) -> None:
         """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
         self.loads.before_mapping(spec)
+        if self.journal.is_written:
+            self._mappings().begins(spec.origin or "", spec.name)
 
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `hook.loader.Host`)."""
         self.loads.before_load()
         self.loads.before_library(library)
+        if self.journal.is_written:
+            self._mappings().begins(library)
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `hook.loader.Host`)."""
+        if library and self.journal.is_written:
+            self.journal.note("failed", library)
         self.loads.load_failed(error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
@@ -178,11 +186,22 @@ class Engine:
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Say why an extension was not loaded (see `hook.loader.Host`)."""
+        if self.journal.is_written:
+            self.journal.note("failed", spec.origin or "")
         return self.loads.explained(spec, error)
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
         """Look at what a load has changed (see `hook.loader.Host`)."""
+        if self.journal.is_written and self.mode != "off":
+            self._mappings().ended(library)
         self.loads.after_mapping(library, extension, flags)
+
+    def _mappings(self) -> Mappings:
+        if self._noted is None:
+            from cudaguard.detectors.mapping import Mappings
+
+            self._noted = Mappings(self.journal)
+        return self._noted
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
@@ -268,7 +287,7 @@ class Engine:
         channel = self.channel
         if finding.id in self.registry.silenced or not channel.record(finding):
             return False
-        self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame))
+        self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)
         if loud is None:
             loud = self.mode != "observe" and finding.severity != "info"
         if loud:

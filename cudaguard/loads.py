@@ -191,6 +191,14 @@ class Loads:
 
             error_passes(self._engine, error)
 
+    def error_ends(self, error: BaseException) -> None:
+        """Look at an error that ends the program, and record it for ``cudaguard run``."""
+        self.error_passes(error)
+        if self._engine.journal.is_written:
+            from cudaguard.repairs.errors import record_end
+
+            record_end(self._engine, error)
+
     def load_failed(self, error: Exception, library: str) -> None:
         """Look whether a library was meant to be found by a variable that is set too late.
 

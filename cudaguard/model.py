@@ -178,8 +178,10 @@ class Event(Record):
 
     Args:
         kind: ``import`` (a watched module is about to be imported), ``prerequisite``,
-            ``repair``, ``finding``, ``install``, ``uninstall``, ``imported`` or ``failed``
-            (the last two only while a journal is written).
+            ``repair``, ``finding``, ``install`` or ``uninstall``; while a journal is written also
+            ``imported`` and ``failed``, ``mapping`` (a library is about to be loaded),
+            ``mapped`` (a file that came with it) and ``loaded``; under ``cudaguard run``
+            ``start`` and ``error`` (the one that ends the program).
         name: The module, library or identifier concerned.
         time: Seconds since the epoch.
         thread: ``threading.get_ident()`` of the thread.

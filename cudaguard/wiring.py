@@ -240,9 +240,11 @@ def boot() -> None:
 def launch() -> None:
     """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
     from cudaguard.hook.excepthook import ErrorHook
+    from cudaguard.hook.record import begin
 
     engine = _state.engine
-    engine.errors = ErrorHook(engine.loads.error_passes)
+    engine.errors = ErrorHook(engine.loads.error_ends)
+    begin(engine.journal)
     boot()
     if engine.mode != "off":  # the .pth line may have been first
         engine.errors.put_up()

@@ -1,7 +1,8 @@
 """Run a program under the guard from its first line, as ``python`` would run it.
 
-The guard is up before any code of the program, in this process and in the Python processes it
-starts. Needs no change of the program and no ``.pth`` file.
+The guard is up before any code of the program, in this process's child and in the Python processes
+that it starts. Needs no change of the program and no ``.pth`` file. When the program dies of a
+fault, a report says in which import or call, what was mapped, and what to try.
 """
 
 from __future__ import annotations
@@ -9,26 +10,65 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.cli.common import USAGE
+from cudaguard.cli.program import FLAGS, UNGUARDED, WITH_VALUE, letters, parsed
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping, Sequence
 
+    from cudaguard.cli.program import Program
+
 SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 # Tells our sitecustomize which environment the guard was asked for; see there.
 PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
-UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot get in
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
     parser.usage = (
-        "cudaguard run [--mode MODE] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
-        "       cudaguard run [--mode MODE] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
-        "       cudaguard run [--mode MODE] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
+        "cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
+        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
+        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
     )
-    parser.epilog = "example: cudaguard run --mode strict train.py --epochs 3"
+    parser.epilog = (
+        "examples: cudaguard run --mode strict train.py --epochs 3; "
+        "cudaguard run --timeout 600 --report crash.json -m pkg.train"
+    )
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
+    parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=0,
+        help="end the program and what it has started after that time, with status 124; the "
+        "report says where it was",
+    )
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="if it dies of a signal, run it A SECOND TIME, silently and slower, to learn which "
+        "library was being initialised",
+    )
+    parser.add_argument(
+        "--exec",
+        action="store_true",
+        help="become the program instead of its parent: the guard is up, there is no report",
+    )
+
+
+def _seconds(text: str) -> float:
+    from argparse import ArgumentTypeError
+
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return seconds
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -39,67 +79,79 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     own: list[str] = []
     rest = list(arguments)
     while rest:
-        if rest[0] == "--mode":
+        if rest[0] in WITH_VALUE:
             own += rest[:2]
             del rest[:2]
-        elif rest[0].startswith("--mode=") or rest[0] in ("-h", "--help"):
+        elif rest[0] in FLAGS or rest[0].partition("=")[0] in WITH_VALUE:
             own.append(rest.pop(0))
         else:
             break
     return own, rest
 
 
-def letters(word: str) -> tuple[str, str]:
-    """Return the plain flags of a word such as ``-Bum``, and what begins at -m, -c, -W or -X."""
-    for place, letter in enumerate(word):
-        if place and letter in "mcWX":
-            return word[1:place], word[place:]
-    return word[1:], ""
-
-
-def problem_of(command: Sequence[str]) -> str:
-    """Return what is wrong with a command line for Python, or an empty string."""
-    words = list(command)
-    while words and words[0].startswith("-") and words[0] not in ("-", "--"):
-        word = words.pop(0)
-        if word.startswith("--"):
-            return f"unknown option {word}; expected --mode, an option of Python, or the program"
-        flags, rest = letters(word)
-        if not UNGUARDED.isdisjoint(flags):
-            return (
-                f"{word}: under -I, -E and -S Python reads neither PYTHONPATH nor sitecustomize, "
-                "through which the guard gets in"
-            )
-        if rest[:1] in ("m", "c"):
-            return f"{word} is followed by nothing" if len(rest) == 1 and not words else ""
-        if len(rest) == 1:  # -W and -X with their argument in the next word
-            del words[:1]
-    if words[:1] == ["--"]:
-        del words[0]
-    return "" if words else "expected a script, -m MODULE or -c CODE"
-
-
 def execute(args: Namespace) -> int:
-    """Replace this process by Python running the program; returns only on a usage error."""
+    """Run the program and end as it does; on a usage error, return its status."""
+    from cudaguard import config
+    from cudaguard.cli.supervise import IS_SUPPORTED, flush
     from cudaguard.errors import ConfigError
 
-    problem = problem_of(args.program)
+    program, problem = parsed(args.program)
+    asked = [name for name in ("report", "timeout", "why") if getattr(args, name)]
+    if asked and (args.exec or not IS_SUPPORTED) and not problem:
+        reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
+        problem = f"--{asked[0]}: {reason}"
     if problem:
         print(f"cudaguard run: {problem}", file=sys.stderr)
-        return 2
+        return USAGE
     try:
         environment = guarded_environment(args.mode, os.environ)
-    except ConfigError as error:
+        if args.report:
+            with open(args.report, "a", encoding="utf-8"):
+                pass  # now, not when hours have been spent
+    except (ConfigError, OSError) as error:
         print(f"cudaguard run: {error}", file=sys.stderr)
-        return 2
+        return USAGE
     command = [sys.executable, *_interpreter_options(), *args.program]
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
+    if IS_SUPPORTED and not args.exec and (asked or environment[config.MODE_VARIABLE] != "off"):
+        return _supervise(args, program, command, environment)
     if os.name == "nt":  # exec there returns to the shell before the program has ended
         import subprocess
 
         return subprocess.call(command, env=environment)
     return os.execve(sys.executable, command, environment)
+
+
+def _supervise(
+    args: Namespace, program: Program, command: list[str], environment: dict[str, str]
+) -> int:
+    from cudaguard.cli import supervise
+    from cudaguard.cli.record import Record
+    from cudaguard.hook.record import DUMP_VARIABLE, FOLDER_VARIABLE
+    from cudaguard.probe.memory_limits import oom_kills
+
+    record = Record()
+    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
+    environment[FOLDER_VARIABLE] = record.folder
+    dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0
+    if dump_signal:
+        environment[DUMP_VARIABLE] = str(dump_signal)
+    supervisor = supervise.Supervisor(command, timeout=args.timeout, dump_signal=dump_signal)
+    kills = oom_kills()
+    ended = supervisor.run(environment)
+    try:
+        if ended.status or ended.is_late or args.report:
+            from cudaguard.cli.crash import Report, tell
+
+            report = Report(program, ended, record.folder, kills)
+            if args.why and report.has_crashed:
+                report.learn_initialising(supervisor, environment)
+            tell(report, args.report)
+    except Exception as error:  # whatever it is, the program's end is what counts
+        print(f"cudaguard run: no report: {type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        record.remove()
+    return supervise.end_as(ended)
 
 
 def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,9 @@
 The file gets one JSON object per line. Each line is one ``write`` to a descriptor opened with
 ``O_APPEND``, so lines of several processes never mix and a killed process loses nothing that
 it had written. A file that cannot be written is given up after one report.
+
+Under ``cudaguard run`` there is a second file, the record from which that command tells why the
+program has died. It is nobody's wish but ours: where it cannot be written nothing is said.
 """
 
 from __future__ import annotations
@@ -17,6 +20,11 @@ from cudaguard.model import Event
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Any, Union
+
+    from cudaguard.model import Finding
+
+    Details = Union[Finding, dict[str, Any], None]
 
 MEMORY_LIMIT = 10_000  # events
 
@@ -34,6 +42,7 @@ class Journal:
         self._unwritable = unwritable
         self._asked = ""
         self._path = ""
+        self._record = ""
         self._dumps: Callable[[object], str] = str
 
     @property
@@ -44,14 +53,14 @@ class Journal:
     @property
     def is_written(self) -> bool:
         """Are events copied to a file?"""
-        return bool(self._path)
+        return bool(self._path or self._record)
 
-    def note(self, kind: str, name: str, where: str = "") -> None:
-        """Record one event; never raises."""
+    def note(self, kind: str, name: str, where: str = "", details: Details = None) -> None:
+        """Record one event, in the files together with its details; never raises."""
         event = (kind, name, time(), get_ident(), where)
         self._seen.append(event)
-        if self._path:
-            self._write(Event(*event))
+        if self._path or self._record:
+            self._write(Event(*event), details)
 
     def write_to(self, path: str) -> None:
         """Copy every later event to a file; ``%p`` is the process id, "" stops the copying."""
@@ -59,28 +68,53 @@ class Journal:
             return
         self._asked, self._path = path, ""
         if path:
-            # Now, not at the first event: that may come in the middle of any import.
-            from json import dumps
-
-            self._dumps = dumps
+            self._prepare()
             try:
                 self._path = os.path.abspath(os.path.expanduser(path))  # the program may chdir
             except OSError as error:  # the working directory is gone
                 self._unwritable(path, error)
 
-    def _write(self, event: Event) -> None:
-        # Opened for each line: a descriptor that is kept may be closed behind our back, as
-        # daemons close all of them, and its number then belongs to a file of the program.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+    def record_to(self, path: str) -> None:
+        """Copy every later event to a file as well, for ``cudaguard run``; an absolute path."""
+        self._prepare()
+        self._record = path
+
+    def _prepare(self) -> None:
+        # Now, not at the first event: that may come in the middle of any import.
+        from json import dumps
+
+        self._dumps = dumps
+
+    def _write(self, event: Event, details: Details) -> None:
         pid = os.getpid()
         path = self._path.replace("%p", str(pid))
         try:
-            line = self._dumps({"pid": pid, **event.to_dict()}) + "\n"
-            descriptor = os.open(path, flags, 0o644)
-            try:
-                os.write(descriptor, line.encode())
-            finally:
-                os.close(descriptor)
+            line = {"pid": pid, **event.to_dict()}
+            if details is not None:
+                line["details"] = details if isinstance(details, dict) else details.to_dict()
+            data = (self._dumps(line) + "\n").encode()
         except Exception as error:
-            self._path = ""
+            self._path = self._record = ""
             self._unwritable(path, error)
+            return
+        if self._record:
+            try:
+                _append(self._record, data, os.O_WRONLY | os.O_APPEND)
+            except Exception:  # a full disk; or the command has ended before us, and its folder
+                self._record = ""
+        if self._path:
+            try:
+                _append(path, data, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            except Exception as error:
+                self._path = ""
+                self._unwritable(path, error)
+
+
+def _append(path: str, data: bytes, flags: int) -> None:
+    # Opened for each line: a descriptor that is kept may be closed behind our back, as
+    # daemons close all of them, and its number then belongs to a file of the program.
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o644)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)

@@ -13,8 +13,12 @@ from cudaguard.rules.known_errors import DRIVER, FORK, known_error, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from cudaguard.model import Finding
     from cudaguard.repairs import Engine
+
+_LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
 
 
 def explain_text(text: str) -> Finding | None:
@@ -66,6 +70,33 @@ def error_passes(engine: Engine, error: BaseException) -> None:
         print_instead(warning)
     except Exception as failure:
         engine.broken("looking at an error", failure)
+
+
+def record_end(engine: Engine, error: BaseException) -> None:
+    """Record the error that ends the program, where it was raised, and what it means."""
+    try:
+        details: dict[str, Any] = {"stack": _stack(error)}
+        finding = explain_error(error)
+        if finding is not None and finding.id not in engine.registry.silenced:
+            details["finding"] = finding.to_dict()
+        text = text_of(error)[:_LONGEST_TEXT]
+        engine.journal.note("error", f"{type(error).__name__}: {text}", details=details)
+    except MemoryError:  # that is what the program dies of
+        return
+    except Exception as failure:
+        engine.broken("recording an error", failure)
+
+
+def _stack(error: BaseException) -> list[tuple[str, int, str]]:
+    """Return file, line and function of the innermost frames, innermost last."""
+    found: list[tuple[str, int, str]] = []
+    entry = error.__traceback__
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if not code.co_filename.startswith("<frozen importlib"):
+            found.append((code.co_filename, entry.tb_lineno, code.co_name))
+        entry = entry.tb_next
+    return found[-_DEEPEST:]
 
 
 def _note(engine: Engine, error: BaseException) -> None:

@@ -88,13 +88,16 @@ def test_exit_status_and_signal_are_the_programs(child, code, status):
     assert child.command(*RUN, "-c", code, check=False).returncode == status
 
 
-def test_pid_stays_the_same(child):
-    """The launcher replaces itself: job control and supervisors keep their hold."""
+@pytest.mark.parametrize(("option", "is_same"), [("--exec", 1), ("--mode=off", 1), ("", 0)])
+def test_pid_stays_the_same_where_the_command_becomes_the_program(child, option, is_same):
+    """For what insists on being the process that was started; and where there is no guard."""
+    options = [option] if option else []
     done = child.command(
-        "sh", "-c", 'echo $$; exec "$@"', "sh", *RUN, "-c", "import os; print(os.getpid())"
+        *("sh", "-c", 'echo $$; exec "$@"', "sh", *RUN, *options),
+        *("-c", "import os; print(os.getpid())"),
     )
     first, second = done.stdout.split()
-    assert first == second
+    assert (first == second) == is_same
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])

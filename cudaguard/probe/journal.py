@@ -1,0 +1,100 @@
+"""What a program has left behind: its journal, and what ``faulthandler`` wrote when it died."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_LARGEST = 64 << 20  # bytes of a file; its end counts
+_FATAL = "Fatal Python error: "
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_HEADING = re.compile(
+    r"^(?P<is_current>Current t|T)hread 0x[0-9a-f]+ .*\(most recent call first\):$"
+)
+_C_HEADING = "Current thread's C stack trace (most recent call first):"
+
+
+class Fault(NamedTuple):
+    """One dump of ``faulthandler``.
+
+    Args:
+        what: As in ``Segmentation fault``; empty for a dump that was asked for.
+        frames: File, line and function of the thread concerned, innermost first.
+        c_frames: Its C frames as they stand there (Python 3.14 and later), innermost first.
+    """
+
+    what: str
+    frames: tuple[tuple[str, int, str], ...]
+    c_frames: tuple[str, ...]
+
+
+def read_journal(path: str) -> list[dict[str, Any]]:
+    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty."""
+    import json
+
+    found = []
+    for line in _end_of(path).splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict) and {"pid", "kind", "name", "thread", "where"} <= set(entry):
+            found.append(entry)
+    return found
+
+
+def read_faults(path: str) -> list[Fault]:
+    """Return the dumps in a file, oldest first; a missing file has none."""
+    text = _end_of(path).decode(errors="replace")
+    asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
+    dumps = [("", asked)] if asked.strip() else []
+    dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]
+    return [Fault(what, *_stack(part)) for what, part in dumps]
+
+
+def _stack(text: str) -> tuple[tuple[tuple[str, int, str], ...], tuple[str, ...]]:
+    """Return the frames of the current thread (of the last, the main one, if none is), and of C."""
+    current: list[tuple[str, int, str]] = []
+    other: list[tuple[str, int, str]] = []
+    c_frames: list[str] = []
+    into = other
+    in_c = False
+    for line in text.splitlines():
+        heading = _HEADING.match(line)
+        if line == _C_HEADING:
+            in_c = True
+        elif heading:
+            in_c, into = False, current if heading["is_current"].startswith("C") else other
+            into.clear()
+        elif in_c and line.startswith("  Binary file "):
+            c_frames.append(line.strip())
+        else:
+            frame = _FRAME.match(line)
+            if frame:
+                into.append((frame["file"], int(frame["line"]), frame["function"]))
+    return tuple(current or other), tuple(c_frames)
+
+
+def last_initialised(path: str) -> str:
+    """Return the library whose constructors the dynamic loader had called last.
+
+    Args:
+        path: What it wrote under ``LD_DEBUG=libs``.
+    """
+    found = re.findall(rb"calling init: (\S+)", _end_of(path))
+    return os.fsdecode(found[-1]) if found else ""
+
+
+def _end_of(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - _LARGEST))
+            return file.read()
+    except OSError:
+        return b""
