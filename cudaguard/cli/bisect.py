@@ -20,6 +20,7 @@ from cudaguard.cli.common import (
     github,
     json_text,
     note,
+    paint,
 )
 
 TYPE_CHECKING = False
@@ -123,7 +124,11 @@ def execute(args: Namespace) -> int:
         return 128 + signal.SIGINT
     for path in args.outputs:
         _write(path, document)
-    print(_shown(document, args.format))
+    shown = _shown(document, args.format)
+    if args.format == "text":
+        first, end, rest = shown.partition("\n")
+        shown = paint(first, "bold", sys.stdout) + end + rest
+    print(shown)
     return STATUS.get(document["verdict"], FOUND)
 
 

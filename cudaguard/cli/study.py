@@ -155,7 +155,11 @@ class Study:
         asked = seen.imports()
         origins = {name: origin_of(name, self._path()) for name in asked}
         asked = [
-            name for name in asked if origins[name] != STANDARD and name.partition(".")[0] != OURS
+            name
+            for name in asked
+            if origins[name] != STANDARD
+            and name.partition(".")[0] != OURS
+            and not (self._is_module and name == self._program[0])
         ]
         # Imports that the user's own modules make have been noted themselves.
         foreign = tuple(name for name in asked if origins[name] != LOCAL)
