@@ -9,16 +9,21 @@ Source: https://github.com/facebookresearch/sam2/issues/460
 from __future__ import annotations
 
 import sys
+from collections import deque
 
 from cudaguard.actions.graphs.clone import storage_of
+from cudaguard.actions.graphs.walk import rebuilt_tuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    Path = tuple[Any, ...]
+
 CALLS = 4  # that are looked at: two until the graph is recorded, and as many for one recompilation
 _OWN = ("_parameters", "_buffers", "_modules")
+_DEEPEST = 8  # containers within containers
 
 
 class Parked:
@@ -38,8 +43,8 @@ class Parked:
         self._tell = tell
         self._calls = 0
         # The tensors themselves: the number of an object that is gone is used again.
-        self._known: dict[tuple[int, str, object], Any] = {
-            (id(module), name, key): tensor for module, name, key, tensor in _tensors(root)
+        self._known: dict[tuple[int, str, Path], Any] = {
+            (id(module), name, path): tensor for module, name, path, tensor in _tensors(root)
         }
 
     def look(self, own: frozenset[int]) -> None:
@@ -52,50 +57,55 @@ class Parked:
             self._known.clear()  # nobody else may hold those tensors any more
             return
         self._calls += 1
-        for module, name, key, tensor in _tensors(self._root):
-            place = (id(module), name, key)
+        for module, name, path, tensor in list(_tensors(self._root)):
+            place = (id(module), name, path)
             if self._known.get(place) is tensor or storage_of(tensor) in own:
                 continue
             # The copy is what is known then, or it would be found at every call.
             kept = tensor.clone() if self._rehome else tensor
             if self._rehome:
-                _put(module, name, key, kept)
+                _put(module, name, path, kept)
             self._known[place] = kept
-            where = f"{type(module).__name__}.{name}" + ("" if key is _WHOLE else f"[{key!r}]")
+            where = f"{type(module).__name__}.{name}" + "".join(f"[{key!r}]" for key in path)
             self._tell(where, tuple(tensor.shape))
 
 
-class _Whole:
-    """Stands for a key where the attribute is the tensor itself."""
-
-    def __repr__(self) -> str:
-        return "_WHOLE"
-
-
-_WHOLE = _Whole()
-
-
-def _tensors(root: Any) -> Iterator[tuple[Any, str, object, Any]]:
-    tensor_class = sys.modules["torch"].Tensor
+def _tensors(root: Any) -> Iterator[tuple[Any, str, Path, Any]]:
     for module in root.modules():
         for name, value in list(vars(module).items()):
-            if name in _OWN:
-                continue
-            pairs: Any = ((_WHOLE, value),)
-            if isinstance(value, dict):
-                pairs = list(value.items())
-            elif isinstance(value, list):
-                pairs = list(enumerate(value))
-            for key, item in pairs:
-                if isinstance(item, tensor_class):
-                    yield module, name, key, item
+            if name not in _OWN:
+                for path, tensor in _inside(value, ()):
+                    yield module, name, path, tensor
 
 
-def _put(module: Any, name: str, key: object, tensor: Any) -> None:
-    if key is _WHOLE:
-        setattr(module, name, tensor)
-    else:
-        vars(module)[name][key] = tensor
+def _inside(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield the tensors in a value, each with the keys and indices that lead to it."""
+    if isinstance(value, sys.modules["torch"].Tensor):
+        yield path, value
+    elif len(path) < _DEEPEST and isinstance(value, (dict, list, tuple, deque)):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in list(pairs):
+            yield from _inside(item, (*path, key))
+
+
+def _put(module: Any, name: str, path: Path, tensor: Any) -> None:
+    old = vars(module)[name]
+    new = _with(old, path, tensor)
+    if new is not old:
+        setattr(module, name, new)
+
+
+def _with(value: Any, path: Path, tensor: Any) -> Any:
+    """Return a value that has a tensor at a place: itself, or a new tuple."""
+    if not path:
+        return tensor
+    old = value[path[0]]
+    new = _with(old, path[1:], tensor)
+    if isinstance(value, tuple):
+        return rebuilt_tuple(value, [*value[: path[0]], new, *value[path[0] + 1 :]])
+    if new is not old:
+        value[path[0]] = new
+    return value
 
 
 def owner_of(function: Any) -> Any:

@@ -59,7 +59,7 @@ class Walker:
             items = [self.walk(item, depth) for item in value]
             if all(new is old for new, old in zip(items, value)):
                 return value
-            return _tuple(value, items) if isinstance(value, tuple) else _with(value, items)
+            return rebuilt_tuple(value, items) if isinstance(value, tuple) else _with(value, items)
         if isinstance(value, dict):
             pairs = [(key, self.walk(item, depth), item) for key, item in value.items()]
             changed = [(key, new) for key, new, old in pairs if new is not old]
@@ -121,7 +121,8 @@ def _children(value: Any) -> Iterator[Any]:
                 yield getattr(value, name, None)
 
 
-def _tuple(value: Any, items: list[Any]) -> Any:
+def rebuilt_tuple(value: Any, items: list[Any]) -> Any:
+    """Return a tuple of the same class, named ones and those of C too, with other items."""
     kind = type(value)
     if hasattr(kind, "n_sequence_fields"):  # of C, as torch.return_types
         return kind(items)

@@ -2,6 +2,8 @@
 
 import gc
 import weakref
+from collections import deque
+from typing import NamedTuple
 
 import torch
 from graph_tools import Counting, Pool, Replay, findings, raised, warned
@@ -238,6 +240,47 @@ def case_only_the_first_calls_are_looked_at():
             safe(ONE)
     told = [f.what.split(" ")[0] for f in found]
     assert told == [f"Keeps.kept[{number}]" for number in range(4)]
+
+
+class Both(NamedTuple):
+    first: object
+    second: int
+
+
+class Nested(torch.nn.Module):
+    """Leaves tensors in containers within containers, some of which cannot be written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache = {"a": {1: [None, "x"]}}
+        self.recent = deque(maxlen=2)
+        self.both = Both(None, 1)
+
+    def forward(self, x):
+        if self.both.first is None:
+            self.cache["a"][1][0] = x * 2
+            self.recent.append((x * 3, 7))
+            self.both = Both(x * 4, 1)
+        return x + 1
+
+
+def case_parked_in_containers_within_containers():
+    for parked in ("tell", "rehome"):
+        module = type(f"Nested{parked}", (Nested,), {})()
+        safe = cudaguard.graph_safe(module.forward, parked=parked)
+        inner, recent = module.cache["a"][1], module.recent
+        with findings() as found, cudaguard.guard("observe"):
+            safe(ONE)
+            left = inner[0], recent[0][0], module.both.first
+            safe(TWO)
+        names = [finding.what.split(" (")[0].split(",")[0] for finding in found]
+        kind = type(module).__name__
+        assert names == [f"{kind}.cache['a'][1][0]", f"{kind}.recent[0][0]", f"{kind}.both[0]"]
+        assert [torch.equal(a, ONE * n) for a, n in zip(left, (2, 3, 4))] == [True] * 3
+        assert (inner[0], recent[0][0], module.both.first) == left  # copied once
+        assert module.cache["a"][1] is inner
+        assert module.recent is recent
+        assert (type(module.both), module.both.second, recent[0][1]) == (Both, 1, 7)
 
 
 def case_parked_of_every_form_of_a_module():
