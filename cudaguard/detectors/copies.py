@@ -99,7 +99,7 @@ def _pair(first: Copy, second: Copy, kind: str) -> Finding:
         return wording.rivals(first, second, runtime.rival, is_allowed=is_allowed)
     if not policy.is_fault(kind, first.stem):
         return wording.harmless(first, second, runtime.title, versions, kind)
-    subject, cure = (runtime.title, runtime.danger), _cure(second, first)
+    subject, cure = (runtime.title, runtime.danger), _cure(second, first, first.by)
     return wording.older_first(first, second, versions, subject, cure, _severity(first))
 
 
@@ -118,12 +118,13 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
                 continue
             told.add(runtime.part_of)
             one, stranger = (copy, other) if _variable(other) else (other, copy)
+            by = min(copy, other, key=copies.index).by
             finding = wording.mixed(
                 one,
                 stranger,
                 (_text(one), _text(stranger)),
                 (runtime.title, runtime.danger),
-                _cure(one, stranger),
+                _cure(one, stranger, by),
             )
             yield finding, stranger, one
 
@@ -144,7 +145,7 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
             serving,
             (_text(serving), _text(meant)),
             (runtime.title, runtime.danger),
-            _cure(meant, serving),
+            _cure(meant, serving, serving.by),
             _severity(serving) if policy.is_fault(kind, serving.stem) else "info",
         )
         yield finding, serving, meant
@@ -171,14 +172,26 @@ def _severity(first: Copy) -> str:
     return "info" if is_wanted else "warn"
 
 
-def _cure(wanted: Copy, other: Copy) -> wording.Cure:
-    package = (other.by or wanted.by).partition(".")[0]
+def _cure(wanted: Copy, other: Copy, by: str) -> wording.Cure:
+    """Return how a file comes before another one.
+
+    Args:
+        wanted: That file.
+        other: The one that has served instead.
+        by: The module that was the first to load one of them.
+    """
+    package = by.partition(".")[0]
+    folder, name = os.path.split(os.path.abspath(wanted.path))
+    part_of = runtime_of(wanted.stem).part_of
+    if part_of:  # all parts, or they come from somewhere else again
+        name = f"lib{part_of}*.so{wanted.soname.partition('.so')[2]}"
     return wording.Cure(
-        os.path.abspath(wanted.path),
+        wanted.path,
+        name,
         _variable(other),
         os.path.dirname(other.path),
         "" if package in _PROGRAM else package,
-        _pattern(wanted),
+        _below(folder, name),
     )
 
 
@@ -190,20 +203,14 @@ def _variable(copy: Copy) -> str:
     return name if here in [os.path.realpath(folder) for folder in folders if folder] else ""
 
 
-def _pattern(wanted: Copy) -> str:
-    """Return how the action ``preload`` names a library, empty where no such path leads to it."""
+def _below(folder: str, name: str) -> str:
+    """Return how the action ``preload`` names files, empty where no such path leads there."""
     from glob import escape
 
-    folder, name = os.path.split(os.path.abspath(wanted.path))
-    part_of = runtime_of(wanted.stem).part_of
-    release = wanted.soname.partition(".so")[2]
-    # All parts, or they come from somewhere else again.
-    name = f"lib{part_of}*.so{release}" if part_of else escape(name)
-    for entry in sys.path:
-        inside = os.path.join(os.path.abspath(entry), "") if isinstance(entry, str) else ""
-        if inside and folder.startswith(inside):
-            return f"{escape(folder[len(inside) :])}/{name}"
-    return ""
+    entries = [os.path.join(os.path.abspath(e), "") for e in sys.path if isinstance(e, str)]
+    # The innermost: a virtual environment often lies in the working folder.
+    inside = max((entry for entry in entries if folder.startswith(entry)), key=len, default="")
+    return f"{escape(folder[len(inside) :])}/{name}" if inside else ""
 
 
 def _folder(copy: Copy) -> str:

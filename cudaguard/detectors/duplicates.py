@@ -7,6 +7,7 @@ of their own ask for.
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock
 from typing import NamedTuple
 
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     Loaded = tuple[str, str, bool, tuple[str, str]]
 
+_LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
     "guard": "was there before the guard",
@@ -68,6 +70,7 @@ class DuplicateDetector:
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
         self._told: set[str] = set()
+        self._lock, self._pid = allocate_lock(), os.getpid()
         self.look(None, since)
 
     def look(self, load: Loaded | None, since: str = "") -> None:
@@ -80,22 +83,34 @@ class DuplicateDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
+        if self._pid != os.getpid():  # forked, and another thread may have held the lock
+            self._lock, self._pid = allocate_lock(), os.getpid()
+        if not self._lock.acquire(timeout=_LONGEST_WAIT):
+            return
+        try:
+            come, strays = self._take_in(load, since)
+            copies = list(self._copies.values())
+        finally:
+            self._lock.release()
+        if strays or (come and len(copies) > 1):
+            from cudaguard.detectors.copies import judge
+
+            judge(self._engine, copies, come, strays, self._told, is_load=load is not None)
+
+    def _take_in(self, load: Loaded | None, since: str) -> tuple[list[Copy], list[Stray]]:
+        """Take note of what is new; return what of it is in the table, and what has gone astray."""
         libraries = self._news.libraries()
         new = [one for one in libraries if (one.path, one.dynamic) not in self._known]
         if not new:
-            return
+            return [], []
         self._known.update((one.path, one.dynamic) for one in new)
         with Memory() as memory:
-            copies = dict(self._copies_among(new, memory, load, since))
-            self._copies.update(copies)
+            come = dict(self._copies_among(new, memory, load, since))
+            self._copies.update(come)
             strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-        if strays or (copies and len(self._copies) > 1):
-            from cudaguard.detectors.copies import judge
-
-            self._forget_unloaded()
-            there = list(self._copies.values())
-            come = [copy for copy in copies.values() if copy in there]
-            judge(self._engine, there, come, strays, self._told, is_load=load is not None)
+            if strays or (come and len(self._copies) > 1):
+                self._forget_unloaded(memory)
+        return [copy for key, copy in come.items() if key in self._copies], strays
 
     def _copies_among(
         self, new: list[Library], memory: Memory, load: Loaded | None, since: str
@@ -143,13 +158,12 @@ class DuplicateDetector:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
                     yield Stray(one.path, _how(load, since), copy, wanted)
 
-    def _forget_unloaded(self) -> None:
-        with Memory() as memory:
-            there = {
-                (os.fsdecode(memory.text(name)), dynamic)
-                for _, _, name, dynamic in entries(memory, first_entry())
-                if name
-            }
+    def _forget_unloaded(self, memory: Memory) -> None:
+        there = {
+            (os.fsdecode(memory.text(name)), dynamic)
+            for _, _, name, dynamic in entries(memory, first_entry())
+            if name
+        }
         self._known &= there
         self._copies = {key: copy for key, copy in self._copies.items() if key in there}
 

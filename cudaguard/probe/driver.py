@@ -263,16 +263,17 @@ class LoaderNews:
                     start = int.from_bytes(seen[_NEXT:], "little")  # only something was added
                 else:
                     start = first_entry()
-                found, end = [], start
-                for entry, base, name, dynamic in entries(memory, start):
-                    end = entry
+                found, last = [], (start, 0, 0, 0)
+                for last in entries(memory, start):
+                    _, base, name, dynamic = last
                     path = os.fsdecode(memory.text(name)) if name else ""
                     found.append(Library(path, base, dynamic))
-                # At once: another thread may be here as well, and wants address and words to fit.
-                self._there[0], self._last = end, memory.read(end, ENTRY)
         except OSError:  # changed while it was read: begin anew the next time
             self._last = b""
             return []
+        # As it was read, without a next one: another thread may have mapped something meanwhile.
+        self._there[0] = last[0]
+        self._last = b"".join(word.to_bytes(8, "little") for word in (*last[1:], 0))
         return found
 
     def _peek(self) -> bytes:

@@ -41,6 +41,7 @@ class Cure(NamedTuple):
 
     Args:
         wanted: That file.
+        files: Its name, or a pattern of all that have to come from its folder.
         variable: The variable that led to the wrong one, if one did.
         folder: Where the wrong one lies.
         package: The package before which it is to be loaded, empty if that is not known.
@@ -48,6 +49,7 @@ class Cure(NamedTuple):
     """
 
     wanted: str
+    files: str
     variable: str
     folder: str
     package: str
@@ -189,11 +191,10 @@ def another_file(
     title, danger = subject
     path, how = asking
     older = severity != "info"
-    kind = f"an older {title}" if older else f"another {title}"
     return Finding(
         ANOTHER_FILE,
-        f"{os.path.basename(path)} gets {kind} than its own folders lead to: {serving.path} "
-        f"instead of {cure.wanted}.",
+        f"{os.path.basename(path)} gets another file of {title} than its own folders lead to"
+        f"{', an older one' if older else ''}: {serving.path} instead of {cure.wanted}.",
         severity=severity,
         evidence=(
             _line(serving, versions[0]),
@@ -228,6 +229,9 @@ def _remedy(cure: Cure) -> str:
 def _first(cure: Cure) -> str:
     if not (cure.package and cure.pattern):
         before = f"`import {cure.package}`" if cure.package else "what loads the other one"
+        if "*" in cure.files:
+            folder = os.path.dirname(cure.wanted)
+            return f"have all {cure.files} of {folder} loaded first, by ctypes.CDLL before {before}"
         return f"have the right file loaded first: `ctypes.CDLL({cure.wanted!r})` before {before}"
     advice = (
         f"have the right file loaded before {cure.package}: save this rule as cudaguard.toml, and "
