@@ -1,0 +1,111 @@
+"""Children with a limit: what they leave behind, how much of their output is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cudaguard.probe.child import KEPT, run
+from cudaguard.probe.origins import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
+
+from ..conftest import clean_environment
+
+
+def ended(code, limit=60):
+    return run([sys.executable, "-c", code], clean_environment(), limit)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("", 0), ("import sys; sys.exit(7)", 7), ("import os; os.abort()", -signal.SIGABRT)],
+)
+def test_status_is_the_childs(code, status):
+    assert ended(code).status == status
+
+
+def test_only_the_end_of_an_output_is_kept():
+    done = ended("import sys; print('x' * 5_000_000 + 'end'); sys.stderr.write('y' * 9)")
+    assert len(done.output) == KEPT
+    assert done.output.endswith("end\n")
+    assert done.errors == "y" * 9
+
+
+def test_limit():
+    started = time.monotonic()
+    done = ended("import time; print('begun', flush=True); time.sleep(600)", limit=1)
+    assert (done.status, done.output) == (None, "begun\n")
+    assert time.monotonic() - started < 60
+
+
+def test_limit_for_one_that_has_closed_its_streams():
+    assert ended("import os, time; os.close(1); os.close(2); time.sleep(600)", 1).status is None
+    assert ended("import os, time; os.close(1); os.close(2); time.sleep(0.2)").status == 0
+
+
+def test_grandchild_that_holds_the_streams_is_not_waited_for():
+    done = ended("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
+    assert done.status == 0
+    with pytest.raises(ProcessLookupError):  # noqa: PT012  # until init has buried it
+        for _ in range(100):
+            os.kill(int(done.output), 0)
+            with open(f"/proc/{int(done.output)}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    raise ProcessLookupError
+            time.sleep(0.05)
+
+
+def test_nothing_stays_open():
+    before = os.listdir("/proc/self/fd")
+    ended("print(1)")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_cannot_be_started():
+    with pytest.raises(OSError, match="no-such-command"):
+        run(["/no-such-command"], {}, 1)
+
+
+def test_there_is_no_input():
+    assert ended("import sys; print(repr(sys.stdin.read()))").output == "''\n"
+
+
+def test_origins(tmp_path):
+    (tmp_path / "mine.py").write_text("")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "native.so").write_bytes(b"")
+    path = [str(tmp_path), *sys.path]
+    assert origin_of("json.decoder", path) == STANDARD
+    assert origin_of("_ctypes", path) == STANDARD
+    assert origin_of("sys", path) == STANDARD
+    assert origin_of("pytest", path) == INSTALLED
+    assert origin_of("mine", path) == LOCAL
+    assert origin_of("package.inner", path) == LOCAL
+    assert origin_of("native", path) == INSTALLED  # compiled: what it loads is its own
+    assert origin_of("not_there_at_all", path) == INSTALLED
+
+
+def test_looking_for_an_origin_imports_nothing(tmp_path):
+    (tmp_path / "loud.py").write_text("1/0")
+    assert origin_of("loud", [str(tmp_path)]) == LOCAL
+    assert "loud" not in sys.modules
+
+
+def test_distributions_by_import_name():
+    found = distributions_of(["pytest", "packaging.version", "no_such_thing"])
+    assert set(found) == {"pytest", "packaging"}
+    assert found["pytest"] == ("pytest", pytest.__version__)
+
+
+def test_core_files_are_not_left(tmp_path):
+    runner = os.path.join("cudaguard", "cli", "_bisect", "runner.py")
+    script = tmp_path / "limit.py"
+    script.write_text("import resource; print(resource.getrlimit(resource.RLIMIT_CORE)[0])")
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    command = [sys.executable, os.path.join(root, runner), "script", str(script)]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, check=True)
+    assert done.stdout == b"0\n"
