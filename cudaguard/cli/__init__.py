@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "run a program under the guard from its first line",
     "bisect": "find the imports, and their order, with which a program fails",
     "check-ext": "tell whether compiled extensions would load, and why not",
+    "lint": "report import statements whose order a rule forbids",
     "rules": "list the rules, show one, or check a file with your own",
     "explain": "say what an error message or an id means, and what to do",
     "demo": "show a real fault and its cure side by side",

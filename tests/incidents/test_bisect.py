@@ -1,4 +1,4 @@
-"""``cudaguard bisect`` on real scripts that fail, without being told which packages are at fault."""
+"""``cudaguard bisect`` on real scripts that fail, without being told which packages fail."""
 
 from __future__ import annotations
 
