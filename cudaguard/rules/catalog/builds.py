@@ -1,0 +1,42 @@
+"""Builds of extensions with torch: locks that stay, tools that are not found or do not fit."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG031",
+        title="builds with torch.utils.cpp_extension get the tools and variables that they need",
+        watch=("torch.utils.cpp_extension",),
+        actions=("builds:check",),
+        why=(
+            "A build needs ninja on PATH, the toolkit of torch's own CUDA, a compiler that nvcc "
+            "takes, TORCH_CUDA_ARCH_LIST where no GPU is visible, and memory for all compilers; "
+            "torch says little of what is missing, and does not notice that what lies in its cache "
+            "was built for another torch."
+        ),
+        links=(
+            "https://github.com/pytorch/pytorch/issues/68905",
+            "https://github.com/Dao-AILab/flash-attention/issues/2079",
+            "https://github.com/SarahWeiii/diso/issues/25",
+        ),
+        verified="2026-11-20: torch 2.6.0 (CUDA 12.4), 2.11.0 (13.0), 2.13.0 (CPU), nvcc 13.0",
+    ),
+    Rule(
+        id="CG032",
+        title="the lock of a build that was killed stops no later build",
+        watch=("torch.utils.cpp_extension",),
+        actions=("builds:lock",),
+        why=(
+            "A build that is killed leaves its lock, and load() waits for that for ever, without a "
+            "word."
+        ),
+        links=(
+            "https://github.com/pytorch/pytorch/pull/190543",
+            "https://github.com/pytorch/pytorch/issues/189245",
+            "https://github.com/sgl-project/sglang/issues/38408",
+        ),
+        verified="2026-11-20: torch 2.13.0",
+    ),
+)
