@@ -92,6 +92,10 @@ def _around(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[Around]:
     is_unknown = not engine.registry.by_module.get(name)
     if sys.version_info >= (3, 11) or name in INITIALISERS or is_unknown:
         found.append(engine.loads.window)
+    if any("check" in arguments(rule, "builds") for rule in own):
+        from cudaguard.repairs.builds import ask_nvml
+
+        found.append(lambda spec: ask_nvml(engine, spec))
     demoting = _with(own, "demote")
     if demoting:
         from cudaguard.repairs.scope import take_back_after
@@ -114,7 +118,7 @@ def _after(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[After]:
     found: list[After] = []
     if name == "ctypes" and RTLD_GLOBAL:
         found += (engine.loads.patch_ctypes, lambda *_: engine.loads.look())
-    replacing = _with(own, "normalize", "correct", "graphs")
+    replacing = _with(own, "normalize", "correct", "graphs", "builds")
     if replacing:
         from cudaguard.repairs.replacements import put_up
 

@@ -30,7 +30,7 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the actions ``normalize``, ``correct`` or ``graphs``.
+        rules: Rules with the actions ``normalize``, ``correct``, ``graphs`` or ``builds``.
         module: The module, imported.
     """
     for rule in rules:
@@ -40,6 +40,10 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
             from cudaguard.repairs.graphs import put_up as see_compilations
 
             see_compilations(engine)
+        if arguments(rule, "builds"):
+            from cudaguard.repairs.builds import put_up as see_builds
+
+            see_builds(engine, rule, module)
         for verb in ("normalize", "correct"):
             for argument in arguments(rule, verb):
                 _put(engine, rule, module, verb, argument)

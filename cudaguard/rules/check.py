@@ -24,6 +24,7 @@ ACTION_VERBS = {
     "normalize": "a function or method and its parameter, as in normalize:Image.__init__(buffer)",
     "correct": "a class that exports arrays, as in correct:DeviceNDArray",
     "graphs": "see, or a strategy and a class or function, as in graphs:clone:pkg.Encoder",
+    "builds": "check, or lock, with torch.utils.cpp_extension watched, as in builds:check",
     "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
@@ -80,6 +81,8 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
         if verb == "graphs" and not _is_graphs(argument):
+            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
+        if verb == "builds" and argument not in ("check", "lock"):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb in ("normalize", "correct") and not _is_entry(verb, argument):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")

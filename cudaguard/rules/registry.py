@@ -63,7 +63,9 @@ class Registry:
         self.demoting = self._patterns("demote")
         self.shielding = self._patterns("deepbind")
         self.replacing = tuple(
-            rule for rule in self.rules if arguments(rule, "normalize", "correct", "graphs")
+            rule
+            for rule in self.rules
+            if arguments(rule, "normalize", "correct", "graphs", "builds")
         )
 
     def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:

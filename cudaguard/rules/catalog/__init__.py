@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cudaguard.rules.catalog import (
     arrays,
+    builds,
     contexts,
     graphs,
     import_order,
@@ -25,6 +26,7 @@ RULES: tuple[Rule, ...] = (
     *contexts.RULES,
     *arrays.RULES,
     *graphs.RULES,
+    *builds.RULES,
     *import_order.RULES,
 )
 
@@ -65,4 +67,12 @@ DETECTORS: dict[str, str] = {
     "CG854": "a result has tensors that are not copied",
     # Messages that `explain` knows: see ``rules/known_errors.py``.
     **{f"CG{number}": "an error message that is explained" for number in range(861, 885)},
+    "CG885": "a build that was killed has left its lock",
+    "CG886": "a build waits for a lock",
+    "CG887": "CUDA sources are to be built with a torch without CUDA",
+    "CG888": "the CUDA toolkit is missing or incomplete",
+    "CG889": "nvcc is of another CUDA than torch",
+    "CG890": "the compiler is one that nvcc refuses",
+    "CG891": "an extension in torch's cache was built for something else",
+    "CG892": "an extension that was just built would not load",
 }
