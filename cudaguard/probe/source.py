@@ -21,15 +21,19 @@ class Import(Record):
         line: First line of the statement, from 1.
         column: Its column, from 1.
         last_line: Last line of the statement.
+        is_from: Is it ``from ... import ...``?
+        cell: Number of the cell of a notebook, from 1; 0 in other files.
         branch: Pairs of (place, arm) of the branches it stands in.
     """
 
-    __slots__ = ("branch", "column", "last_line", "line", "module", "name")
+    __slots__ = ("branch", "cell", "column", "is_from", "last_line", "line", "module", "name")
     name: str
     module: str
     line: int
     column: int
     last_line: int
+    is_from: bool
+    cell: int
     branch: tuple[tuple[int, int], ...]
 
     def __init__(
@@ -39,6 +43,9 @@ class Import(Record):
         line: int,
         column: int,
         last_line: int,
+        *,
+        is_from: bool = False,
+        cell: int = 0,
         branch: Iterable[tuple[int, int]] = (),
     ) -> None:
         self._fill(
@@ -47,6 +54,8 @@ class Import(Record):
             line=line,
             column=column,
             last_line=last_line,
+            is_from=is_from,
+            cell=cell,
             branch=tuple(branch),
         )
 
@@ -94,14 +103,14 @@ def _named(
         statement.lineno,
         statement.col_offset + 1,
         statement.end_lineno or statement.lineno,
-        branch,
     )
     if isinstance(statement, ast.Import):
         for alias in statement.names:
-            yield Import(alias.name, alias.name, *place)
+            yield Import(alias.name, alias.name, *place, branch=branch)
     elif not statement.level and statement.module:
         for alias in statement.names:
-            yield Import(f"{statement.module}.{alias.name}", statement.module, *place)
+            name = statement.module if alias.name == "*" else f"{statement.module}.{alias.name}"
+            yield Import(name, statement.module, *place, is_from=True, branch=branch)
 
 
 def _is_choice(statement: ast.stmt) -> bool:

@@ -1,0 +1,97 @@
+"""What `cudaguard lint` says of import sorters, held against real ruff and isort."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import sys
+
+import pytest
+
+from cudaguard.policy.lint import is_kept_by_sorters
+from cudaguard.probe.source import imports_in
+
+pytestmark = pytest.mark.incidents
+
+PINS = ("ruff==0.17.5", "isort==9.0.2")
+FORMS = ("import {}", "from {} import x", "import {} as y")
+NAMES = ("cv2", "decord", "Torch", "torch", "nvidia.dali", "nvidia_x")
+RUFF = ("-m", "ruff", "check", "--no-cache", "--isolated", "--select", "I,E402", "--fix", "-q")
+BY_NAME = "lint.isort.force-sort-within-sections=true"
+
+
+@pytest.fixture
+def sorted_by(child, cached_environment):
+    """Sorts many files at once; returns name -> whether the first import still is the first."""
+
+    def sorted_by(files, *command):
+        for name, text in files.items():
+            child.write(f"{name}.py", text)
+        names = [f"{name}.py" for name in files]
+        child.command(cached_environment(*PINS), *command, *names, check=False)
+        result = {}
+        for name, text in files.items():
+            after = (child.folder / f"{name}.py").read_text().splitlines()
+            imports = [line for line in after if line.startswith(("import", "from"))]
+            result[name] = imports[0] == text.splitlines()[0]
+        return result
+
+    return sorted_by
+
+
+def pairs(*, capitals=True):
+    for (one, other), (first, second) in itertools.product(
+        itertools.permutations([n for n in NAMES if capitals or n.islower()], 2),
+        itertools.product(FORMS, FORMS),
+    ):
+        yield f"{first.format(one)}\n{second.format(other)}\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "by_name"),
+    [
+        (RUFF, False),
+        ((*RUFF, "--config", BY_NAME), True),
+        (("-m", "isort", "-q"), False),
+        (("-m", "isort", "-q", "--force-sort-within-sections"), True),
+    ],
+    ids=["ruff", "ruff by name", "isort", "isort by name"],
+)
+def test_prediction(sorted_by, command, by_name):
+    # isort compares names with capitals in ways that depend on its version and options.
+    names = pairs(capitals="ruff" in command)
+    files = {f"f{number}": text for number, text in enumerate(names)}
+    kept = sorted_by(files, *command)
+    wrong = []
+    for name, text in files.items():
+        first, then = imports_in(ast.parse(text))
+        if is_kept_by_sorters(first, then, by_name=by_name) is not kept[name]:
+            wrong.append(text)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("command", [RUFF, ("-m", "isort", "-q")], ids=["ruff", "isort"])
+def test_remedies_hold(sorted_by, command):
+    files = {}
+    for number, text in enumerate(pairs()):
+        first, then = text.splitlines()
+        files[f"split{number}"] = f"{first}\n# isort: split\n{then}\n"
+        files[f"skip{number}"] = f"{first}  # isort: skip\n{then}\n"
+    assert set(sorted_by(files, *command).values()) == {True}
+
+
+def test_suggestion_passes_ruff(child, cached_environment):
+    """The lines that lint shows, put into a file as they are."""
+    rule = "[[rules]]\nid = 'L1'\nwatch = ['decord']\nneeds = ['torch']\nwhy = 'w'\n"
+    child.write("cudaguard.toml", rule)
+    child.write("train.py", "from decord import cpu\nfrom torch import nn\n")
+    lint = (sys.executable, "-m", "cudaguard", "lint", "--config", "cudaguard.toml")
+    done = child.command(*lint, "--format", "json", "train.py", check=False)
+    (found,) = json.loads(done.stdout)["findings"]
+    python = cached_environment(*PINS)
+    child.write("train.py", "\n\n".join([*found["write"], "print(cpu, nn)"]) + "\n")
+    before = (child.folder / "train.py").read_text()
+    child.command(python, *RUFF, "train.py")
+    assert (child.folder / "train.py").read_text() == before
+    child.command(*lint, "train.py")
