@@ -29,6 +29,7 @@ CRASHES = frozenset(
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
     if hasattr(signal, name)
 )
+RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
 _FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 
 
@@ -47,6 +48,7 @@ class Report:
         self._ended = ended
         self._story = story_of(read_journal(os.path.join(folder, JOURNAL)), ended.pid)
         self._faults = _faults_in(folder)
+        self._script = program.script or self._module_of_program()
         self._folder = folder
         self._kills_before = kills_before
         self._more_hints: list[str] = []
@@ -85,13 +87,18 @@ class Report:
         fault = self._own_fault()
         stack, error = self._stack(fault), story.error
         others = [
-            {"pid": pid, "what": one.what, "stack": [self._frame(*f) for f in one.frames]}
+            {
+                "pid": pid,
+                "is_fork": pid == ended.pid,
+                "what": one.what,
+                "stack": [self._frame(*frame) for frame in one.frames],
+            }
             for pid, one in self._fatal_elsewhere()
         ]
-        fits = self._fits() if self.is_told else ()
+        fits = self._fits(stack) if self.is_told else ()
         change = self._change(fits, stack) if self.is_told else None
         return {
-            "tool": "cudaguard run",
+            "command": "run",
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
@@ -113,7 +120,7 @@ class Report:
             "rules": [_described(fit) for fit in fits],
             "hints": self._hints(fault),
             "change": change,
-            "command": self._bisect() if self.is_told and self._died_inside() else "",
+            "next": self._bisect() if self.is_told and self._died_inside() else "",
         }
 
     def learn_initialising(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
@@ -164,7 +171,7 @@ class Report:
         import linecache
 
         source = linecache.getline(file, line).strip()
-        if file == "<string>" and self._program.words[0] == "-c":
+        if not source and self._is_program(file):
             source = "".join(self._program.words[1].splitlines()[line - 1 : line]).strip()
         return {
             "file": file,
@@ -175,32 +182,54 @@ class Report:
         }
 
     def _is_program(self, file: str) -> bool:
-        script = self._program.script
-        return bool(script) and os.path.abspath(file) == os.path.abspath(script)
+        if not self._script:
+            return file == "<string>" and self._program.words[0] == "-c"
+        return os.path.abspath(file) == os.path.abspath(self._script)
+
+    def _module_of_program(self) -> str:
+        """Return the file of ``-m MODULE``, as its frames tell it; it is not imported for that."""
+        if self._program.words[0] != "-m":
+            return ""
+        fault, error = self._own_fault(), self._story.error
+        frames = fault.frames if fault else tuple(reversed(error["stack"])) if error else ()
+        between = ("<frozen ", RUNPY)
+        outer = [file for file, _, _ in frames if not file.startswith(between)]
+        return outer[-1] if outer else ""
+
+    def _source(self) -> str:
+        """Return the text of the program, empty if it is in no file or that cannot be read."""
+        try:
+            with open(self._script, encoding="utf-8") as file:
+                return file.read()
+        except (OSError, ValueError):
+            return ""
 
     # --- why, and what then -----------------------------------------------------------
 
-    def _fits(self) -> tuple[Fit, ...]:
+    def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
         from cudaguard.policy.decide import applies
         from cudaguard.rules.catalog import RULES
         from cudaguard.wiring import active_rules
 
         if not self._died_inside():
             return ()
+        # The modules of rules that are off are not watched; the program says that it imports them.
+        said = [p for line in _own_lines(stack) for p in imports_up_to(self._source(), line)]
+        imported = tuple(dict.fromkeys((*said, *self._story.imported)))
         facts = Facts()
         active = {rule.id: rule for rule in active_rules()}
         known = {**{rule.id: rule for rule in RULES}, **active}
         repairs = self._story.mode in ("fix", "strict")
         return fitting(
             known.values(),
-            self._story,
+            self._story._replace(imported=imported),
             in_force=lambda rule: repairs and rule.id in active and rule.grade != "warn",
             applies=lambda rule: applies(rule, facts),
         )
 
     def _change(self, fits: tuple[Fit, ...], stack: list[dict[str, Any]]) -> dict[str, str] | None:
         """Return the suggested change of the program: what it does, and as a patch."""
-        source = self._program.source()
+        source = self._source()
         if not source:
             return None
         rule = next((fit.rule for fit in fits if fit.rule.grade != "warn"), None)
@@ -208,13 +237,13 @@ class Report:
             is_opt_in = rule.grade == "opt-in"
             call = f"cudaguard.install({f'enable=[{rule.id!r}]' if is_opt_in else ''})"
             what = wording.guard_will_do(rule.id, is_opt_in=is_opt_in)
-            patch = with_guard(source, self._program.script, call.replace("'", '"'))
+            patch = with_guard(source, self._script, call.replace("'", '"'))
             return {"what": what, "patch": patch} if patch else None
-        own = [frame["line"] for frame in stack if frame["is_program"]]
+        own = _own_lines(stack)
         if not (self.has_crashed and self._story.running and own):
             return None
         before = {name.partition(".")[0] for name in self._story.imported}
-        patch = moved_first(source, self._program.script, own[0], before)
+        patch = moved_first(source, self._script, own[0], before)
         moved = imports_up_to(source, own[0])[-1:]
         return {"what": wording.order_may_do(*moved), "patch": patch} if patch and moved else None
 
@@ -225,7 +254,8 @@ class Report:
         if not self._program.script and self._program.words[0] != "-m":
             names = list(dict.fromkeys(n.partition(".")[0] for n in self._story.imported))
             return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
-        return f"cudaguard bisect {shlex.join(self._program.words)}"
+        limit = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
+        return f"cudaguard bisect {limit}{shlex.join(self._program.words)}"
 
     def _hints(self, fault: Fault | None) -> list[str]:
         number = -self._ended.status
@@ -256,6 +286,11 @@ def _faults_in(folder: str) -> dict[int, list[Fault]]:
         if name.startswith(FAULTS) and pid.isdecimal():
             found[int(pid)] = read_faults(os.path.join(folder, name))
     return found
+
+
+def _own_lines(stack: list[dict[str, Any]]) -> list[int]:
+    """Return the lines of the program itself that were running, innermost first."""
+    return [frame["line"] for frame in stack if frame["is_program"]]
 
 
 def _described(fit: Fit) -> dict[str, Any]:

@@ -25,14 +25,6 @@ class Program(NamedTuple):
     words: tuple[str, ...]
     script: str
 
-    def source(self) -> str:
-        """Return the text of the script, empty if there is none or it cannot be read."""
-        try:
-            with open(self.script, encoding="utf-8") as file:
-                return file.read()
-        except (OSError, ValueError):
-            return ""
-
 
 def letters(word: str) -> tuple[str, str]:
     """Return the plain flags of a word such as ``-Bum``, and what begins at -m, -c, -W or -X."""

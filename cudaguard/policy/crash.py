@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _BEGIN = {"import": "import", "mapping": "load"}
 _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 _SCOPE = ("local_scope", "demote")
-# Of arrays, graphs and defaults: what they are about does not kill.
-_HARMLESS = ("normalize", "correct", "graphs", "env")
+# What other actions are about (arrays, graphs, builds, defaults) does not kill.
+_DEADLY = (*_SCOPE, "deepbind", "preload", "preload_needs", "provides", "substitute")
 
 
 class Step(NamedTuple):
@@ -65,7 +65,8 @@ class Story(NamedTuple):
     @property
     def suspect(self) -> str:
         """The top-level package in whose import or load the process died; may be empty."""
-        return self.running[-1].name.partition(".")[0] if self.running else ""
+        modules = [step.name for step in self.running if step.name != step.file]
+        return modules[-1].partition(".")[0] if modules else ""
 
 
 def story_of(lines: Iterable[Line], pid: int) -> Story:
@@ -175,8 +176,9 @@ def fitting(
     found: list[Fit] = []
     for rule in rules:
         watched = [name for name in rule.watch if name in story.imported]
+        is_deadly = rule.needs or rule.grade == "warn" or arguments(rule, *_DEADLY)
         acts = any(entry.startswith(f"{rule.id} ") for entry in story.repairs)
-        if not watched or acts or arguments(rule, *_HARMLESS) or in_force(rule):
+        if not watched or not is_deadly or acts or in_force(rule):
             continue
         is_certain = suspect in _named(rule)
         takes_over = bool(arguments(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect

@@ -134,9 +134,11 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
         _add(lines, "C frame", frame)
     _add(lines, "just mapped", _listed([_short(file) for file in document["recent"]]))
     for other in document["others"][:_MOST]:
-        died = f"process {other['pid']}, or one that it had forked: {other['what'] or 'was asked'}"
+        who = f"process {other['pid']}, or one that it had forked"
+        who = "a process that the program had forked" if other["is_fork"] else who
         place = _place(other["stack"])
-        _add(lines, "elsewhere", f"{died}{f', at {place}' if place else ''}")
+        at = f", at {place}" if place else ""
+        _add(lines, "elsewhere", f"{who}: {other['what'] or 'was running'}{at}")
     for finding in document["findings"]:
         if finding["severity"] != "info":
             _add(lines, "found", f"[{finding['id']}] {finding['what']}")
@@ -158,7 +160,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     if change is not None:
         _add(lines, "change", change["what"])
         lines += [f"    {line}" for line in change["patch"].splitlines()]
-    _add(lines, "prove it", document["command"])
+    _add(lines, "prove it", document["next"])
     return "\n".join(lines)
 
 

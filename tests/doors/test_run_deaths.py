@@ -1,0 +1,536 @@
+"""``cudaguard run`` tells why a program died, and nothing of one that did not."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from ..documents import valid
+
+RUN = (sys.executable, "-m", "cudaguard", "run")
+SEGFAULT = "import ctypes; ctypes.string_at(0)"
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+
+
+@pytest.fixture
+def library(child):
+    """Compiles a library whose constructor does something; returns its path."""
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+
+    def library(name, statement):
+        source = child.write(
+            f"{name}.c",
+            "#include <stdlib.h>\n#include <unistd.h>\n__attribute__((constructor)) static void "
+            f"f(void) {{ {statement}; }}\n",
+        )
+        path = child.folder / f"{name}.so"
+        subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path], check=True)
+        return path
+
+    return library
+
+
+@pytest.fixture
+def run(child):
+    """Runs `cudaguard run` and returns (process, text of the report, document)."""
+
+    def run(*arguments, env=None, options=()):
+        report = child.folder / "report.json"
+        done = child.command(
+            *RUN, "--report", report, *options, *arguments, env=env, check=False, timeout=60
+        )
+        before, found, text = done.stderr.partition("\ncudaguard run: ")
+        done.stderr = before
+        return done, text if found else "", valid("run", report.read_text(encoding="utf-8"))
+
+    return run
+
+
+def frames(document):
+    return [(os.path.basename(f["file"]), f["function"], f["source"]) for f in document["stack"]]
+
+
+# --- the ways to die ----------------------------------------------------------------
+
+
+def test_segmentation_fault_in_a_call(child, run):
+    path = child.write(
+        "train.py", "import ctypes, sys\ndef step():\n    ctypes.string_at(0)\nprint(1)\nstep()\n"
+    )
+    plain = child.command(sys.executable, path, check=False)
+    done, text, document = run(path)
+    assert (done.returncode, done.stdout, done.stderr) == (-11, plain.stdout, plain.stderr)
+    assert plain.returncode == -11
+    assert text.startswith("the program died of SIGSEGV (segmentation fault) after ")
+    assert f"called from {path}:3 in step: ctypes.string_at(0)" in text
+    assert ("train.py", "step", "ctypes.string_at(0)") in frames(document)
+    assert document["ended"]["status"] == 128 + 11
+    assert document["running"] == []
+    assert document["next"] == f"cudaguard bisect {path}"
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [("abort()", "SIGABRT"), ("*(volatile int *)8 = 1", "SIGSEGV"), ("__builtin_trap()", "SIGILL")],
+)
+def test_extension_that_dies_while_it_is_loaded(child, run, library, statement, name):
+    path = library("broken", statement)
+    script = child.write("train.py", "import sys\nimport broken\n")
+    done, text, document = run(script, env={"PYTHONPATH": str(child.folder)})
+    assert done.returncode == -getattr(signal, name)
+    step = {"kind": "load", "name": "broken", "file": str(path), "where": f"{script}:2"}
+    assert document["running"] == [step]
+    assert f"running: load broken from {path} at {script}:2" in text
+    assert document["ended"]["signal"] == name
+
+
+def test_library_that_dies_while_ctypes_loads_it(child, run, library):
+    path = library("broken", "abort()")
+    _, text, document = run("-c", f"import ctypes\nctypes.CDLL({str(path)!r})")
+    assert [step["name"] for step in document["running"]] == [str(path)]
+    assert f"called from <string>:2 in <module>: ctypes.CDLL({str(path)!r})" in text
+
+
+def test_load_that_failed_or_ended_is_not_running(child, run):
+    child.write("empty.so", "no library")
+    libc = ctypes.util.find_library("m")
+    code = f"""if True:
+        import ctypes
+        for name in ('./empty.so', '/no/such.so', {libc!r}):
+            try: ctypes.CDLL(name)
+            except OSError: pass
+        try: import empty
+        except ImportError: pass
+        import json, os
+        os.abort()"""
+    _, text, document = run("-c", code, env={"PYTHONPATH": str(child.folder)})
+    assert document["running"] == []
+    assert "running: <string>:9 in <module>: os.abort()" in text
+
+
+def test_what_was_mapped_last_is_told(child, run, library):
+    first = library("first", "")
+    second = library("second", "")
+    code = f"import ctypes; ctypes.CDLL({str(first)!r}); ctypes.CDLL({str(second)!r}); "
+    _, text, document = run("-c", f"{code}ctypes.string_at(0)")
+    assert document["recent"] == [str(second)]
+    assert document["mapped"][-2:] == [str(first), str(second)]
+    assert f"just mapped: {second}" in text
+
+
+def test_killed_by_someone_else(run):
+    done, text, document = run("-c", "import os; os.kill(os.getpid(), 9)")
+    assert done.returncode == -9
+    assert "nobody here has sent SIGKILL" in text
+    assert document["ended"]["signal"] == "SIGKILL"
+
+
+def test_killed_after_an_import_keeps_the_record(child, run, library):
+    path = library("broken", "kill(getpid(), 9)")
+    path.with_suffix(".c").write_text("")
+    _, _, document = run("-c", "import broken", env={"PYTHONPATH": str(child.folder)})
+    assert document["running"][0]["file"] == str(path)
+
+
+def test_address_space_that_is_limited(child):
+    code = "x = bytearray(1 << 40)"
+    script = f"ulimit -v 4000000; exec {' '.join(RUN)} -c '{code}'"
+    done = child.command("bash", "-c", script, check=False)
+    assert done.returncode == 1
+    assert "MemoryError" in done.stderr
+    assert "limited to 3.8 GiB (`ulimit -v`)" in done.stderr
+    script = f"exec {' '.join(RUN)} -c 'raise MemoryError'"
+    done = child.command("bash", "-c", script, check=False)
+    assert "cudaguard run" not in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["observe", "fix"])
+def test_known_error(child, run, mode):
+    script = child.write(
+        "train.py",
+        "def load():\n    raise ImportError('x.so: undefined symbol: _ZN2at4_ops5zeros4callE')\n"
+        "load()\n",
+    )
+    done, text, document = run(script, options=("--mode", mode))
+    assert done.returncode == 1
+    assert document["error"]["finding"]["id"] == "CG869"
+    assert "error: [CG869] " in text
+    assert "remedy: rebuild it against the installed torch" in text
+    assert f"running: {script}:2 in load: raise ImportError(" in text
+    assert document["mode"] == mode
+
+
+def test_mode_is_recorded_also_where_the_start_up_line_was_first(editable_python, child):
+    report = child.folder / "report.json"
+    command = (editable_python, "-m", "cudaguard", "run", "--mode", "warn", "--report", report)
+    child.command(*command, "-c", "raise SystemExit(3)", check=False)
+    assert valid("run", report.read_text(encoding="utf-8"))["mode"] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("", 0),
+        ("import sys; sys.exit(3)", 3),
+        ("1/0", 1),
+        ("raise KeyboardInterrupt", -2),
+        ("import os; os.kill(os.getpid(), 15)", -15),
+        ("import faulthandler; faulthandler.enable(); import os; os._exit(139)", 139),
+        (f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SEGFAULT!r}])", 0),
+    ],
+)
+def test_nothing_is_said_of_other_ends(child, run, code, status):
+    plain = child.command(sys.executable, "-c", code, check=False)
+    done, text, document = run("-c", code)
+    assert (done.returncode, done.stdout, done.stderr) == (status, plain.stdout, plain.stderr)
+    assert plain.returncode == status
+    assert text == ""
+    assert document["ended"]["kind"] == ("signal" if status < 0 else "exited")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_worker_that_dies(child, run, method):
+    script = child.write(
+        "pool.py",
+        """
+        import ctypes, multiprocessing, sys
+        from concurrent.futures import ProcessPoolExecutor
+
+        def work(_):
+            ctypes.string_at(0)
+
+        if __name__ == "__main__":
+            with ProcessPoolExecutor(1, multiprocessing.get_context(sys.argv[1])) as pool:
+                list(pool.map(work, range(1)))
+        """,
+    )
+    done, text, document = run(script, method)
+    assert done.returncode == 1
+    assert "BrokenProcessPool" in done.stderr
+    (other,) = document["others"]
+    assert (other["what"], other["is_fork"]) == ("Segmentation fault", method == "fork")
+    assert f"called from {script}:6 in work: ctypes.string_at(0)" in text
+
+
+def test_program_that_becomes_another(run):
+    done, text, document = run("-c", "import os; os.execvp('sh', ['sh', '-c', 'kill -SEGV $$'])")
+    assert done.returncode == -11
+    assert "Python has left no traceback of SIGSEGV" in text
+    assert document["stack"] == []
+
+
+def test_record_of_a_process_that_was_another_program_before_is_of_the_last(child, run, library):
+    library("fine", "")
+    first = "import os, sys, ctypes; ctypes.CDLL('./fine.so'); os.execv(sys.executable, %r)"
+    again = [sys.executable, "-c", SEGFAULT]
+    _, _, document = run("-c", first % again)
+    assert not any("fine" in file for file in document["mapped"])
+    assert frames(document)[0][1] == "string_at"
+
+
+def test_faulthandler_of_the_program_goes_before_ours(child, run):
+    code = f"import faulthandler; faulthandler.enable(); {SEGFAULT}"
+    for options in ([], ["-X", "faulthandler"]):
+        plain = child.command(sys.executable, *options, "-c", code, check=False)
+        done, text, _ = run(*options, "-c", code)
+        assert "Fatal Python error: Segmentation fault" in done.stderr
+        assert len(done.stderr.splitlines()) == len(plain.stderr.splitlines())
+        assert text.startswith("the program died of SIGSEGV")
+
+
+def test_no_core_file_of_the_parent(child):
+    path = child.write(
+        "train.py",
+        """
+        import os, resource
+        print(resource.getrlimit(resource.RLIMIT_CORE), flush=True)
+        os.chdir("/proc")
+        os.abort()
+        """,
+    )
+    start = f"ulimit -c unlimited && exec {' '.join(RUN)} {path}"
+    done = child.command("bash", "-c", start, check=False)
+    assert done.returncode == -signal.SIGABRT
+    assert done.stdout == "(-1, -1)\n"  # the program's own limit is untouched
+    assert [name for name in os.listdir(child.folder) if name.startswith("core")] == []
+
+
+# --- what to do -----------------------------------------------------------------------
+
+
+def test_second_run_names_the_library_that_was_being_initialised(child, run, library):
+    inner = library("inner", "abort()")
+    outer = child.folder / "outer.so"
+    empty = child.write("outer.c", "")
+    command = ["cc", "-shared", "-fPIC", empty, "-o", outer, "-Wl,--no-as-needed", inner]
+    subprocess.run([*command, "-Wl,-rpath,$ORIGIN"], check=True)
+    script = child.write(
+        "train.py",
+        f"print('side effect', file=open('log', 'a')); import ctypes; ctypes.CDLL({str(outer)!r})",
+    )
+    done, text, document = run(script, options=["--why"])
+    assert done.returncode == -signal.SIGABRT
+    assert document["initialising"] == str(inner)
+    assert f"initialising: {inner}" in text
+    assert "once more, silently, under LD_DEBUG=libs" in done.stderr
+    assert (child.folder / "log").read_text().count("side effect") == 2
+    run(script)
+    assert (child.folder / "log").read_text().count("side effect") == 3  # never unasked
+
+
+def test_second_run_that_ends_otherwise_is_told(child, run):
+    code = "import os; os.path.exists('f') or (open('f', 'w').close(), os.abort())"
+    _, text, document = run("-c", code, options=["--why"])
+    assert document["initialising"] == ""
+    assert "the second run ended with status 0" in text
+
+
+RULE = """
+    [[rules]]
+    id = "LOCAL001"
+    title = "global takes over others"
+    watch = ["globaliser"]
+    actions = ["local_scope:libglob*.so*"]
+    grade = "{grade}"
+    why = "its library is loaded with RTLD_GLOBAL"
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "grade", "call"),
+    [
+        ("observe", "fix", "cudaguard.install()"),
+        ("fix", "fix", ""),
+    ],
+)
+def test_rule_that_fits_and_the_patch(child, run, library, mode, grade, call):
+    """A library made global; then another one dies."""
+    library("libglob", "")
+    library("broken", "abort()")
+    config = child.write("cudaguard.toml", RULE.format(grade=grade))
+    child.write("globaliser.py", "import ctypes; ctypes.CDLL('./libglob.so', ctypes.RTLD_GLOBAL)")
+    source = '"""Doc."""\nfrom __future__ import annotations\n\nimport globaliser\nimport broken\n'
+    script = child.write("train.py", source)
+    done, text, document = run(
+        script, options=("--mode", mode), env={"CUDAGUARD_CONFIG": str(config)}
+    )
+    assert done.returncode == -signal.SIGABRT
+    if not call:  # it has acted, and it was something else
+        assert document["rules"] == []
+        assert "repaired: LOCAL001 local_scope libglob.so" in text
+        assert "no rule is known; import broken first, which is a guess until it is tried" in text
+        patch = document["change"]["patch"].splitlines()[3:]
+        assert patch == [" ", "+import broken", " import globaliser", "-import broken"]
+        return
+    (rule,) = document["rules"]
+    assert (rule["id"], rule["is_certain"]) == ("LOCAL001", False)
+    assert [os.path.basename(file) for file in rule["libraries"]] == ["libglob.so"]
+    assert "rule: LOCAL001 may fit: global takes over others" in text
+    patch = document["change"]["patch"]
+    added = [line for line in patch.splitlines()[2:] if line.startswith("+")]
+    assert added == ["+import cudaguard", f"+{call}"]
+    child.write("fix.patch", patch + "\n")
+    if shutil.which("patch"):
+        child.command("patch", "-i", "fix.patch", script)
+        lines = script.read_text().splitlines()
+        assert lines[1:4] == ["from __future__ import annotations", *(a[1:] for a in added)]
+
+
+def test_opt_in_rule_that_fits_and_its_patch_cures(child, run, library):
+    """CG009: what it is about, played by two small modules of the same names and versions."""
+    path = library("broken", "abort()")
+    for name, version in (("open3d", "0.15.2"), ("torch", "1.11.0")):
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        child.write(f"{name}-{version}.dist-info/METADATA", metadata)
+    child.write("torch.py", "")
+    child.write(
+        "open3d.py",
+        f"import ctypes, sys\nif 'torch' not in sys.modules:\n    ctypes.CDLL({str(path)!r})\n",
+    )
+    script = child.write("train.py", "import open3d\nprint('cured')\n")
+    env = {"PYTHONPATH": str(child.folder)}
+    done, text, document = run(script, env=env)
+    assert done.returncode == -signal.SIGABRT
+    assert [(rule["id"], rule["is_certain"]) for rule in document["rules"]] == [("CG009", True)]
+    assert "rule: CG009 fits: " in text
+    assert "change: switch CG009 on" in text
+    assert '    +cudaguard.install(enable=["CG009"])' in text
+    child.write("fix.patch", document["change"]["patch"] + "\n")
+    child.command("patch", "-i", "fix.patch", script)
+    assert child.command(sys.executable, script, env=env).stdout == "cured\n"
+
+
+@pytest.mark.parametrize("kind", ["fault", "error"])
+def test_module_as_a_program(child, run, kind):
+    child.write("pkg/__init__.py", "")
+    end = (
+        "ctypes.string_at(0)"
+        if kind == "fault"
+        else "raise ImportError('undefined symbol: _ZN2at1')"
+    )
+    path = child.write("pkg/train.py", f"import ctypes\n{end}\n")
+    _, text, document = run("-m", "pkg.train", "--epochs", "1")
+    assert f"{path}:2 in <module>: {end}" in text
+    assert document["next"] == "cudaguard bisect -m pkg.train --epochs 1"
+
+
+# --- a disk that is full, files that cannot be written -----------------------------------
+
+
+@pytest.mark.parametrize("limit", ["ulimit -f 0", "export TMPDIR=/no/such", "export TMPDIR=/proc"])
+def test_program_does_not_notice_that_no_record_can_be_kept(child, limit):
+    """RLIMIT_FSIZE stands in for a full disk: no byte can be written to a file."""
+    code = "import numpy, ctypes; print(numpy.arange(3).sum()); raise SystemExit(5)"
+    start = f'{limit}; exec {" ".join(RUN)} -c "{code}"'
+    done = child.command("bash", "-c", start, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (5, "3\n", "")
+    start = f'{limit}; exec {" ".join(RUN)} -c "{SEGFAULT}"'
+    done = child.command("bash", "-c", start, check=False)
+    assert done.returncode == -11
+    assert "cudaguard run: the program died of SIGSEGV" in done.stderr
+
+
+def test_full_disk(child, tmp_path):
+    """A real one, where mounting is allowed."""
+    unshare = shutil.which("unshare")
+    probe = unshare and subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True)
+    if not probe or probe.returncode:
+        pytest.skip("no user and mount namespaces here")
+    script = (
+        f"mount -t tmpfs -o size=8k none {tmp_path} && cd {tmp_path} && "
+        f"head -c 4096 /dev/zero > fill; TMPDIR={tmp_path} {' '.join(RUN)} "
+        '-c "import numpy, sys; print(len(sys.modules) > 50); sys.exit(6)"; status=$?; '
+        "head -c 100000 /dev/zero > more 2>/dev/null; ls; exit $status"
+    )
+    done = child.command(unshare, "-rm", "bash", "-c", script, check=False)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (6, "True")
+    assert done.stderr == ""
+    assert "cudaguard-run" not in done.stdout
+
+
+def test_report_that_cannot_be_written_is_told_before_the_program_runs(child):
+    done = child.command(*RUN, "--report", "/no/such/file", "-c", "print(1)", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such file or directory: '/no/such/file'" in done.stderr
+
+
+def test_report_that_cannot_be_written_any_more_does_not_change_the_status(child):
+    done = child.command(*RUN, "--report", "/dev/full", "-c", "raise SystemExit(4)", check=False)
+    assert done.returncode == 4
+    assert "cudaguard run: no report: OSError: " in done.stderr
+
+
+def test_nothing_is_left_behind(child):
+    env = {"TMPDIR": str(child.folder / "tmp")}
+    (child.folder / "tmp").mkdir()
+    for code in ("print(1)", SEGFAULT):
+        child.command(*RUN, "-c", code, env=env, check=False)
+    assert os.listdir(child.folder / "tmp") == []
+
+
+def test_users_journal_is_written_as_well(child, run):
+    run("-c", SEGFAULT, env={"CUDAGUARD_JOURNAL": "mine-%p"})
+    (path,) = child.folder.glob("mine-*")
+    assert '"kind": "install"' in path.read_text()
+
+
+@pytest.mark.parametrize("option", [["--timeout", "0"], ["--timeout", "soon"]])
+def test_time_limit_that_is_none(child, option):
+    done = child.command(*RUN, *option, "-c", "", check=False)
+    assert done.returncode == 2
+    assert "expected a number of seconds above 0" in done.stderr
+
+
+@pytest.mark.parametrize("option", [["--timeout", "5"], ["--report", "r"], ["--why"]])
+def test_exec_leaves_nobody_for_a_report(child, option):
+    done = child.command(*RUN, "--exec", *option, "-c", "", check=False)
+    assert done.returncode == 2
+    assert f"{option[0]}: --exec leaves nobody behind" in done.stderr
+
+
+# --- the time is up -------------------------------------------------------------------
+
+
+def gone(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
+    script = child.write(
+        "hang.py",
+        """
+        import os, signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+        sleeper = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(100)"
+        inner = "import subprocess, sys; subprocess.run([sys.executable, '-c', %r])" % sleeper
+        child = subprocess.Popen([sys.executable, "-c", inner])
+        print(os.getpid(), child.pid, flush=True)
+        def wait():
+            while True:
+                time.sleep(100)
+        wait()
+        """,
+    )
+    start = time.monotonic()
+    done, text, document = run(script, options=["--timeout", "1.5"])
+    assert done.returncode == 124
+    assert time.monotonic() - start < 30
+    pids, *rest = done.stdout.splitlines()
+    assert rest == ["asked"]
+    assert all(gone(pid) for pid in pids.split())
+    assert done.stderr == ""
+    assert text.startswith("the program was still running after 1.5 s, and was ended")
+    assert f"running: {script}:10 in wait: time.sleep(100)" in text
+    assert "elsewhere: process " in text
+    assert any(frame["source"] == "" or "sleep" in frame["source"]
+               for other in document["others"] for frame in other["stack"])  # fmt: skip
+    assert document["ended"]["kind"] == "timeout"
+    survivors = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    assert "signal.signal(15, signal.SIG_IGN); time.sleep(100)" not in survivors.stdout
+
+
+def test_hang_in_an_import_is_named(child, run, library):
+    path = library("broken", "for (;;) pause()")
+    done, _, document = run(
+        "-c", "import broken", options=["--timeout", "1"], env={"PYTHONPATH": str(child.folder)}
+    )
+    assert done.returncode == 124
+    assert document["running"][0]["file"] == str(path)
+
+
+def test_stopped_program_is_ended_too(run):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    assert run("-c", code, options=["--timeout", "1"])[0].returncode == 124
+
+
+def test_program_that_became_another_is_not_killed_by_the_question(run):
+    """Its handlers are gone, and the signal that asks where it is would kill it at once."""
+    code = "import os; os.execvp('bash', ['bash', '-c', 'trap \"echo asked; exit\" TERM; "
+    code += "for i in $(seq 1000); do sleep 0.1; done'])"
+    done, _, _ = run("-c", code, options=["--timeout", "1"])
+    assert (done.returncode, done.stdout) == (124, "asked\n")
+
+
+def test_program_that_is_in_time_is_let_be(run):
+    done, text, _ = run("-c", "print(1)", options=["--timeout", "50"])
+    assert (done.returncode, done.stdout, text) == (0, "1\n", "")
+
+
+def test_last_words_are_in_order(child, run):
+    """The report comes after all that the program wrote, through one pipe for both streams."""
+    code = "import sys, os; print('x' * 1000000); sys.stdout.flush(); os.abort()"
+    done = child.command("bash", "-c", f'{" ".join(RUN)} -c "{code}" 2>&1', check=False)
+    assert re.match(r"x{1000000}\n\ncudaguard run: ", textwrap.dedent(done.stdout))

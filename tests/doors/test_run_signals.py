@@ -1,0 +1,451 @@
+"""Signals, terminals and descriptors: ``cudaguard run`` is in nobody's way."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from ..conftest import clean_environment
+
+RUN = (sys.executable, "-m", "cudaguard", "run")
+PLAIN = (sys.executable,)
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+
+# Counts what it gets; ends upon SIGTERM, or by itself.
+COUNT = """
+import os, signal, sys, time
+def got(number, _):
+    os.write(1, f"got {{signal.Signals(number).name}}\\n".encode())
+    if number == signal.SIGTERM:
+        sys.exit(9)
+for number in {numbers}:
+    signal.signal(number, got)
+os.write(1, f"ready {{os.getpid()}}\\n".encode())
+end = time.time() + 20
+while time.time() < end:
+    time.sleep(0.01)
+"""
+COUNTED = ("HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "CONT", "ALRM", "TERM", "RTMIN")
+WAIT = "import os, time; print('ready', os.getpid(), flush=True); time.sleep(60)"
+
+
+def counting(*names):
+    return COUNT.format(numbers=[int(getattr(signal, f"SIG{name}")) for name in names])
+
+
+@pytest.fixture
+def start(child):
+    """Starts a command with pipes; what is left of it at the end is killed."""
+    started = []
+
+    def start(*command, **how):
+        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
+               "cwd": child.folder, "env": clean_environment(), "text": True, **how}  # fmt: skip
+        process = subprocess.Popen([str(word) for word in command], **how)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def pid_of(process):
+    """Wait until the program is ready; return its process id."""
+    word, pid = process.stdout.readline().split()
+    assert word == "ready"
+    return int(pid)
+
+
+def state(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+def until(condition, seconds=10):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_signal_is_handed_on_once(start, name):
+    process = start(*RUN, "-c", counting(*COUNTED))
+    pid_of(process)
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    assert process.stdout.readline() == f"got SIG{name}\n"
+    if name != "TERM":
+        time.sleep(0.1)
+        process.terminate()
+    out, err = process.communicate(timeout=20)
+    assert (out, err) == ("" if name == "TERM" else "got SIGTERM\n", "")
+    assert process.returncode == 9
+
+
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", "USR1", "ABRT"])
+def test_program_that_dies_of_it_takes_the_command_along_without_a_word(start, name):
+    number = getattr(signal, f"SIG{name}")
+    ends = []
+    for command in (PLAIN, RUN):
+        process = start(*command, "-c", WAIT)
+        pid_of(process)
+        process.send_signal(number)
+        ends.append((process.wait(20), re.sub("cudaguard run.*", "told", process.stderr.read())))
+    assert ends[0] == ends[1]
+    assert ends[1][0] == -number
+
+
+def test_shell_sees_128_plus_n(child):
+    script = f"{' '.join(RUN)} -c 'import os; os.kill(os.getpid(), 15)'; echo $?"
+    assert child.command("sh", "-c", script).stdout == "143\n"
+
+
+def test_signal_that_the_program_sends_to_its_group_is_not_doubled(start):
+    code = counting("USR1", "TERM") + "    if not end % 1: pass\n"
+    code = code.replace('os.write(1, f"ready', 'os.killpg(0, signal.SIGUSR1); os.write(1, f"ready')
+    process = start(*RUN, "-c", code, start_new_session=True)
+    assert process.stdout.readline() == "got SIGUSR1\n"
+    pid_of(process)
+    time.sleep(0.2)
+    process.terminate()
+    assert process.communicate(timeout=20)[0] == "got SIGTERM\n"
+
+
+def test_kill_9_of_the_command_ends_the_program(start):
+    process = start(*RUN, "-c", WAIT)
+    pid = pid_of(process)
+    process.kill()
+    until(lambda: state(pid) == "Z")
+
+
+LOOK = """
+import json, os, signal
+print(json.dumps({
+    "handlers": {str(n): str(signal.getsignal(n)) for n in signal.valid_signals()},
+    "mask": sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))),
+    "group": os.getpgid(0) == os.getpgid(os.getppid()),
+    "session": os.getsid(0) == os.getsid(os.getppid()),
+    "files": sorted(int(n) for n in os.listdir("/proc/self/fd") if int(n) < 500),
+    "limits": open("/proc/self/limits").read(),
+    "cwd": os.getcwd(), "umask": os.umask(0),
+    "threads": len(os.listdir("/proc/self/task")),
+}))
+"""
+
+
+@pytest.mark.parametrize("ignored", [(), ("HUP", "INT", "CHLD", "PIPE")])
+def test_program_starts_in_the_state_in_which_python_would(start, ignored):
+    """Also where whoever started us ignores signals, as nohup and `&` in a script do."""
+    first = f"""if True:
+        import os, signal, sys
+        for name in {ignored!r}:
+            signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        os.open("/dev/null", os.O_RDONLY)
+        os.set_inheritable(3, True)
+        os.execv(sys.argv[1], sys.argv[1:])"""
+    states = []
+    for command in (PLAIN, RUN):
+        process = start(sys.executable, "-c", first, *command, "-c", LOOK)
+        states.append(process.communicate(timeout=20)[0])
+        assert process.returncode == 0
+    assert states[0] == states[1]
+
+
+def test_status_is_kept_where_children_are_ignored(start):
+    first = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    first += "os.execv(sys.argv[1], sys.argv[1:])"
+    process = start(sys.executable, "-c", first, *RUN, "-c", "raise SystemExit(5)")
+    assert process.wait(20) == 5
+
+
+def test_pipe_ends_when_the_program_lets_go_of_it(start):
+    process = start(*RUN, "-c", "import os, time; os.write(1, b'x'); os.close(1); time.sleep(30)")
+    assert process.stdout.read() == "x"
+    assert process.poll() is None
+
+
+def test_writer_into_a_closed_standard_input_gets_a_broken_pipe(start):
+    code = "import os, time; os.close(0); print('ready', os.getpid(), flush=True); time.sleep(30)"
+    process = start(*RUN, "-c", code, stdin=subprocess.PIPE)
+    pid_of(process)
+    with pytest.raises(BrokenPipeError):
+        os.write(process.stdin.fileno(), b"x")
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    process.stdin = None
+
+
+def test_much_passes_through_unchanged(start):
+    data = bytes(range(256)) * 40_000
+    code = "import shutil, sys; shutil.copyfileobj(sys.stdin.buffer, sys.stdout.buffer)"
+    process = start(*RUN, "-c", code, stdin=subprocess.PIPE, text=False)
+    assert process.communicate(data, timeout=60) == (data, b"")
+
+
+def test_broken_pipe_is_as_under_python(child):
+    code = "for i in range(100000): print(i)"
+    ends = []
+    for command in (PLAIN, RUN):
+        script = f"{' '.join(command)} -c '{code}' | head -n 1; echo ${{PIPESTATUS[0]}}"
+        done = child.command("bash", "-c", script)
+        ends.append((done.stdout, done.stderr))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_stay_closed(child, streams):
+    code = "import os, sys; open('seen', 'w').write(repr([sys.stdin, sys.stdout, sys.stderr]))"
+    seen = []
+    for command in (PLAIN, RUN):
+        script = f'{" ".join(command)} -c "{code}; os._exit(7)" {streams}; echo $? >status'
+        child.command("sh", "-c", script)
+        seen.append([(child.folder / name).read_text() for name in ("seen", "status")])
+    assert seen[0] == seen[1]
+    assert seen[1][1] == "7\n"
+
+
+def test_sockets_of_systemd_reach_the_process_that_they_are_meant_for(child):
+    code = (
+        "import os; e = os.environ; print({e['LISTEN_PID'], e['WATCHDOG_PID'], str(os.getpid())})"
+    )
+    script = 'LISTEN_PID=$$ WATCHDOG_PID=$$ exec "$@"'
+    assert child.command("sh", "-c", script, "sh", *RUN, "-c", code).stdout.count(",") == 0
+
+
+DAEMON = """
+import os, sys, time
+if os.fork():
+    os._exit(3)
+os.setsid()
+if os.fork():
+    os._exit(0)
+os.closerange(0, 1024)
+files = [os.open("own%d" % n, os.O_RDWR | os.O_CREAT) for n in range(3)]
+time.sleep(1)
+import ctypes
+os.write(files[0], b"alive")
+ctypes.string_at(0)
+"""
+
+
+def test_daemon_outlives_the_command_and_is_let_be(start, child):
+    path = child.write("daemon.py", DAEMON)
+    begun = time.monotonic()
+    process = start(*RUN, path)
+    assert process.wait(20) == 3
+    assert time.monotonic() - begun < 1
+    until(lambda: (child.folder / "own0").read_bytes() == b"alive")
+    time.sleep(0.3)
+    # What it was told of its last moment must not land in files of its own.
+    assert [(child.folder / f"own{n}").read_bytes() for n in range(3)] == [b"alive", b"", b""]
+
+
+def test_program_that_stops_itself_is_continued_by_whoever_knows_of_it(start):
+    """Without a terminal we must not stop along: nobody would continue us."""
+    code = "import os; print('ready', os.getpid(), flush=True); os.kill(os.getpid(), 19); print(1)"
+    process = start(*RUN, "-c", code, start_new_session=True)
+    pid = pid_of(process)
+    until(lambda: state(pid) == "T")
+    os.kill(pid, signal.SIGCONT)
+    assert process.wait(20) == 0
+
+
+def test_continue_sent_to_the_command_reaches_the_program(start):
+    code = "import os; print('ready', os.getpid(), flush=True); os.kill(os.getpid(), 19); print(1)"
+    process = start(*RUN, "-c", code, start_new_session=True)
+    pid = pid_of(process)
+    until(lambda: state(pid) == "T")
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(20) == 0
+
+
+# --- a terminal ----------------------------------------------------------------------
+
+# The first process of a session takes the terminal, as a login does.
+LOGIN = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+class Terminal:
+    """A pseudo-terminal with a command on it."""
+
+    def __init__(self, start, *command):
+        self.master, slave = pty.openpty()
+        self.resize(30, 100)
+        self.process = start(
+            sys.executable, "-c", LOGIN, *command,
+            stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        )  # fmt: skip
+        os.close(slave)
+        self.text = ""
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def type(self, text):
+        os.write(self.master, text.encode())
+
+    def read(self, seconds):
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # everyone has let go of it
+            return False
+        self.text += data.decode(errors="replace").replace("\r", "")
+        return bool(data)
+
+    def expect(self, text, seconds=15):
+        """Wait for some text and drop all up to it."""
+        end = time.monotonic() + seconds
+        while text not in self.text:
+            assert self.read(0.1) or time.monotonic() < end, f"no {text!r} in {self.text!r}"
+        self.text = self.text.partition(text)[2]
+
+    def rest(self):
+        while self.read(2):
+            pass
+        return self.text
+
+
+@pytest.fixture
+def terminal(start):
+    """Starts a command on a terminal."""
+    opened = []
+
+    def terminal(*command):
+        opened.append(Terminal(start, *command))
+        return opened[-1]
+
+    yield terminal
+    for one in opened:
+        os.close(one.master)
+
+
+def test_program_has_the_terminal(terminal):
+    code = """if True:
+        import os
+        print([os.isatty(n) for n in range(3)], os.get_terminal_size(), os.tcgetpgrp(0) ==
+              os.getpgrp(), os.ttyname(0) == os.ttyname(1), input("? "))"""
+    texts = []
+    for command in (PLAIN, RUN):
+        screen = terminal(*command, "-c", code)
+        screen.expect("? ")
+        screen.type("typed\n")
+        texts.append(screen.rest())
+    assert texts[0] == texts[1]
+    assert "[True, True, True] os.terminal_size(columns=100, lines=30) True True typed" in texts[1]
+
+
+@pytest.mark.parametrize(("key", "name"), [("\x03", "SIGINT"), ("\x1c", "SIGQUIT")])
+def test_key_reaches_the_program_once(terminal, key, name):
+    screen = terminal(*RUN, "-c", counting("INT", "QUIT", "TERM"))
+    screen.expect("ready")
+    screen.type(key)
+    screen.expect(f"got {name}")
+    time.sleep(0.2)
+    screen.process.terminate()
+    screen.expect("got ")
+    assert screen.rest() == "SIGTERM\n"
+    assert screen.process.wait(10) == 9
+
+
+def test_interrupt_ends_both_as_python(terminal):
+    ends = []
+    for command in (PLAIN, RUN):
+        screen = terminal(*command, "-c", WAIT)
+        screen.expect("ready")
+        screen.type("\x03")
+        text = re.sub(r"^ \d+\n", "", screen.rest())
+        ends.append((screen.process.wait(10), text))
+    assert ends[0] == ends[1]
+    assert ends[1][0] == -signal.SIGINT
+    assert ends[1][1].count("KeyboardInterrupt") == 1
+
+
+def test_new_size_of_the_window_is_told_once(terminal):
+    screen = terminal(*RUN, "-c", counting("WINCH", "TERM"))
+    screen.expect("ready")
+    screen.resize(40, 120)
+    screen.expect("got SIGWINCH")
+    time.sleep(0.2)
+    screen.process.terminate()
+    assert screen.rest() == "\ngot SIGTERM\n"
+
+
+def test_job_control(terminal):
+    """Ctrl-Z, fg, bg, Ctrl-C in a real shell."""
+    shell = shutil.which("bash") or pytest.skip("no bash")
+    screen = terminal("env", "PS1=$ ", "HISTFILE=", shell, "--norc", "--noprofile", "-i")
+    screen.expect("$ ")
+    code = "import time; print('rea' + 'dy', flush=True); [time.sleep(0.05) for _ in range(400)]"
+    screen.type(f'{" ".join(RUN)} -c "{code}"\n')
+    screen.expect("ready")
+    screen.type("\x1a")
+    screen.expect("Stopped")
+    screen.type("jobs -s | wc -l; fg\n")
+    screen.expect("1\n")
+    screen.expect("cudaguard run -c")
+    time.sleep(0.3)
+    screen.type("\x1a")
+    screen.expect("Stopped")
+    screen.type("bg; sleep 0.3; jobs -r | wc -l; fg\n")
+    screen.expect("\n1\n")
+    time.sleep(0.3)
+    screen.type("\x03")
+    screen.expect("KeyboardInterrupt")
+    screen.type("echo status $?\n")
+    screen.expect("status 130")
+    screen.type("jobs | wc -l\n")
+    screen.expect("0\n")
+    screen.type("exit\n")
+    screen.rest()
+
+
+def test_program_that_reads_in_the_background_stops_as_python(terminal):
+    shell = shutil.which("bash") or pytest.skip("no bash")
+    screen = terminal("env", "PS1=$ ", "HISTFILE=", shell, "--norc", "--noprofile", "-i")
+    screen.expect("$ ")
+    screen.type(f"{' '.join(RUN)} -c \"print('re' + 'ad', input())\" &\n")
+    screen.expect("$ ")
+    time.sleep(1)
+    screen.type("jobs\n")
+    screen.expect("Stopped")
+    screen.type("fg\n")
+    time.sleep(0.3)
+    screen.type("line\n")
+    screen.expect("read line")
+    screen.type("exit\n")
+    screen.rest()
+
+
+@pytest.mark.parametrize(("variable", "has_colour"), [("", True), ("NO_COLOR=1", False)])
+def test_report_is_coloured_on_a_terminal_only(terminal, variable, has_colour):
+    code = "import os; os.abort()"
+    screen = terminal("env", *variable.split(), "TERM=xterm", *RUN, "-c", code)
+    text = screen.rest()
+    assert "the program died of SIGABRT" in text
+    assert ("\x1b[1m" in text) == has_colour
