@@ -107,9 +107,14 @@ class Try:
                 # What a library said stands before, the stack of the thread that crashed behind.
                 stack = [at for at in told[number:] if at.startswith('File "') and _is_telling(at)]
                 return [*told[max(number - 2, 0) : number + 1], *stack[:1]]
-        has_traceback = self.failure is not None and self.failure.error
-        printed = [] if has_traceback else self.ended.output.splitlines()[-1:]
-        return [*told[-EVIDENCE:], *printed]
+        if self.failure is None or not self.failure.error:
+            return [*told[-EVIDENCE:], *self.ended.output.splitlines()[-1:]]
+        # What a library said before, and the line that raised; the error is told elsewhere.
+        begin = max((n for n, line in enumerate(told) if line.startswith("Traceback")), default=0)
+        raised = [line for line in told[begin + 1 :] if line.strip("^~ ")]
+        if self.failure.error in raised:
+            raised = raised[: raised.index(self.failure.error)]
+        return [*told[max(begin - 1, 0) : begin], *raised[1 - EVIDENCE :]]
 
 
 def _failure(ended: Ended, *, is_shell: bool) -> Failure | None:

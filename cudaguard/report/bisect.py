@@ -17,7 +17,7 @@ def failure(found: Mapping[str, Any]) -> str:
         return "does not end within the time limit"
     if kind == "signal":
         return f"is ended by {found['signal']}"
-    error = f": {found['error']}" if found["error"] else ""
+    error = f" ({found['error']})" if found["error"] else ""
     return f"ends with status {found['status']}{error}"
 
 
