@@ -24,6 +24,7 @@ LEVELS = {
     "errors": 0,
     "model": 0,
     "array_interface": 1,
+    "checks": 1,
     "config": 1,
     "devices": 1,
     "extensions": 1,
@@ -45,11 +46,12 @@ LEVELS = {
     "arrays": 13,
     "graphs": 13,
     "known": 13,
+    "doctor": 13,
     "cli": 14,
     "__init__": 15,
     "__main__": 15,
 }
-VOCABULARY = ("errors", "model", "config", "extensions")
+VOCABULARY = ("errors", "model", "config", "extensions", "checks")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_demo", "_site")

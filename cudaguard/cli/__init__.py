@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": "run a program under the guard from its first line",
+    "doctor": "tell what would break here, before anything is run",
     "bisect": "find the imports, and their order, with which a program fails",
     "check-ext": "tell whether compiled extensions would load, and why not",
     "lint": "report import statements whose order a rule forbids",

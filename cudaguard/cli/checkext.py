@@ -12,7 +12,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from cudaguard.extensions import ExtensionCheck
 
@@ -33,6 +33,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
+    from cudaguard.doctor.extensions import checked, load_demangler
+
     files: dict[str, bool] = {}  # file -> was it named itself?
     for what in args.what:
         found = _files_of(what)
@@ -45,10 +47,10 @@ def execute(args: Namespace) -> int:
             return 2
         for file in found:
             files[file] = files.get(file, False) or file == what
-    checks = [(file, *_checked(file)) for file in files]
-    if any(check.missing_symbols for _, check, _ in checks) and _can_demangle():
+    checks = [(file, *checked(file)) for file in files]
+    if any(check.missing_symbols for _, check, _ in checks) and load_demangler():
         checks = [
-            (file, *(_checked(file) if check.missing_symbols else (check, given)))
+            (file, *(checked(file) if check.missing_symbols else (check, given)))
             for file, check, given in checks
         ]
     if args.format == "json":
@@ -79,22 +81,10 @@ def _print(
     print(f"{len(results)} checked: {told}" if results else "no extensions found")
 
 
-def _can_demangle() -> bool:
-    """Load the C++ runtime, which has the function that makes names readable.
-
-    This process is ours; in a program's own nothing is loaded for it.
-    """
-    import ctypes
-
-    try:
-        ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return False
-    return True
-
-
 def _files_of(what: str) -> list[str] | None:
     """Return the files that an argument stands for, None if it stands for nothing."""
+    from cudaguard.doctor.extensions import is_extension
+
     if os.path.isdir(what):
         return sorted(_below(what))
     if os.path.exists(what):
@@ -108,47 +98,13 @@ def _files_of(what: str) -> list[str] | None:
         found = [str(path.locate()) for path in paths]
     except Exception:  # not installed, or broken metadata
         return None
-    return sorted(os.path.normpath(file) for file in found if _is_extension(file))
+    return sorted(os.path.normpath(file) for file in found if is_extension(file))
 
 
 def _below(folder: str) -> Iterator[str]:
+    from cudaguard.doctor.extensions import is_extension
+
     for root, folders, names in os.walk(folder):
         # What wheels bundle is loaded by way of what needs it, and may well fail alone.
         folders[:] = [name for name in folders if not name.endswith(".libs")]
-        yield from (os.path.join(root, name) for name in names if _is_extension(name))
-
-
-def _is_extension(file: str) -> bool:
-    """Is that a file which an import of this Python may load, judged by its name?"""
-    from cudaguard.policy.extensions import built_for_python
-
-    name = os.path.basename(file)
-    other = built_for_python(name)
-    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return name.endswith(".so") and not name.startswith("lib") and other in ("", ours)
-
-
-def _checked(file: str) -> tuple[ExtensionCheck, tuple[str, ...]]:
-    """Return the check of a file, and the modules that it took for imported."""
-    from cudaguard.repairs.extension import check_extension
-
-    given: tuple[str, ...] = ()
-    while True:
-        check = check_extension(file, given=given)
-        more = [module for module in _providers(check.missing_libraries) if module not in given]
-        if not more:
-            return check, given
-        given += (more[0],)
-
-
-def _providers(libraries: Iterable[str]) -> list[str]:
-    """Return the modules that bring some of these libraries, by the rules in force."""
-    from cudaguard.rules.patterns import arguments, matches
-    from cudaguard.wiring import active_rules
-
-    return [
-        rule.watch[0]
-        for rule in active_rules()
-        for patterns in [arguments(rule, "provides")]
-        if any(matches(library, patterns) for library in libraries)
-    ]
+        yield from (os.path.join(root, name) for name in names if is_extension(name))

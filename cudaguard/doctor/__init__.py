@@ -1,0 +1,1 @@
+"""The checks of `cudaguard doctor`, which put together what is read, decided and said."""

@@ -1,0 +1,53 @@
+"""Runs the checks, each by itself: one that fails is told, and the others go on."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from cudaguard.checks import BROKEN, SKIPPED, Check
+from cudaguard.doctor import extensions, installed, rules
+from cudaguard.doctor.site import Skipped
+from cudaguard.policy.doctor import status_of
+from cudaguard.rules.checks import CHECKS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cudaguard.doctor.site import Result, Site
+
+DOING: dict[str, Callable[[Site], Result]] = {
+    "CG901": rules.check,
+    "CG902": extensions.check,
+    "CG905": installed.check,
+}
+
+
+def examine(
+    site: Site, ids: Iterable[str], tell: Callable[[str, BaseException], None]
+) -> Iterator[Check]:
+    """Yield what comes of the checks.
+
+    Args:
+        site: This environment.
+        ids: The checks.
+        tell: Is told of a check that has failed by itself, with the error.
+    """
+    for id in ids:
+        yield _one(site, id, tell)
+
+
+def _one(site: Site, id: str, tell: Callable[[str, BaseException], None]) -> Check:
+    title, started = CHECKS[id].title, monotonic()
+
+    def ended(status: str, reason: str) -> Check:
+        return Check(id, title, status, reason, round(1000 * (monotonic() - started)))
+
+    try:
+        findings, seen = DOING[id](site)
+    except Skipped as why:
+        return ended(SKIPPED, str(why))
+    except Exception as error:  # the others still have something to say
+        tell(id, error)
+        return ended(BROKEN, f"the check itself failed: {type(error).__name__}: {error}")
+    return ended(status_of(findings), seen).replace(findings=tuple(findings))

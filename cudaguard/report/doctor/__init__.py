@@ -1,0 +1,1 @@
+"""How `cudaguard doctor` says what it has found."""

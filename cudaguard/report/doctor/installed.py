@@ -1,0 +1,195 @@
+"""The wording of rules that apply, of extensions, and of what metadata tells."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Protocol
+
+    from cudaguard.extensions import ExtensionCheck
+    from cudaguard.model import Rule
+
+    class Overlap(Protocol):
+        """Two distributions with the same files (`cudaguard.policy.installed.Overlap`)."""
+
+        @property
+        def first(self) -> str:
+            """One of them."""
+
+        @property
+        def second(self) -> str:
+            """The other."""
+
+        @property
+        def files(self) -> tuple[str, ...]:
+            """What both list."""
+
+    class Unmet(Protocol):
+        """A requirement that is not met (`cudaguard.policy.installed.Unmet`)."""
+
+        @property
+        def by(self) -> str:
+            """Who requires it."""
+
+        @property
+        def name(self) -> str:
+            """What is required."""
+
+        @property
+        def wanted(self) -> str:
+            """In which versions."""
+
+        @property
+        def found(self) -> str | None:
+            """What is installed."""
+
+
+RULES, EXTENSIONS, INSTALLED = "CG901", "CG902", "CG905"
+_SHOWN = 3
+
+
+def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
+    """Versions with a fault that a rule knows.
+
+    Args:
+        rule: It applies here.
+        versions: What of its versions is installed, as in ``decord 0.6.0``.
+        is_on: Is it in force where the guard is?
+        is_guarded: Is the guard switched on for every Python that starts in this environment?
+    """
+    remedy, command, severity = "", "", "warn"
+    if rule.grade == "warn":
+        remedy = "nothing repairs it: follow what the rule says"
+        command = f"cudaguard rules show {rule.id}"
+    elif not is_on:
+        severity = "info"
+        remedy = "if that is seen here, switch the rule on; it is off because it may cost something"
+        command = f"export CUDAGUARD_RULES=+{rule.id}"
+    elif is_guarded:
+        severity = "info"
+        remedy = "none is needed: the guard is switched on here, and repairs it"
+    else:
+        remedy = "have the guard repair it: import cudaguard; cudaguard.install() at the very top"
+        command = "export CUDAGUARD=fix"
+    return Finding(
+        RULES,
+        f"{', '.join(versions) or rule.watch[0]}: {rule.title or rule.why}",
+        rule=rule.id,
+        severity=severity,
+        evidence=(f"seen failing {rule.verified}" if rule.verified else "reported, and not "
+                  "reproduced for this project",),
+        consequence=rule.why if rule.title else "",
+        remedy=remedy,
+        command=command,
+        links=rule.links[:1],
+    )  # fmt: skip
+
+
+def watched(rules: Sequence[Rule]) -> Finding:
+    """Rules that watch over what is installed, in any version."""
+    names = dict.fromkeys(rule.watch[0].partition(".")[0] for rule in rules)
+    return Finding(
+        RULES,
+        f"The guard, where it is switched on, watches over {_listed(names)}.",
+        severity="info",
+        evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
+        command="cudaguard rules list",
+    )
+
+
+def would_not_load(check: ExtensionCheck, dist: str, version: str) -> Finding:
+    """An extension that the loader would refuse."""
+    return Finding(
+        EXTENSIONS,
+        f"{os.path.basename(check.path)} of {dist} {version} would not load: "
+        f"{check.message.rstrip('.')}.",
+        severity="error",
+        evidence=(
+            check.path,
+            *(f"not found: {library}" for library in check.missing_libraries),
+            *(f"nobody has: {name}" for _, name in check.missing_symbols[:_SHOWN]),
+            *_more(len(check.missing_symbols) - _SHOWN, "symbols"),
+        ),
+        consequence=f"importing it fails, or {dist} does without it and says nothing",
+        remedy=check.remedy.replace("PACKAGE", dist),
+        command=f"cudaguard check-ext {shlex.quote(check.path)}",
+    )
+
+
+def torch_would_not_load(check: ExtensionCheck, version: str) -> Finding:
+    """A torch that cannot be imported."""
+    found = would_not_load(check, "torch", version)
+    return found.replace(
+        what=f"torch {version} would not load: {check.message.rstrip('.')}.",
+        consequence="import torch fails",
+        command="pip install --force-reinstall torch==" + version.partition("+")[0]
+        if "+" not in version
+        else "",
+    )
+
+
+def overwritten(overlap: Overlap, *, keep: str, is_native: bool) -> Finding:
+    """Two distributions that were installed over one another.
+
+    Args:
+        overlap: Which, and their files.
+        keep: The one to keep, as a requirement.
+        is_native: Are shared objects among the files?
+    """
+    count, pair = len(overlap.files), (overlap.first, overlap.second)
+    return Finding(
+        INSTALLED,
+        f"{pair[0]} and {pair[1]} both bring {overlap.files[0]}"
+        f"{f' and {count - 1} more files' if count > 1 else ''}, with different contents.",
+        severity="error" if is_native else "warn",
+        evidence=(*overlap.files[:_SHOWN], *_more(count - _SHOWN, "files")),
+        consequence=(
+            "what was installed last has overwritten the other, and uninstalling either of them "
+            "takes files from both"
+        ),
+        remedy="keep one of them, and install that one anew",
+        command=f"pip uninstall -y {' '.join(pair)} && pip install {shlex.quote(keep)}",
+    )
+
+
+def not_met(unmet: Unmet) -> Finding:
+    """A distribution that was made for another torch, by its own word."""
+    there = f"{unmet.name} {unmet.found}" if unmet.found else "none"
+    return Finding(
+        INSTALLED,
+        f"{unmet.by} requires {unmet.name}{unmet.wanted}, and {there} is installed.",
+        severity="error" if unmet.wanted.startswith("==") else "warn",
+        consequence="what it has compiled was made for that version, and may not load or may crash",
+        remedy=f"install the release of {unmet.by.partition(' ')[0]} for this {unmet.name}, or "
+        f"{unmet.name}{unmet.wanted}",
+        command=f"pip install --upgrade {unmet.by.partition(' ')[0]} "
+        + shlex.quote(f"{unmet.name}=={unmet.found.partition('+')[0]}" if unmet.found
+                      else f"{unmet.name}{unmet.wanted}"),
+    )  # fmt: skip
+
+
+def metadata_unreadable(path: str, why: str) -> Finding:
+    """Metadata that cannot be used."""
+    return Finding(
+        INSTALLED,
+        f"The metadata in {path} cannot be used: {why.rstrip('.')}.",
+        evidence=(path,),
+        consequence="pip can neither update nor remove it, and nothing else here knows of it",
+        remedy="install the distribution anew, or remove that folder if it is a remnant",
+        command=f"ls -la {shlex.quote(path)}",
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _more(count: int, what: str) -> tuple[str, ...]:
+    return (f"and {count} more {what}",) if count > 0 else ()

@@ -1,0 +1,77 @@
+"""Takes out of a text what others should not read: who and where somebody is, and secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+HOME, USER, HOST, SECRET = "~", "<user>", "<host>", "<secret>"
+# Names that say nothing of anybody.
+_ANYBODY = {"", "root", "user", "localhost", "nobody"}
+_SHORTEST = 6  # of a value that is a secret wherever it stands
+_IS_SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|_KEY$|AUTH")
+_PATTERNS = (
+    # scheme://name:password@host, and scheme://token@host
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@'\"]+@", re.IGNORECASE), rf"\1{SECRET}@"),
+    (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|password|signature|sig|auth)[\w-]*)=)[^&\s'\"#]+",
+                re.IGNORECASE), rf"\1{SECRET}"),
+    (re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{SECRET}"),
+    (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|api_?key|access_?key)\w*\s*[=:]\s*['\"]?)"
+                r"[^\s'\",;]+", re.IGNORECASE), rf"\1{SECRET}"),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|pypi-|AKIA|nvapi-)"
+                r"[\w-]{8,}"), SECRET),
+)  # fmt: skip
+
+
+def redactor(environ: Mapping[str, str], homes: tuple[str, ...], host: str) -> Callable[[str], str]:
+    """Return a function that takes out what others should not read.
+
+    Args:
+        environ: The environment: its secrets, and the user's name.
+        homes: Home folders, as they are spelled.
+        host: The name of this machine.
+    """
+    plain = {
+        value: SECRET
+        for name, value in environ.items()
+        if _IS_SECRET.search(name.upper()) and len(value) >= _SHORTEST
+    }
+    folders = {home.rstrip("/") for home in homes if home.strip("/")}
+    users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")}
+    users |= {os.path.basename(home) for home in folders}
+    words = {
+        **dict.fromkeys(users - _ANYBODY, USER),
+        **dict.fromkeys({host, host.partition(".")[0]} - _ANYBODY, HOST),
+    }
+    parts = [
+        *(re.escape(text) for text in sorted(plain, key=len, reverse=True)),
+        *(rf"{re.escape(f)}(?![\w-])" for f in sorted(folders, key=len, reverse=True)),
+        *(rf"(?<![^\W_]){re.escape(w)}(?![^\W_])" for w in sorted(words, key=len, reverse=True)),
+    ]
+    known = {**plain, **dict.fromkeys(folders, HOME), **words}
+    pattern = re.compile("|".join(parts)) if parts else None
+
+    def redact(text: str) -> str:
+        if pattern is not None:
+            text = pattern.sub(lambda match: known[match[0]], text)
+        for secret, instead in _PATTERNS:
+            text = secret.sub(instead, text)
+        return text
+
+    return redact
+
+
+def redacted(value: Any, redact: Callable[[str], str]) -> Any:
+    """Return lists and tables of texts with every text redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [redacted(item, redact) for item in value]
+    if isinstance(value, dict):
+        return {redact(key): redacted(item, redact) for key, item in value.items()}
+    return value

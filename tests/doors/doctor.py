@@ -1,0 +1,77 @@
+"""Environments for `cudaguard doctor`: real processes, with packages planted on their path."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..documents import valid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DOCTOR = (sys.executable, "-m", "cudaguard", "doctor")
+
+
+class Planted:
+    """A folder on the path of the doctor, with distributions as pip leaves them."""
+
+    def __init__(self, child, folder: Path) -> None:
+        self.child = child
+        self.folder = folder
+        folder.mkdir()
+
+    def distribution(self, name, version="1.0", *, files=(), requires=(), **more):
+        """Write the metadata of a distribution, and list the files, which are there already."""
+        info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        lines = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}"]
+        lines += [f"Requires-Dist: {one}" for one in requires]
+        (info / "METADATA").write_text("\n".join(lines) + "\n")
+        (info / "RECORD").write_text("".join(self.line(file) for file in files))
+        for file, text in more.items():
+            (info / file).write_text(text)
+        return info
+
+    def line(self, file):
+        data = (self.folder / file).read_bytes()
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        return f"{file},sha256={digest},{len(data)}\n"
+
+    def write(self, file, text=""):
+        path = self.folder / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def run(self, *arguments, env=None, python=None, **options):
+        """Run the doctor; returns its status, standard output, and standard error."""
+        command = DOCTOR if python is None else (python, *DOCTOR[1:])
+        paths = [str(self.folder), *(p for p in [(env or {}).get("PYTHONPATH")] if p)]
+        env = {**(env or {}), "PYTHONPATH": os.pathsep.join(paths)}
+        done = self.child.command(*command, *arguments, env=env, check=False, **options)
+        return done.returncode, done.stdout, done.stderr
+
+    def checks(self, *arguments, **options):
+        """Run the doctor; returns its status and the checks by id, held against the schema."""
+        status, out, _ = self.run("--format", "json", *arguments, **options)
+        document = valid("doctor", out)
+        assert sum(document["summary"].values()) == len(document["checks"])
+        return status, {check["id"]: check for check in document["checks"]}
+
+    def one(self, id, *arguments, **options):
+        """Run a single check; returns its status as a word and its findings."""
+        _, checks = self.checks("--only", id, *arguments, **options)
+        (check,) = checks.values()
+        return check["status"], check["findings"]
+
+
+@pytest.fixture
+def planted(child, tmp_path):
+    """A folder for distributions on the path of the doctor."""
+    return Planted(child, tmp_path / "planted")
