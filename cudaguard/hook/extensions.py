@@ -98,6 +98,7 @@ class ExtensionPatch:
         if module is not None and _is_same_file(module, spec):
             return module  # a prerequisite imported this very file
         closes = open_each(host, slots, spec)
+        outer, here.mapping = getattr(here, "mapping", None), spec
         try:
             try:
                 module = original(loader, spec)
@@ -106,6 +107,7 @@ class ExtensionPatch:
                     raise
                 module = original(loader, spec)
         except BaseException as error:
+            here.mapping = outer
             close_each(host, closes, error)
             if isinstance(error, ImportError):
                 look_at_failure(host, error)
@@ -114,6 +116,7 @@ class ExtensionPatch:
                     raise better from error
             hide_frame(error)
             raise
+        here.mapping = outer
         close_each(host, closes, None)
         call_each(host, (host.after_mapping,), spec.origin or "", name, sys.getdlopenflags())
         return module
