@@ -82,6 +82,7 @@ NOTHING = Slots()
 ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
 # create_module, which is patched as well (see `hook.extensions`): once is enough.
+# `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
 
 
