@@ -2,7 +2,7 @@
 
 A top-level module of its own, so that a start without ``CUDAGUARD`` loads nothing else. Called
 twice in a virtual environment; does nothing under ``-E`` and ``-I``, which say that environment
-variables do not count.
+variables do not count. PYTEST_DONT_REWRITE: it may well be loaded before pytest is.
 """
 
 import os

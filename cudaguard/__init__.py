@@ -6,6 +6,8 @@
     cudaguard.install()            # first lines of the program
 
 Every public name is imported when it is first used: importing the package loads one module.
+
+PYTEST_DONT_REWRITE: pytest would warn, or fail, where the guard is up before pytest starts.
 """
 
 from __future__ import annotations
