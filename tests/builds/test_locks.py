@@ -1,0 +1,281 @@
+"""Locks of builds, by real processes that are killed, wait, and take over.
+
+torch is not needed: `Baton` has the three methods of its lock, with torch's meaning.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cudaguard.actions.builds import take_over
+from cudaguard.probe import locks
+from cudaguard.policy.builds import state_of
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="processes are read of /proc")
+
+BATON = """
+import os, sys, time
+
+class Baton:
+    def __init__(self, path):
+        self.lock_file_path, self.wait_seconds, self.fd = path, 0.02, None
+    def try_acquire(self):
+        try:
+            self.fd = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL)
+            return True
+        except FileExistsError:
+            return False
+    def wait(self):
+        while os.path.exists(self.lock_file_path):
+            time.sleep(self.wait_seconds)
+    def release(self):
+        os.close(self.fd)
+        os.remove(self.lock_file_path)
+
+from cudaguard.actions.replace import Switch
+from cudaguard.engine import Engine
+from cudaguard.repairs import build_locks
+engine, switch = Engine(), Switch()
+engine.mode = os.environ.get("MODE", "fix")
+build_locks.PATIENCE, build_locks._BETWEEN_LOOKS = 0.5, 0.2
+Guarded = build_locks.lock_class(engine, "CG032", Baton, switch)
+"""
+HOLD = BATON + "Baton(sys.argv[1]).try_acquire(); print('held', flush=True); time.sleep(600)"
+# One builds, the others find it built, as in torch: a file counts the builds.
+BUILD = (
+    BATON
+    + """
+path = sys.argv[1]
+baton = Guarded(path)
+if baton.try_acquire():
+    with open(path + ".builds", "a") as file:
+        file.write("begin\\n")
+    time.sleep(1)
+    with open(path + ".builds", "a") as file:
+        file.write("end\\n")
+    baton.release()
+else:
+    baton.wait()
+print(open(path + ".builds").read().count("end"))
+"""
+)
+
+
+@pytest.fixture
+def lock(tmp_path):
+    return tmp_path / "build" / "lock"
+
+
+@pytest.fixture
+def start(lock, root):
+    """Starts Python code with the path of the lock; ends what is left."""
+    lock.parent.mkdir()
+    started = []
+
+    def start(code, **variables):
+        environment = {**os.environ, "PYTHONPATH": str(root), **variables}
+        process = subprocess.Popen(
+            [sys.executable, "-W", "always", "-c", code, str(lock)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+@pytest.fixture
+def left(start, lock):
+    """Leaves the lock of a killed builder, as old as is said."""
+
+    def left(age=60.0):
+        holder = start(HOLD)
+        assert holder.stdout.readline() == "held\n"
+        assert seen(lock) == "held"
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        then = time.time() - age
+        os.utime(lock, (then, then))
+
+    return left
+
+
+def seen(lock):
+    return state_of(**locks.look(str(lock))._asdict())
+
+
+def ended(process):
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out, err
+
+
+def test_holder_is_seen_until_it_dies(start, lock, left):
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    facts = locks.look(str(lock))
+    assert facts.holders == (holder.pid,)
+    assert "held" in locks.command_of(holder.pid)
+    holder.send_signal(signal.SIGKILL)
+    while locks.look(str(lock)).holders:  # a zombie, which nobody has waited for, holds nothing
+        time.sleep(0.01)
+    assert seen(lock) == "young"
+    os.utime(lock, (1, 1))
+    assert seen(lock) == "stale"
+
+
+def test_our_own_descriptor_holds_it(lock):
+    lock.parent.mkdir()
+    descriptor = os.open(lock, os.O_CREAT | os.O_EXCL)
+    assert locks.look(str(lock)).holders == (os.getpid(),)
+    os.close(descriptor)
+    assert locks.look(str(lock)).holders == ()
+
+
+def test_orphan_that_works_in_the_folder_counts(left, lock):
+    """ninja and its compilers do not have the lock open, and go on when the builder is killed."""
+    left()
+    orphan = subprocess.Popen(["sleep", "600"], cwd=lock.parent)
+    try:
+        assert locks.look(str(lock)).workers == (orphan.pid,)
+        assert seen(lock) == "in-use"
+    finally:
+        orphan.kill()
+        orphan.wait()
+    assert seen(lock) == "stale"
+
+
+def test_lock_that_is_gone_is_not_judged(tmp_path):
+    assert locks.look(str(tmp_path / "lock")) is None
+    assert locks.identity(str(tmp_path / "lock")) is None
+
+
+MOUNTS = """\
+22 27 0:21 / /proc rw - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+40 27 0:40 / /home rw - nfs4 server:/home rw
+41 27 0:41 / /data\\040two rw shared:1 - xfs /dev/sdb rw
+42 41 0:42 / /data\\040two rw - lustre x rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/tmp/lock", ("/", "ext4")),
+        ("/home/me/lock", ("/home", "nfs4")),
+        ("/homely/lock", ("/", "ext4")),
+        ("/data two/lock", ("/data two", "lustre")),  # mounted over the other
+    ],
+)
+def test_file_system_of_a_lock(path, mount):
+    assert locks.mount_of(path, MOUNTS) == mount
+    assert locks.mount_of(path, "") is None
+
+
+def test_unguarded_a_killed_builder_is_waited_for(left, start, lock):
+    left()
+    waiter = start(BATON + "b = Baton(sys.argv[1])\nif not b.try_acquire(): b.wait()")
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiter.communicate(timeout=3)
+
+
+def test_lock_of_a_killed_builder_is_taken_over(left, start, lock):
+    left()
+    out, err = ended(start(BUILD))
+    assert out == "1\n"
+    assert f"[CG885] The lock {lock} was removed: it was left 60 seconds ago" in err
+    assert sorted(os.listdir(lock.parent)) == ["lock.builds"]
+
+
+def test_eight_processes_at_once_build_once(left, start, lock):
+    left()
+    processes = [start(BUILD) for _ in range(8)]
+    told = [ended(process) for process in processes]
+    assert [out for out, _ in told] == ["1\n"] * 8
+    assert (lock.parent / "lock.builds").read_text(encoding="utf-8") == "begin\nend\n"
+    assert sum("CG885" in err for _, err in told) == 1
+
+
+def test_builder_that_is_killed_while_others_wait(start, lock):
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    waiters = [start(BUILD) for _ in range(3)]
+    time.sleep(2)
+    assert [waiter.poll() for waiter in waiters] == [None] * 3
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert [ended(waiter)[0] for waiter in waiters] == ["1\n"] * 3
+    assert (lock.parent / "lock.builds").read_text(encoding="utf-8") == "begin\nend\n"
+
+
+def test_living_builder_is_waited_for_and_named(start, lock):
+    holder = start(HOLD.replace("time.sleep(600)", "time.sleep(4); os.remove(sys.argv[1])"))
+    assert holder.stdout.readline() == "held\n"
+    os.utime(lock, (1, 1))
+    (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
+    out, err = ended(start(BUILD))
+    assert out == "1\n"  # it has not built
+    assert f"[CG886] This process waits for process {holder.pid}, which builds in" in err
+    assert "CG885" not in err
+    assert "rm " not in err
+
+
+def test_young_lock_is_left_alone_for_a_while(left, start, lock):
+    left(age=0.5)
+    began = time.monotonic()
+    assert ended(start(BUILD))[0] == "1\n"
+    assert time.monotonic() - began > 2.4
+
+
+@pytest.mark.parametrize("mode", ["warn", "observe"])
+def test_other_modes_remove_nothing(left, start, lock, mode):
+    left()
+    waiter = start(BUILD, MODE=mode)
+    time.sleep(3)
+    assert waiter.poll() is None
+    assert lock.exists()
+    (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
+    lock.unlink()
+    out, err = ended(waiter)
+    assert out == "1\n"
+    assert (f"try: rm {lock}" in err) == (mode == "warn")
+
+
+def test_only_what_was_judged_is_taken(left, lock):
+    left()
+    judged = locks.identity(str(lock))
+    lock.unlink()
+    lock.touch()  # another builder has come
+    assert take_over(str(lock), judged) is None
+    assert os.listdir(lock.parent) == ["lock"]
+    ours = take_over(str(lock), locks.identity(str(lock)))
+    assert locks.look(str(lock)).holders == (os.getpid(),)
+    os.close(ours)
+    assert os.listdir(lock.parent) == ["lock"]
+
+
+def test_failure_of_ours_leaves_torchs_way(left, start, lock):
+    left()
+    code = BATON + "build_locks.look = None\nprint(Guarded(sys.argv[1]).try_acquire())"
+    out, err = ended(start(code))
+    assert out == "False\n"
+    assert "CG807" in err
+
+
+def test_put_back_it_does_as_torch(left, start, lock):
+    left()
+    code = BATON + "switch.is_on = False\nprint(Guarded(sys.argv[1]).try_acquire())"
+    assert ended(start(code)) == ("False\n", "")

@@ -1,0 +1,102 @@
+"""Variables for the time of a build, and what is written down of it."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from cudaguard.actions.builds import (
+    STAMP,
+    Variables,
+    have_all_compiled,
+    read_stamp,
+    write_stamp,
+)
+
+NAME = "CUDAGUARD_TEST_OF_A_BUILD"
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    monkeypatch.setenv(NAME, "before")
+
+
+def test_variable_is_put_back():
+    with Variables().during({NAME: "ours"}):
+        assert os.environ[NAME] == "ours"
+    assert os.environ[NAME] == "before"
+
+
+def test_variable_that_was_not_there_goes(monkeypatch):
+    monkeypatch.delenv(NAME)
+    with Variables().during({NAME: "ours"}):
+        assert os.environ[NAME] == "ours"
+    assert NAME not in os.environ
+
+
+def test_variable_is_put_back_after_an_error():
+    with pytest.raises(KeyError), Variables().during({NAME: "ours"}):
+        raise KeyError
+    assert os.environ[NAME] == "before"
+
+
+def test_the_last_build_puts_it_back():
+    variables = Variables()
+    with variables.during({NAME: "ours"}):
+        with variables.during({NAME: "other"}):
+            assert os.environ[NAME] == "ours"
+        assert os.environ[NAME] == "ours"
+    assert os.environ[NAME] == "before"
+
+
+def test_threads_that_overlap():
+    variables, inside, leave = Variables(), threading.Event(), threading.Event()
+
+    def build():
+        with variables.during({NAME: "ours"}):
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    assert inside.wait(30)
+    with variables.during({NAME: "ours"}):
+        leave.set()
+        thread.join(30)
+        assert os.environ[NAME] == "ours"  # the thread that set it has gone
+    assert os.environ[NAME] == "before"
+
+
+def test_what_the_program_sets_meanwhile_stays():
+    variables = Variables()
+    with variables.during({NAME: "ours"}):
+        os.environ[NAME] = "the program's"
+        with variables.during({NAME: "ours"}):
+            assert os.environ[NAME] == "the program's"
+    assert os.environ[NAME] == "the program's"
+    with variables.during({NAME: "ours"}):
+        assert os.environ[NAME] == "ours"
+    assert os.environ[NAME] == "the program's"
+
+
+def test_stamp_is_read_as_written(tmp_path):
+    assert read_stamp(str(tmp_path)) == {}
+    write_stamp(str(tmp_path), {"torch": "2.13.0", "CUDA": ""})
+    assert read_stamp(str(tmp_path)) == {"torch": "2.13.0", "CUDA": ""}
+    assert os.listdir(tmp_path) == [STAMP]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"torch": 2}', "\udcff"])
+def test_stamp_that_makes_no_sense_is_none(tmp_path, text):
+    (tmp_path / STAMP).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert read_stamp(str(tmp_path)) == {}
+
+
+def test_ninja_is_made_to_forget(tmp_path):
+    (tmp_path / ".ninja_log").write_text("# ninja log v6\n", encoding="utf-8")
+    (tmp_path / "main.cpp").write_text("", encoding="utf-8")
+    have_all_compiled(str(tmp_path))
+    have_all_compiled(str(tmp_path))
+    assert os.listdir(tmp_path) == ["main.cpp"]
