@@ -76,6 +76,9 @@ def _preparations(engine: Engine, own: tuple[Rule, ...]) -> list[Before]:
         from cudaguard.repairs.preload import preload_for
 
         found.append(lambda spec: preload_for(engine, preloading, spec))
+    by_gpu = _with(own, "nvrtc", "ptxas")
+    if by_gpu:
+        found.append(lambda spec: _suit_gpus(engine, by_gpu, spec))
     standing_in = _with(own, "env", "substitute")
     if standing_in:
         from cudaguard.repairs.stand_ins import set_defaults, substitute
@@ -83,6 +86,18 @@ def _preparations(engine: Engine, own: tuple[Rule, ...]) -> list[Before]:
         found.append(lambda spec: set_defaults(engine, standing_in, spec))
         found.append(lambda spec: substitute(engine, standing_in, spec))
     return found
+
+
+def _suit_gpus(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
+    """Have compilers used that know the GPUs of this machine, if it has any."""
+    from cudaguard.actions.preload import has_driver
+
+    if has_driver():
+        from cudaguard.repairs.nvrtc import preload_nvrtc
+        from cudaguard.repairs.ptxas import point_to_ptxas
+
+        preload_nvrtc(engine, _with(rules, "nvrtc"), spec)
+        point_to_ptxas(engine, _with(rules, "ptxas"), spec)
 
 
 def _around(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[Around]:
@@ -118,7 +133,7 @@ def _after(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[After]:
     found: list[After] = []
     if name == "ctypes" and RTLD_GLOBAL:
         found += (engine.loads.patch_ctypes, lambda *_: engine.loads.look())
-    replacing = _with(own, "normalize", "correct", "graphs", "builds")
+    replacing = _with(own, "normalize", "correct", "graphs", "builds", "fusers")
     if replacing:
         from cudaguard.repairs.replacements import put_up
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
+    from cudaguard.detectors.architectures import ArchitectureDetector
     from cudaguard.detectors.process import ProcessDetector
     from cudaguard.repairs import Engine
 
@@ -87,6 +88,7 @@ class CudaDetector:
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
+        self._architectures: ArchitectureDetector | None = None
         self._known_contexts: set[int] = set()  # handles that were looked at
         # Module, line and device of a context that is nobody else's, until torch comes.
         self._foreign: tuple[str, str, int] | None = None
@@ -114,6 +116,8 @@ class CudaDetector:
                 self.error_passes(error)
             if spec.name == "torch" and error is None:
                 self._torch_is_there()
+            if spec.name == "triton" and error is None and after.is_initialised:
+                self._look_at_architectures().triton_is_there()
             if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
 
@@ -133,6 +137,8 @@ class CudaDetector:
         """Put back what can be put back."""
         if self._process is not None:
             self._process.leave()
+        if self._architectures is not None:
+            self._architectures.leave()
 
     @contextmanager
     def own_use(self) -> Iterator[None]:
@@ -256,11 +262,19 @@ class CudaDetector:
         version = peek(torch, "version")
         if peek(version, "cuda") is not None:  # else a build without CUDA
             process = self._listen()
+            self._look_at_architectures().torch_is_there()
             if _parts(peek(torch, "__version__")) >= _ALLOCATOR_READ_AT_IMPORT:
                 process.latch(TORCH)
             first = self.initialiser
             if first is not None and first.pid != os.getpid():
                 process.watch_torch()
+
+    def _look_at_architectures(self) -> ArchitectureDetector:
+        if self._architectures is None:
+            from cudaguard.detectors.architectures import ArchitectureDetector
+
+            self._architectures = ArchitectureDetector(self._engine)
+        return self._architectures
 
     def _look_at_current(self, actor: str, state: DriverState) -> None:
         handle = self.driver.current_context()

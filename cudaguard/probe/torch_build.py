@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from mmap import ACCESS_READ, mmap
 
 from cudaguard.extensions import Surroundings
 from cudaguard.probe.elf import ElfFile
@@ -22,6 +23,9 @@ _SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]",
 _WITH_NAMES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so",
                "libtorch_cuda.so")  # fmt: skip
 _MOST_TEXT = 1 << 26
+# As torch._C._cuda_getArchFlags() has it.
+_ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
+_LONGEST_LIST = 1000
 
 
 def folder_of(module: str) -> str:
@@ -93,6 +97,42 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
         old_strings=_old_strings(os.path.join(libraries, "libc10.so")),
         torch_libraries=names,
     )
+
+
+def architectures(torch: str) -> tuple[str, ...]:
+    """Return what a torch has code for, as in ``("sm_80", "sm_90")``; empty if it does not say.
+
+    Args:
+        torch: The folder of the package.
+    """
+    try:
+        with (
+            open(os.path.join(torch, "lib", "libtorch_python.so"), "rb") as file,
+            mmap(file.fileno(), 0, access=ACCESS_READ) as data,
+        ):
+            return _listed(data)
+    except (OSError, ValueError):
+        return ()
+
+
+def _listed(data: mmap) -> tuple[str, ...]:
+    place = data.find(b"sm_")
+    while place >= 0:
+        start = data.rfind(b"\0", max(0, place - _LONGEST_LIST), place) + 1
+        text = data[start : data.find(b"\0", place, place + _LONGEST_LIST)]
+        if _ARCHITECTURES.fullmatch(text):
+            return tuple(text.decode().split())
+        place = data.find(b"sm_", place + 1)
+    return ()
+
+
+def release_of(torch: str) -> str:
+    """Return the version of a torch, as in ``2.6.0+cu124``; empty if it does not say.
+
+    Args:
+        torch: The folder of the package.
+    """
+    return _said(os.path.join(torch, "version.py")).get("__version__", "")
 
 
 def homes_of(libraries: Iterable[str]) -> dict[str, str]:

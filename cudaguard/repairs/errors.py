@@ -9,7 +9,7 @@ from cudaguard.report import graphs, known
 from cudaguard.rules.driver_status import named_status
 from cudaguard.rules.fork_errors import is_certain, line_of_fork
 from cudaguard.rules.graph_errors import overwritten
-from cudaguard.rules.known_errors import DRIVER, FORK, known_error, text_of
+from cudaguard.rules.known_errors import ARCHITECTURES, DRIVER, FORK, known_error, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ def _note(engine: Engine, error: BaseException) -> None:
     finding = explain_error(error, with_context=False)
     if finding is None or finding.id == FORK.id or finding.id in engine.registry.silenced:
         return
+    if finding.id in ARCHITECTURES:
+        from cudaguard.repairs.architectures import with_facts
+
+        finding = with_facts(finding)
     is_noted = engine.mode != "observe" and _add_note(error, f"cudaguard {finding}")
     if finding.id == graphs.OVERWRITTEN:
         loud = False if is_noted else None  # the note says it

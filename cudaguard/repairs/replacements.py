@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.actions.arrays import entries
+from cudaguard.actions.fusers import FusersOff
 from cudaguard.errors import ArrayInterfaceWarning
 from cudaguard.hook.caller import caller_frame
 from cudaguard.hook.loader import is_imported, is_under_way
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
+from cudaguard.repairs import REPAIRING
 from cudaguard.report import arrays as wording
+from cudaguard.report.architectures import fusers_off
 from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
@@ -30,7 +35,7 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the actions ``normalize``, ``correct``, ``graphs`` or ``builds``.
+        rules: Rules with the actions ``normalize``, ``correct``, ``graphs``, ``fusers`` and so on.
         module: The module, imported.
     """
     for rule in rules:
@@ -40,6 +45,8 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
             from cudaguard.repairs.graphs import put_up as see_compilations
 
             see_compilations(engine)
+        if arguments(rule, "fusers"):
+            _switch_fusers_off(engine, rule, module)
         if arguments(rule, "builds"):
             from cudaguard.repairs.builds import put_up as see_builds
 
@@ -47,6 +54,19 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
         for verb in ("normalize", "correct"):
             for argument in arguments(rule, verb):
                 _put(engine, rule, module, verb, argument)
+
+
+def _switch_fusers_off(engine: Engine, rule: Rule, module: str) -> None:
+    core = getattr(sys.modules[module], "_C", None)
+    place = f"{module}._C: fusers of TorchScript for GPUs are off"
+    there = engine.replaced.get(place)
+    if engine.mode not in REPAIRING or core is None:
+        return
+    if there is not None and there.is_in_place(core):
+        return
+    engine.replace(place, FusersOff(core))
+    engine.journal.note("repair", f"{rule.id} fusers {module}")
+    engine.log(fusers_off(rule.id))
 
 
 def _put(engine: Engine, rule: Rule, module: str, verb: str, argument: str) -> None:

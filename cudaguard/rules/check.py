@@ -25,7 +25,17 @@ ACTION_VERBS = {
     "correct": "a class that exports arrays, as in correct:DeviceNDArray",
     "graphs": "see, or a strategy and a class or function, as in graphs:clone:pkg.Encoder",
     "builds": "check, or lock, with torch.utils.cpp_extension watched, as in builds:check",
+    "nvrtc": "newer, with torch watched: nvrtc:newer",
+    "ptxas": "newer, with triton watched: ptxas:newer",
+    "fusers": "off, with torch watched: fusers:off",
     "deepbind": "a file name pattern of one extension, as in deepbind:my_plugin*.so",
+}
+# The verbs whose argument is one of these words.
+_ARGUMENTS = {
+    "builds": ("check", "lock"),
+    "fusers": ("off",),
+    "nvrtc": ("newer",),
+    "ptxas": ("newer",),
 }
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
 RESERVED_PREFIX = "CG"
@@ -82,7 +92,7 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
         if verb == "graphs" and not _is_graphs(argument):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
-        if verb == "builds" and argument not in ("check", "lock"):
+        if argument not in _ARGUMENTS.get(verb, (argument,)):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb in ("normalize", "correct") and not _is_entry(verb, argument):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
@@ -97,7 +107,7 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         refuse("actions", "demote says of which library, hide must say which names, as in hide:std")
     if verbs & {"hide", "keep"} and "demote" not in verbs:
         refuse("actions", "hide and keep belong to demote:<file name pattern>, which is missing")
-    for verb in ("deepbind", "env", "graphs", "substitute"):
+    for verb in ("deepbind", "env", "fusers", "graphs", "ptxas", "substitute"):
         if verb in verbs and rule.grade != "opt-in":
             refuse(
                 "grade",

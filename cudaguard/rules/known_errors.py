@@ -57,6 +57,8 @@ FORK = KnownError(
     "with cudaguard.install() you are told which line that was",
     links=("https://github.com/pytorch/pytorch/issues/17357",),
 )
+# Of these more can be told in the process in which they are raised.
+ARCHITECTURES = ("CG861", "CG862", "CG863")
 DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")
 
 _MOST = 1 << 20  # characters of a log that are looked through: its end
@@ -76,7 +78,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "libnvrtc.so.12>) before import torch",
         "ordinary kernels may run; those compiled at run time (TorchScript fusers, jiterator "
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
-        ("https://github.com/pytorch/pytorch/pull/87595",),
+        ("https://github.com/pytorch/pytorch/issues/87595",),
     ),
     KnownError(
         "CG862",

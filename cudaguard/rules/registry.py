@@ -65,7 +65,7 @@ class Registry:
         self.replacing = tuple(
             rule
             for rule in self.rules
-            if arguments(rule, "normalize", "correct", "graphs", "builds")
+            if arguments(rule, "normalize", "correct", "graphs", "builds", "fusers")
         )
 
     def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:

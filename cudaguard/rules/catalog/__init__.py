@@ -7,6 +7,7 @@ reproduced for this project. ``tests/unit/test_catalog.py`` checks each entry.
 from __future__ import annotations
 
 from cudaguard.rules.catalog import (
+    architectures,
     arrays,
     builds,
     contexts,
@@ -26,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     *contexts.RULES,
     *arrays.RULES,
     *graphs.RULES,
+    *architectures.RULES,
     *builds.RULES,
     *import_order.RULES,
 )
@@ -59,10 +61,10 @@ DETECTORS: dict[str, str] = {
     "CG836": "an entry point that a rule names is not there",
     "CG840": "an extension is shorter than its own headers say",
     "CG841": "the dynamic loader has refused an extension",
-    "CG851": "the output of a CUDA graph was read after it was overwritten",
-    "CG852": "a compiled call has left a tensor in a container of its module",
     "CG842": "two files of one library are in the process",
     "CG843": "a library gets another file than its own folders lead to",
+    "CG851": "the output of a CUDA graph was read after it was overwritten",
+    "CG852": "a compiled call has left a tensor in a container of its module",
     "CG853": "a result that is held was overwritten by a later call",
     "CG854": "a result has tensors that are not copied",
     # Messages that `explain` knows: see ``rules/known_errors.py``.
@@ -75,4 +77,7 @@ DETECTORS: dict[str, str] = {
     "CG890": "the compiler is one that nvcc refuses",
     "CG891": "an extension in torch's cache was built for something else",
     "CG892": "an extension that was just built would not load",
+    "CG893": "torch has no code for a GPU",
+    "CG894": "what torch compiles at run time will fail on a GPU",
+    "CG895": "Triton's ptxas does not know a GPU",
 }

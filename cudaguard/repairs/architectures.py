@@ -1,0 +1,51 @@
+"""What messages about GPU architectures mean in this very process."""
+
+from __future__ import annotations
+
+from cudaguard.probe.nvrtc import mapped_copies
+from cudaguard.repairs.nvrtc import findings_of, look_at_torch
+from cudaguard.repairs.ptxas import finding_of, lacking_ptxas
+from cudaguard.report import architectures as wording
+from cudaguard.rules.architectures import KNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cudaguard.model import Finding
+
+    Capability = tuple[int, int]
+
+
+def with_facts(finding: Finding) -> Finding:
+    """Return what a message of a compiler or of CUDA means, with what is true of this process.
+
+    Args:
+        finding: One of `cudaguard.rules.known_errors`; where nothing is known of the devices it
+            comes back as it is.
+    """
+    from cudaguard.probe.driver import Driver
+
+    devices = Driver().capabilities()
+    return _ADDING[finding.id](finding, devices) if devices else finding
+
+
+def _with_nvrtc(finding: Finding, devices: tuple[Capability, ...]) -> Finding:
+    situation = look_at_torch(devices)
+    ours = findings_of(situation, 0) if situation is not None else []
+    if ours:
+        return wording.more_exactly(finding, ours[0])
+    there = [(copy, sorted(KNOWN.get(copy.release or (0, 0), ()))) for copy in mapped_copies()]
+    return wording.with_copies(finding, devices, there)
+
+
+def _with_ptxas(finding: Finding, devices: tuple[Capability, ...]) -> Finding:
+    lacks = lacking_ptxas(devices)
+    return wording.more_exactly(finding, finding_of(lacks)) if lacks else finding
+
+
+_ADDING: dict[str, Callable[[Finding, tuple[Capability, ...]], Finding]] = {
+    "CG861": _with_nvrtc,
+    "CG862": _with_nvrtc,
+    "CG863": _with_ptxas,
+}

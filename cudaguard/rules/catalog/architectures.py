@@ -1,0 +1,61 @@
+"""GPUs that are newer than the compilers which torch and Triton bring."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG033",
+        title="torch's NVRTC does not know this GPU, and one that does is installed",
+        watch=("torch",),
+        when={"platform": "linux"},
+        actions=("nvrtc:newer",),
+        why=(
+            "What torch compiles at run time (fusers of TorchScript, operators such as torch.prod) "
+            "fails with 'nvrtc: error: invalid value for --gpu-architecture (-arch)' where its "
+            "NVRTC does not know the GPU. The first NVRTC of that name in the process serves it, "
+            "and torch 2.6 and later load their own when they are imported: it must be there then."
+        ),
+        links=(
+            "https://github.com/pytorch/pytorch/issues/87595",
+            "https://github.com/pytorch/pytorch/issues/145580",
+            "https://github.com/isaac-sim/IsaacLab/issues/5520",
+        ),
+        verified=(
+            "2026-11-20: torch 2.6.0 and 2.13.0 with NVRTC 12.4, 12.8, 12.9, 13.0, 13.5 "
+            "(compiling, no GPU)"
+        ),
+    ),
+    # Opt-in: without them scripted models run slower.
+    Rule(
+        id="CG034",
+        title="the fusers of TorchScript compile for a GPU that NVRTC does not know",
+        watch=("torch",),
+        actions=("fusers:off",),
+        grade="opt-in",
+        why=(
+            "Scripted models fail with 'nvrtc: error: invalid value for --gpu-architecture (-arch)'"
+            " where NVRTC does not know the GPU. Without the fusers nothing is compiled for them; "
+            "operators such as torch.prod are compiled all the same."
+        ),
+        links=("https://github.com/pytorch/pytorch/issues/87595",),
+    ),
+    # Opt-in: it has Triton call a program that is not its own.
+    Rule(
+        id="CG038",
+        title="Triton's ptxas does not know this GPU, and one that does is installed",
+        watch=("triton",),
+        dist=("triton>=3.3",),
+        when={"platform": "linux"},
+        actions=("ptxas:newer",),
+        grade="opt-in",
+        why=(
+            "Every Triton kernel fails with \"ptxas fatal: Value 'sm_121a' is not defined for "
+            "option 'gpu-name'\" where the ptxas that Triton brings does not know the GPU; another "
+            "one is called where TRITON_PTXAS_PATH, or TRITON_PTXAS_BLACKWELL_PATH, names it."
+        ),
+        links=("https://github.com/triton-lang/triton/issues/8539",),
+        verified="2026-11-20: triton 3.5.1 with ptxas 12.8, 12.9 (assembling, no GPU)",
+    ),
+)
