@@ -90,12 +90,15 @@ def is_mapped(name: str) -> bool:
 def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
     """Open the files in an order in which each finds what it needs.
 
+    What others of them need comes first: else the loader would look for it by itself, and may
+    find another file.
+
     Returns:
         What was opened, and why the loader refuses one of the others.
     """
     import _ctypes
 
-    left, opened = list(files), []
+    left, opened = _needed_first(tuple(files)), []
     while True:
         refused, error = [], None
         for file in left:
@@ -109,6 +112,25 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
         if error is None or len(refused) == len(left):
             return tuple(opened), error
         left = refused
+
+
+def _needed_first(files: tuple[str, ...]) -> list[str]:
+    elves = {file: read_elf(file) for file in files}
+    by_name = {elf.soname or os.path.basename(file): file for file, elf in elves.items()}
+    ordered: dict[str, None] = {}
+    seen = set()
+
+    def add(file: str) -> None:
+        if file not in seen:
+            seen.add(file)
+            for name in elves[file].needed:
+                if name in by_name:
+                    add(by_name[name])
+            ordered[file] = None
+
+    for file in files:
+        add(file)
+    return list(ordered)
 
 
 def _below(pattern: str) -> Iterator[str]:

@@ -31,7 +31,7 @@ def judge(
     copies: list[Copy],
     new: list[Copy],
     strays: list[Stray],
-    told: set[str],
+    told: set[tuple[str, ...]],
     *,
     is_load: bool,
 ) -> None:
@@ -42,7 +42,7 @@ def judge(
         copies: All that are in the process, in the order in which they were mapped.
         new: Those of them that have just come.
         strays: Libraries that get another file than they were meant to.
-        told: Pairs of folders that were told of: once is enough. They are added to.
+        told: Folders and pairs of them that were told of: once is enough. They are added to.
         is_load: Was it a load that was seen?
 
     Raises:
@@ -52,16 +52,14 @@ def judge(
     first: tuple[Finding, Copy] | None = None
     found = (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays))
     for finding, one, other in found:
-        places = f"{finding.id} {runtime_of(one.stem).title} {_folder(one)} {_folder(other)}"
-        is_fault, folder = finding.severity == "warn", f"{finding.id} {_folder(one)}"
-        if not is_fault and places in told:
+        title, folder = runtime_of(one.stem).title, _folder(one)
+        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warn"
+        if not is_fault and pair in told:
             continue
-        is_quiet = is_fault and folder in told and engine.mode != "strict"
-        told |= {places, folder} if is_fault else {places}
-        is_news = engine.tell(
-            finding, ImportOrderWarning, frame=frame, loud=False if is_quiet else None
-        )
-        if is_news and is_fault:
+        is_known = is_fault and not told.isdisjoint((("fault", *pair), ("fault", folder)))
+        told |= {pair, ("fault", *pair), ("fault", folder)} if is_fault else {pair}
+        loud = False if is_known and engine.mode != "strict" else None
+        if engine.tell(finding, ImportOrderWarning, frame=frame, loud=loud) and is_fault:
             first = first or (finding, one)
     if first is not None and engine.mode == "strict":
         finding, one = first
@@ -140,13 +138,15 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
         if kind == policy.SAME:
             continue
         runtime = runtime_of(serving.stem)
+        is_fault = stray.is_part or policy.is_fault(kind, serving.stem)
         finding = wording.another_file(
             (stray.asking, stray.how),
             serving,
             (_text(serving), _text(meant)),
             (runtime.title, runtime.danger),
             _cure(meant, serving, serving.by),
-            _severity(serving) if policy.is_fault(kind, serving.stem) else "info",
+            _severity(serving) if is_fault else "info",
+            is_older=kind == policy.OLDER,
         )
         yield finding, serving, meant
 

@@ -11,12 +11,14 @@ from _thread import allocate_lock
 from typing import NamedTuple
 
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.hook.loader import here
 from cudaguard.policy.duplicates import Copy, winners
 from cudaguard.probe.driver import LoaderNews
+from cudaguard.probe.facts import at_start
 from cudaguard.probe.image import DT_SONAME, Image
 from cudaguard.probe.loaded import Memory, entries, first_entry
 from cudaguard.probe.search_path import DT_RPATH, DT_RUNPATH, Place
-from cudaguard.rules.runtimes import stem_of
+from cudaguard.rules.runtimes import IN_PARTS, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     Loaded = tuple[str, str, bool, tuple[str, str]]
 
+LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
@@ -42,14 +45,16 @@ class Stray(NamedTuple):
     Args:
         asking: The library that asks.
         how: Who loaded that, in words that follow its path.
-        serving: What it gets.
+        serving: What it gets, or will get when it asks.
         meant: What it was meant to get.
+        is_part: Is it a part of the same library that it asks for?
     """
 
     asking: str
     how: str
     serving: Copy
     meant: Copy
+    is_part: bool = False
 
 
 class DuplicateDetector:
@@ -69,7 +74,7 @@ class DuplicateDetector:
         # By path and dynamic section, in the order in which they were mapped.
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
-        self._told: set[str] = set()
+        self._told: set[tuple[str, ...]] = set()
         self._lock, self._pid = allocate_lock(), os.getpid()
         self.look(None, since)
 
@@ -124,7 +129,7 @@ class DuplicateDetector:
                 except OSError:  # unloaded meanwhile
                     continue
                 how = how or _how(load, since)
-                by = "" if load is None else load[1] or module_of(caller_frame())
+                by = _by(load, since)
                 own = self._by_rule(one.path) or how
                 # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
                 folder, name = os.path.split(one.path)
@@ -145,6 +150,9 @@ class DuplicateDetector:
         for one in new:
             try:
                 image = Image(memory, one)
+                own = self._copies.get((one.path, one.dynamic))
+                if own and own.stem in IN_PARTS and (DT_RPATH not in image or DT_RUNPATH in image):
+                    yield from self._parts_to_come(own)
                 if DT_RUNPATH not in image and DT_RPATH not in image:
                     continue
                 asked = [serving[name] for name in image.needed if name in serving]
@@ -157,6 +165,26 @@ class DuplicateDetector:
                 if known != copy.identity:
                     wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
                     yield Stray(one.path, _how(load, since), copy, wanted)
+
+    def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
+        """Return a part that will be opened by name, and be found elsewhere than beside it.
+
+        The variable goes before the folders that a library with DT_RUNPATH, or none, leads to.
+        """
+        folders = [f for f in at_start(LIBRARY_PATH).replace(";", ":").split(":") if f]
+        if not folders:
+            return
+        folder, release = os.path.dirname(copy.path), copy.soname.partition(".so")[2]
+        there = {other.soname for other in self._copies.values()}
+        for name in sorted(os.listdir(folder)):
+            if name.startswith(f"{copy.stem}_") and name.endswith(f".so{release}"):
+                path, found = os.path.join(folder, name), _first(name, folders)
+                if name not in there and found and identity(found) != identity(path):
+                    how = f"will be found first, as its folder stands in {LIBRARY_PATH}"
+                    wrong = Copy(found, stem_of(name), name, identity(found), copy.by, how)
+                    meant = Copy(path, wrong.stem, name, identity(path), "", "")
+                    yield Stray(copy.path, copy.how, wrong, meant, is_part=True)
+                    return
 
     def _forget_unloaded(self, memory: Memory) -> None:
         there = {
@@ -186,15 +214,28 @@ def identity(path: str) -> object:
     return state.st_dev, state.st_ino
 
 
+def _by(load: Loaded | None, since: str) -> str:
+    """Return the module that loads what is new, empty if nobody saw that."""
+    if load is None:
+        return _being_mapped() if since == "unseen" else ""
+    return load[1] or module_of(caller_frame())
+
+
+def _being_mapped() -> str:
+    """Return the extension that is being mapped, from within which another load has come."""
+    return getattr(getattr(here, "mapping", None), "name", "")
+
+
 def _how(load: Loaded | None, since: str) -> str:
     """Return who loads what is new, in words that follow a path."""
     if load is None:
-        return SINCE[since]
+        by = _by(load, since)
+        return f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
-    extension, module = load[1], module_of(frame)
-    if extension:
-        who = f"came with {extension} ({describe(frame) or 'somewhere'})"
+    place = describe(frame) or "somewhere"
+    if load[1]:
+        who = f"came with {load[1]} ({place})"
     else:
-        who = f"was loaded by {module or 'the program'} ({describe(frame) or 'somewhere'})"
+        who = f"was loaded by {module_of(frame) or 'the program'} ({place})"
     outside = describe(frame_outside(frame))
     return f"{who}, imported at {outside}" if outside else who

@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 
 TWO_FILES, ANOTHER_FILE = "CG842", "CG843"
 _OPENMP_ERROR = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
-_CUDNN_LINKS = (
-    "https://github.com/pytorch/pytorch/issues/119989",
-    "https://github.com/pytorch/pytorch/issues/188892",
-)
-_MORE = "what else {} gives that was meant to come from elsewhere is in cudaguard.status()"
+_LINKS = {
+    "cuDNN": (
+        "https://github.com/pytorch/pytorch/issues/119989",
+        "https://github.com/pytorch/pytorch/issues/188892",
+    ),
+}
+_MORE = "if more libraries come from {} instead, they are in cudaguard.status()"
 
 
 class Cure(NamedTuple):
@@ -166,7 +168,7 @@ def mixed(
         evidence=(_line(one, versions[0]), _line(other, versions[1])),
         consequence=f"they are made to work with parts of their own release: {danger}.",
         remedy=_remedy(cure),
-        links=_CUDNN_LINKS if title == "cuDNN" else (),
+        links=_LINKS.get(title, ()),
     )
 
 
@@ -177,6 +179,8 @@ def another_file(
     subject: tuple[str, str],
     cure: Cure,
     severity: str,
+    *,
+    is_older: bool,
 ) -> Finding:
     """A library gets another file than the folders that it names lead to.
 
@@ -187,24 +191,27 @@ def another_file(
         subject: What the library in question is called, and what is in danger.
         cure: How it is done right.
         severity: ``warn`` or ``info``.
+        is_older: Is what it gets the older one?
     """
     title, danger = subject
     path, how = asking
-    older = severity != "info"
+    consequence = f"whoever asks for {serving.soname} by its name gets this one"
+    if severity != "info":
+        made_for = "a newer one" if is_older else "one of its own release"
+        consequence += f", and {os.path.basename(path)} was made for {made_for}: {danger}"
     return Finding(
         ANOTHER_FILE,
         f"{os.path.basename(path)} gets another file of {title} than its own folders lead to"
-        f"{', an older one' if older else ''}: {serving.path} instead of {cure.wanted}.",
+        f"{', an older one' if is_older else ''}: {serving.path} instead of {cure.wanted}.",
         severity=severity,
         evidence=(
             _line(serving, versions[0]),
             f"{path} {how}, and leads to {cure.wanted}{_version(versions[1])}",
             _MORE.format(os.path.dirname(serving.path)),
         ),
-        consequence=f"it was built to run with the newer one: {danger}."
-        if older
-        else f"whoever asks for {serving.soname} gets the file that was mapped first.",
-        remedy=_remedy(cure) if older else "",
+        consequence=f"{consequence}.",
+        remedy=_remedy(cure) if severity != "info" else "",
+        links=_LINKS.get(title, ()),
     )
 
 

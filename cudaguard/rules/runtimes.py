@@ -72,8 +72,9 @@ RUNTIMES: dict[str, Runtime] = {
     "libcudnn": _cuda(
         "cuDNN",
         "cudnn",
-        "convolutions fail with CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, or JAX and TensorFlow "
-        "say that it is older than the one they were built for",
+        "it ends the process ('Could not load symbol ...'), convolutions fail with "
+        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, or JAX and TensorFlow refuse it as older than "
+        "the one they were built for",
         part_of="cudnn",
     ),
     "libnccl": _cuda("NCCL", "nccl"),
@@ -104,8 +105,9 @@ RUNTIMES: dict[str, Runtime] = {
                      "libswresample", "libswscale")
     },
 }  # fmt: skip
-# Those that have parts in files of their own: libcudnn_ops.so.9.
-_IN_PARTS = {"libcudnn"}
+# Those that have parts in files of their own (libcudnn_ops.so.9), which they open by name when
+# they need them.
+IN_PARTS = frozenset({"libcudnn"})
 
 
 def stem_of(name: str) -> str:
@@ -128,7 +130,7 @@ def stem_of(name: str) -> str:
             return stem
     if stem.startswith("libLLVM-"):
         return "libLLVM"
-    return stem if stem.partition("_")[0] in _IN_PARTS else ""
+    return stem if stem.partition("_")[0] in IN_PARTS else ""
 
 
 def runtime_of(stem: str) -> Runtime:

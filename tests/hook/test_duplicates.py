@@ -31,6 +31,11 @@ static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
 PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
 """
+EMPTY = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%(name)s", 0, -1, 0};
+PyMODINIT_FUNC PyInit_%(name)s(void) { %(first)s return PyModule_Create(&definition); }
+"""
 ASK = "import consumer; print('consumer', consumer.ask())\n"
 GUARD = "import ctypes, cudaguard; cudaguard.install({!r})\n"
 SAID = """
@@ -376,7 +381,7 @@ def test_faults_of_one_folder_are_warned_of_once(scene):
     ran = scene.told(opened(*files))
     assert ran.ids == [("CG842", "warn")] * 2
     assert len(ran.warned) == 1
-    assert f"what else {scene.folder}/old gives" in ran.errors
+    assert f"if more libraries come from {scene.folder}/old instead" in ran.errors
 
 
 def test_library_whose_symbols_have_versions_may_be_the_older_one(scene):
@@ -470,11 +475,52 @@ def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
     assert (done.stdout, done.stderr) == ("910\n", "")
     ran = scene.told(use, **variables)
     assert ran.lines == ["910"]
-    assert ran.ids == [("CG842", "warn")]
-    assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in ran.only["remedy"]
-    scene.child.write("cudaguard.toml", "[[rules]]" + ran.only["remedy"].partition("[[rules]]")[2])
+    # What is to come, before it has come; and what has. One warning is enough.
+    assert ran.ids == [("CG843", "warn"), ("CG842", "warn")]
+    assert len(ran.warned) == 1
+    part = f"{scene.folder}/old/libcudnn_ops.so.9"
+    assert f"{part} instead of {scene.folder}/{good}/libcudnn_ops.so.9" in ran.warned[0]
+    assert f"{part} (9.1.0) will be found first" in ran.errors
+    remedy = ran.findings[0]["remedy"]
+    assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in remedy
+    assert ran.findings[1]["remedy"] == remedy.replace("libcudnn_ops.so.9", "libcudnn.so.9")
+    scene.child.write("cudaguard.toml", "[[rules]]" + remedy.partition("[[rules]]")[2])
     ran = scene.told(use, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables)
     assert (ran.lines, ran.findings, ran.errors) == (["980"], [], "")
+
+
+def test_parts_that_need_each_other_are_opened_in_that_order(scene):
+    """The loader would look for what one of them needs, and LD_LIBRARY_PATH goes first."""
+    good = "site/nvidia/cudnn/lib"
+    graph = cudnn(scene, good, "libcudnn_graph", "9.8.0")
+    cudnn(scene, "old", "libcudnn_graph", "9.1.0")
+    flags = ("-Wl,--no-as-needed", str(graph), *PATHS["runpath"], "-Wl,-rpath,$ORIGIN")
+    first = scene.put(f"{good}/libcudnn_adv.so.9", 980, *flags)
+    scene.child.write("site/target.py", "")
+    ask = "print(ctypes.CDLL('libcudnn_graph.so.9').release())"
+    variables = {"LD_LIBRARY_PATH": f"{scene.folder}/old"}
+    assert scene.run("import ctypes", opened(first), ask, **variables).stdout == "910\n"
+    rule = "[[rules]]\nid = 'LOCAL001'\nwatch = ['target']\nwhy = 'test'\n"
+    rule += "actions = ['preload:nvidia/cudnn/lib/libcudnn*.so.9']"
+    scene.child.write("cudaguard.toml", rule)
+    ran = scene.told(
+        "import target", ask, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables
+    )
+    assert (ran.lines, ran.findings, ran.errors) == (["980"], [], "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "version"),
+    [(("-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN"), "9.1.0"), ((), "9.8.0")],
+    ids=["found beside it all the same", "same release"],
+)
+def test_parts_that_will_fit(scene, flags, version):
+    good = "site/nvidia/cudnn/lib"
+    main = scene.put(f"{good}/libcudnn.so.9", 980, *flags)
+    cudnn(scene, good, "libcudnn_ops", "9.8.0")
+    cudnn(scene, "old", "libcudnn_ops", version)
+    ran = scene.told(opened(main), mode="strict", LD_LIBRARY_PATH=f"{scene.folder}/old")
+    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_parts_that_the_program_loads_itself(scene):
@@ -552,3 +598,19 @@ print(len(news.names()), len(news.names()), len(news.names()))
 """
     done = scene.run("import ctypes", code)
     assert done.stdout == "1 1 0\n"
+
+
+def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compiler):
+    """torch._C brings the libraries and imports numpy before it is done."""
+    scene.old()
+    scene.wheel()
+    include = f"-I{sysconfig.get_path('include')}"
+    brings = ("-Wl,--no-as-needed", f"{scene.folder}/old/{CUDART}")
+    imports = 'if (!PyImport_ImportModule("inner")) return 0;'
+    for name, first, flags in (("outer", imports, brings), ("inner", "", ())):
+        file = name + sysconfig.get_config_var("EXT_SUFFIX")
+        built = compiler.library(file, EMPTY % {"name": name, "first": first}, include, *flags)
+        shutil.copy(built, scene.folder / "site")
+    ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
+    assert ran.ids == [("CG842", "warn")]
+    assert "came with outer, which was just being imported" in ran.only["evidence"][0]

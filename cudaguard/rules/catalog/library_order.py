@@ -154,4 +154,26 @@ RULES: tuple[Rule, ...] = (
         ),
         fixed_in="open3d 0.10.0",
     ),
+    Rule(
+        id="CG035",
+        title="torch takes parts of another cuDNN from a folder of LD_LIBRARY_PATH",
+        watch=("torch",),
+        when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
+        # Nothing where cuDNN does not come from such a package. Opt-in, as all of it is mapped.
+        actions=("preload:nvidia/cudnn/lib/libcudnn*.so.[89]",),
+        grade="opt-in",
+        why=(
+            "libcudnn opens its parts by name when it first needs them, and the folders of "
+            "LD_LIBRARY_PATH go before its own: with another cuDNN there torch works with a "
+            "mixture, which ends the process ('Could not load symbol cudnnGetLibConfig') or fails "
+            "with CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Better is to take that folder out of "
+            "LD_LIBRARY_PATH."
+        ),
+        links=(
+            "https://github.com/pytorch/pytorch/issues/119989",
+            "https://github.com/pytorch/pytorch/issues/188892",
+            "https://github.com/pytorch/pytorch/pull/189043",
+        ),
+        verified="2026-11-20: torch 2.6.0 with cuDNN 9.1.0.70, and 9.3.0.75 on the path (no GPU)",
+    ),
 )
