@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TIME_LIMIT = 300.0  # seconds for one run
 WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "--mode", "-o", "--format")
-STATUS = {"works": OK, "cannot-say": CANNOT_SAY, "unexplained": CANNOT_SAY}
+STATUS = {"works": OK, "cannot-say": CANNOT_SAY, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
 
 EXAMPLES = """\
 examples:
@@ -48,7 +48,7 @@ examples:
                                               writes the rule and a program that shows the fault
 
 exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and the
-order of imports is not the cause, or it cannot say
+order of imports is not the cause, or it fails by chance, or it cannot say
 """
 
 

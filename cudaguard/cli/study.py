@@ -231,6 +231,10 @@ class Study:
         if last is not None:
             found["evidence"] = last.evidence()
         if answer is None:
+            self._ask_the_guard()
+            return
+        if answer.working and not oracle.is_steady(answer):
+            found["verdict"] = "by-chance"
             return
         found["failing"], found["working"] = list(answer.failing), list(answer.working)
         found["first"], found["then"] = list(answer.first), list(answer.then)

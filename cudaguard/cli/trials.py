@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cudaguard.cli.common import Progress
+    from cudaguard.policy.bisect import Answer
     from cudaguard.probe.child import Ended
 
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
@@ -101,7 +102,9 @@ class Try:
 
     def evidence(self) -> list[str]:
         """Return the lines of the failing child that tell most."""
-        told = [line.strip() for line in self.ended.errors.splitlines() if line.strip()]
+        lines = self.ended.errors.splitlines()
+        ours = {n + more for n, line in enumerate(lines) if RUNNER in line for more in (0, 1)}
+        told = [line.strip() for n, line in enumerate(lines) if line.strip() and n not in ours]
         for number, line in enumerate(told):
             if line.startswith("Fatal Python error"):
                 # What a library said stands before, the stack of the thread that crashed behind.
@@ -180,6 +183,12 @@ class Oracle:
         if names not in self._known:
             self._known[names] = self._try(names)
         return self._known[names]
+
+    def is_steady(self, answer: Answer) -> bool:
+        """Does what fails fail again, and what works work again?"""
+        # Without an order of its own that fails, the program as it is must.
+        failing = answer.failing if self._known.get(answer.failing) == BAD else ()
+        return self._try(failing) == BAD and self._try(answer.working) == GOOD
 
     def knows(self, names: tuple[str, ...], verdict: str) -> None:
         """Take note of an order that has been tried elsewhere."""

@@ -41,7 +41,11 @@ def headline(document: Mapping[str, Any]) -> str:
             f"{fails} when {failing} {_is(document['failing'])} imported; no order was found that "
             "works."
         )
-    return f"{fails}, whatever is imported first: the order of imports is not the cause."
+    if verdict == "by-chance":
+        return f"{fails}, but one order has both failed and worked: it fails by chance. Try -n 5."
+    if not document["imports"]:
+        return f"{fails}, and makes no imports whose order could be the cause."
+    return f"{fails} in every order that was tried: the order of imports is not the cause."
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -65,7 +69,8 @@ def text(document: Mapping[str, Any]) -> str:
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
-    runs = f"{document['runs']} runs in {document['seconds']:.0f} s"
+    runs = f"{document['runs']} run{'' if document['runs'] == 1 else 's'}"
+    runs += f" in {document['seconds']:.1f} s"
     if document["unsure"]:
         runs += f", {document['unsure']} of which could not say or failed in another way"
     yield f"{runs}."
@@ -87,7 +92,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     elif guard and guard["cures"]:
         yield "It does not fail under the guard (`cudaguard run`), though no rule says why."
     elif guard:
-        yield "The guard does not cure it with the rules that it has."
+        yield "It fails under the guard as well: no rule that is in force cures it."
     rule = document["rule"]
     if rule and rule["cures"]:
         yield "The rule below cures it: it does not fail under the guard with that rule."

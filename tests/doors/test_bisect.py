@@ -154,6 +154,25 @@ def test_flaky_failure_takes_repeats(bisect, child):
     assert (status, found["failing"], found["working"]) == (1, ["a", "c"], ["c", "a"])
 
 
+CHANCE = """
+    import os, sys
+    import a, b
+    with open("count", "a") as file:
+        file.write("x")
+    if os.path.getsize("count") != 2:
+        sys.exit(3)
+"""
+
+
+def test_failure_by_chance_is_not_put_down_to_an_order(bisect, child):
+    """The program works once, when other imports happen to stand in front."""
+    child.write("a.py", "")
+    child.write("b.py", "")
+    child.write("train.py", CHANCE)
+    status, found, _ = bisect("train.py")
+    assert (status, found["verdict"], found["rule"]) == (125, "by-chance", None)
+
+
 WRONG = """
     import sys
     import noise, early, sound, late
@@ -246,6 +265,13 @@ def test_order_is_not_the_cause(bisect, child):
     status, found, _ = bisect("train.py")
     assert (status, found["verdict"]) == (125, "unexplained")
     assert found["failure"]["error"] == "ZeroDivisionError: division by zero"
+    assert found["guard"] == {"cures": False, "rules": []}
+    text = child.command(*BISECT, "train.py", check=False).stdout
+    assert "the order of imports is not the cause" in text
+    assert "runner.py" not in text
+    child.write("train.py", "1/0\n")
+    text = child.command(*BISECT, "train.py", check=False).stdout
+    assert "makes no imports whose order could be the cause" in text
 
 
 def test_program_that_works(bisect, child):

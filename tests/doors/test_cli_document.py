@@ -28,7 +28,7 @@ def shown(document, command):
 def settled(text, folder):
     """The text without what differs from run to run."""
     text = text.replace(str(folder), "/home/me")
-    text = re.sub(r"\d+ runs in \d+ s", "N runs in S s", text)
+    text = re.sub(r"\d+ runs in [\d.]+ s", "N runs in S s", text)
     return re.sub(r"\d{4}-\d\d-\d\d:", "DAY:", text)
 
 
