@@ -17,9 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.detectors.duplicates import Stray
     from cudaguard.model import Finding
-    from cudaguard.policy.duplicates import Copy
+    from cudaguard.policy.duplicates import Copy, Stray
     from cudaguard.repairs import Engine
 
 _PROGRAM = ("", "__main__", "__mp_main__")

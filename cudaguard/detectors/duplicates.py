@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from _thread import allocate_lock
-from typing import NamedTuple
 
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hook.loader import here
-from cudaguard.policy.duplicates import Copy, winners
+from cudaguard.policy.duplicates import Copy, Stray, winners
 from cudaguard.probe.driver import LoaderNews
 from cudaguard.probe.facts import at_start
 from cudaguard.probe.image import DT_SONAME, Image
@@ -37,24 +36,6 @@ SINCE = {
     "ctypes": "was there before cudaguard could look, which needs ctypes to be imported",
     "unseen": "was loaded past Python's importer and ctypes.CDLL",
 }
-
-
-class Stray(NamedTuple):
-    """A library that gets another file than its own folders lead to.
-
-    Args:
-        asking: The library that asks.
-        how: Who loaded that, in words that follow its path.
-        serving: What it gets, or will get when it asks.
-        meant: What it was meant to get.
-        is_part: Is it a part of the same library that it asks for?
-    """
-
-    asking: str
-    how: str
-    serving: Copy
-    meant: Copy
-    is_part: bool = False
 
 
 class DuplicateDetector:

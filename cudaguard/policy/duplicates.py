@@ -35,6 +35,24 @@ class Copy(NamedTuple):
     how: str
 
 
+class Stray(NamedTuple):
+    """A library that gets another file than its own folders lead to.
+
+    Args:
+        asking: The library that asks.
+        how: Who loaded that, in words that follow its path.
+        serving: What it gets, or will get when it asks.
+        meant: What it was meant to get.
+        is_part: Is it a part of the same library that it asks for?
+    """
+
+    asking: str
+    how: str
+    serving: Copy
+    meant: Copy
+    is_part: bool = False
+
+
 def are_alike(one: str, other: str) -> bool:
     """Are two stems those of one library, of which there should be one in a process?"""
     if one == other:
