@@ -1,8 +1,8 @@
 """The parent of a supervised program: starts it, hands signals on, waits, ends as it ended.
 
 Program and parent are in one process group, as a program and its shell's job are: the terminal
-stops, continues and interrupts both at once, and a signal is handed on only where the terminal
-has not sent it to the program already. No thread, no handler: signals are blocked and taken one
+stops, continues and interrupts both at once, and a signal is handed on only where the program has
+not got it already. No thread, no handler: signals are blocked and taken one
 by one (``sigtimedwait``), which also tells who sent them.
 """
 
@@ -14,6 +14,7 @@ import sys
 from time import monotonic, sleep
 from typing import NamedTuple
 
+from cudaguard.cli.witness import Witness
 from cudaguard.probe.processes import descendants, handles, is_below, start_of, state
 
 TYPE_CHECKING = False
@@ -71,6 +72,7 @@ class Supervisor:
         # Where whoever started us ignores it, children vanish without a status.
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._prctl = _prctl()
+        self._witness: Witness | None = None
         self._sent: set[int] = set()
         self._pid = 0
         self._status: int | None = None
@@ -88,10 +90,13 @@ class Supervisor:
         if not self._pid:
             self._become(dict(environment), parent, is_silent=is_silent)
         _let_go_of_files()
+        self._witness = _witness(self._signals, self._prctl)
         is_late = not self._wait(start + self._timeout if self._timeout else None)
         seconds = monotonic() - start
         if is_late:
             self._end_all()
+        if self._witness is not None:
+            self._witness.dismiss()
         status = CANNOT_START if self._status is None else self._status
         return Ended(self._pid, status, is_late, frozenset(self._sent), seconds)
 
@@ -141,6 +146,10 @@ class Supervisor:
                 return
             if not pid:
                 return
+            if self._witness is not None and pid == self._witness.pid:
+                if not os.WIFSTOPPED(status):  # its id may be another's now
+                    self._witness = None
+                continue
             if pid != self._pid:
                 continue
             if os.WIFSTOPPED(status):
@@ -154,7 +163,8 @@ class Supervisor:
         """Has the program got this signal by itself, or sent it?"""
         if info.si_code > 0:  # by the kernel: the terminal sends to the whole process group
             return True
-        return bool(info.si_pid) and is_below(info.si_pid, self._pid)
+        is_for_all = self._witness is not None and self._witness.has_seen(info.si_signo)
+        return is_for_all or bool(info.si_pid and is_below(info.si_pid, self._pid))
 
     def _send(self, number: int) -> None:
         self._sent.add(number)
@@ -253,6 +263,15 @@ def _prctl() -> Callable[[int, int], object] | None:
     except (ImportError, AttributeError, OSError):  # a Python without it
         return None
     return prctl
+
+
+def _witness(
+    signals: set[signal.Signals], prctl: Callable[[int, int], object] | None
+) -> Witness | None:
+    try:
+        return Witness(signals, prctl)
+    except OSError:  # no further process is allowed
+        return None
 
 
 def _has_terminal() -> bool:

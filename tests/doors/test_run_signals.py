@@ -130,6 +130,48 @@ def test_signal_that_the_program_sends_to_its_group_is_not_doubled(start):
     assert process.communicate(timeout=20)[0] == "got SIGTERM\n"
 
 
+@pytest.mark.parametrize("name", ["INT", "TERM", "USR1"])
+def test_signal_to_the_whole_group_reaches_the_program_once(start, name):
+    """As `kill %1`, systemd and batch systems send it; a second one may mean "at once"."""
+    code = counting("INT", "TERM", "USR1").replace("sys.exit(9)", "time.sleep(0.5); sys.exit(9)")
+    process = start(*RUN, "-c", code, start_new_session=True)
+    pid_of(process)
+    os.killpg(process.pid, getattr(signal, f"SIG{name}"))
+    assert process.stdout.readline() == f"got SIG{name}\n"
+    time.sleep(0.3)
+    for _ in range(2 * (name != "TERM")):  # and what comes later to us alone is handed on
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "got SIGINT\n"
+        time.sleep(0.3)
+    if name != "TERM":
+        process.terminate()
+        assert process.stdout.readline() == "got SIGTERM\n"
+    out, err = process.communicate(timeout=20)
+    assert (out, err, process.returncode) == ("", "", 9)
+
+
+def test_nobody_is_left_in_the_group(start):
+    process = start(*RUN, "-c", WAIT, start_new_session=True)
+    pid_of(process)
+    process.terminate()
+    assert process.wait(20) == -signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+    process = start(*RUN, "-c", WAIT, start_new_session=True)
+    pid_of(process)
+    process.kill()
+    process.wait(20)
+
+    def is_empty():
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    until(is_empty)
+
+
 def test_kill_9_of_the_command_ends_the_program(start):
     process = start(*RUN, "-c", WAIT)
     pid = pid_of(process)

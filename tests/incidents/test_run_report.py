@@ -1,0 +1,90 @@
+"""``cudaguard run`` names a real crash: tensorflow's LLVM serves triton, which aborts."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import signal
+
+import pytest
+
+from .test_tensorflow_triton import PINS, QUIET
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the wheels exist for x86-64 Linux only",
+    ),
+]
+
+PROGRAM = '''\
+"""Trains something."""
+import tensorflow
+import triton._C.libtriton
+print("both are there")
+'''
+
+
+def test_report_names_import_libraries_rule_change_and_command(child, cached_environment, root):
+    python = cached_environment(*PINS)
+    env = {**QUIET, "PYTHONPATH": str(root)}
+    script = child.write("train.py", PROGRAM)
+    report = child.folder / "report.json"
+    options = ("--mode", "observe", "--report", report)
+    done = child.command(
+        *(python, "-m", "cudaguard", "run", *options, script),
+        env=env, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGABRT
+    assert "registered more than once" in done.stderr  # its own words come first
+    text = done.stderr.partition("\ncudaguard run: ")[2]
+    document = json.loads(report.read_text(encoding="utf-8"))
+    names = [(step["kind"], step["name"]) for step in document["running"]]
+    assert names[0] == ("import", "triton")
+    assert names[-1] == ("load", "triton._C.libtriton")
+    (rule,) = document["rules"]
+    assert (rule["id"], rule["is_certain"]) == ("CG002", True)
+    libraries = {os.path.basename(file).partition(".")[0] for file in rule["libraries"]}
+    assert {"libtensorflow_cc", "libtensorflow_framework"} <= libraries
+    for words in (
+        "the program died of SIGABRT (aborted)",
+        "running: import triton at ",
+        "in it load triton._C.libtriton from triton/_C/libtriton.so",
+        f"{script}:3 in <module>: import triton._C.libtriton",
+        "rule: CG002 fits: tensorflow puts its LLVM into the global symbol scope, and triton",
+        "in the global symbol scope were tensorflow/libtensorflow_cc.so.2",
+        "    +import cudaguard\n    +cudaguard.install()",
+        f"prove it: cudaguard bisect {script}",
+    ):
+        assert words in text, words
+    # The change that is suggested cures it, under plain Python.
+    (child.folder / "fix.patch").write_text(document["change"]["patch"] + "\n", encoding="utf-8")
+    child.command(shutil.which("patch") or pytest.skip("no patch"), "-i", "fix.patch", script)
+    cured = child.command(python, script, env=env, timeout=300)
+    assert cured.stdout == "both are there\n"
+
+
+def test_guarded_it_works_and_nothing_is_said(child, cached_environment, root):
+    python = cached_environment(*PINS)
+    env = {**QUIET, "PYTHONPATH": str(root)}
+    script = child.write("train.py", PROGRAM)
+    done = child.command(python, "-m", "cudaguard", "run", script, env=env, timeout=300)
+    assert done.stdout == "both are there\n"
+    assert "cudaguard" not in done.stderr
+
+
+def test_second_run_names_the_library_whose_constructors_abort(child, cached_environment, root):
+    python = cached_environment(*PINS)
+    env = {**QUIET, "PYTHONPATH": str(root)}
+    script = child.write("train.py", PROGRAM)
+    options = ("--mode", "observe", "--why")
+    done = child.command(
+        *(python, "-m", "cudaguard", "run", *options, script),
+        env=env, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGABRT
+    assert "initialising: " in done.stderr
+    assert "triton/_C/libtriton.so" in done.stderr.partition("initialising: ")[2].splitlines()[0]
