@@ -92,6 +92,9 @@ _HOMES = {
     "validate": "arrays",
 }
 
+# By these names IPython finds what `%load_ext cudaguard` is to do; not for programs.
+_HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_ipython")
+
 __all__ = [
     "ArrayInterfaceError",
     "ArrayInterfaceWarning",
@@ -134,7 +137,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker must see the names above, not "anything goes"
 
     def __getattr__(name):
-        home = _HOMES.get(name)
+        home = _HOMES.get(name) or _HOOKS.get(name)
         if home is None:
             raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
         value = getattr(__import__(f"cudaguard.{home}", fromlist=[name]), name)

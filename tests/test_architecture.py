@@ -49,6 +49,7 @@ LEVELS = {
     "known": 13,
     "doctor": 13,
     "cli": 14,
+    "_ipython": 14,
     "_pytest": 14,
     "__init__": 15,
     "__main__": 15,
