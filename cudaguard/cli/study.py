@@ -239,7 +239,7 @@ class Study:
         found["failing"], found["working"] = list(answer.failing), list(answer.working)
         found["first"], found["then"] = list(answer.first), list(answer.then)
         found["verdict"] = "together" if not answer.working else "order"
-        if answer.working and len(answer.failing) == 1:
+        if answer.working and answer.failing == answer.then:
             found["verdict"] = "needs"
         tops = distributions_of((*answer.failing, *answer.working))
         found["versions"] = dict(sorted(tops.values()))
@@ -247,7 +247,7 @@ class Study:
             in_order = search.reordered(names, answer)
             found["program_works"] = behind(in_order) == GOOD or behind(answer.working) == GOOD
         self._ask_the_guard()
-        if answer.working:
+        if answer.working and answer.then:
             self._write_rule()
         self._write_reproducer(last.failure if last is not None else None)
 
@@ -264,6 +264,7 @@ class Study:
         from datetime import date
 
         from cudaguard.config import read_file
+        from cudaguard.errors import RuleError
         from cudaguard.rules.files import rules_from_tables
 
         fields = report.rule_fields(self._found, date.today().isoformat())
@@ -271,7 +272,10 @@ class Study:
         text = report.toml(fields)
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        rules_from_tables(read_file(path).tables, path)
+        try:
+            rules_from_tables(read_file(path).tables, path)
+        except RuleError:  # a module cannot come before the package that it lies in
+            return
         guard = self._found["guard"]
         cures = None
         if guard is not None and not guard["cures"]:

@@ -85,7 +85,7 @@ class Answer(Record):
         working: An order of the same imports, or with what they need, that works; empty if
             none was found.
         first: The imports that must come first for it to work.
-        then: The imports that they must precede.
+        then: The imports that they must precede; empty if that is the program itself.
     """
 
     __slots__ = ("failing", "first", "then", "working")
@@ -228,6 +228,8 @@ def in_front(names: Names, trial: Trial) -> Answer | None:
     if not before or trial((*before, *cure)) != BAD:
         # It is what the program does between its imports: all that is certain is that this helps.
         rest = tuple(name for name in names if name not in cure)
+        if not rest:  # in an order of their own; a single one has none to precede
+            return Answer(names, cure, cure[:-1] or cure, cure[-1:] if cure[1:] else ())
         return Answer(names, (*cure, *rest), cure, rest[:1])
     guilty = ddmin(before, lambda part: trial((*part, *cure)) == BAD)
     return Answer((*guilty, *cure), (*cure, *guilty), cure, guilty)

@@ -31,6 +31,8 @@ def headline(document: Mapping[str, Any]) -> str:
         return f"{subject} ended with status 125, which means that it cannot say."
     fails = f"{subject} {failure(document['failure'])}"
     first, then = (_listed(document[key]) for key in ("first", "then"))
+    if verdict == "order" and not document["then"]:
+        return f"{fails} unless {first} {_is(document['first'])} imported first of all."
     if verdict == "order":
         return f"{fails} when {then} {_is(document['then'])} imported before {first}."
     if verdict == "needs":

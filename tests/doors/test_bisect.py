@@ -196,6 +196,27 @@ def test_wrong_exit_status_of_the_program_itself(bisect, child):
     assert found["rule"]["cures"] is True
 
 
+def test_import_that_must_come_before_what_the_program_does(bisect, child):
+    """There is no other import to order it with: no rule can say that."""
+    child.write("late.py", "import os\nis_spoilt = 'SPOILT' in os.environ\n")
+    child.write("train.py", "import os\nos.environ['SPOILT'] = '1'\nimport late\n"
+                "assert not late.is_spoilt\n")  # fmt: skip
+    status, found, _ = bisect("train.py")
+    assert (status, found["verdict"], found["working"]) == (1, "order", ["late"])
+    assert found["rule"] is None
+    text = child.command(*BISECT, "train.py", check=False).stdout
+    assert "unless late is imported first of all.\n" in text
+
+
+def test_package_is_found_and_not_its_modules(bisect, child):
+    child.write("pkg/__init__.py", "import sys\nif 'x' in sys.modules: sys.exit(3)\n")
+    child.write("pkg/inner.py", "")
+    child.write("x.py", "")
+    child.write("train.py", "import x\nfrom pkg import inner\n")
+    _, found, _ = bisect("train.py")
+    assert (found["failing"], found["rule"]["cures"]) == (["x", "pkg"], True)
+
+
 def test_other_failures_are_not_mixed_up(bisect, child):
     """Without `base` the others fail as well, but in another way."""
     child.write("base.py", "")

@@ -166,6 +166,13 @@ def test_in_front_where_only_the_programs_own_doings_matter():
     assert found.working[0] == "m7"
 
 
+def test_in_front_where_all_of_them_must_be_imported_first():
+    found = in_front(("a", "b"), lambda names: GOOD if names == ("b", "a") else BAD)
+    assert (found.working, found.first, found.then) == (("b", "a"), ("b",), ("a",))
+    found = in_front(("a",), lambda names: GOOD if names else BAD)
+    assert (found.working, found.first, found.then) == (("a",), ("a",), ())
+
+
 def test_in_front_finds_nothing_where_nothing_helps():
     assert in_front(NAMES, lambda names: BAD) is None
     assert in_front(("m1",), lambda names: BAD) is None
