@@ -15,8 +15,8 @@ import time
 import pytest
 
 from cudaguard.actions.builds import take_over
-from cudaguard.probe import locks
 from cudaguard.policy.builds import state_of
+from cudaguard.probe import locks
 
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="processes are read of /proc")
 

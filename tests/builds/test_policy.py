@@ -65,7 +65,7 @@ def test_jobs_are_limited_only_where_memory_is(memory, cores, sources, with_cuda
     ],
 )
 def test_architectures_are_those_that_torch_finds(capabilities, expected):
-    assert architectures(capabilities, "sm_80 sm_86 sm_90 compute_90".split()) == expected
+    assert architectures(capabilities, ["sm_80", "sm_86", "sm_90", "compute_90"]) == expected
 
 
 def test_architectures_are_sorted_as_torch_sorts_them():
@@ -75,7 +75,7 @@ def test_architectures_are_sorted_as_torch_sorts_them():
 
 
 def test_without_a_device_all_that_torch_and_the_compiler_know():
-    flags = "sm_50 sm_75 sm_90 sm_90a sm_100 compute_120".split()
+    flags = ["sm_50", "sm_75", "sm_90", "sm_90a", "sm_100", "compute_120"]
     known = [f"compute_{number}" for number in (75, 80, 90, 100, 120)]
     assert every_architecture(flags, known) == "7.5;9.0;10.0+PTX"
     assert every_architecture(flags, []) == ""
