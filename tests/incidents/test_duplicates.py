@@ -1,0 +1,249 @@
+"""Two files of one library, with the real ones: NVRTC, cuDNN and Intel's OpenMP as PyPI has them.
+
+What each needs is visible without a GPU: which release answers, where its parts are taken from,
+and that the process is ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..conftest import clean_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the pinned wheels are those for x86-64 Linux",
+    ),
+]
+
+NVRTC = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
+CUDNN = "nvidia/cudnn/lib"
+GUARD = "import ctypes, cudaguard\ncudaguard.install()\n"
+SAID = """
+import json
+for found in cudaguard.status().findings: print("finding", json.dumps(found.to_dict()))
+"""
+OPEN = "import ctypes\nlibrary = ctypes.CDLL({!r})\n"
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Callable[[str], Path]:
+    """Returns a folder with what is in one wheel, kept as the environments are."""
+    default = Path.home() / ".cache" / "cudaguard-tests"
+    cache = Path(os.environ.get("CUDAGUARD_TEST_CACHE") or default)
+
+    def wheel(pin: str) -> Path:
+        folder = cache / f"wheel-{pin}"
+        cache.mkdir(parents=True, exist_ok=True)
+        with open(f"{folder}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "complete").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                command = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, pin)
+                subprocess.run(
+                    [sys.executable, *map(str, command)],
+                    check=True, stdin=subprocess.DEVNULL, env=clean_environment(), timeout=1500,
+                )  # fmt: skip
+                (file,) = folder.glob("*.whl")
+                with zipfile.ZipFile(file) as archive:
+                    archive.extractall(folder)
+                file.unlink()
+                (folder / "complete").touch()
+        return folder
+
+    return wheel
+
+
+@pytest.fixture
+def run(child, root):
+    """Runs a program with packages written for the test; returns what it left."""
+
+    def run(*code: str, site: Path | None = None, **variables: str):
+        path = [str(root), str(child.folder), *([str(site)] if site else [])]
+        env = {"PYTHONPATH": os.pathsep.join(path), **variables}
+        program = child.write("program.py", "\n".join(code))
+        return child.command(sys.executable, program, env=env, check=False)
+
+    return run
+
+
+def findings(done) -> list[dict]:
+    lines = [line for line in done.stdout.splitlines() if line.startswith("finding ")]
+    return [json.loads(line.partition(" ")[2]) for line in lines]
+
+
+def rule_of(text: str) -> str:
+    """Return the rule that a message proposes."""
+    lines = text.partition("[[rules]]")[2].splitlines()[1:]
+    rule = [line for line in lines if line.startswith("      ") and " = " in line]
+    return "\n".join(("[[rules]]", *rule))
+
+
+# --- NVRTC: the older one does not know newer GPUs -----------------------------------------------
+
+VERSION = """
+import ctypes
+major, minor, number = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+nvrtc = ctypes.CDLL("libnvrtc.so.12")
+nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(number))
+known = (ctypes.c_int * number.value)()
+nvrtc.nvrtcGetSupportedArchs(known)
+print(major.value, minor.value, 120 in known)
+"""
+
+
+@pytest.fixture
+def nvrtc(child, wheel):
+    """Two packages that each open a copy of their own; returns the folder of the newer."""
+    old = wheel("nvidia-cuda-nvrtc-cu12==12.4.127")
+    new = wheel("nvidia-cuda-nvrtc-cu12==12.8.93")
+    child.write("older.py", OPEN.format(str(old / NVRTC)))
+    child.write("newer.py", OPEN.format(str(new / NVRTC)))
+    return new
+
+
+def test_older_nvrtc_serves_everybody_and_nobody_says_so(run, nvrtc):
+    done = run("import older, newer", VERSION, site=nvrtc)
+    assert (done.stdout, done.stderr) == ("12 4 False\n", "")
+    done = run("import newer, older", VERSION, site=nvrtc)
+    assert (done.stdout, done.stderr) == ("12 8 True\n", "")
+
+
+def test_older_nvrtc_is_found_and_the_rule_cures(run, nvrtc, child):
+    done = run(GUARD, "import older, newer", VERSION, SAID, site=nvrtc)
+    assert done.stdout.startswith("12 4 False\n")
+    (found,) = findings(done)
+    assert (found["id"], found["severity"]) == ("CG842", "warn")
+    assert found["what"] == (
+        "Two files of NVRTC are in this process, and the older one, 12.4.127, serves "
+        "libnvrtc.so.12."
+    )
+    assert f"was loaded by older ({child.folder}/older.py:2)" in found["evidence"][0]
+    assert "(12.8.93) was loaded by newer" in found["evidence"][1]
+    assert "ImportOrderWarning: [CG842]" in done.stderr
+    child.write("cudaguard.toml", rule_of(found["remedy"]))
+    cured = run(GUARD, "import older, newer", VERSION, SAID, site=nvrtc,
+                CUDAGUARD_CONFIG="cudaguard.toml")  # fmt: skip
+    assert cured.stdout.startswith("12 8 True\n")
+    assert cured.stderr == ""
+    assert [found["severity"] for found in findings(cured)] == ["info"]
+
+
+def test_newer_nvrtc_first_is_let_be(run, nvrtc):
+    done = run(GUARD.replace("()", "('strict')"), "import newer, older", VERSION, site=nvrtc)
+    assert (done.stdout, done.stderr) == ("12 8 True\n", "")
+
+
+# --- cuDNN: its parts come from wherever LD_LIBRARY_PATH leads -----------------------------------
+
+USE = """
+import user
+handle = user.ctypes.c_void_p()
+user.library.cudnnGetVersion.restype = user.ctypes.c_size_t
+print("version", user.library.cudnnGetVersion(), flush=True)
+user.library.cudnnCreate(user.ctypes.byref(handle))
+with open("/proc/self/maps") as maps:
+    files = {line.split(maxsplit=5)[5].strip() for line in maps if "libcudnn" in line}
+import os
+print("folders", len({os.path.dirname(file) for file in files}), len(files))
+"""
+
+
+@pytest.fixture
+def cudnn(child, wheel):
+    """A package that opens cuDNN 9.3, and a variable that leads to 9.1."""
+    new, old = wheel("nvidia-cudnn-cu12==9.3.0.75"), wheel("nvidia-cudnn-cu12==9.1.0.70")
+    child.write("user.py", OPEN.format(str(new / CUDNN / "libcudnn.so.9")))
+    return {"site": new, "LD_LIBRARY_PATH": str(old / CUDNN)}
+
+
+def test_cudnn_ends_the_process_where_an_older_one_stands_in_the_variable(run, cudnn):
+    done = run(USE, **cudnn)
+    assert (done.returncode, done.stdout) == (-signal.SIGABRT, "version 90100\n")
+    assert "Could not load symbol cudnnGetLibConfig" in done.stderr
+    done = run(USE, site=cudnn["site"])
+    assert done.returncode == 0
+    assert done.stdout.startswith("version 90300\nfolders 1 ")
+
+
+def test_cudnn_is_told_of_before_that_and_the_rule_cures(run, cudnn, child):
+    done = run(GUARD, USE, **cudnn)
+    assert done.returncode == -signal.SIGABRT
+    warning, _, _ = done.stderr.partition("Could not load symbol")
+    assert "ImportOrderWarning: [CG843] libcudnn.so.9 gets another file of cuDNN" in warning
+    assert "(9.1.0.70) will be found first, as its folder stands in LD_LIBRARY_PATH" in warning
+    assert f"without {cudnn['LD_LIBRARY_PATH']} in LD_LIBRARY_PATH" in done.stderr
+    child.write("cudaguard.toml", rule_of(done.stderr))
+    done = run(GUARD, USE, SAID, CUDAGUARD_CONFIG="cudaguard.toml", **cudnn)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "version 90300\nfolders 1 8\n"
+
+
+TORCH = """
+import torch
+print(torch._C._cudnn.getRuntimeVersion())
+"""
+
+
+def test_torch_takes_parts_of_another_cudnn(child, root, cuda_torch, wheel):
+    """Seen with torch 2.6.0, 2.11.0 and 2.13.0; rule CG035 has them all from one folder."""
+
+    def run(*code: str, **variables: str):
+        env = {"PYTHONPATH": str(root), **variables}
+        return child.command(cuda_torch, "-c", "\n".join(code), env=env)
+
+    other = {"LD_LIBRARY_PATH": str(wheel("nvidia-cudnn-cu12==9.3.0.75") / CUDNN)}
+    own = run(TORCH).stdout
+    assert run(GUARD, TORCH, SAID).stdout == own
+    assert run(TORCH, **other).stdout == "(9, 3, 0)\n" != own
+    done = run(GUARD, TORCH, SAID, **other)
+    assert done.stdout.startswith("(9, 3, 0)\n")
+    assert findings(done)[0]["id"] == "CG843"
+    assert done.stderr.count("Warning: [CG84") == 1
+    done = run(GUARD, TORCH, SAID, CUDAGUARD_RULES="+CG035", **other)
+    assert (done.stdout, done.stderr) == (own, "")
+
+
+# --- LLVM's OpenMP: the second one to start ends the process -------------------------------------
+
+START = "import one, two\nprint(one.library.omp_get_max_threads() > 0, flush=True)\n"
+START += "print(two.library.omp_get_max_threads() > 0)\n"
+
+
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_two_of_intels_openmp(run, child, wheel, is_linked):
+    (library,) = wheel("intel-openmp==2026.2.0").rglob("libiomp5.so")
+    copy = child.folder / "copy" / library.name
+    copy.parent.mkdir()
+    (os.symlink if is_linked else shutil.copy)(library, copy)
+    child.write("one.py", OPEN.format(str(library)))
+    child.write("two.py", OPEN.format(str(copy)))
+    plain, guarded = run(START), run(GUARD, START)
+    assert guarded.stdout == plain.stdout
+    if is_linked:  # the remedy that is proposed
+        assert (plain.returncode, guarded.returncode) == (0, 0)
+        assert (plain.stdout, guarded.stderr) == ("True\nTrue\n", "")
+        return
+    assert (plain.returncode, guarded.returncode) == (-signal.SIGABRT, -signal.SIGABRT)
+    assert "OMP: Error #15" in plain.stderr
+    assert "[CG842]" not in plain.stderr
+    warning, _, _ = guarded.stderr.partition("OMP: Error #15: Initializing")
+    assert "ImportOrderWarning: [CG842] Two files of LLVM's OpenMP are in this process" in warning
