@@ -6,6 +6,7 @@ The document is what ``--report`` writes (``schema/run.json``); the text says th
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 TYPE_CHECKING = False
@@ -132,7 +133,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     _add(lines, "initialising", document["initialising"])
     for frame in document["c_stack"][:_MOST]:
         _add(lines, "C frame", frame)
-    _add(lines, "just mapped", _listed([_short(file) for file in document["recent"]]))
+    _add(lines, "mapped last", _listed([_short(file) for file in document["recent"]]))
     for other in document["others"][:_MOST]:
         who = f"process {other['pid']}, or one that it had forked"
         who = "a process that the program had forked" if other["is_fork"] else who
@@ -143,7 +144,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
         if finding["severity"] != "info":
             _add(lines, "found", f"[{finding['id']}] {finding['what']}")
             for item in finding["evidence"][:_MOST]:
-                _add(lines, "", item)
+                _add(lines, "", re.sub(r"/\S*-packages/", "", item))
     if document["error"] is not None and document["error"]["finding"] is not None:
         finding = document["error"]["finding"]
         _add(lines, "error", f"[{finding['id']}] {finding['what']}")

@@ -124,7 +124,7 @@ def test_what_was_mapped_last_is_told(child, run, library):
     _, text, document = run("-c", f"{code}ctypes.string_at(0)")
     assert document["recent"] == [str(second)]
     assert document["mapped"][-2:] == [str(first), str(second)]
-    assert f"just mapped: {second}" in text
+    assert f"mapped last: {second}" in text
 
 
 def test_killed_by_someone_else(run):

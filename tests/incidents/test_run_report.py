@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 
@@ -55,7 +56,7 @@ def test_report_names_import_libraries_rule_change_and_command(child, cached_env
         "in it load triton._C.libtriton from triton/_C/libtriton.so",
         f"{script}:3 in <module>: import triton._C.libtriton",
         "rule: CG002 fits: tensorflow puts its LLVM into the global symbol scope, and triton",
-        "in the global symbol scope were tensorflow/libtensorflow_cc.so.2",
+        "in the global symbol scope were tensorflow/libtensorflow_",
         "    +import cudaguard\n    +cudaguard.install()",
         f"prove it: cudaguard bisect {script}",
     ):
@@ -88,3 +89,23 @@ def test_second_run_names_the_library_whose_constructors_abort(child, cached_env
     assert done.returncode == -signal.SIGABRT
     assert "initialising: " in done.stderr
     assert "triton/_C/libtriton.so" in done.stderr.partition("initialising: ")[2].splitlines()[0]
+
+
+def test_document_shows_what_is_printed(child, cached_environment, root):
+    """All lines of the example, but for the seconds and the list of what was mapped last."""
+    section = (root / "docs" / "cli.md").read_text(encoding="utf-8").partition("\n## run\n")[2]
+    code = re.search(r"^```python\n# predict.py\n(.*?)^```$", section, re.DOTALL | re.M)[1]
+    shown = re.search(r"^```text\n(.*?)^```$", section, re.DOTALL | re.M)[1]
+    child.write("predict.py", code)
+    python = cached_environment(*PINS)
+    done = child.command(
+        *(python, "-m", "cudaguard", "run", "--mode", "observe", "predict.py"),
+        env={**QUIET, "PYTHONPATH": str(root)}, timeout=300, check=False,
+    )  # fmt: skip
+    printed = done.stderr.replace(str(child.folder), "/home/me")
+
+    def settled(text):
+        text = re.sub(r"after [\d.]+ s", "after S s", text)
+        return re.sub("mapped last: .*", "mapped last: ...", text).partition("\ncudaguard run")[2]
+
+    assert settled(printed) == settled(shown)
