@@ -70,6 +70,7 @@ class Engine:
         self._channel: Channel | None = None
         self._made: dict[str, Channel] = {}
         self._noted: Mappings | None = None  # while a journal is written
+        self._is_traced = False  # by `cudaguard trace`
         self.plain = Slots((self.arrived,), (self.loads.window,))
         self.home = os.getpid()
         self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
@@ -87,7 +88,7 @@ class Engine:
         self.registry = registry
         self._slots = {}
         watched = dict.fromkeys((*registry.by_module, *INITIALISERS, *extra, "ctypes"))
-        if "*" in watched:
+        if self._is_traced or "*" in watched:
             watched = EveryTopLevel(watched)
         self.finder.watched = self.extensions.watched = watched
         self.lazy.roots = frozenset(
@@ -196,12 +197,28 @@ class Engine:
             self._mappings().ended(library)
         self.loads.after_mapping(library, extension, flags)
 
+    def import_ended(self, name: str, kind: str = "imported") -> None:
+        """Note in the journal that an import has ended; traced, after what it mapped past us."""
+        if self._is_traced:
+            self._mappings().look()
+        self.journal.note(kind, name)
+
     def _mappings(self) -> Mappings:
         if self._noted is None:
             from cudaguard.detectors.mapping import Mappings
 
-            self._noted = Mappings(self.journal)
+            self._noted = Mappings(self.journal, is_whole=self._is_traced)
         return self._noted
+
+    def trace(self) -> None:
+        """Have the journal tell of every import, and of all that is mapped by whatever import."""
+        self._is_traced = True
+        if self.mode != "off":  # switched on by the .pth line, before us
+            self.finder.watched = self.extensions.watched = EveryTopLevel(self.finder.watched)
+            self._slots = {}
+        mappings = self._mappings()
+        self.extensions.pythons_own = Slots((), (mappings.window,))
+        mappings.look_until_the_end(self.loads.before_load)
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
@@ -230,6 +247,8 @@ class Engine:
 
     def arrived(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module (see `cudaguard.slots`)."""
+        if self._is_traced:  # what has come before is not this import's doing
+            self._mappings().look()
         self.journal.note("import", spec.name, describe(caller_frame()))
         if not self.finder.is_first:
             self._regain_position()

@@ -181,7 +181,7 @@ class Event(Record):
             ``repair``, ``finding``, ``install`` or ``uninstall``; while a journal is written also
             ``imported`` and ``failed``, ``mapping`` (a library is about to be loaded),
             ``mapped`` (a file that came with it) and ``loaded``; under ``cudaguard run``
-            ``start`` and ``error`` (the one that ends the program).
+            ``start``, ``error`` (the one that ends the program) and, when traced, ``end``.
         name: The module, library or identifier concerned.
         time: Seconds since the epoch.
         thread: ``threading.get_ident()`` of the thread.

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
         def arrived(self, spec: ModuleSpec) -> None:
             """Take note of the import of a watched module."""
 
+        def import_ended(self, name: str, kind: str = "imported") -> None:
+            """Note in the journal that an import has ended."""
+
     Before = Callable[[ModuleSpec], None]
     Around = Callable[[ModuleSpec], Close | None]
     After = Callable[[ModuleSpec, ModuleType], None]
@@ -48,7 +51,7 @@ def slots_of(engine: Engine, name: str) -> Slots:
     around, after = _around(engine, name, own), _after(engine, name, own)
     if engine.journal.is_written:
         around.append(lambda spec: _note_failure(engine, spec))
-        after.append(lambda spec, _: engine.journal.note("imported", spec.name))
+        after.append(lambda spec, _: engine.import_ended(spec.name))
     if len(before) == 1 and not after and tuple(around) == engine.plain.around:
         return engine.plain
     return Slots(tuple(before), tuple(around), tuple(after))
@@ -148,6 +151,6 @@ def _with(rules: tuple[Rule, ...], *verbs: str) -> tuple[Rule, ...]:
 def _note_failure(engine: Engine, spec: ModuleSpec) -> Close:
     def close(error: BaseException | None) -> None:
         if error is not None:
-            engine.journal.note("failed", spec.name)
+            engine.import_ended(spec.name, "failed")
 
     return close

@@ -240,13 +240,17 @@ def boot() -> None:
 def launch() -> None:
     """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
     from cudaguard.hook.excepthook import ErrorHook
-    from cudaguard.hook.record import begin
+    from cudaguard.hook.record import begin, is_traced
 
     engine = _state.engine
     engine.errors = ErrorHook(engine.loads.error_ends)
     begin(engine.journal)
+    if is_traced():
+        engine.trace()
+    if engine.mode != "off":  # the .pth line was first, and its journal is another one
+        engine.journal.note("install", engine.mode)
     boot()
-    if engine.mode != "off":  # the .pth line may have been first
+    if engine.mode != "off":
         engine.errors.put_up()
 
 

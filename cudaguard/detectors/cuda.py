@@ -212,7 +212,7 @@ class CudaDetector:
         self.changes.append(change)
         if kind == INITIALISED:
             self._listen().latch(DRIVER)
-        self._engine.journal.note("cuda", wording.said(change), change.where)
+        self._engine.journal.note("cuda", wording.said(change), change.where, change.to_dict())
         if kind == INITIALISED:
             link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             finding = wording.initialised(change, link)

@@ -59,6 +59,17 @@ def module_of(frame: FrameType | None) -> str:
     return name if isinstance(name, str) else ""
 
 
+def importing() -> list[str]:
+    """Return the modules whose code this thread is running, outermost first."""
+    found = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "<module>":
+            found.append(module_of(frame))
+        frame = frame.f_back
+    return found[::-1]
+
+
 def is_importing() -> bool:
     """Is an import statement of this thread under way?"""
     frame: FrameType | None = sys._getframe(1)

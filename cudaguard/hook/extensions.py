@@ -44,6 +44,8 @@ class ExtensionPatch:
     def __init__(self, host: Host) -> None:
         self.host = host
         self.watched: Mapping[str, object] = {}
+        # Around those of the standard library, which are passed by otherwise.
+        self.pythons_own = NOTHING
         self._original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType] | None = None
         self._ours: object = None
 
@@ -60,8 +62,11 @@ class ExtensionPatch:
 
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
             try:
-                if self._ours is create_module and _STANDARD_LIBRARY not in (spec.origin or ""):
-                    return self._create(original, loader, spec)
+                if self._ours is create_module:
+                    if _STANDARD_LIBRARY not in (spec.origin or ""):
+                        return self._create(original, loader, spec)
+                    if self.pythons_own is not NOTHING:
+                        return self._create_pythons_own(original, loader, spec)
                 return original(loader, spec)
             except BaseException as error:
                 hide_frame(error)
@@ -119,6 +124,22 @@ class ExtensionPatch:
         here.mapping = outer
         close_each(host, closes, None)
         call_each(host, (host.after_mapping,), spec.origin or "", name, sys.getdlopenflags())
+        return module
+
+    def _create_pythons_own(
+        self,
+        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
+        loader: ExtensionFileLoader,
+        spec: ModuleSpec,
+    ) -> ModuleType:
+        closes = open_each(self.host, self.pythons_own, spec)
+        try:
+            module = original(loader, spec)
+        except BaseException as error:
+            close_each(self.host, closes, error)
+            hide_frame(error)
+            raise
+        close_each(self.host, closes, None)
         return module
 
     def _watched_name(self, name: str) -> str | None:

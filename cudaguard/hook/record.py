@@ -13,8 +13,14 @@ if TYPE_CHECKING:
 # the signal upon which processes write down where they are.
 FOLDER_VARIABLE = "CUDAGUARD_RUN_FOLDER"
 DUMP_VARIABLE = "CUDAGUARD_RUN_DUMP_SIGNAL"
+TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
 JOURNAL = "journal"
 FAULTS = "faults-"  # followed by the process id
+
+
+def is_traced() -> bool:
+    """Was this process started below ``cudaguard trace``?"""
+    return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
 
 
 def begin(journal: Journal) -> None:
@@ -28,7 +34,8 @@ def begin(journal: Journal) -> None:
         return
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
-    journal.note("start", sys.executable)
+    words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
+    journal.note("start", sys.executable, details={"parent": os.getppid(), "arguments": words})
     number = os.environ.get(DUMP_VARIABLE, "")
     try:
         from cudaguard.hook.faults import write_faults
