@@ -5,7 +5,18 @@ from __future__ import annotations
 from time import monotonic
 
 from cudaguard.checks import BROKEN, SKIPPED, Check
-from cudaguard.doctor import extensions, installed, rules
+from cudaguard.doctor import (
+    ages,
+    builds,
+    cuda,
+    extensions,
+    guard,
+    imports,
+    installed,
+    libraries,
+    machine,
+    rules,
+)
 from cudaguard.doctor.site import Skipped
 from cudaguard.policy.doctor import status_of
 from cudaguard.rules.checks import CHECKS
@@ -19,7 +30,18 @@ if TYPE_CHECKING:
 DOING: dict[str, Callable[[Site], Result]] = {
     "CG901": rules.check,
     "CG902": extensions.check,
+    "CG903": libraries.check,
+    "CG904": cuda.check,
     "CG905": installed.check,
+    "CG906": installed.check_pins,
+    "CG907": builds.check_tools,
+    "CG908": builds.check_cache,
+    "CG909": guard.check,
+    "CG910": ages.check,
+    "CG911": imports.check_orders,
+    "CG912": imports.check_alone,
+    "CG913": machine.check_gpus,
+    "CG914": machine.check_plugins,
 }
 
 

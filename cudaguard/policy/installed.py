@@ -59,39 +59,56 @@ def overlaps(files: Iterable[tuple[str, str, str]]) -> list[Overlap]:
     return [Overlap(*pair, tuple(paths)) for pair, paths in found.items()]
 
 
-def asked_for(requires: Iterable[str]) -> dict[str, str]:
-    """Return name -> versions of what a distribution requires on this machine.
+class Asked(NamedTuple):
+    """A requirement that counts on this machine.
+
+    Args:
+        name: What is required.
+        wanted: In which versions, as in ``==2.6.0``; may be empty.
+        extras: Which of its extras.
+    """
+
+    name: str
+    wanted: str
+    extras: tuple[str, ...]
+
+
+def asked_for(requires: Iterable[str], extras: Iterable[str] = ()) -> list[Asked]:
+    """Return what a distribution requires on this machine.
 
     Args:
         requires: Its requirements, as it spells them; what cannot be read is passed over.
+        extras: Which of its extras somebody wants.
     """
     from packaging.requirements import InvalidRequirement, Requirement
 
-    found = {}
+    found = []
     for text in requires:
         try:
-            requirement = Requirement(text)
-            is_asked = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            one = Requirement(text)
+            is_asked = one.marker is None or any(
+                one.marker.evaluate({"extra": extra}) for extra in ("", *extras)
+            )
         except (InvalidRequirement, ValueError):  # also markers that make no sense
             continue
         if is_asked:
-            found[requirement.name] = str(requirement.specifier)
+            found.append(Asked(one.name, str(one.specifier), tuple(sorted(one.extras))))
     return found
 
 
 def unmet(
-    dist: str, requires: Iterable[str], version_of: Callable[[str], str | None]
+    dist: str, asked: Iterable[Asked], version_of: Callable[[str], str | None]
 ) -> list[Unmet]:
     """Return the requirements of a distribution that are not met.
 
     Args:
         dist: Its name.
-        requires: Those that matter, as it spells them.
+        asked: Those that matter.
         version_of: Returns the version of what is installed.
     """
     return [
-        Unmet(dist, name, wanted, version)
-        for name, wanted in asked_for(requires).items()
-        for version in [version_of(name)]
-        if version is None or (wanted and not in_range(version, wanted))
+        Unmet(dist, one.name, one.wanted, version)
+        for one in asked
+        for version in [version_of(one.name)]
+        if version is None or (one.wanted and not in_range(version, one.wanted))
     ]

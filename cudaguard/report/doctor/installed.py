@@ -50,7 +50,7 @@ if TYPE_CHECKING:
             """What is installed."""
 
 
-RULES, EXTENSIONS, INSTALLED = "CG901", "CG902", "CG905"
+RULES, EXTENSIONS, INSTALLED, PINS = "CG901", "CG902", "CG905", "CG906"
 _SHOWN = 3
 
 
@@ -183,6 +183,46 @@ def metadata_unreadable(path: str, why: str) -> Finding:
         consequence="pip can neither update nor remove it, and nothing else here knows of it",
         remedy="install the distribution anew, or remove that folder if it is a remnant",
         command=f"ls -la {shlex.quote(path)}",
+    )
+
+
+def left_over(major: str, wheels: Sequence[str], others: Sequence[str]) -> Finding:
+    """Wheels of a CUDA that nothing here asks for.
+
+    Args:
+        major: That CUDA.
+        wheels: They.
+        others: The other CUDAs of which wheels are installed.
+    """
+    return Finding(
+        INSTALLED,
+        f"Wheels for CUDA {major} are installed beside those for CUDA {' and '.join(others)}, and "
+        "nothing that is installed requires them.",
+        severity="info",
+        evidence=tuple(wheels),
+        consequence="they take up room, and what looks for a CUDA library by its folder may take "
+        "one of them",
+        remedy="remove them, if you do not use them yourself",
+        command=f"pip uninstall -y {' '.join(wheels)}",
+    )
+
+
+def other_release(torch: str, unmet: Unmet) -> Finding:
+    """A wheel of another release than torch pins, or none."""
+    wanted = shlex.quote(f"{unmet.name}{unmet.wanted}")
+    if unmet.found is None:
+        what = f"torch {torch} requires {unmet.name}{unmet.wanted}, and it is not installed."
+        consequence = "import torch fails, unless that library is found elsewhere on this machine"
+    else:
+        what = f"torch {torch} requires {unmet.name}{unmet.wanted}, and {unmet.found} is installed."
+        consequence = "torch runs with a library that it was not built and tested with"
+    return Finding(
+        PINS,
+        what,
+        severity="warn",
+        consequence=consequence,
+        remedy="install the release that torch pins",
+        command=f"pip install {wanted}",
     )
 
 

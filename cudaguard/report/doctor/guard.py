@@ -1,0 +1,135 @@
+"""The wording of how the guard is set up, and of rules that have aged."""
+
+from __future__ import annotations
+
+import shlex
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.model import Rule
+
+GUARD, AGE = "CG909", "CG910"
+
+
+def bad_setting(problem: str, *, command: str = "") -> Finding:
+    """A setting that cannot be used.
+
+    Args:
+        problem: What is wrong, in words.
+        command: The configuration file it stands in, if it is one.
+    """
+    return Finding(
+        GUARD,
+        problem,
+        consequence="this setting is ignored, or the whole file",
+        remedy="correct it, or remove it",
+        command=f"cudaguard rules check {shlex.quote(command)}"
+        if command
+        else "env | grep ^CUDAGUARD",
+    )
+
+
+def nobody_reads(value: str) -> Finding:
+    """The variable is set, and the start-up file is not there."""
+    return Finding(
+        GUARD,
+        f"CUDAGUARD={value} is set, and this Python has no cudaguard.pth that would read it.",
+        consequence="programs start without the guard",
+        remedy="install cudaguard into this environment, or start programs by `cudaguard run`",
+        command="pip install --force-reinstall --no-deps cudaguard",
+    )
+
+
+def python_ignores(value: str) -> Finding:
+    """The variable is set, and this interpreter was told to ignore it."""
+    return Finding(
+        GUARD,
+        f"CUDAGUARD={value} is set, and this Python was started with -E, -I or -S.",
+        severity="info",
+        consequence="under these options no variable, or no start-up file, is read",
+        remedy="start programs without them, or call cudaguard.install()",
+        command="cudaguard run PROGRAM",
+    )
+
+
+def file_not_named(path: str, variable: str) -> Finding:
+    """A configuration file that lies here, and is not read."""
+    return Finding(
+        GUARD,
+        f"{path} is not read: a file counts only if it is named.",
+        severity="info",
+        remedy=f"name it: by {variable}, or by install(config=...)",
+        command=f"export {variable}={shlex.quote(path)}",
+    )
+
+
+def plugin_without_module(value: str, origin: str) -> Finding:
+    """A rule plug-in whose module is not there."""
+    return Finding(
+        GUARD,
+        f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} is not there.",
+        evidence=(f"no module {value.partition(':')[0].partition('.')[0]} is found on sys.path",),
+        consequence="its rules are missing when they are needed",
+        remedy="install that distribution anew, or uninstall it, or set CUDAGUARD_PLUGINS=0",
+        command=f"pip install --force-reinstall {origin.partition('-')[0]}",
+    )
+
+
+def finders_ahead(names: Sequence[str]) -> Finding:
+    """Import finders of others that stand before the guard."""
+    return Finding(
+        GUARD,
+        f"{', '.join(names)} stand{'s' if len(names) == 1 else ''} before the guard in "
+        "sys.meta_path.",
+        severity="info",
+        consequence="what they import, the guard does not see",
+        remedy="call cudaguard.install() after what installs them",
+        command="python -c 'import sys; print(sys.meta_path)'",
+    )
+
+
+def long_ago(rules: Sequence[tuple[Rule, str]], months: int) -> Finding:
+    """Rules whose fault nobody has seen for long.
+
+    Args:
+        rules: Each with the day when it was last seen.
+        months: What counts as long.
+    """
+    return Finding(
+        AGE,
+        f"{len(rules)} rule{'s' if len(rules) > 1 else ''} that act{'s' * (len(rules) == 1)} here "
+        f"were last seen to be needed more than {months} months ago.",
+        severity="info",
+        evidence=tuple(f"{rule.id}, seen {day}: {rule.title or rule.why}" for rule, day in rules),
+        consequence="the fault may have been mended since, in which case the rule does no harm",
+        remedy="update cudaguard",
+        command="pip install --upgrade cudaguard",
+    )
+
+
+def mended(rule: Rule, installed: str) -> Finding:
+    """A rule for a fault that the installed release has no longer."""
+    return Finding(
+        AGE,
+        f"{rule.id} is not needed with {installed}: it was mended in {rule.fixed_in}.",
+        rule=rule.id,
+        remedy="switch it off, or give it the versions that it is for (dist)",
+        command=f"export CUDAGUARD_RULES=-{rule.id}",
+    )
+
+
+def not_reproduced(rules: Sequence[Rule]) -> Finding:
+    """Rules in force that rest on reports alone."""
+    return Finding(
+        AGE,
+        f"{len(rules)} rule{'s' if len(rules) > 1 else ''} in force here rest on reports alone: "
+        f"{', '.join(rule.id for rule in rules)}.",
+        severity="info",
+        evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
+        remedy="if one of them does not help, or is in the way, say so",
+        command=f"cudaguard rules show {rules[0].id}",
+    )
