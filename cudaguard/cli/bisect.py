@@ -47,8 +47,8 @@ examples:
   cudaguard bisect -o rule.toml -o repro.py train.py
                                               writes the rule and a program that shows the fault
 
-exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and the
-order of imports is not the cause, or it fails by chance, or it cannot say
+exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and no
+order and no rule was found that cures it, or it fails by chance, or it cannot say
 """
 
 
@@ -129,6 +129,8 @@ def execute(args: Namespace) -> int:
         first, end, rest = shown.partition("\n")
         shown = paint(first, "bold", sys.stdout) + end + rest
     print(shown)
+    if document["guard"] and document["guard"]["rules"]:
+        return FOUND  # by a rule, if not by an order
     return STATUS.get(document["verdict"], FOUND)
 
 

@@ -219,7 +219,7 @@ def rules_at_work(journal: str) -> list[str]:
     """Return the ids of the rules by which the guard did something, from its journal."""
     import json
 
-    from cudaguard.rules.catalog import RULES
+    from cudaguard.wiring import active_rules
 
     ids: dict[str, None] = {}
     imported: set[str] = set()
@@ -237,7 +237,7 @@ def rules_at_work(journal: str) -> list[str]:
         elif event["kind"] == "import":
             imported.add(event["name"])
     for need in needed:  # the event names the module only
-        for rule in RULES:
+        for rule in active_rules():
             provides = any(action.startswith("provides:") for action in rule.actions)
             asks = need in rule.needs and imported.intersection(rule.watch)
             if asks or (provides and rule.watch[0] == need):

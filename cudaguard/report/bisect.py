@@ -47,7 +47,7 @@ def headline(document: Mapping[str, Any]) -> str:
         return f"{fails}, but one order has both failed and worked: it fails by chance. Try -n 5."
     if not document["imports"]:
         return f"{fails}, and makes no imports whose order could be the cause."
-    return f"{fails} in every order that was tried: the order of imports is not the cause."
+    return f"{fails} in every order that was tried: no order of imports cures it."
 
 
 def text(document: Mapping[str, Any]) -> str:
@@ -89,7 +89,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     if guard and guard["cures"] and guard["rules"]:
         yield (
             f"The guard cures it already: {_listed(guard['rules'])}. Start the program with "
-            "`cudaguard run`, or set CUDAGUARD=fix. The rule below is not needed then."
+            "`cudaguard run`, or set CUDAGUARD=fix."
+            + (" The rule below is not needed then." if document["rule"] else "")
         )
     elif guard and guard["cures"]:
         yield "It does not fail under the guard (`cudaguard run`), though no rule says why."

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import shutil
 import signal
 
 import pytest
 
 from ..documents import valid
+from .test_torch_extension import PROGRAM
 
 pytestmark = [
     pytest.mark.incidents,
@@ -113,3 +116,50 @@ def test_decord_and_opencv(bisect, child):
     start = ("-m", "cudaguard", "run", "frames.py")
     assert run(*start, CUDAGUARD_RULES="-CG001").returncode == 1
     assert run(*start, **rule).returncode == 0
+
+
+TORCH = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools", *OURS)
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+EXTENSION = """
+    #include <Python.h>
+    namespace c10 { class Error; }
+    static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "ours"};
+    PyMODINIT_FUNC PyInit_ours(void) { return PyModule_Create(&definition); }
+"""
+BUILD = """
+    import os, subprocess, sysconfig
+    import torch
+    libraries = os.path.join(os.path.dirname(torch.__file__), "lib")
+    subprocess.run([
+        "g++", "-shared", "-fPIC", "ours.cpp", "-o", "ours.so", "-I",
+        sysconfig.get_path("include"), "-L", libraries, "-Wl,--no-as-needed", "-lc10",
+    ], check=True)
+"""
+
+
+@needs_compiler
+def test_extension_that_is_imported_before_torch(bisect, child, cached_environment):
+    """The script dies at its first import, and names what it needs further down."""
+    child.write("ours.cpp", EXTENSION)
+    child.python(BUILD, python=cached_environment(*TORCH), timeout=600)
+    child.write("train.py", "import numpy\nimport ours\nimport torch\nprint(torch.ones(2).sum())\n")
+    plain, found, _ = bisect(TORCH, "train.py")
+    assert "ImportError: libc10.so: cannot open shared object file" in plain.stderr
+    assert (found["verdict"], found["first"], found["then"]) == ("needs", ["torch"], ["ours"])
+    assert found["program_works"] is True
+    assert found["guard"] == {"cures": True, "rules": ["CG003"]}
+
+
+@needs_compiler
+def test_wrong_sum_that_no_order_cures(bisect, child, cached_environment, monkeypatch):
+    """decord's names serve torch's extensions in both orders: only the guard cures it."""
+    python = cached_environment(*TORCH)
+    checked = PROGRAM.replace('print("sum", module', "assert 6 == (module")
+    child.write("train.py", checked)
+    monkeypatch.setenv("PATH", str(python.parent), prepend=os.pathsep)
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(child.folder))
+    plain, found, _ = bisect(TORCH, "train.py", "decord,torch")
+    assert "AssertionError" in plain.stderr
+    assert found["verdict"] == "unexplained"
+    assert found["guard"] == {"cures": True, "rules": ["CG001"]}
+    assert found["rule"] is None
