@@ -108,6 +108,7 @@ def test_program_that_dies_of_it_takes_the_command_along_without_a_word(start, n
     for command in (PLAIN, RUN):
         process = start(*command, "-c", WAIT)
         pid_of(process)
+        time.sleep(0.2)  # it is to be in its sleep, and not printing any more
         process.send_signal(number)
         ends.append((process.wait(20), re.sub("cudaguard run.*", "told", process.stderr.read())))
     assert ends[0] == ends[1]
