@@ -43,12 +43,15 @@ def known_architectures(nvcc: Sequence[str]) -> tuple[str, ...]:
 
 
 def home_of(nvcc: str) -> str:
-    """Return the folder of the toolkit that an nvcc belongs to, by its own word; empty if unknown.
+    """Return the folder of the complete toolkit that an nvcc belongs to; empty if there is none.
 
-    The file may be a link or a script: its own folder tells nothing.
+    The file may be a script, which tells where the program behind it looks, or a link.
     """
     match = re.search(r"^#\$ TOP=(.+)$", _said(nvcc, "--dryrun", "none.cu"), re.MULTILINE)
-    return os.path.realpath(match[1].strip()) if match else ""
+    found = [os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))]
+    if match:
+        found.insert(0, os.path.realpath(match[1].strip()))
+    return next((home for home in found if not lacks(home)), "")
 
 
 def lacks(home: str) -> str:

@@ -91,9 +91,7 @@ class Toolkit:
 
     def _replace_or_tell(self, home: str, lack: str) -> None:
         nvcc = os.path.join(home, "bin", "nvcc")
-        real = probe.home_of(nvcc) if lack != "nvcc" else ""
-        if real and probe.lacks(real):
-            real = ""
+        real = probe.home_of(nvcc)
         found_by = self.found_by
         # Torch has guessed the folder from the place of an nvcc that is a link or a script.
         if real and found_by.endswith("on PATH") and self._engine.mode in REPAIRING:

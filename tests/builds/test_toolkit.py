@@ -63,7 +63,11 @@ def test_script_and_link_lead_to_the_toolkit(home, tmp_path):
     (bin / "nvcc").chmod(0o755)
     assert toolkit.lacks(str(tmp_path / "local")) == "headers"
     assert toolkit.home_of(str(bin / "nvcc")) == str(home)
-    assert toolkit.lacks(str(home)) == ""
+    (bin / "nvcc").unlink()
+    (bin / "nvcc").symlink_to(home / "bin/nvcc")
+    assert toolkit.home_of(str(bin / "nvcc")) == str(home)
+    (home / "include/cuda_runtime.h").unlink()
+    assert toolkit.home_of(str(bin / "nvcc")) == ""
 
 
 @pytest.mark.parametrize(
