@@ -1,7 +1,8 @@
 """Native packages that have nothing to do with any rule: under the guard nothing may differ.
 
 Each alone and in pairs drawn with a fixed seed, in `strict`, every package watched by a rule that
-asks for nothing: the same output, the same exit status, the same files mapped, not one finding.
+asks for nothing: the same output, the same exit status, the same files mapped, not one finding. That
+two of them bring a library under names of their own (libgomp, FFmpeg) is recorded, and no more.
 
 So with torch; and with tensorflow, whose libraries do take names, but a rule knows of it.
 """
@@ -74,8 +75,10 @@ with open("/proc/self/maps") as maps:
 print(*sorted(files), sep="\\n")
 """
 PROOF = """
+TWO_FILES = "CG842", "info"
 status = cudaguard.status()
-assert status.findings == (), status.findings
+found = [finding for finding in status.findings if (finding.id, finding.severity) != TWO_FILES]
+assert found == [], found
 arrived = {event.name for event in status.events if event.kind == "import"}
 assert arrived & set(NAMES), arrived
 """
