@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.repairs.errors import explain_error, explain_text
 from cudaguard.report import known
 from cudaguard.rules.catalog import DETECTORS, RULES
-from cudaguard.rules.known_errors import FORK, KNOWN_ERRORS
+from cudaguard.rules.known_errors import ARCHITECTURES, FORK, KNOWN_ERRORS
 from cudaguard.wiring import active_rules
 
 TYPE_CHECKING = False
@@ -21,7 +21,12 @@ def explain(about: BaseException | str) -> Finding | None:
             or an id, as in ``CG001``.
     """
     if isinstance(about, BaseException):
-        return explain_error(about)
+        finding = explain_error(about)
+        if finding is not None and finding.id in ARCHITECTURES:
+            from cudaguard.repairs.architectures import with_facts
+
+            finding = with_facts(finding)
+        return finding
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     return _explain_id(about.strip()) or explain_text(about)

@@ -83,6 +83,18 @@ def installed_copies(soname: str) -> list[Compiler]:
     return [copy for copy in found.values() if copy.name == soname]
 
 
+def builtins_of(copy: Compiler) -> tuple[str, ...]:
+    """Return the library that a copy opens when it compiles, if it lies beside it.
+
+    That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
+    """
+    if copy.release is None:
+        return ()
+    name = f"libnvrtc-builtins.so.{copy.release[0]}.{copy.release[1]}"
+    path = os.path.join(os.path.dirname(copy.path), name)
+    return (path,) if os.path.exists(path) else ()
+
+
 def _folders() -> Iterator[str]:
     for entry in sys.path:
         if isinstance(entry, str):

@@ -24,9 +24,12 @@ def with_facts(finding: Finding) -> Finding:
         finding: One of `cudaguard.rules.known_errors`; where nothing is known of the devices it
             comes back as it is.
     """
-    from cudaguard.probe.driver import Driver
+    try:
+        from cudaguard.probe.driver import Driver
 
-    devices = Driver().capabilities()
+        devices = Driver().capabilities()
+    except (AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
+        return finding
     return _ADDING[finding.id](finding, devices) if devices else finding
 
 

@@ -21,7 +21,7 @@ from cudaguard.policy.architectures import (
 from cudaguard.policy.decide import applies
 from cudaguard.probe.facts import Facts
 from cudaguard.probe.modules import peek
-from cudaguard.probe.nvrtc import copy_for, installed_copies
+from cudaguard.probe.nvrtc import builtins_of, copy_for, installed_copies
 from cudaguard.probe.torch_build import architectures, folder_of, release_of
 from cudaguard.repairs import REPAIRING
 from cudaguard.report import architectures as wording
@@ -153,7 +153,7 @@ def preload_nvrtc(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> 
     better = _nearest(c for c in others if helps(c.release, devices, torch, own.release))
     if better is None:
         return
-    _, error = open_all((better.path,))
+    _, error = open_all((better.path, *builtins_of(better)))
     if error is not None:
         finding = not_preloaded(rule, spec.name, error)
         engine.tell(finding, ImportOrderWarning, frame=caller_frame())

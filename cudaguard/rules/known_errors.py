@@ -73,9 +73,10 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         r"invalid value for --gpu-architecture",
         "The NVRTC in this process does not know the architecture of this GPU: it is too old for "
         "it, or, from CUDA 13 on, too new.",
-        "install a torch that was built for this GPU; or have an NVRTC of the same major version "
-        "that knows it loaded first: pip install -U nvidia-cuda-nvrtc-cu12, and ctypes.CDLL(<its "
-        "libnvrtc.so.12>) before import torch",
+        "install a torch that was built for this GPU; or an NVRTC of the same major version that "
+        "knows it, beside torch's own: pip install --no-deps --target DIR "
+        "'nvidia-cuda-nvrtc-cu12==12.9.*', with DIR on PYTHONPATH, and cudaguard.install() before "
+        "import torch, which has it loaded first (rule CG033)",
         "ordinary kernels may run; those compiled at run time (TorchScript fusers, jiterator "
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
         ("https://github.com/pytorch/pytorch/issues/87595",),

@@ -125,7 +125,8 @@ class MadeUp(Program):
         name = f"libnvrtc.so.{major}"
         code = NVRTC.format(known=known, major=major, minor=minor)
         path = self.compile(home / name, code, f"-Wl,-soname,{name}")
-        (home / f"libnvrtc-builtins.so.{major}.{minor}").touch()
+        builtins = f"libnvrtc-builtins.so.{major}.{minor}"
+        self.compile(home / builtins, "int builtins;", f"-Wl,-soname,{builtins}")
         # As some wheels have them.
         (home / f"libnvrtc-builtins.alt.so.{major}.{minor}").touch()
         shutil.copy(path, home / f"libnvrtc.alt.so.{major}")

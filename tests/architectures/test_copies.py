@@ -12,6 +12,7 @@ from cudaguard.probe import nvrtc, ptxas, torch_build
 @pytest.fixture
 def only(monkeypatch, tmp_path):
     """Only what the test makes is there; returns its folder, which is on sys.path."""
+    pytest.importorskip("ctypes")  # before the standard library is out of reach
     for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(nvrtc, "_TOOLKITS", ())

@@ -45,7 +45,10 @@ def test_another_one_that_is_installed_is_loaded_first(program, preloads, place)
     assert unguarded.out[0] == REFUSED
     ran = program.run(
         f"import logging; logging.basicConfig(level='INFO')\n{GUARDED}"
-        "for line in cudaguard.status().touched: print(line)",
+        "for line in cudaguard.status().touched: print(line)\n"
+        # NVRTC asks for it by name, and does not always look beside itself.
+        "for line in {l.split()[-1] for l in open('/proc/self/maps') if 'builtins' in l}:\n"
+        "    print('builtins', line)",
         # Behind torch's own copy.
         env={**more["env"], "PYTHONPATH": f"{program.site}:{program.folder / 'beside'}"},
         capability=GB10,
@@ -53,6 +56,7 @@ def test_another_one_that_is_installed_is_loaded_first(program, preloads, place)
     assert ran.out[0] == "ok compiled"
     assert ran.warned == []
     assert f"{newer}: loaded before torch by CG033 (stays)" in ran.out
+    assert f"builtins {newer.parent / 'libnvrtc-builtins.so.12.9'}" in ran.out
     assert any("libnvidia-ml.so.1: loaded before torch, to ask it" in line for line in ran.out)
     assert f"CG033: NVRTC 12.9 ({newer}) is loaded before torch, whose own 12.8 does not" in ran.err
 
@@ -337,6 +341,26 @@ def test_error_that_leaves_the_guard_is_explained_with_what_is_here(program):
     )
     assert any("nvidia-cuda-nvrtc-cu12==12.9.*" in line for line in lines)
     assert any("libnvrtc.so.12 of CUDA 12.8, which knows 50" in line for line in lines)
+
+
+def test_explain_knows_what_is_here(program):
+    program.torch()
+    ran = program.run(
+        """
+        import torch
+        torch.cuda.init()
+        try:
+            torch.cuda.jit()
+        except RuntimeError as error:
+            print(cudaguard.explain(error).what)
+            print(cudaguard.explain(str(error)).what)  # may be of another process
+        """,
+        capability=GB10,
+        devices=1,
+    )
+    here, anywhere = ran.out
+    assert here.endswith("device 0 (compute capability 12.1): its NVRTC 12.8 does not know sm_121.")
+    assert anywhere.startswith("The NVRTC in this process does not know the architecture")
 
 
 @pytest.mark.skipif("sys.version_info < (3, 11)", reason="errors take no notes")

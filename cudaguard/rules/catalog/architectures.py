@@ -23,7 +23,7 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/isaac-sim/IsaacLab/issues/5520",
         ),
         verified=(
-            "2026-11-20: torch 2.6.0 and 2.13.0 with NVRTC 12.4, 12.8, 12.9, 13.0, 13.5 "
+            "2026-11-20: torch 2.8.0 with NVRTC 12.8 and 12.9, torch 2.13.0 with 13.0 and 13.5 "
             "(compiling, no GPU)"
         ),
     ),
@@ -56,6 +56,6 @@ RULES: tuple[Rule, ...] = (
             "one is called where TRITON_PTXAS_PATH, or TRITON_PTXAS_BLACKWELL_PATH, names it."
         ),
         links=("https://github.com/triton-lang/triton/issues/8539",),
-        verified="2026-11-20: triton 3.5.1 with ptxas 12.8, 12.9 (assembling, no GPU)",
+        verified="2026-11-20: triton 3.7.1 with ptxas 13.1 and 13.5 (assembling, no GPU)",
     ),
 )

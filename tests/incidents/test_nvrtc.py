@@ -1,0 +1,361 @@
+"""Real NVRTC and ptxas on architectures that they know or not, and beside a CUDA build of torch.
+
+There is no GPU: NVML is the stub, and torch is asked by its own function what it would compile for,
+with device properties made up. What it then gets is compiled for real.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cudaguard.rules.architectures import KNOWN
+
+from .cuda_torch import cuda_torch as cuda_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the packages of NVIDIA are those of x86-64 Linux",
+    ),
+]
+
+NVRTC = {
+    (11, 8): "nvidia-cuda-nvrtc-cu11==11.8.89",
+    (12, 4): "nvidia-cuda-nvrtc-cu12==12.4.127",
+    (12, 8): "nvidia-cuda-nvrtc-cu12==12.8.93",
+    (12, 9): "nvidia-cuda-nvrtc-cu12==12.9.86",
+    (13, 0): "nvidia-cuda-nvrtc==13.0.88",
+    (13, 5): "nvidia-cuda-nvrtc==13.5.37",
+}
+PTXAS = "nvidia-cuda-nvcc==13.5.37"
+
+COMPILE = '''
+import ctypes
+
+
+def compiled(nvrtc, architecture):
+    """Status and log of a kernel compiled for one architecture."""
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    source = b"__global__ void f(int *place) { *place = 1; }"
+    assert not nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program), source, b"f.cu", 0, None, None)
+    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+    status = nvrtc.nvrtcCompileProgram(program, 1, options)
+    nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    return status, log.value.decode().strip()
+'''
+REFUSED = (5, "nvrtc: error: invalid value for --gpu-architecture (-arch)")
+
+# What torch asks for, by the function that its fusers call. cudaDeviceProp of CUDA 12 and 13 has
+# the capability in the same place.
+TORCH_ASKS = """
+import os
+import torch
+
+
+def asked_for(major, minor):
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    torch_cuda = ctypes.CDLL(os.path.join(folder, "libtorch_cuda.so"))
+    query = torch_cuda[
+        "_ZN5torch3jit5fuser4cuda18codegenOutputQueryEPK14cudaDevicePropRiS6_Rb"]
+    properties = (ctypes.c_int * 1024)()
+    properties[90], properties[91] = major, minor
+    a, b, machine_code = ctypes.c_int(), ctypes.c_int(), ctypes.c_bool()
+    query(properties, ctypes.byref(a), ctypes.byref(b), ctypes.byref(machine_code))
+    return f"{'sm' if machine_code.value else 'compute'}_{a.value}{b.value}"
+"""
+
+GUARD = """
+import sys
+import cudaguard
+import cudaguard.actions.preload as preload
+import cudaguard.probe.nvrtc as nvrtc_probe
+# There is no driver; its place is taken by the stub of NVML, which says what devices there are. A
+# stub of libcuda would be opened by NVRTC itself, and not be enough for it.
+preload.DRIVER, preload.DRIVER_FILES = "libnvidia-ml.so.1", (__file__,)
+nvrtc_probe._TOOLKITS = ()  # nothing of this machine's own
+"""
+
+
+@pytest.fixture(scope="session")
+def wheel() -> Callable[[str], Path]:
+    """Returns a folder with one distribution, as ``pip install --target`` makes it; kept."""
+    default = Path.home() / ".cache" / "cudaguard-tests"
+    cache = Path(os.environ.get("CUDAGUARD_TEST_CACHE") or default)
+
+    def get(requirement: str) -> Path:
+        folder = cache / requirement.replace("==", "-")
+        cache.mkdir(parents=True, exist_ok=True)
+        with open(f"{folder}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "complete").exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                subprocess.run(
+                    [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
+                     "--disable-pip-version-check", "--target", folder, requirement],
+                    check=True, stdin=subprocess.DEVNULL, timeout=1500,
+                )  # fmt: skip
+                (folder / "complete").touch()
+        return folder
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def nvrtc(wheel) -> Callable[[tuple[int, int]], Path]:
+    """Returns the library of a release."""
+
+    def get(release: tuple[int, int]) -> Path:
+        (path,) = wheel(NVRTC[release]).glob("nvidia/*/lib/libnvrtc.so.*")
+        return path
+
+    return get
+
+
+@pytest.mark.parametrize("release", NVRTC)
+def test_what_a_release_knows(child, nvrtc, release):
+    """The table, and what the files say, against what the library answers."""
+    done = child.python(
+        """
+        import ctypes, sys
+        from cudaguard.probe.nvrtc import _copy, mapped_copies
+        before = _copy(sys.argv[1])
+        assert mapped_copies() == []
+        library = ctypes.CDLL(sys.argv[1])
+        assert mapped_copies() == [before]
+        major, minor, number = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+        assert library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+        assert library.nvrtcGetNumSupportedArchs(ctypes.byref(number)) == 0
+        known = (ctypes.c_int * number.value)()
+        assert library.nvrtcGetSupportedArchs(known) == 0
+        assert before.release == (major.value, minor.value)
+        print(before.name)
+        print(*known)
+        """,
+        nvrtc(release),
+    )
+    name, known = done.stdout.splitlines()
+    assert name == f"libnvrtc.so.{'11.2' if release[0] == 11 else release[0]}"
+    assert {int(word) for word in known.split()} == KNOWN[release]
+
+
+@pytest.mark.parametrize(
+    ("release", "takes", "refuses"),
+    [
+        ((11, 8), ["sm_89", "sm_90", "sm_35"], ["sm_100"]),
+        ((12, 4), ["sm_50", "sm_90"], ["sm_35", "sm_100", "sm_120", "compute_120"]),
+        ((12, 8), ["sm_70", "sm_100", "sm_120"], ["sm_103", "sm_121"]),
+        ((12, 9), ["sm_70", "sm_103", "sm_121"], ["sm_88", "sm_110"]),
+        ((13, 0), ["sm_75", "sm_88", "sm_110", "sm_121"], ["sm_70", "compute_70", "sm_107"]),
+        ((13, 5), ["sm_107"], ["sm_70"]),
+    ],
+)
+def test_it_compiles_for_these_and_for_no_others(child, nvrtc, release, takes, refuses):
+    (builtins,) = nvrtc(release).parent.glob("libnvrtc-builtins.so.*")
+    done = child.python(
+        # The one of 13.0 does not look beside itself for it.
+        COMPILE + "import sys\nctypes.CDLL(sys.argv[1])\nlibrary = ctypes.CDLL(sys.argv[2])\n"
+        "for architecture in sys.argv[3:]: print(compiled(library, architecture))",
+        builtins, nvrtc(release), *takes, *refuses,
+    )  # fmt: skip
+    results = done.stdout.splitlines()
+    assert [line[:2] for line in results[: len(takes)]] == ["(0"] * len(takes)
+    assert results[len(takes) :] == [str(REFUSED)] * len(refuses)
+
+
+@pytest.mark.parametrize(("first", "accepted"), [((12, 9), True), ((12, 8), False)])
+def test_the_first_one_in_the_process_serves_who_asks_by_name(child, nvrtc, first, accepted):
+    done = child.python(
+        COMPILE + "import sys\nfor path in sys.argv[1:]: ctypes.CDLL(path)\n"
+        "print(compiled(ctypes.CDLL('libnvrtc.so.12'), 'sm_121'))",
+        *(nvrtc(release) for release in (first, (12, 8), (12, 9))),
+    )  # fmt: skip
+    assert done.stdout.strip() == str((0, "") if accepted else REFUSED)
+
+
+@pytest.fixture
+def with_torch(child, root, cuda_torch, driver_stubs):
+    """Runs code with the CUDA build of torch, and the stub of NVML for devices of one kind."""
+    child.write("lib/none", "")
+    shutil.copy(driver_stubs.folder / "libnvidia-ml.so.1", child.folder / "lib")
+
+    def run(code, *arguments, capability, path="", more=()):
+        folders = (str(root), str(child.folder), path)
+        child.write("main.py", code)
+        env = {
+            **driver_stubs.environment(1, capability=capability),
+            "LD_LIBRARY_PATH": ":".join([str(child.folder / "lib"), *map(str, more)]),
+            "PYTHONPATH": ":".join(filter(None, folders)),
+        }
+        return child.command(cuda_torch, "main.py", *arguments, env=env, timeout=600)
+
+    return run
+
+
+JIT = COMPILE + "GUARD" + TORCH_ASKS + (
+    "wanted = asked_for(10, 7)\n"
+    "print(wanted, *compiled(ctypes.CDLL('libnvrtc.so.13'), wanted))\n"
+)  # fmt: skip
+
+
+def test_torch_is_served_by_the_one_that_knows_the_gpu(with_torch, wheel):
+    newer = wheel(NVRTC[13, 5])
+    appended = f"import sys; sys.path.append({str(newer)!r})\n"
+    unguarded = with_torch(appended + JIT.replace("GUARD", ""), capability="10.7")
+    assert unguarded.stdout.strip() == f"sm_107 {REFUSED[0]} {REFUSED[1]}"
+    guarded = with_torch(
+        appended
+        + JIT.replace("GUARD", GUARD + "cudaguard.install()\n")
+        + "status = cudaguard.status()\n"
+        "print([line for line in status.touched if 'CG033' in line])\n"
+        "print([f.id for f in status.findings if f.severity != 'info'])",
+        capability="10.7",
+    )
+    asked, touched, findings = guarded.stdout.splitlines()
+    assert asked.strip() == "sm_107 0"
+    assert f"{newer}/nvidia/cu13/lib/libnvrtc.so.13: loaded before torch by CG033" in touched
+    assert findings == "[]"
+    assert guarded.stderr == ""
+
+
+def test_torch_is_left_alone_where_its_own_knows_the_gpu(with_torch, wheel):
+    newer = wheel(NVRTC[13, 5])
+    done = with_torch(
+        GUARD + f"sys.path.append({str(newer)!r})\ncudaguard.install()\nimport torch\n"
+        "print([line.split()[-1] for line in open('/proc/self/maps') if 'libnvrtc' in line])\n"
+        "print(cudaguard.status().touched)",
+        capability="12.1",
+    )
+    mapped, touched = done.stdout.splitlines()
+    assert "libnvrtc.so.13" in mapped
+    assert str(newer) not in mapped
+    assert "libnvrtc" not in touched
+
+
+def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
+    done = with_torch(
+        """
+        from cudaguard.probe.nvrtc import copy_for, mapped_copies
+        from cudaguard.probe.torch_build import architectures, folder_of, release_of
+        folder = folder_of("torch")
+        before = copy_for(folder), architectures(folder), release_of(folder)
+        assert mapped_copies() == []
+        import sys
+        assert "torch" not in sys.modules
+        import torch
+        assert before[0].path == mapped_copies()[0].path, (before, mapped_copies())
+        assert before[0].release == (13, 0)
+        assert before[1] == tuple(torch._C._cuda_getArchFlags().split())
+        assert before[2] == torch.__version__
+        """,
+        capability="9.0",
+    )
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("capability", "id", "words"),
+    [
+        ("10.7", "CG894", "its NVRTC 13.0 does not know sm_107."),
+        ("7.0", "CG893", "has no code for device 0 (compute capability 7.0)."),
+        ("9.0", None, ""),
+    ],
+)
+def test_it_is_told_when_torch_initialises_cuda(with_torch, driver_stubs, capability, id, words):
+    """torch itself cannot use the stub driver: what stands in its list is called in its place."""
+    done = with_torch(
+        "import ctypes, cudaguard\ncudaguard.install()\nimport torch\n"
+        "assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
+        "ours = [call for call, _ in torch.cuda._queued_calls if 'cudaguard' in call.__module__]\n"
+        "print(len(ours))\nours[0]()\n"
+        "print(*(f.id for f in cudaguard.status().findings if f.severity != 'info'))",
+        capability=capability,
+        more=(driver_stubs.folder,),
+    )
+    assert done.stdout.splitlines() == ["1", id or ""]
+    assert (words in done.stderr) if id else done.stderr == ""
+
+
+def test_fusers_of_a_real_torch(with_torch):
+    state = "print(torch._C._jit_can_fuse_on_gpu(), torch._C._jit_texpr_fuser_enabled())\n"
+    done = with_torch(
+        "import cudaguard\nwith cudaguard.guard(enable=['CG034']):\n"
+        f"    import torch\n    {state}{state}",
+        capability="9.0",
+    )
+    assert done.stdout.splitlines() == ["False False", "True True"]
+
+
+PTX = """.version 6.4
+.target sm_50
+.address_size 64
+.visible .entry f() { ret; }
+"""
+ASSEMBLE = """
+import subprocess, sys
+from triton import knobs
+
+
+def assembled(architecture):
+    # As its compiler does, with the tool that it takes for this architecture.
+    tool = knobs.nvidia.ptxas_blackwell if architecture >= 100 else knobs.nvidia.ptxas
+    done = subprocess.run(
+        [tool.path, f"--gpu-name=sm_{architecture}", "f.ptx", "-o", "f.cubin"],
+        capture_output=True, text=True)
+    return done.returncode, (done.stdout + done.stderr).strip(), tool.version
+"""
+
+
+def test_what_tritons_ptxas_knows(with_torch, child):
+    child.write("f.ptx", PTX)
+    done = with_torch(
+        ASSEMBLE + "from cudaguard.probe.ptxas import own_of_triton, release_of\n"
+        "import os, triton\n"
+        "own = own_of_triton(os.path.dirname(triton.__file__))\n"
+        "for name, path in own.items():\n"
+        "    said = subprocess.run([path, '--version'], capture_output=True, text=True).stdout\n"
+        "    release = release_of(path)\n"
+        "    assert f'release {release[0]}.{release[1]},' in said, (name, release, said)\n"
+        "    print(*release, *(a for a in map(int, sys.argv[1:]) if not subprocess.run(\n"
+        "        [path, f'--gpu-name=sm_{a}', 'f.ptx', '-o', 'f.cubin'],\n"
+        "        capture_output=True).returncode))",
+        *sorted(set().union(*KNOWN.values())),
+        capability="9.0",
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2  # the second one is for new GPUs
+    for line in lines:
+        major, minor, *takes = map(int, line.split())
+        assert set(takes) == KNOWN[major, minor]
+
+
+def test_triton_calls_the_one_that_knows_the_gpu(with_torch, child, wheel):
+    child.write("f.ptx", PTX)
+    folder = wheel(PTXAS)
+    code = (
+        GUARD + f"sys.path.append({str(folder)!r})\nINSTALL\n" + ASSEMBLE
+        + "print(*assembled(107), sep='|')"
+    )  # fmt: skip
+    unguarded = with_torch(code.replace("INSTALL", ""), capability="10.7").stdout
+    status, said, _ = unguarded.strip().split("|")
+    assert status != "0"
+    assert "'sm_107' is not defined for option 'gpu-name'" in said
+    install = "cudaguard.install(enable=['CG038'])"
+    guarded = with_torch(code.replace("INSTALL", install), capability="10.7")
+    assert guarded.stdout.strip() == "0||13.5"
+    assert guarded.stderr == ""
