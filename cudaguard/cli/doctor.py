@@ -86,6 +86,8 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Examine, print, and return the exit status."""
+    import signal
+
     from cudaguard.doctor.examine import examine
     from cudaguard.doctor.site import Site
     from cudaguard.policy.doctor import is_broken, is_reached
@@ -108,8 +110,14 @@ def execute(args: Namespace) -> int:
         if (id in args.only or not args.only) and id not in args.skip
         and (given[topic.when] or id in args.only)
     ]  # fmt: skip
+    # So that a supervisor who ends us does not leave our children behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     site = Site(orders, args.timeout)
-    checks = list(examine(site, ids, _tell))
+    try:
+        checks = list(examine(site, ids, _tell))
+    except KeyboardInterrupt:
+        note("doctor", "interrupted")
+        return 128 + signal.SIGINT
     written = _write(args, _report(site, checks), site)
     if is_broken(checks) or not written:
         return BROKEN

@@ -64,8 +64,8 @@ def _of_toolkit(site: Site, home: str, found_by: str, cuda: str) -> list[Finding
     nvcc = os.path.join(home, "bin", "nvcc")
     lack = probe.lacks(home)
     if lack:
-        real = probe.home_of(nvcc) if lack != "nvcc" else ""
-        real = "" if real and probe.lacks(real) else real
+        homes = probe.homes_of(nvcc) if lack != "nvcc" else ()
+        real = next((one for one in homes if not probe.lacks(one)), "")
         return [wording.incomplete_toolkit(home, lack, found_by, real).replace(id=TOOLS)]
     findings = []
     version = probe.cuda_version([nvcc])
@@ -88,7 +88,10 @@ def check_cache(site: Site) -> Result:
     )
     if not os.path.isdir(root):
         raise Skipped(f"there is no {root}")
-    os.listdir(root)  # one that cannot be read is no empty one
+    try:
+        os.listdir(root)  # one that cannot be read is no empty one
+    except OSError as error:
+        raise Skipped(f"{root} cannot be read: {error.strerror}") from None
     findings: list[Finding] = []
     locks = _below(root, "lock")
     for path in locks:

@@ -9,7 +9,7 @@ from cudaguard.doctor.rules import applying
 from cudaguard.doctor.site import Skipped
 from cudaguard.policy.orders import MOST, alone, together, unexplained
 from cudaguard.probe.torch_build import folder_of
-from cudaguard.probe.trial import Ending, imports_nowhere, try_imports
+from cudaguard.probe.trial import Ending, end_children, imports_nowhere, try_imports
 from cudaguard.report.doctor import imports as wording
 
 TYPE_CHECKING = False
@@ -84,5 +84,12 @@ def _tried(
         return try_imports(order, site.environ, site.limit, guarded=guarded, code=code)
 
     at_once = max(1, min(_MOST_AT_ONCE, len(os.sched_getaffinity(0))))
-    with ThreadPoolExecutor(at_once) as pool:
+    pool = ThreadPoolExecutor(at_once)
+    try:
         return dict(zip(orders, pool.map(attempt, orders)))
+    except BaseException:  # interrupted: the threads wait for children that know nothing of it
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_children()
+        raise
+    finally:
+        pool.shutdown()

@@ -22,7 +22,7 @@ _PATTERNS = (
                 re.IGNORECASE), rf"\1{SECRET}"),
     (re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{SECRET}"),
     (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|api_?key|access_?key)\w*\s*[=:]\s*['\"]?)"
-                r"[^\s'\",;]+", re.IGNORECASE), rf"\1{SECRET}"),
+                r"[^\s'\",;&]+", re.IGNORECASE), rf"\1{SECRET}"),
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|pypi-|AKIA|nvapi-)"
                 r"[\w-]{8,}"), SECRET),
 )  # fmt: skip

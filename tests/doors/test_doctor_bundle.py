@@ -1,0 +1,81 @@
+"""What a bundle of ``cudaguard doctor`` tells of the user: planted names and secrets."""
+
+from __future__ import annotations
+
+import json
+import platform
+
+import pytest
+
+from ..documents import valid
+from .doctor import planted as planted
+
+SECRETS = {
+    "HF_TOKEN": "hf_abcdefghijklmnop",
+    "TORCH_SECRET": "s3cret-value",
+    "PYTHON_INDEX_PASSWORD": "hunter22",
+    "NVIDIA_API_KEY": "nvapi-0123456789",
+    "CUDA_URL": "https://someone:pa55word@example.org/simple?token=tt11tt22&x=1",
+    "TORCH_AUTHORIZATION": "Bearer abc.def-ghi",
+    "PYTORCH_REMARK": "the key is sk-abcdef0123456789 and AKIAABCDEFGHIJKLMNOP",
+}
+SAID = ("hf_abc", "s3cret", "hunter22", "nvapi-", "someone", "pa55word", "tt11tt22", "abc.def",
+        "sk-abc", "AKIA")  # fmt: skip
+
+
+@pytest.fixture
+def env(tmp_path):
+    """A user called wilhelmina, whose home is a folder of the test."""
+    home = tmp_path / "home" / "wilhelmina"
+    home.mkdir(parents=True)
+    paths = f"{home}/lib:/scratch/wilhelmina_runs/{platform.node()}:/data/wilhelminas"
+    return {**SECRETS, "HOME": str(home), "USER": "wilhelmina", "LD_LIBRARY_PATH": paths}
+
+
+def test_bundle_tells_neither_who_nor_where_nor_secrets(planted, env, child):
+    status, out, _ = planted.run("--bundle", "report.md", env=env)
+    text = (child.folder / "report.md").read_text()
+    for secret in (*SAID, env["HOME"], "wilhelmina", platform.node()):
+        assert secret not in text.replace("/data/wilhelminas", ""), secret
+    assert "LD_LIBRARY_PATH=~/lib:/scratch/<user>_runs/<host>:/data/wilhelminas" in text
+    assert "https://<secret>@example.org/simple?token=<secret>&x=1" in text
+    assert text.startswith("# cudaguard doctor\n")
+    assert "checks: " in out
+    document = text.partition("```json\n")[2].partition("\n```")[0]
+    assert valid("doctor", document)["environment"]["python"] == platform.python_version()
+    assert status == 0 or json.loads(document)["summary"]["fail"]
+
+
+def test_bundle_as_it_is_on_request(planted, env, child):
+    planted.run("--bundle", "report.md", "--no-redact", env=env)
+    text = (child.folder / "report.md").read_text()
+    assert f"LD_LIBRARY_PATH={env['LD_LIBRARY_PATH']}" in text
+
+
+def test_bundle_names_what_is_installed_and_what_is_set(planted, child):
+    planted.distribution("some-thing", "1.2.3")
+    planted.run("--bundle", "report.md", env={"CUDA_VISIBLE_DEVICES": "0,1", "UNRELATED": "x"})
+    text = (child.folder / "report.md").read_text()
+    assert "some-thing 1.2.3" in text
+    assert "CUDA_VISIBLE_DEVICES=0,1" in text
+    assert "UNRELATED" not in text
+
+
+def test_json_is_redacted_and_text_is_not(planted, env):
+    """A command in the text is there to be typed."""
+    planted.write("half-1.0.dist-info/METADATA", "Name: half\n")
+    env["HOME"] = str(planted.folder)
+    _, out, _ = planted.run("--only", "CG905", "--format", "json", env=env)
+    (found,) = json.loads(out)["checks"][0]["findings"]
+    assert found["evidence"] == ["~/half-1.0.dist-info"]
+    _, out, _ = planted.run("--only", "CG905", "--format", "json", "--no-redact", env=env)
+    (found,) = json.loads(out)["checks"][0]["findings"]
+    assert found["evidence"] == [f"{planted.folder}/half-1.0.dist-info"]
+    assert str(planted.folder) in planted.run("--only", "CG905", env=env)[1]
+
+
+def test_bundle_that_cannot_be_written(planted):
+    status, out, err = planted.run("--bundle", "no/such/report.md", "--only", "CG905")
+    assert status == 3
+    assert "checks: " in out
+    assert "no/such/report.md cannot be written" in err
