@@ -43,6 +43,13 @@ class Variables:
             for name in held:
                 self._give_back(name)
 
+    def theirs(self, name: str) -> str | None:
+        """Return what a variable is but for the builds that are under way."""
+        with self._lock:
+            value = os.environ.get(name)
+            ours, before, _ = self._set.get(name, (None, None, 0))
+            return before if name in self._set and value == ours else value
+
     def _take(self, name: str, value: str) -> bool:
         with self._lock:
             ours, before, count = self._set.get(name, (value, os.environ.get(name), 0))
@@ -66,6 +73,9 @@ class Variables:
                 del os.environ[name]
             else:
                 os.environ[name] = before
+
+
+VARIABLES = Variables()  # those of this process
 
 
 def take_over(path: str, of: Identity) -> int | None:

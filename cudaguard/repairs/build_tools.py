@@ -8,6 +8,7 @@ import shutil
 import sys
 from glob import glob
 
+from cudaguard.actions.builds import VARIABLES
 from cudaguard.actions.replace import Replaced, Switch
 from cudaguard.errors import ExtensionWarning
 from cudaguard.hook.caller import frame_outside_of
@@ -141,7 +142,7 @@ def variables_for(
     found = path_with_ninja(engine, rule)
     if with_toolkit:
         found.update(_architectures(torch, toolkit, flags))
-    if not os.environ.get("MAX_JOBS", "").isdigit():
+    if not (VARIABLES.theirs("MAX_JOBS") or "").isdigit():
         memory = available_memory()
         jobs = policy.jobs(memory, cores(), len(sources), with_cuda=with_toolkit)
         if jobs is not None:
@@ -158,14 +159,15 @@ def path_with_ninja(engine: Engine, rule: str) -> dict[str, str]:
 
     The folder comes last: whatever else is found now is found as before.
     """
-    if shutil.which("ninja"):
+    path = VARIABLES.theirs("PATH") or ""
+    if shutil.which("ninja", path=path or os.defpath):
         return {}
     folder = probe.ninja_folder()
     if not folder:
         return {}
     engine.log(f"{rule}: ninja is used from {folder}, which is not on PATH")
     engine.journal.note("repair", f"{rule} PATH with {folder}")
-    return {"PATH": os.pathsep.join(filter(None, (os.environ.get("PATH", ""), folder)))}
+    return {"PATH": os.pathsep.join(filter(None, (path, folder)))}
 
 
 def _compare(toolkit: Toolkit, wanted: str, flags: Sequence[str], *, is_jit: bool) -> None:
@@ -189,7 +191,7 @@ def _compare(toolkit: Toolkit, wanted: str, flags: Sequence[str], *, is_jit: boo
 
 def _architectures(torch: Any, toolkit: Toolkit, flags: Sequence[str]) -> dict[str, str]:
     """Return ``TORCH_CUDA_ARCH_LIST`` where torch would have to start CUDA to know, or fail."""
-    if os.environ.get(_ARCHITECTURES) or any("arch" in flag for flag in flags):
+    if VARIABLES.theirs(_ARCHITECTURES) or any("arch" in flag for flag in flags):
         return {}
     if torch.cuda.is_initialized():  # torch can ask the devices as well
         return {}

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from contextlib import ExitStack
 
-from cudaguard.actions.builds import Variables, have_all_compiled, read_stamp, write_stamp
+from cudaguard.actions.builds import VARIABLES, have_all_compiled, read_stamp, write_stamp
 from cudaguard.actions.replace import Replaced, Switch
 from cudaguard.errors import ExtensionWarning
 from cudaguard.hook.caller import frame_outside_of
@@ -35,7 +35,6 @@ MODULE = "torch.utils.cpp_extension"
 _BUILD = "_write_ninja_file_and_build_library"  # of load() and load_inline(), under their lock
 _NEEDED = {"name", "sources", "build_directory", "with_cuda", "extra_cuda_cflags"}
 _BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-VARIABLES = Variables()
 
 
 def ask_nvml(engine: Engine, spec: ModuleSpec) -> Close | None:
@@ -56,7 +55,7 @@ def ask_nvml(engine: Engine, spec: ModuleSpec) -> Close | None:
 def put_up(engine: Engine, rule: Rule, module: str) -> None:
     """Replace what a rule with the action ``builds`` is about, as far as this torch has it."""
     cpp_extension: Any = sys.modules.get(module)
-    if module != MODULE or cpp_extension is None:
+    if module != MODULE or cpp_extension is None or not sys.platform.startswith("linux"):
         return
     if "lock" in arguments(rule, "builds"):
         _replace(engine, rule, cpp_extension, "FileBaton", functools.partial(_lock, engine, rule))

@@ -69,6 +69,17 @@ def test_threads_that_overlap():
     assert os.environ[NAME] == "before"
 
 
+def test_what_another_build_has_set_is_not_the_programs():
+    """It goes when that build ends: one that begins meanwhile has to ask for it as well."""
+    variables = Variables()
+    assert variables.theirs(NAME) == "before"
+    with variables.during({NAME: "ours"}):
+        assert variables.theirs(NAME) == "before"
+        os.environ[NAME] = "the program's"
+        assert variables.theirs(NAME) == "the program's"
+    assert variables.theirs(NAME) == "the program's"
+
+
 def test_what_the_program_sets_meanwhile_stays():
     variables = Variables()
     with variables.during({NAME: "ours"}):

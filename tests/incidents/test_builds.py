@@ -266,6 +266,32 @@ def test_cuda_sources_and_a_torch_for_the_cpu(builder):
     assert "[CG887] An extension with CUDA sources is to be built, and torch 2.13.0" in done.stderr
 
 
+def test_setup_py_with_cuda_sources_and_a_torch_for_the_cpu(builder):
+    text = SETUP.replace("CppExtension", "CUDAExtension")
+    setup = builder.child.write("setup.py", text)
+    env = builder.environment()
+    done = builder.child.command(builder.python, setup, env=env, check=False)
+    assert "OSError: CUDA_HOME environment variable is not set" in done.stderr
+    assert "[CG887] An extension with CUDA sources is to be built, and torch 2.13.0" in done.stderr
+
+
+def test_two_builds_at_once_have_what_they_need(builder):
+    """The one that ends last still has the variables that the first one has set."""
+    builder.child.write("other.cpp", SOURCE.format(value=1, more="").replace("small", "other"))
+    slow = builder.compiler('case "$*" in *other.o*) sleep 6 ;; esac')
+    more = f"""
+import threading, time
+os.environ["CXX"] = {slow!r}
+before = dict(os.environ)
+other = threading.Thread(target=lambda: print("other", load("other", ["other.cpp"]).f()))
+first = threading.Thread(target=lambda: print("small", load("small", ["small.cpp"]).f()))
+first.start(); time.sleep(0.2); other.start(); first.join(); other.join()
+"""
+    done = builder.load(more=more, ninja=False)
+    assert done.stdout.splitlines()[:3] == ["small 42", "other 1", "answer 42"]
+    assert done.stderr == ""
+
+
 def test_jobs_fit_into_memory(builder):
     seen = builder.folder / "jobs"
     compiler = builder.compiler(f'echo "$MAX_JOBS" >> {seen}')
