@@ -101,6 +101,28 @@ def test_abort(bisect, child):
     assert found["failure"]["signal"] == "SIGABRT"
 
 
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", {"kind": "signal", "signal": "SIGKILL"}),
+        (
+            "import resource; limit = 1 << 30; "
+            "resource.setrlimit(resource.RLIMIT_AS, (limit, limit)); bytearray(1 << 31)",
+            {"kind": "status", "status": 1, "error": "MemoryError"},
+        ),
+    ],
+    ids=["killed", "out of memory"],
+)
+def test_killed_and_out_of_memory(bisect, child, code, failure):
+    child.write("a.py", "")
+    child.write("b.py", "")
+    child.write("c.py", f"import sys\nif 'b' in sys.modules:\n    {code}\n")
+    child.write("train.py", "import a, b, c\n")
+    status, found, _ = bisect("train.py")
+    assert (status, found["failing"], found["working"]) == (1, ["b", "c"], ["c", "b"])
+    assert {key: found["failure"][key] for key in failure} == failure
+
+
 def test_hang_and_nothing_is_left_behind(bisect, child):
     child.write("a.py", "")
     child.write("b.py", "")
