@@ -1,0 +1,245 @@
+"""Show when a program maps which native library, which import brings it, and who initialises CUDA.
+
+The program runs as under ``cudaguard run``, by default with the guard only looking on. What it
+prints and how it ends stays as it is: the trace goes to standard error, or to files. It is written
+down as things happen, so there is one of a program that crashes as well.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.cli.common import FOUND, OK, USAGE, has_colour, json_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+    from typing import Any
+
+FORMATS = ("text", "json", "svg", "html")
+_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout", "--show")
+_FLAGS = ("-h", "--help", "--diff")
+_SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}
+OF_FILES = "standard output belongs to the program: name a file with -o FILE"
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.usage = (
+        "cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
+        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
+        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]\n"
+        "       cudaguard trace --show TRACE [--format F] [-o FILE]\n"
+        "       cudaguard trace --diff A B [--format text|json] [-o FILE]"
+    )
+    parser.epilog = (
+        "examples: cudaguard trace -o trace.html train.py --epochs 3; "
+        "cudaguard trace -o here.json train.py; "
+        "cudaguard trace --diff works.json crashes.json"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="write the trace to FILE, as its suffix says: .json, .svg, .html, else text; may be "
+        "given several times",
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="write FILE in this format, whatever its suffix (default without FILE: text)",
+    )
+    parser.add_argument(
+        "--only",
+        choices=["native"],
+        help="leave out imports in which no library was mapped and nothing happened",
+    )
+    parser.add_argument(
+        "--mode",
+        default="observe",
+        help="of the guard meanwhile: observe (default) changes nothing, fix shows what it repairs",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        default=0,
+        type=_seconds,
+        help="end the program and what it has started after that time, with status 124",
+    )
+    parser.add_argument("--show", metavar="TRACE", help="show a trace that was written as JSON")
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        metavar=("A", "B"),
+        help="compare two traces that were written as JSON; status 1 if they differ",
+    )
+
+
+def _seconds(text: str) -> float:
+    from cudaguard.cli.run import _seconds as seconds
+
+    return seconds(text)
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (our own options, what is handed to Python): see `cudaguard.cli.run.split`."""
+    own: list[str] = []
+    rest = list(arguments)
+    while rest:
+        name = rest[0].partition("=")[0]
+        if rest[0] == "--diff" or "--diff" in own:
+            return [*own, *rest], []
+        if rest[0] in _WITH_VALUE:
+            own += rest[:2]
+            del rest[:2]
+        elif rest[0] in _FLAGS or name in _WITH_VALUE or (rest[0].startswith("-o") and rest[0][2:]):
+            own.append(rest.pop(0))
+        else:
+            break
+    return own, rest
+
+
+def execute(args: Namespace) -> int:
+    """Trace the program and end as it does; or show or compare traces."""
+    from cudaguard.errors import ConfigError
+
+    try:
+        if args.diff:
+            return _compare(args)
+        if args.show:
+            return _show(args)
+        return _trace(args)
+    except (ConfigError, OSError, ValueError) as error:
+        print(f"cudaguard trace: {error}", file=sys.stderr)
+        return USAGE
+
+
+def _trace(args: Namespace) -> int:
+    from cudaguard.cli import supervise
+    from cudaguard.cli.program import parsed
+    from cudaguard.cli.record import Record
+    from cudaguard.cli.run import _interpreter_options, guarded_environment
+    from cudaguard.hook.record import DUMP_VARIABLE, FOLDER_VARIABLE, TRACE_VARIABLE
+
+    program, problem = parsed(args.program)
+    if not supervise.IS_SUPPORTED:
+        problem = "it is done on Linux only"
+    elif args.format not in (None, "text") and not args.output:
+        problem = f"--format {args.format}: {OF_FILES}"
+    elif "-" in args.output:
+        problem = f"-o -: {OF_FILES}"
+    if problem:
+        raise ValueError(problem)
+    environment = guarded_environment(args.mode, os.environ)
+    for path in args.output:
+        with open(path, "a", encoding="utf-8"):
+            pass  # now, not when hours have been spent
+    record = Record()
+    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
+    environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
+    command = [sys.executable, *_interpreter_options(), *args.program]
+    supervise.flush()
+    supervisor = supervise.Supervisor(command, timeout=args.timeout)
+    ended = supervisor.run(environment)
+    try:
+        from cudaguard.cli.traced import document_of
+
+        _write(document_of(program, ended, record.folder), args)
+    except Exception as error:  # whatever it is, the program's end is what counts
+        print(f"cudaguard trace: no trace: {type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        record.remove()
+    return supervise.end_as(ended)
+
+
+def _write(document: dict[str, Any], args: Namespace) -> None:
+    if args.only:
+        from cudaguard.policy.trace import native_only
+
+        document["processes"] = [native_only(process) for process in document["processes"]]
+    if not args.output:
+        stream = sys.stdout if args.show else sys.stderr
+        print(_rendered(document, args.format or "text", has_colour(stream)), file=stream)
+    for path in args.output:
+        suffix = os.path.splitext(path)[1].lower()
+        text = _rendered(document, args.format or _SUFFIXES.get(suffix, "text"), False)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
+    from cudaguard.policy.trace import native_only, rows_of
+
+    if form == "json":
+        return json_text(document)
+    is_picture = form in ("svg", "html")
+    processes = [
+        {**process, "rows": rows_of(native_only(process) if is_picture else process)}
+        for process in document["processes"]
+    ]
+    document = {**document, "processes": processes}
+    if form == "text":
+        from cudaguard.report.trace import as_text
+
+        return as_text(document, in_colour=in_colour)
+    if form == "svg":
+        from cudaguard.report.timeline import as_svg
+
+        return as_svg(document)
+    from cudaguard.report.timeline_page import as_html
+
+    return as_html(document)
+
+
+def _show(args: Namespace) -> int:
+    _write(_read(args.show), args)
+    return OK
+
+
+def _compare(args: Namespace) -> int:
+    import cudaguard
+    from cudaguard.policy.trace_diff import difference, differs
+
+    if args.format in ("svg", "html"):
+        raise ValueError(f"--format {args.format}: differences are told as text or json")
+    first, second = args.diff
+    found = difference(_read(first), _read(second))
+    path = args.output[-1] if args.output else ""
+    is_json = args.format == "json" or (not args.format and path.lower().endswith(".json"))
+    if is_json:
+        said = {"command": "trace --diff", "version": cudaguard.__version__}
+        text = json_text({**said, "files": [first, second], **found})
+    else:
+        from cudaguard.report.trace_diff import as_text
+
+        text = as_text(found, (first, second))
+    if path:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+    else:
+        print(text)
+    return FOUND if differs(found) else OK
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Return a trace that was written as JSON, without the number of its schema.
+
+    Raises:
+        ValueError: It is none.
+    """
+    import json
+
+    with open(path, encoding="utf-8") as file:
+        try:
+            document = json.load(file)
+        except ValueError as error:
+            raise ValueError(f"{path}: no JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("command") != "trace":
+        raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
+    if document.pop("schema", None) != 1:
+        raise ValueError(f"{path}: written by another release of cudaguard")
+    return document

@@ -1,0 +1,313 @@
+"""The timeline of a program's native libraries, from the journal of its processes.
+
+Pure: lines of the journal in, steps out. A step is something that takes time (an import, the
+loading of a library) or a moment (CUDA was initialised, a fault was found), as JSON-ready data.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+    Line = Mapping[str, Any]
+    Step = dict[str, Any]
+
+LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
+_ENDS = {"imported": ("import",), "loaded": LOADS, "failed": ("import", *LOADS)}
+_SYSTEM = ("/usr/", "/lib", "/opt/")
+_LISTS = ("names", "files", "mapped", "brought", "spans")  # of rows
+_OF_FINDINGS = ("id", "severity", "consequence", "remedy")
+_MOMENTS = ("cuda", "finding", "repair", "prerequisite", "error")
+
+
+def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
+    """Return the processes of a program, each with its steps in the order in which they began.
+
+    Args:
+        lines: The journal.
+        pid: Process id of the program itself, which comes first.
+    """
+    found: dict[int, list[_Process]] = {}
+    began = 0.0
+    for line in lines:
+        began = began or line["time"]
+        known = found.setdefault(line["pid"], [])
+        # One process may run several programs, one after the other (exec).
+        if line["kind"] == "start" or not known:
+            known.append(_Process(line, began))
+        known[-1].take(line)
+    processes = [process for known in found.values() for process in known]
+    processes.sort(key=lambda process: (process.pid != pid, process.began))
+    return [process.document() for process in processes]
+
+
+class _Process:
+    """Puts the steps of one process together.
+
+    Args:
+        first: Its first line.
+        zero: The time from which seconds are counted.
+    """
+
+    def __init__(self, first: Line, zero: float) -> None:
+        details = first.get("details") or {}
+        is_start = first["kind"] == "start"
+        self.pid: int = first["pid"]
+        self.began = first["time"] - zero
+        self._parent = details.get("parent") if is_start else None
+        self._arguments = details.get("arguments", []) if is_start else []
+        self._zero = zero
+        self._ended: float | None = None
+        self._mode = ""
+        self._steps: list[Step] = []
+        self._open: dict[int, list[Step]] = {}  # by thread, outermost first
+        self._threads: dict[int, int] = {}
+
+    def document(self) -> dict[str, Any]:
+        """Return what was found."""
+        return {
+            "pid": self.pid,
+            "parent": self._parent,
+            "arguments": self._arguments,
+            "mode": self._mode,
+            "began": _rounded(self.began),
+            "ended": self._ended,
+            "steps": self._steps,
+        }
+
+    def take(self, line: Line) -> None:
+        """Take in the next line."""
+        kind, name, details = line["kind"], line["name"], line.get("details") or {}
+        at = _rounded(line["time"] - self._zero)
+        stack = self._open.setdefault(line["thread"], [])
+        if kind == "import":
+            stack.append(self._step("import", name, at, line, state="unfinished"))
+        elif kind == "mapping":
+            module = details.get("module", "")
+            importing = details.get("importing", [])
+            told = {"file": name, "importing": importing, "is_guards": _has_guard(importing)}
+            kind_of_load = "extension" if module else "library"
+            step = self._step(kind_of_load, module or name, at, line, state="unfinished", **told)
+            stack.append(step)
+        elif kind in _ENDS:
+            _close(stack, _ENDS[kind], name, at, "failed" if kind == "failed" else "done")
+        elif kind == "mapped":
+            self._mapped(stack, name, details.get("by", ""), at, line)
+        elif kind in _MOMENTS:
+            self._moment(kind, name, details, at, line)
+        elif kind in ("install", "uninstall"):
+            self._mode = name
+        elif kind == "end":
+            self._ended = at
+
+    def _step(self, kind: str, name: str, at: float, line: Line, **more: Any) -> Step:
+        thread = self._threads.setdefault(line["thread"], len(self._threads))
+        step = {
+            "kind": kind,
+            "name": name,
+            "at": at,
+            "seconds": None,
+            "state": "moment",
+            "depth": len(self._open.get(line["thread"], ())),
+            "thread": thread,
+            "where": line["where"],
+            "file": "",
+            "importing": [],
+            "is_guards": False,
+            "mapped": [],
+            **more,
+        }
+        self._steps.append(step)
+        return step
+
+    def _mapped(self, stack: list[Step], file: str, by: str, at: float, line: Line) -> None:
+        loads = [step for step in stack if step["kind"] in LOADS]
+        into = next((step for step in reversed(loads) if by and step["file"] == by), None)
+        if into is None:  # noted when the next load began, or an import ended
+            into = stack[-1] if stack else None
+        if into is None:
+            last = self._steps[-1] if self._steps else None
+            if last is not None and last["kind"] in ("start", "unseen"):
+                into = last
+            else:
+                kind = "unseen" if self._steps else "start"
+                into = self._step(kind, "", at, line)
+        into["mapped"].append({"file": file})
+
+    def _moment(
+        self, kind: str, name: str, details: Mapping[str, Any], at: float, line: Line
+    ) -> None:
+        if kind == "cuda":
+            told = {key: details.get(key) for key in ("actor", "how", "device")}
+            self._step(kind, name, at, line, what=details.get("kind", ""), **told)
+        elif kind == "finding":
+            told = {key: details.get(key, "") for key in _OF_FINDINGS}
+            self._step(kind, details.get("what", name), at, line, **told)
+        else:
+            self._step("repair" if kind == "prerequisite" else kind, name, at, line)
+
+
+def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, state: str) -> None:
+    """End the innermost open step of that name, and what it has left open."""
+    for index in range(len(stack) - 1, -1, -1):
+        step = stack[index]
+        if step["kind"] in kinds and name in (step["name"], step.get("file")):
+            step["seconds"], step["state"] = _rounded(at - step["at"]), state
+            del stack[index:]
+            return
+
+
+def _has_guard(modules: Iterable[str]) -> bool:
+    return any(name.partition(".")[0] == "cudaguard" for name in modules)
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 6)
+
+
+def native_only(process: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a process without the imports in which nothing was mapped and nothing happened."""
+    kept: list[Step] = []
+    # From behind: what lies in an import comes after it, deeper.
+    wanted: dict[int, int] = {}  # by thread: the depth of the last step that is kept
+    for step in reversed(process["steps"]):
+        thread, depth = step["thread"], step["depth"]
+        has_inner = wanted.get(thread, -1) > depth
+        is_plain = step["kind"] == "import" and step["state"] == "done" and not step["mapped"]
+        if not is_plain or has_inner:
+            kept.append(step)
+            wanted[thread] = depth
+    return {**process, "steps": kept[::-1]}
+
+
+def libraries_of(process: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what a process has mapped, in the order in which it was noted."""
+    for step in process["steps"]:
+        yield from step["mapped"]
+
+
+def owner_of(library: Mapping[str, Any]) -> str:
+    """Return whose a mapped file is: a distribution, ``nvidia``, ``Python``, ``system``, or else.
+
+    Args:
+        library: Its entry in the document.
+    """
+    package, file = library["package"].partition(" ")[0], library["file"]
+    if not package:  # nobody has recorded it, or it was never mapped
+        folder = file.partition("-packages/")[2].partition("/")
+        package = folder[0].partition(".libs")[0] if folder[1] else ""
+    if package:
+        return "nvidia" if package.startswith("nvidia") else package
+    name = file.rpartition("/")[2]
+    if "/lib-dynload/" in file or name.startswith(("libpython", "python")):
+        return "Python"
+    return "system" if file.startswith(_SYSTEM) else "other files"
+
+
+def rows_of(process: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the steps of a process for a reader: what belongs together is one row.
+
+    A row is a step with ``owner`` (whose library was loaded), ``names`` and ``files`` (of the
+    extension modules, where several that brought nothing else were loaded in a row), ``brought``
+    (the libraries that came besides), ``spans`` (when each began and how long it took) and
+    ``until`` (when it ended).
+    """
+    rows: list[dict[str, Any]] = []
+    owners: dict[str, str] = {}  # of what is there, by all of its names
+    for step in process["steps"]:
+        row = _row(step, owners)
+        last = rows[-1] if rows else None
+        if last is not None and _is_small(row) and _is_small(last) and _are_alike(last, row):
+            rows[-1] = _joined(last, row)
+        else:
+            rows.append(row)
+        for library in step["mapped"]:
+            owners.update(dict.fromkeys(_names_of(library), owner_of(library)))
+    return rows
+
+
+def _row(step: Step, owners: Mapping[str, str]) -> dict[str, Any]:
+    own = _own_library(step)
+    is_alone = step["kind"] in LOADS and own is None
+    return {
+        **step,
+        "owner": _owner(step, own, owners),
+        "names": [step["name"]],
+        "files": [step["file"]],
+        "brought": [lib["name"] for lib in step["mapped"] if lib is not own],
+        "is_known": is_alone and step["state"] == "done" and not step["mapped"],
+        "spans": [[step["at"], step["seconds"]]],
+        "until": None if step["seconds"] is None else _rounded(step["at"] + step["seconds"]),
+    }
+
+
+def _owner(step: Step, own: Mapping[str, Any] | None, owners: Mapping[str, str]) -> str:
+    if own is not None:
+        return owner_of(own)
+    if step["file"]:
+        known = owners.get(step["file"].rpartition("/")[2])
+        return known or owner_of({"package": "", "file": step["file"]})
+    return "system" if step["kind"] in ("start", "unseen") else ""
+
+
+def _own_library(step: Step) -> Mapping[str, Any] | None:
+    """Return the entry of the library that a step was the loading of; None if it was there."""
+    name = step["file"].rpartition("/")[2]
+    mapped: list[dict[str, Any]] = step["mapped"]
+    for library in mapped:
+        if step["file"] and step["file"] == library["file"]:
+            return library
+    return next((lib for lib in mapped if name and name in _names_of(lib)), None)
+
+
+def _names_of(library: Mapping[str, Any]) -> tuple[str, str]:
+    return library["name"], library["file"].rpartition("/")[2]
+
+
+def _is_small(row: Step) -> bool:
+    """May a row be joined with others: did it bring nothing to speak of, besides its own?"""
+    if row["state"] != "done" or row["kind"] not in LOADS:
+        return False
+    return row["kind"] == "library" or not row["brought"] or row["owner"] == "Python"
+
+
+def _are_alike(one: Step, other: Step) -> bool:
+    if one["kind"] == "library" and one["where"] != other["where"]:
+        return False  # not one after the other in a loop
+    return all(one[key] == other[key] for key in ("kind", "owner", "depth", "thread", "is_guards"))
+
+
+def _joined(one: Step, other: Step) -> Step:
+    return {
+        **one,
+        **{key: [*one[key], *other[key]] for key in _LISTS},
+        "seconds": _rounded(one["seconds"] + other["seconds"]),
+        "is_known": one["is_known"] and other["is_known"],
+        "until": other["until"],
+    }
+
+
+def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a trace comes down to.
+
+    Args:
+        document: The trace; its ``summary`` is not looked at.
+    """
+    processes = document["processes"]
+    files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
+    steps = [step for process in processes for step in process["steps"]]
+    imports = [step for step in steps if step["kind"] == "import"]
+    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialised"), None)
+    main = processes[0]["steps"] if processes else []
+    died = document["ended"]["kind"] != "exited"
+    running = [step for step in main if step["state"] == "unfinished"] if died else []
+    return {
+        "libraries": len(files),
+        "bytes": sum(files.values()),
+        "imports": len(imports),
+        "initialiser": first["actor"] or "" if first is not None else None,
+        "findings": len([s for s in steps if s["kind"] == "finding" and s["severity"] != "info"]),
+        "died_in": running[-1]["name"] if running else "",
+    }
