@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NamedTuple
 
-from cudaguard.errors import ImportOrderWarning
+from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.architectures import (
     CANNOT_RUN,
@@ -132,6 +132,9 @@ def preload_nvrtc(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> 
         engine: Knows the mode, and is told.
         rules: Rules with the action ``nvrtc``.
         spec: torch.
+
+    Raises:
+        ImportOrderError: in `strict`, where the loader refuses that copy.
     """
     from cudaguard.actions.preload import has_driver, is_mapped, open_all
 
@@ -157,6 +160,8 @@ def preload_nvrtc(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> 
     if error is not None:
         finding = not_preloaded(rule, spec.name, error)
         engine.tell(finding, ImportOrderWarning, frame=caller_frame())
+        if engine.mode == "strict":
+            raise ImportOrderError(finding.what, name=spec.name, path=spec.origin) from error
         return
     engine.journal.note("repair", f"{rule.id} nvrtc {better.path}", describe(caller_frame()))
     engine.touched[f"{better.path}: loaded before {spec.name} by {rule.id} (stays)"] = None

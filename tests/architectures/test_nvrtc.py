@@ -137,6 +137,10 @@ def test_a_library_that_cannot_be_loaded_costs_nothing(program):
     assert ran.out[0] == REFUSED
     assert ran.warned == ["CG033", "CG894"]
     assert f"OSError: {broken}: undefined symbol: nowhere" in ran.err
+    strict = GUARDED.replace("install()", "install('strict')")
+    ran = program.run(strict, path=("beside",), capability=GB10, check=False)
+    assert ran.status == 1
+    assert "ImportOrderError: A library that torch needs could not be loaded in advance." in ran.err
 
 
 def test_gpu_that_is_known_is_not_spoken_of(program):
