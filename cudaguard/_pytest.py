@@ -141,9 +141,9 @@ class GuardedRun:
             self._add(finding, "")
         faults = [finding for finding in self._found.values() if finding.severity != "info"]
         for plugin in session.config.pluginmanager.get_plugins():
-            add_property = getattr(plugin, "add_global_property", None)  # that of --junitxml
-            for finding in faults if add_property is not None else ():
-                add_property(f"cudaguard.{finding.id}", str(finding))
+            if hasattr(plugin, "add_global_property"):  # that of --junitxml
+                for finding in faults:
+                    plugin.add_global_property(f"cudaguard.{finding.id}", str(finding))
         if self.mode == "strict" and faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

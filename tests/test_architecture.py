@@ -57,7 +57,7 @@ LEVELS = {
 VOCABULARY = ("errors", "model", "config", "extensions", "checks", "gpus")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
-SCRIPTS = ("_bisect", "_demo", "_site")
+SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")
 # A front end is loaded by its host, which is there then.
 HOSTS = {"_pytest": "pytest"}
 DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}

@@ -7,7 +7,8 @@ imported, and looked up in its files. Ends with status 1 if one would not load.
 from __future__ import annotations
 
 import os
-import sys
+
+from cudaguard.cli.common import FORMATS, FOUND, OK, USAGE, add_format, github, json_text, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,19 +17,30 @@ if TYPE_CHECKING:
 
     from cudaguard.extensions import ExtensionCheck
 
-FORMATS = ("text", "json")
+EXAMPLES = """\
+examples:
+  cudaguard check-ext build/my_ext.so         one file: would it load, and if not, why?
+  cudaguard check-ext flash-attn mmcv         all extensions of installed distributions
+  cudaguard check-ext ./build                 all in a folder
+  cudaguard check-ext --format github ./build annotations for a workflow
+
+exit status: 0 all would load or cannot be judged, 1 one would not, 2 wrong usage
+"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = "example: cudaguard check-ext build/my_ext.so flash-attn ./site-packages/mmcv"
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument(
         "what",
         nargs="+",
         metavar="PATH",
         help="a file, a folder to search, or the name of an installed distribution",
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    add_format(parser, FORMATS)
 
 
 def execute(args: Namespace) -> int:
@@ -39,12 +51,9 @@ def execute(args: Namespace) -> int:
     for what in args.what:
         found = _files_of(what)
         if found is None:
-            print(
-                f"cudaguard check-ext: {what}: expected a file, a folder, or the name of an "
-                "installed distribution",
-                file=sys.stderr,
-            )
-            return 2
+            expected = "expected a file, a folder, or the name of an installed distribution"
+            note("check-ext", f"{what}: {expected}")
+            return USAGE
         for file in found:
             files[file] = files.get(file, False) or file == what
     checks = [(file, *checked(file)) for file in files]
@@ -54,13 +63,21 @@ def execute(args: Namespace) -> int:
             for file, check, given in checks
         ]
     if args.format == "json":
-        import json
-
         data = [{**check.to_dict(), "given": list(given)} for _, check, given in checks]
-        print(json.dumps({"version": 1, "checks": data}, indent=2))
+        print(json_text({"command": "check-ext", "checks": data}))
+    elif args.format == "github":
+        _annotate(checks)
     else:
         _print(checks, files)
-    return 1 if any(check.ok is False for _, check, _ in checks) else 0
+    return FOUND if any(check.ok is False for _, check, _ in checks) else OK
+
+
+def _annotate(checks: list[tuple[str, ExtensionCheck, tuple[str, ...]]]) -> None:
+    for file, check, _ in checks:
+        if not check.ok:
+            level = "error" if check.ok is False else "warning"
+            text = " ".join(part for part in (check.message, check.remedy) if part)
+            print(github(level, text, title=f"cudaguard check-ext: {check.cause}", file=file))
 
 
 def _print(

@@ -7,23 +7,35 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.cli.common import FOUND, OK, add_format, json_text, note
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 FORMATS = ("text", "json")
 
+EXAMPLES = """\
+examples:
+  cudaguard explain CG001                     a rule or a finding, by its id
+  cudaguard explain 'undefined symbol: _ZN2at4_ops'
+                                              an error message, or a part of it
+  python train.py 2>&1 | cudaguard explain -  whatever a program says
+
+exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
+"""
+
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = (
-        "examples: cudaguard explain CG001; cudaguard explain 'undefined symbol: _ZN2at4_ops'; "
-        "python train.py 2>&1 | cudaguard explain -"
-    )
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument(
         "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
     )
-    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    add_format(parser, FORMATS)
 
 
 def execute(args: Namespace) -> int:
@@ -33,11 +45,9 @@ def execute(args: Namespace) -> int:
     text = sys.stdin.read() if args.about == ["-"] else " ".join(args.about)
     finding = explain(text)
     if args.format == "json":
-        import json
-
-        print(json.dumps({"version": 1, "finding": finding and finding.to_dict()}, indent=2))
+        print(json_text({"command": "explain", "finding": finding and finding.to_dict()}))
     elif finding is not None:
         print(finding)
     else:
-        print("cudaguard explain: nothing is known of that message", file=sys.stderr)
-    return 0 if finding is not None else 1
+        note("explain", "nothing is known of that message")
+    return FOUND if finding is None else OK

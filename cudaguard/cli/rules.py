@@ -1,4 +1,4 @@
-"""List the rules, show one, or check a file with rules of your own.
+"""List the rules, show one, check a file with rules of your own, or test one that is built in.
 
 Those in force are told for this directory's environment and variables, as a plain install() would
 have them.
@@ -8,29 +8,70 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.cli.common import BROKEN, FOUND, OK, USAGE, add_format, json_text, note, paint
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from typing import Any
 
     from cudaguard.model import Rule
 
 FORMATS = ("text", "json")
+TIME_LIMIT = 300.0  # seconds for one half of a test
+STATUS = {"needed": OK, "not-needed": FOUND, "not-cured": FOUND, "not-run": BROKEN}
+
+EXAMPLES = """\
+examples:
+  cudaguard rules list                        every rule: is it on, its grade, its title
+  cudaguard rules show CG001                  one with its evidence
+  cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
+  cudaguard rules test CG001                  does its fault still occur, and does it cure?
+  cudaguard rules test --latest CG001         the same with the newest releases
+
+exit status: 0 all well, 1 a file cannot be used, or a rule is not needed or does not cure,
+2 wrong usage, 3 a rule could not be tested
+"""
+TESTS = """\
+Installs the releases that the rule was seen with into a temporary environment, by pip, and runs a
+small program that shows the fault there: without the guard, where it is to fail, and with it.
+That takes a package index (a network, as a rule), some minutes and, for a few rules, gigabytes.
+"""
 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = (
-        "examples: cudaguard rules list; cudaguard rules show CG001; "
-        "cudaguard rules check cudaguard.toml"
-    )
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
     showing = tasks.add_parser("show", help="one rule with its evidence")
-    showing.add_argument("id", help="as in CG001")
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
-    for task in (listing, showing):
-        task.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    testing = tasks.add_parser(
+        "test",
+        help="reproduce the fault of a rule in a fresh environment, and its cure",
+        description=TESTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit status: 0 still needed, and it cures; 1 not needed any more, or it does not "
+        "cure;\n2 wrong usage; 3 it could not be tested",
+    )
+    testing.add_argument(
+        "--latest", action="store_true", help="with the newest releases instead, is it still so?"
+    )
+    testing.add_argument(
+        "--timeout",
+        type=float,
+        default=TIME_LIMIT,
+        metavar="S",
+        help=f"seconds for each of the two runs (default: {TIME_LIMIT:.0f})",
+    )
+    for task in (showing, testing):
+        task.add_argument("id", metavar="ID", help="as in CG001")
+    for task in (listing, showing, testing):
+        add_format(task, FORMATS)
 
 
 def execute(args: Namespace) -> int:
@@ -42,30 +83,80 @@ def execute(args: Namespace) -> int:
 
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}
+    if args.task != "list" and args.id not in rules:
+        what = f"there is no rule {args.id!r}; `cudaguard rules list` has them all"
+        note(f"rules {args.task}", what)
+        return USAGE
+    if args.task == "test":
+        return _test(rules[args.id], args)
+    chosen = sorted(rules.values(), key=lambda rule: rule.id)
     if args.task == "show":
-        rule = rules.get(args.id)
-        if rule is None:
-            print(
-                f"cudaguard rules show: there is no rule {args.id!r}; `cudaguard rules list` has "
-                "them all",
-                file=sys.stderr,
-            )
-            return 2
-        chosen = [rule]
-    else:
-        chosen = sorted(rules.values(), key=lambda rule: rule.id)
+        chosen = [rules[args.id]]
     if args.format == "json":
-        import json
-
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
-        print(json.dumps({"version": 1, "rules": data}, indent=2))
+        print(json_text({"command": f"rules {args.task}", "rules": data}))
     elif args.task == "show":
         _show(chosen[0], is_on=args.id in active)
     else:
         for rule in chosen:
             state = "on " if rule.id in active else "off"
             print(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}")
-    return 0
+    return OK
+
+
+def _test(rule: Rule, args: Namespace) -> int:
+    from platform import python_version
+
+    from cudaguard.report import reproduction
+
+    document: dict[str, Any] = {
+        "command": "rules test",
+        "rule": rule.id,
+        "title": rule.title or rule.why,
+        "python": python_version(),
+        "latest": args.latest,
+        "verdict": "not-run",
+        "reason": "",
+        "versions": {},
+        "unguarded": None,
+        "guarded": None,
+    }
+    try:
+        document.update(_reproduced(rule, newest=args.latest, limit=args.timeout))
+    except KeyboardInterrupt:
+        note("rules test", "interrupted")
+        return 130
+    if args.format == "json":
+        print(json_text(document))
+    else:
+        headline, end, rest = reproduction.text(document).partition("\n")
+        print(paint(headline, "bold", sys.stdout) + end + rest)
+    return STATUS[document["verdict"]]
+
+
+def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
+    """Return what the test of a rule adds to its document."""
+    import signal
+    from tempfile import TemporaryDirectory
+
+    from cudaguard.cli.common import Progress
+    from cudaguard.cli.reproduce import CannotRunError, Reproduction
+    from cudaguard.rules.reproducers import REPRODUCERS, why_not
+
+    program = REPRODUCERS.get(rule.id)
+    if program is None:
+        return {"reason": why_not(rule)}
+    # So that a supervisor who ends us does not leave gigabytes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    progress = Progress()
+    try:
+        with TemporaryDirectory(prefix="cudaguard-rules-test-") as folder:
+            made = Reproduction(rule, program, folder, progress)
+            return made.document(newest=newest, limit=limit)
+    except (CannotRunError, OSError) as error:
+        return {"reason": str(error)}
+    finally:
+        progress.clear()
 
 
 def _show(rule: Rule, *, is_on: bool) -> None:
@@ -98,8 +189,8 @@ def _check(file: str) -> int:
         known = [rule.id for rule in RULES]
         rules = rules_from_tables(found.tables, found.source, known=known)
     except (ConfigError, RuleError) as error:
-        print(f"cudaguard rules check: {error}", file=sys.stderr)
-        return 1
+        note("rules check", str(error))
+        return FOUND
     names = ", ".join(rule.id for rule in rules) or "no rules"
     print(f"{file}: in order, {names}")
-    return 0
+    return OK

@@ -36,7 +36,9 @@ class Ended(Record):
         self._fill(status=status, output=output, errors=errors, seconds=seconds)
 
 
-def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
+def run(
+    command: Sequence[str], environ: Mapping[str, str], limit: float, *, folder: str | None = None
+) -> Ended:
     """Run a command to its end, or to the limit, and end whatever it leaves behind.
 
     The child leads a process group of its own, and all of it is killed: at the limit, when this
@@ -46,6 +48,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> End
         command: The command and its arguments.
         environ: The environment of the child.
         limit: Seconds.
+        folder: Its working directory; None, ours.
 
     Raises:
         OSError: The command cannot be started.
@@ -57,6 +60,7 @@ def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> End
     child = subprocess.Popen(
         command,
         env=dict(environ),
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

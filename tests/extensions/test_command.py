@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
+
+from ..documents import valid
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
 
@@ -82,12 +83,20 @@ def test_what_is_nothing_is_wrong_usage(command):
 def test_data(build, command):
     healthy, half = build.module("healthy"), build.module("half", **CALL)
     status, lines, _ = command("--format", "json", healthy, half)
-    data = json.loads("\n".join(lines))
-    assert (status, data["version"]) == (1, 1)
+    data = valid("check-ext", "\n".join(lines))
+    assert (status, data["command"]) == (1, "check-ext")
     assert [check["path"] for check in data["checks"]] == [str(healthy), str(half)]
     assert [check["ok"] for check in data["checks"]] == [True, False]
     assert data["checks"][1]["missing_symbols"] == [["absent_f", "absent_f"]]
     assert data["checks"][1]["given"] == []
+
+
+def test_annotations(build, command):
+    healthy, half = build.module("healthy"), build.module("half", **CALL)
+    status, lines, told = command("--format", "github", healthy, half)
+    assert (status, len(lines), told) == (1, 1, "")
+    assert lines[0].startswith(f"::error file={half},title=cudaguard check-ext%3A ")
+    assert "absent_f" in lines[0]
 
 
 def test_prerequisite_by_rule_counts_as_imported(build, command, child):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -12,6 +11,8 @@ import pytest
 import cudaguard
 from cudaguard.rules.catalog import DETECTORS, RULES
 from cudaguard.rules.known_errors import DRIVER, FORK, KNOWN_ERRORS
+
+from ..documents import valid
 
 # As they were printed; see the links of the entries.
 MESSAGES = {
@@ -215,7 +216,7 @@ def test_command():
     done = explain("-", text=f"a log\n{MESSAGES['CG869']}\n")
     assert done.stdout.startswith("[CG869] ")
     done = explain("--format", "json", "CG002")
-    assert json.loads(done.stdout)["finding"]["id"] == "CG002"
+    assert valid("explain", done.stdout)["finding"]["id"] == "CG002"
 
 
 def test_command_that_knows_nothing():
@@ -223,5 +224,5 @@ def test_command_that_knows_nothing():
     assert (done.returncode, done.stdout) == (1, "")
     assert "nothing is known of that message" in done.stderr
     done = explain("--format", "json", "hello")
-    assert (done.returncode, json.loads(done.stdout)) == (1, {"version": 1, "finding": None})
+    assert (done.returncode, valid("explain", done.stdout)["finding"]) == (1, None)
     assert re.search(r"usage: cudaguard explain .*TEXT", explain().stderr, re.DOTALL)
