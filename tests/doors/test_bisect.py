@@ -106,8 +106,7 @@ def test_abort(bisect, child):
     [
         ("import os; os.kill(os.getpid(), 9)", {"kind": "signal", "signal": "SIGKILL"}),
         (
-            "import resource; limit = 1 << 30; "
-            "resource.setrlimit(resource.RLIMIT_AS, (limit, limit)); bytearray(1 << 31)",
+            "from resource import *; setrlimit(RLIMIT_AS, (1 << 30, 1 << 30)); bytearray(1 << 31)",
             {"kind": "status", "status": 1, "error": "MemoryError"},
         ),
     ],
