@@ -239,9 +239,10 @@ def test_record_of_a_process_that_was_another_program_before_is_of_the_last(chil
 
 def test_faulthandler_of_the_program_goes_before_ours(child, run):
     code = f"import faulthandler; faulthandler.enable(); {SEGFAULT}"
-    for options in ([], ["-X", "faulthandler"]):
+    for options, limit in (([], []), (["-X", "faulthandler"], ["--timeout", "60"])):
+        code = SEGFAULT if options else code
         plain = child.command(sys.executable, *options, "-c", code, check=False)
-        done, text, _ = run(*options, "-c", code)
+        done, text, _ = run(*options, "-c", code, options=limit)
         assert "Fatal Python error: Segmentation fault" in done.stderr
         assert len(done.stderr.splitlines()) == len(plain.stderr.splitlines())
         assert text.startswith("the program died of SIGSEGV")
@@ -512,8 +513,11 @@ def test_hang_in_an_import_is_named(child, run, library):
 
 
 def test_stopped_program_is_ended_too(run):
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
-    assert run("-c", code, options=["--timeout", "1"])[0].returncode == 124
+    code = (
+        "import os, signal; signal.signal(15, lambda *_: os.write(1, b'asked') and os._exit(0)); "
+    )
+    done, _, _ = run("-c", f"{code}os.kill(os.getpid(), 19)", options=["--timeout", "1"])
+    assert (done.returncode, done.stdout) == (124, "asked")
 
 
 def test_program_that_became_another_is_not_killed_by_the_question(run):

@@ -131,6 +131,17 @@ def test_signal_that_the_program_sends_to_its_group_is_not_doubled(start):
     assert process.communicate(timeout=20)[0] == "got SIGTERM\n"
 
 
+def test_signal_that_the_program_sends_to_its_parent_is_not_for_itself(start):
+    code = counting("USR1", "TERM").replace(
+        "end = ", "os.kill(os.getppid(), signal.SIGUSR1)\nend = "
+    )
+    process = start(*RUN, "-c", code)
+    pid_of(process)
+    time.sleep(0.5)
+    process.terminate()
+    assert process.communicate(timeout=20)[0] == "got SIGTERM\n"
+
+
 @pytest.mark.parametrize("name", ["INT", "TERM", "USR1"])
 def test_signal_to_the_whole_group_reaches_the_program_once(start, name):
     """As `kill %1`, systemd and batch systems send it; a second one may mean "at once"."""
@@ -283,7 +294,7 @@ os.setsid()
 if os.fork():
     os._exit(0)
 os.closerange(0, 1024)
-files = [os.open("own%d" % n, os.O_RDWR | os.O_CREAT) for n in range(3)]
+files = [os.open("own%d" % n, os.O_RDWR | os.O_CREAT) for n in range(9)]
 time.sleep(1)
 import ctypes
 os.write(files[0], b"alive")
@@ -300,7 +311,7 @@ def test_daemon_outlives_the_command_and_is_let_be(start, child):
     until(lambda: (child.folder / "own0").read_bytes() == b"alive")
     time.sleep(0.3)
     # What it was told of its last moment must not land in files of its own.
-    assert [(child.folder / f"own{n}").read_bytes() for n in range(3)] == [b"alive", b"", b""]
+    assert [(child.folder / f"own{n}").read_bytes() for n in range(9)] == [b"alive", *[b""] * 8]
 
 
 def test_program_that_stops_itself_is_continued_by_whoever_knows_of_it(start):
