@@ -137,7 +137,7 @@ def test_hang_and_nothing_is_left_behind(bisect, child):
         """,
     )
     child.write("train.py", "import a, b, c\n")
-    status, found, err = bisect("--timeout", "1", "train.py")
+    status, found, err = bisect("--timeout", "3", "train.py")
     assert (status, found["failing"], found["working"]) == (1, ["a", "c"], ["c", "a"])
     assert found["failure"]["kind"] == "hang"
     assert "does not end" in err
