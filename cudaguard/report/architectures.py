@@ -29,7 +29,11 @@ def cannot_run(
         loud: Is it worth a warning?
     """
     remedy = "install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST"
-    if cure.torch:
+    command = f"pip install '{cure.torch}'" if cure.torch else ""
+    if cure.torch == "torch":  # of any version: this one was built elsewhere
+        remedy = "build this torch with TORCH_CUDA_ARCH_LIST, or install one from PyPI: all fit"
+        command = "pip install --force-reinstall torch"
+    elif cure.torch:
         is_newer = ">=" in cure.torch
         remedy = f"install a torch that has code for it: those on PyPI are {cure.torch}" + (
             f", built with CUDA {dotted(cure.cuda)} and newer" if is_newer else ""
@@ -44,7 +48,7 @@ def cannot_run(
             "the device'; another NVRTC, driver or CUDA toolkit changes nothing of that."
         ),
         remedy=remedy,
-        command=f"pip install '{cure.torch}'" if cure.torch else "",
+        command=command,
         links=("https://github.com/pytorch/pytorch/issues/150733",),
     )
 

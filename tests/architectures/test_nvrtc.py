@@ -159,6 +159,18 @@ def test_torch_that_has_no_code_for_the_gpu(program):
     assert "pip install 'torch>=2.8.0'" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("capability", "command"),
+    [("8.9", "pip install --force-reinstall torch"), ("3.5", "TORCH_CUDA_ARCH_LIST")],
+)
+def test_torch_that_was_built_for_another_gpu(program, capability, command):
+    program.torch("2.8.0", "sm_90")
+    ran = program.run(GUARDED, devices=1, capability=capability)
+    assert ran.warned == ["CG893"]
+    assert command in ran.err
+    assert "PyPI are" not in ran.err
+
+
 def test_gpu_that_is_too_old(program):
     program.torch("2.11.0", "sm_75 sm_80", (13, 0), "13.0")
     ran = program.run(GUARDED, devices=1, capability="7.0")
