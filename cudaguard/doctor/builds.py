@@ -64,8 +64,7 @@ def _of_toolkit(site: Site, home: str, found_by: str, cuda: str) -> list[Finding
     nvcc = os.path.join(home, "bin", "nvcc")
     lack = probe.lacks(home)
     if lack:
-        homes = probe.homes_of(nvcc) if lack != "nvcc" else ()
-        real = next((one for one in homes if not probe.lacks(one)), "")
+        real = probe.home_of(nvcc) if lack != "nvcc" else ""
         return [wording.incomplete_toolkit(home, lack, found_by, real).replace(id=TOOLS)]
     findings = []
     version = probe.cuda_version([nvcc])

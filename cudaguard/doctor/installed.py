@@ -76,10 +76,13 @@ def _left_over(site: Site) -> list[Finding]:
         for dist in site.distributions
         for text in _about(dist.requires, "nvidia-")
     }
+    unasked = [major for major, wheels in found.items() if not asked & set(wheels)]
+    if len(unasked) == len(found):  # by hand: then it is the newest that is wanted
+        unasked.remove(max(unasked, key=int))
     return [
-        wording.left_over(major, wheels, [other for other in found if other != major])
-        for major, wheels in found.items()
-        if not asked & set(wheels) and all(wheel.startswith("nvidia-") for wheel in wheels)
+        wording.left_over(major, found[major], [other for other in found if other != major])
+        for major in unasked
+        if all(wheel.startswith("nvidia-") for wheel in found[major])
     ]
 
 

@@ -1,0 +1,162 @@
+"""``cudaguard doctor`` on real packages: healthy ones, and those that are known to break."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ..conftest import ROOT, clean_environment
+from ..documents import valid
+
+pytestmark = pytest.mark.incidents
+OURS = ("packaging", "importlib-metadata")
+# The environments of test_torch_extension.py and test_bisect.py, so that they are built once.
+TORCH = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools", *OURS)
+TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", *OURS)
+XFORMERS = "xformers==0.0.35"
+CUPTI = ("nvidia-cuda-cupti-cu11==11.8.87", "nvidia-cuda-cupti-cu12==12.4.127")
+NVTX = ("nvidia-nvtx-cu11==11.8.86", "nvidia-nvtx-cu12==12.4.127")
+
+
+def doctor(python, *arguments, env=None, timeout=600):
+    """Run the doctor of this checkout in an environment; returns its status and its checks."""
+    done = subprocess.run(
+        [str(python), "-m", "cudaguard", "doctor", "--format", "json", "--no-redact", *arguments],
+        env=clean_environment(PYTHONPATH=str(ROOT), **(env or {})),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
+        cwd="/",
+    )  # fmt: skip
+    document = valid("doctor", done.stdout)
+    return done.returncode, {check["id"]: check for check in document["checks"]}
+
+
+def site_of(python):
+    return next(Path(python).parents[1].glob("lib/python3*/site-packages"))
+
+
+def test_healthy_torch_for_cuda(cuda_torch):
+    """Every file is read, nothing is found, and it takes about as long as reading them."""
+    started = time.monotonic()
+    status, checks = doctor(cuda_torch)
+    print(f"{time.monotonic() - started:.2f} s")
+    assert status == 0
+    assert not [c for c in checks.values() if c["status"] in ("fail", "broken")]
+    assert checks["CG902"]["status"] == checks["CG903"]["status"] == "ok"
+    assert checks["CG906"]["status"] == "ok"
+    assert int(checks["CG906"]["reason"].split()[0]) > 10
+
+
+def test_library_that_torch_lacks(cuda_torch, tmp_path):
+    """A copy of the environment by links, without cuDNN's library and the metadata of NCCL."""
+    real = site_of(cuda_torch)
+    farm = tmp_path / "packages"
+    for folder, _, files in os.walk(real):
+        here = farm / os.path.relpath(folder, real)
+        here.mkdir(parents=True, exist_ok=True)
+        for name in files:
+            os.symlink(os.path.join(folder, name), here / name)
+    (farm / "nvidia" / "cudnn" / "lib" / "libcudnn.so.9").unlink()
+    shutil.rmtree(next(farm.glob("nvidia_nccl_cu13-*.dist-info")))
+    base = subprocess.run(
+        [str(cuda_torch), "-c", "import sys; print(sys._base_executable)"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{farm}"}
+    done = subprocess.run(
+        [base, "-S", "-m", "cudaguard", "doctor", "--format", "json"],
+        env=clean_environment(**env), capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    checks = {check["id"]: check for check in valid("doctor", done.stdout)["checks"]}
+    assert done.returncode == 1
+    (found,) = checks["CG902"]["findings"]
+    assert found["what"].startswith("torch 2.13.0 would not load: ")
+    assert "not found: libcudnn.so.9" in found["evidence"]
+    told = [one["what"] for one in checks["CG906"]["findings"]]
+    assert any("requires nvidia-nccl-cu13==" in text and "not installed" in text for text in told)
+
+
+@pytest.fixture(scope="module")
+def mismatch(cached_environment, tmp_path_factory):
+    """An environment with torch, and beside it an xformers that was built for another."""
+    python = cached_environment(*TORCH)
+    folder = tmp_path_factory.mktemp("xformers")
+    subprocess.run(
+        [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder),
+         XFORMERS], check=True, timeout=900,
+    )  # fmt: skip
+    return python, folder
+
+
+def test_extension_for_another_torch(mismatch):
+    """`pip check` and `xformers.info` call this environment fine."""
+    python, folder = mismatch
+    env = {"PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    done = subprocess.run(
+        [str(python), "-m", "cudaguard", "doctor", "--format", "json"],
+        env=clean_environment(**env), capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    checks = {check["id"]: check for check in valid("doctor", done.stdout)["checks"]}
+    assert done.returncode == 1
+    assert checks["CG902"]["status"] == "fail"
+    told = " ".join(
+        [line for one in checks["CG902"]["findings"] for line in (one["what"], *one["evidence"])]
+    )
+    assert "xformers 0.0.35" in told
+    assert "not found: libcudart.so.12" in told
+    if checks["CG904"]["status"] == "skipped":  # a torch for the CPU
+        assert "not found: libc10_cuda.so" in told
+
+
+@pytest.mark.parametrize(
+    ("wheels", "damaged"),
+    # The second two bring one and the same file: nobody has lost anything.
+    [(CUPTI, "nvidia/cuda_cupti/lib/lib"), (NVTX, "")],
+    ids=["cupti", "nvtx"],
+)
+def test_wheels_of_two_cuda_families_in_one_folder(cached_environment, tmp_path, wheels, damaged):
+    python = cached_environment(*OURS)
+    for wheel in wheels:
+        subprocess.run(
+            [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target",
+             str(tmp_path), wheel], check=True, timeout=600,
+        )  # fmt: skip
+    done = subprocess.run(
+        [str(python), "-m", "cudaguard", "doctor", "--format", "json", "--only", "CG905"],
+        env=clean_environment(PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}"),
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    (check,) = valid("doctor", done.stdout)["checks"]
+    errors = [one for one in check["findings"] if one["severity"] == "error"]
+    if not damaged:
+        assert (done.returncode, errors) == (0, [])
+        return
+    (found,) = errors
+    assert (done.returncode, check["status"]) == (1, "fail")
+    assert damaged in found["what"]
+    assert {wheel.partition("==")[0] for wheel in wheels} <= set(found["what"].split())
+
+
+def test_orders_of_tensorflow_and_triton(cached_environment):
+    """One of the two orders aborts, and works under the guard."""
+    if sys.version_info >= (3, 14):
+        pytest.skip("tensorflow 2.20 has no wheels for this Python")
+    python = cached_environment(*TENSORFLOW)
+    status, checks = doctor(python, "--only", "CG911", "--orders", "tensorflow,triton")
+    (found,) = checks["CG911"]["findings"]
+    assert (status, checks["CG911"]["status"]) == (0, "warn")
+    assert (
+        "`import tensorflow, triton` is ended by SIGABRT in the import of triton" in found["what"]
+    )
+    assert "under the guard, it works" in found["evidence"]
+
+
+def test_nothing_initialises_cuda_and_torch_is_imported_in_a_child(cuda_torch):
+    status, checks = doctor(cuda_torch, "--deep", "--only", "CG912")
+    assert (status, checks["CG912"]["status"]) == (0, "ok")
+    assert "torch " in checks["CG912"]["reason"]
