@@ -43,7 +43,7 @@ class Journal:
         self._asked = ""
         self._path = ""
         self._record = ""
-        self._dumps: Callable[[object], str] = str
+        self._quoted: Callable[[str], str] = repr
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -80,10 +80,14 @@ class Journal:
         self._record = path
 
     def _prepare(self) -> None:
-        # Now, not at the first event: that may come in the middle of any import.
-        from json import dumps
-
-        self._dumps = dumps
+        # Now, not at the first event: that may come in the middle of any import. It is what
+        # `json` itself uses; that module brings `re` with it, which is half of what Python takes
+        # to start, and nothing that the program has asked for.
+        try:
+            from _json import encode_basestring_ascii
+        except ImportError:  # another Python
+            from json.encoder import encode_basestring_ascii
+        self._quoted = encode_basestring_ascii
 
     def _write(self, event: Event, details: Details) -> None:
         pid = os.getpid()
@@ -92,7 +96,7 @@ class Journal:
             line = {"pid": pid, **event.to_dict()}
             if details is not None:
                 line["details"] = details if isinstance(details, dict) else details.to_dict()
-            data = (self._dumps(line) + "\n").encode()
+            data = f"{_json_of(line, self._quoted)}\n".encode()
         except Exception as error:
             self._path = self._record = ""
             self._unwritable(path, error)
@@ -108,6 +112,18 @@ class Journal:
             except Exception as error:
                 self._path = ""
                 self._unwritable(path, error)
+
+
+def _json_of(value: object, quoted: Callable[[str], str]) -> str:
+    """Return a value as JSON; a text of it for what JSON has no word for."""
+    if isinstance(value, dict):
+        pairs = (f"{quoted(str(k))}: {_json_of(item, quoted)}" for k, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join([_json_of(item, quoted) for item in value])}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value) if isinstance(value, (int, float)) else quoted(str(value))
 
 
 def _append(path: str, data: bytes, flags: int) -> None:

@@ -92,8 +92,8 @@ def limited_address_space(limit: int) -> str:
 def no_traceback(name: str) -> str:
     """Return the hint that ``faulthandler`` has left nothing, though the signal was its own."""
     return (
-        f"Python has left no traceback of {name}: the program, or a library, has a handler of its "
-        "own for it, or has become another program (exec)"
+        f"no traceback of {name} is here: the program has switched faulthandler on itself (then it "
+        "stands above), a library has a handler of its own, or it has become another program (exec)"
     )
 
 

@@ -100,6 +100,16 @@ def test_pid_stays_the_same_where_the_command_becomes_the_program(child, option,
     assert (first == second) == is_same
 
 
+def test_the_record_costs_the_program_no_modules(child):
+    code = "import sys; print(*sorted(sys.modules))"
+    names = [
+        {name for name in child.command(*RUN, *options, "-c", code).stdout.split()
+         if not name.startswith("cudaguard")}
+        for options in (["--exec"], [])
+    ]  # fmt: skip
+    assert names[1] - names[0] <= {"faulthandler", "_json"}
+
+
 @pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
 def test_mode_beats_the_variable(child, mode):
     path = child.write("tell.py", TELL)

@@ -38,6 +38,22 @@ def test_every_event_is_one_json_line_with_the_process_id(program):
     assert events[1]["where"] == "<string>:2"
 
 
+def test_lines_are_the_json_that_python_writes(tmp_path):
+    """The journal writes it by itself, as `json` is not light."""
+    from cudaguard.hook.journal import Journal
+
+    details = {"quote": 'a"b\\', "lone": "\udc80", "many": [1, 2.5, (True, False, None)], "in": {}}
+    path = tmp_path / "journal"
+    journal = Journal(lambda *_: None)
+    journal.write_to(str(path))
+    journal.note("kind\n", "näme 你", "a.py:1", details)
+    text = path.read_text(encoding="ascii")
+    (event,) = lines(path)
+    assert text == json.dumps(event) + "\n"
+    assert event["details"] == {**details, "many": [1, 2.5, [True, False, None]]}
+    assert (event["kind"], event["name"]) == ("kind\n", "näme 你")
+
+
 def test_memory_and_file_hold_the_same_events(program):
     path = program.folder / "journal"
     (line,) = program.output(
