@@ -194,7 +194,7 @@ class Loads:
     def error_ends(self, error: BaseException) -> None:
         """Look at an error that ends the program, and record it for ``cudaguard run``."""
         self.error_passes(error)
-        # Not of KeyboardInterrupt: what is imported here may evaluate a string (as namedtuple does),
+        # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
         if isinstance(error, Exception) and self._engine.journal.is_written:
             from cudaguard.repairs.errors import record_end
