@@ -167,7 +167,8 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
         text = _rendered(document, args.format or _SUFFIXES.get(suffix, "text"), False)
-        with open(path, "w", encoding="utf-8") as file:
+        # The name of a file may be no text at all.
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.write(text + "\n")
 
 

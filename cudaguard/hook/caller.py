@@ -15,6 +15,7 @@ _FILES_BETWEEN = (
     "<frozen importlib",
     "<frozen zipimport",
 )
+_FOR_THE_PROGRAM = ("cudaguard.actions.imports",)  # prerequisites
 _MODULES_BETWEEN = (
     *("importlib", "contextlib", "ctypes", "os", "collections", "runpy", "site"),
     "_cudaguard_boot",
@@ -60,14 +61,27 @@ def module_of(frame: FrameType | None) -> str:
 
 
 def importing() -> list[str]:
-    """Return the modules whose code this thread is running, outermost first."""
+    """Return the modules whose code this thread is running, outermost first.
+
+    Where a function of ours imports something for its own use, it stands there as ``cudaguard``.
+    """
     found = []
+    is_imported = False  # is what was looked at last imported by this frame?
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "<module>":
+        code = frame.f_code
+        if code.co_name == "<module>":
             found.append(module_of(frame))
+        elif is_imported and _is_our_own(frame):
+            found.append("cudaguard")
+        is_imported = code.co_name == "_find_and_load"
         frame = frame.f_back
     return found[::-1]
+
+
+def _is_our_own(frame: FrameType) -> bool:
+    is_ours = frame.f_code.co_filename.startswith(_FILES_BETWEEN[0])
+    return is_ours and module_of(frame) not in _FOR_THE_PROGRAM
 
 
 def is_importing() -> bool:

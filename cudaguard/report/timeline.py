@@ -24,6 +24,8 @@ _INDENT = 12
 _LETTER = 6.3  # width of a letter of the text, on average
 _MARK = 14  # room for what stands behind the last bar
 _GAP = 40  # width of a time in which nothing happened
+_SHORTEST_GAP = 0.25  # seconds
+_WORDS = 48  # width that the words above the chart take
 _LEAST = 3  # width of a bar
 _OUTLINE = ' class="o"'
 # Told apart by people who see no red or green as well (Okabe and Ito); NVIDIA has its own.
@@ -73,7 +75,7 @@ class Scale:
         long = [
             (one, other)
             for one, other in zip(edges[::2], edges[1::2])
-            if other - one > max(total / 6, 0.05)
+            if other - one > max(total / 6, _SHORTEST_GAP)
         ]
         shown = edges[-1] - sum(stop - start for start, stop in long) or 1.0
         self.gaps = long
@@ -101,10 +103,11 @@ class Scale:
         )
         found: list[float] = []
         for number in range(int(self.end / step) + 1 if self.end / step < 10_000 else 0):
-            at = number * step
-            is_inside = any(start < at < stop for start, stop in self.gaps)
-            if not is_inside and (not found or self.place(at) - self.place(found[-1]) > 44):
-                found.append(at)
+            x = self.place(number * step)
+            taken = [self.place((start + stop) / 2) for start, stop in self.gaps]
+            taken += [self.place(at) for at in found[-1:]]
+            if all(abs(x - place) > _WORDS for place in taken):
+                found.append(number * step)
         return found
 
 

@@ -1,0 +1,197 @@
+"""The picture of a trace in a real browser: is all of it there, in its place, light and dark?"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import zlib
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="programs are supervised on Linux only"
+)
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+TRACE = (sys.executable, "-m", "cudaguard", "trace")
+DARK = "--blink-settings=preferredColorScheme=0"
+LIGHT = "--blink-settings=preferredColorScheme=1"
+# Of every text: where it begins and ends, and what it says; and of every bar.
+MEASURE = """
+<script>
+const box = e => { const b = e.getBBox(); return [b.x, b.y, b.x + b.width, b.y + b.height]; };
+const all = name => [...document.querySelectorAll('svg ' + name)];
+const view = document.querySelector('svg').viewBox.baseVal;
+document.title = 'measured';
+const out = document.createElement('pre');
+out.id = 'measured';
+out.textContent = JSON.stringify({
+  width: view.width, height: view.height,
+  texts: all('text').map(e => [e.textContent, getComputedStyle(e).fill, ...box(e)]),
+  bars: all('g > rect, g > path').map(e => [getComputedStyle(e).fill, ...box(e)]),
+  back: getComputedStyle(document.querySelector('svg')).backgroundColor,
+  resources: performance.getEntriesByType('resource').length,
+});
+document.body.append(out);
+</script>
+"""
+PROGRAM = """
+import ctypes, sqlite3, ssl
+import {long}
+ctypes.CDLL({taker!r}, ctypes.RTLD_GLOBAL)
+import pack
+"""
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Runs a headless browser on a file; returns what it prints."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"there is no browser here (none of {', '.join(BROWSERS)})")
+
+    def run(path, *options):
+        command = [found, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command += [f"--user-data-dir={path.parent / 'profile'}", *options, path.as_uri()]
+        done = subprocess.run(
+            list(map(str, command)), capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def crashed(child, tmp_path_factory):
+    """Traces a program in which all that can be shown happens; returns the folder of pictures."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler (cc)")
+    codes = {
+        "libtaker.so": "int deflate(void *stream, int how) { return -2; }",
+        "libcrashing_with_a_name_that_is_much_too_long_for_its_column_of_the_picture.so": (
+            "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }"
+        ),
+    }
+    for name, code in codes.items():
+        source = child.write("code.c", code)
+        command = [compiler, "-shared", "-fPIC", "-o", child.folder / name, source]
+        subprocess.run(command, check=True, timeout=120)
+    taker, crashing = (child.folder / name for name in codes)
+    long = "a_module_" + "with_a_long_name_" * 5
+    child.write(f"{long}.py", "import decimal, lzma, bz2")
+    child.write("pack.py", f"import ctypes\nctypes.CDLL({str(crashing)!r})\n")
+    path = child.write("main.py", PROGRAM.format(long=long, taker=str(taker)))
+    child.command(*TRACE, "-o", "t.svg", "-o", "t.html", path, check=False)
+    return child.folder
+
+
+def measured(browser, folder, *options):
+    page = folder / "measured.html"
+    text = (folder / "t.html").read_text(encoding="utf-8")
+    page.write_text(text.replace("</body>", MEASURE + "</body>"), encoding="utf-8")
+    dumped = browser(page, *options, "--dump-dom")
+    (told,) = re.findall(r'<pre id="measured">(.*?)</pre>', dumped, re.DOTALL)
+    for name, sign in (("lt", "<"), ("gt", ">"), ("amp", "&")):
+        told = told.replace(f"&{name};", sign)
+    return json.loads(told)
+
+
+def test_nothing_runs_out_or_lies_over_something_else(browser, crashed):
+    seen = measured(browser, crashed)
+    texts = [(words, *place) for words, _, *place in seen["texts"]]
+    assert len(texts) > 15
+    for words, left, top, right, bottom in texts:
+        assert left >= 0, words
+        assert right <= seen["width"], words
+        assert top >= 0, words
+        assert bottom <= seen["height"], words
+    for number, (words, left, top, right, bottom) in enumerate(texts):
+        for other, x, y, end, low in texts[number + 1 :]:
+            apart = right <= x or end <= left or bottom - 2 <= y or low - 2 <= top
+            assert apart, (words, other)
+    assert all(right <= 800 for _, left, _, right, _ in seen["bars"] if left >= 350)
+    assert seen["resources"] == 0
+
+
+def test_what_matters_is_in_the_picture(browser, crashed):
+    texts = [words for words, *_ in measured(browser, crashed)["texts"]]
+    assert any(words.startswith("✕ died of SIGABRT in libcrashing") for words in texts)
+    assert any(words.startswith("CG812") for words in texts)
+    assert any(words.startswith("dlopen libcrashing") and words.endswith("…") for words in texts)
+    assert "import pack" in texts
+
+
+def luminance(colour):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+@pytest.mark.parametrize("scheme", [LIGHT, DARK])
+def test_all_words_can_be_read_in_light_and_dark(browser, crashed, scheme):
+    seen = measured(browser, crashed, scheme)
+    back = luminance(seen["back"])
+    assert (back < 0.1) == (scheme == DARK)
+    for words, colour, *_ in seen["texts"]:
+        light, dark = sorted((luminance(colour), back), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, colour)  # WCAG 2, level AA
+
+
+def test_svg_alone_is_drawn(browser, crashed):
+    counts = {}
+    for scheme in (LIGHT, DARK):
+        path = crashed / "t.png"
+        browser(crashed / "t.svg", scheme, "--window-size=1200,500", f"--screenshot={path}")
+        pixels = colours_of(path.read_bytes())
+        counts[scheme] = pixels
+        assert len(pixels) > 20
+    assert max(counts[LIGHT], key=counts[LIGHT].get) == (255, 255, 255)
+    assert max(counts[DARK], key=counts[DARK].get) == (0x0D, 0x11, 0x17)
+
+
+def colours_of(png):
+    """Return how many pixels of a PNG have which colour (8 bits, RGB or RGBA)."""
+    place, data = 8, b""
+    while place < len(png):
+        length, kind = struct.unpack(">I4s", png[place : place + 8])
+        body = png[place + 8 : place + 8 + length]
+        if kind == b"IHDR":
+            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
+            assert (depth, colour) in ((8, 2), (8, 6))
+            size = 3 if colour == 2 else 4
+        data += body if kind == b"IDAT" else b""
+        place += length + 12
+    raw, before = zlib.decompress(data), bytes(width * size)
+    counts = {}
+    for row in range(height):
+        start = row * (width * size + 1)
+        line = unfiltered(raw[start], raw[start + 1 : start + 1 + width * size], before, size)
+        for x in range(0, len(line), size):
+            pixel = tuple(line[x : x + 3])
+            counts[pixel] = counts.get(pixel, 0) + 1
+        before = line
+    return counts
+
+
+def unfiltered(kind, line, above, size):
+    """Undo the filter of one line of a PNG (PNG specification, section 9)."""
+    out = bytearray(line)
+    for x in range(len(out)):
+        a = out[x - size] if x >= size else 0
+        b, c = above[x], above[x - size] if x >= size else 0
+        if kind == 1:
+            out[x] = (out[x] + a) & 255
+        elif kind == 2:
+            out[x] = (out[x] + b) & 255
+        elif kind == 3:
+            out[x] = (out[x] + (a + b) // 2) & 255
+        elif kind == 4:
+            p = a + b - c
+            near = min((a, b, c), key=lambda v: (abs(p - v), (a, b, c).index(v)))
+            out[x] = (out[x] + near) & 255
+    return bytes(out)
