@@ -1,6 +1,6 @@
 """The command line. A sub-command is a module with ``configure(parser)`` and ``execute(args)``.
 
-Exit statuses: 0 all well, 1 a fault was found, 2 wrong usage; `run` ends as the program does.
+The exit statuses are in `cudaguard.cli.common`; `run` ends as the program does.
 """
 
 from __future__ import annotations
@@ -11,13 +11,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+EXAMPLES = """\
+examples:
+  cudaguard doctor                    what would break in this environment?
+  cudaguard run train.py --epochs 3   the program, guarded; if it dies, why
+  cudaguard bisect train.py           which imports make it fail?
+  cudaguard explain CG001             what does that id, or a message, mean?
+
+`cudaguard COMMAND --help` has more. Exit status: 0 nothing was found, 1 a fault was found, 2 wrong
+usage, 3 a check could not be made; `cudaguard run` ends as the program does.
+"""
 COMMANDS = {
     "run": "run a program under the guard from its first line",
     "doctor": "tell what would break here, before anything is run",
+    "trace": "show when a program maps which native library, and who initialises CUDA",
     "bisect": "find the imports, and their order, with which a program fails",
     "check-ext": "tell whether compiled extensions would load, and why not",
     "lint": "report import statements whose order a rule forbids",
-    "rules": "list the rules, show one, or check a file with your own",
+    "rules": "list the rules, show one, test one, or check a file with your own",
     "explain": "say what an error message or an id means, and what to do",
     "demo": "show a real fault and its cure side by side",
 }
@@ -33,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="cudaguard",
         description="Run-time import-order guard for Python programs that mix CUDA libraries.",
-        epilog="example: cudaguard run train.py --epochs 3",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")

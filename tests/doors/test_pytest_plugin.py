@@ -152,6 +152,16 @@ def test_what_another_plug_in_has_imported_is_told_as_too_late(suite):
         assert re.search(r"try: CUDAGUARD=fix .*pytest", told)
 
 
+def test_guard_is_up_before_what_other_plug_ins_do_at_the_start(suite):
+    suite.child.write(
+        "other_plugin.py", "def pytest_load_initial_conftests(early_config): import target\n"
+    )
+    suite.child.write("test_it.py", SHOWS_ORDER)
+    for others in (("-p", "other_plugin", *PLUGIN), (*PLUGIN, "-p", "other_plugin")):
+        assert suite.run(plugin=others)[0] == 1
+        assert suite.run("--cudaguard", plugin=others)[0] == 0
+
+
 def test_guard_is_taken_down_at_the_end(suite):
     suite.child.write("test_it.py", "import target\n" + SHOWS_ORDER)
     code = """
