@@ -204,6 +204,13 @@ def test_of_devices_that_are_not_the_default_one_is_only_taken_note(program):
     assert program.run(GUARDED, **on_rank).warned == ["CG894"]
 
 
+def test_of_an_old_card_beside_the_one_in_use_is_only_taken_note(program):
+    program.torch()
+    ran = program.run(GUARDED, devices=2, capability=["5.2", "9.0"])
+    assert ran.out == ["ok compiled", "CG814 CG893"]
+    assert ran.err == ""
+
+
 def test_guard_that_comes_after_torch(program):
     program.torch()
     newer = program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
