@@ -32,4 +32,4 @@ def check(site: Site) -> Result:
     unseen = [rule for rule in rules if rule.id.startswith("CG") and not seen_on(rule)]
     if unseen:
         findings.append(wording.not_reproduced(unseen))
-    return findings, f"{len(rules)} rules"
+    return findings, f"rules that act here: {len(rules)}"

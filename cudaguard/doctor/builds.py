@@ -101,7 +101,7 @@ def check_cache(site: Site) -> Result:
         if check.ok is False and is_to_be_rebuilt(check.cause, is_stamped=False):
             told = wording.out_of_date(path, (check.message,), is_rebuilt=False)
             findings.append(told.replace(id=CACHE))
-    return findings, f"{len(libraries)} extensions and {len(locks)} locks in {root}"
+    return findings, f"{root}: extensions {len(libraries)}, locks {len(locks)}"
 
 
 def _below(root: str, name: str) -> list[str]:

@@ -22,31 +22,53 @@ if TYPE_CHECKING:
     from cudaguard.probe.distributions import SharedFile
 
 
+# What comes with the driver, and is nowhere without one.
+DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
+
+
 def check(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
     files = [file for file in site.shared_files if is_extension(file.path) and _is_for_cuda(file)]
     if not files:
         raise Skipped("nothing that is installed links torch or CUDA")
     findings = []
+    in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
+    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
+    without_driver: dict[str, None] = {}
     load_demangler()
     for file in files:
-        dist, version = file.dist, site.version(file.dist) or ""
-        if dist == "torch":  # what all others build on is not taken for granted
-            found = check_extension(file.path)
-            if found.ok is False:
-                findings.append(wording.torch_would_not_load(found, version))
+        if file.dist == "torch":  # what all others build on is not taken for granted
+            check = check_extension(file.path)
+            if check.ok is False:
+                findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue
-        found, _ = checked(file.path)
-        if found.ok is False:
-            findings.append(wording.would_not_load(found, dist, version))
-    return findings, f"{len(files)} extensions that link torch or CUDA"
+        check, _ = checked(file.path)
+        missing = set(check.missing_libraries)
+        if check.ok is not False:
+            continue
+        if missing and missing <= DRIVER:
+            without_driver[file.dist] = None
+        # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
+        # asked for; with torch it is torch that does, and only for its own.
+        elif not missing or missing - in_wheels or _is_for_torch(file):
+            failed.setdefault((file.dist, str(check.cause)), []).append(check)
+    for (dist, _), found in failed.items():
+        is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
+        findings.append(
+            wording.would_not_load(found, dist, site.version(dist) or "", is_certain=is_certain)
+        )
+    if without_driver:
+        findings.append(wording.need_the_driver(list(without_driver)))
+    return findings, f"extensions that link torch or CUDA: {len(files)}"
+
+
+def _is_for_torch(file: SharedFile) -> bool:
+    return any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in file.needed)
 
 
 def _is_for_cuda(file: SharedFile) -> bool:
-    return any(
-        name in (*TORCH_LIBRARIES, *ACCELERATED)
-        or name.startswith("libcuda.so")
-        or (stem_of(name) and runtime_of(stem_of(name)).wheel)
+    return _is_for_torch(file) or any(
+        name in DRIVER or (stem_of(name) and runtime_of(stem_of(name)).wheel)
         for name in file.needed
     )
 

@@ -50,7 +50,10 @@ def check_orders(site: Site) -> Result:
         )
         for order in failed
     ]
-    return findings, f"{len(found)} orders, {sum(1 for one in found.values() if one.kind)} fail"
+    return (
+        findings,
+        f"tried: {len(found)}, of which fail: {sum(1 for one in found.values() if one.kind)}",
+    )
 
 
 def _works(order: Order, found: dict[Order, Ending]) -> Order:

@@ -42,7 +42,7 @@ def check(site: Site) -> Result:
         if key_of(lack.name) == "torch" and lack.found is not None
     ]
     findings += _left_over(site)
-    return findings, f"{len(site.distributions)} distributions"
+    return findings, f"distributions: {len(site.distributions)}"
 
 
 def check_pins(site: Site) -> Result:
@@ -63,7 +63,7 @@ def check_pins(site: Site) -> Result:
                 asked = [*asked, *asked_for(dist.requires, one.extras)]
                 break
     lacking = unmet(torch.name, asked, site.version)
-    return [wording.other_release(torch.version, lack) for lack in lacking], f"{len(asked)} wheels"
+    return [wording.other_release(torch.version, lack) for lack in lacking], f"pins: {len(asked)}"
 
 
 def _left_over(site: Site) -> list[Finding]:

@@ -60,7 +60,7 @@ def check(site: Site) -> Result:
     for name, files in names.items():
         findings += _of_one_name(name, list(files.values()))
         findings += _astray(site, name, list(files.values()))
-    return [*findings, *_rivals(names)], f"{len(names)} libraries that packages share"
+    return [*findings, *_rivals(names)], f"libraries asked for: {len(names)}"
 
 
 def _found(asking: SharedFile, name: str) -> str:

@@ -85,4 +85,4 @@ def check_plugins(site: Site) -> Result:
         error = ending.answer or (wording.words(ending, site.limit) if ending.kind else "")
         if error:
             findings.append(wording.plugin_failed(entry.value, entry.origin, error))
-    return findings, f"{len(entries)} plug-ins"
+    return findings, f"plug-ins: {len(entries)}"

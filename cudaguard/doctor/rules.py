@@ -34,7 +34,7 @@ def check(site: Site) -> Result:
             general.append(rule)
     if general:
         findings.append(wording.watched(general))
-    return findings, f"{len(here)} rules are about what is installed"
+    return findings, f"rules about what is installed: {len(here)}"
 
 
 def applying(site: Site) -> list[Rule]:

@@ -114,6 +114,58 @@ def test_what_links_neither_torch_nor_cuda_is_left_alone(planted, build):
     assert (status, findings) == ("skipped", [])
 
 
+def links(planted, build, package, *sonames, version="1.0"):
+    """A package with an extension that needs libraries, which are nowhere."""
+    libraries = [build(f"tmp/{s}", "int x;", f"-Wl,-soname,{s}") for s in sonames]
+    build(f"{package}/_native.so", "int call;", "-Wl,--no-as-needed", *libraries)
+    planted.distribution(package, version, files=(f"{package}/_native.so",))
+    shutil.rmtree(planted.folder / "tmp")
+
+
+@needs_compiler
+def test_lack_of_a_driver_alone_is_a_note(planted, build):
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has a driver")
+    links(planted, build, "alpha", "libcuda.so.1")
+    status, findings = planted.one("CG902")
+    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
+    assert findings[0]["what"] == "alpha needs the NVIDIA driver, and it is not here."
+
+
+@needs_compiler
+def test_library_in_a_wheel_that_the_package_opens_by_its_path(planted, build):
+    """As cupy does; without the wheel it is a warning, as a part of the package may do without."""
+    links(planted, build, "alpha", "libcusolver.so.11")
+    status, findings = planted.one("CG902")
+    assert (status, len(findings)) == ("warn", 1)
+    assert "not found: libcusolver.so.11" in findings[0]["evidence"]
+    build("nvidia/cusolver/lib/libcusolver.so.11", "int x;", "-Wl,-soname,libcusolver.so.11")
+    files = ("nvidia/cusolver/lib/libcusolver.so.11",)
+    planted.distribution("nvidia-cusolver-cu12", files=files)
+    assert planted.one("CG902") == ("ok", [])
+
+
+@needs_compiler
+def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, build):
+    for number in range(5):
+        library = build("libcublas.so.12", "int x;", "-Wl,-soname,libcublas.so.12")
+        build(f"alpha/part{number}.so", "int call;", "-Wl,--no-as-needed", library)
+        library.unlink()
+    planted.distribution("alpha", files=[f"alpha/part{number}.so" for number in range(5)])
+    (found,) = planted.one("CG902")[1]
+    assert found["what"].startswith("part0.so (and 4 more) of alpha 1.0 would not load: ")
+    assert "and 2 more files" in found["evidence"]
+
+
+def test_rules_about_arrays_are_notes(planted):
+    """They break no import, and many who have numba have no GPU."""
+    planted.write("numba/__init__.py")
+    planted.distribution("numba", "0.68.1")
+    _, findings = planted.one("CG901")
+    (found,) = (one for one in findings if one["rule"] == "CG020")
+    assert found["severity"] == "info"
+
+
 # --- CG903: libraries --------------------------------------------------------------------
 
 

@@ -210,18 +210,18 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "",
         "warn     CG901  title (looked at)",
         "         warning: what",
-        "             seen",
-        "             so then",
-        "             do cure",
-        "             $ run it",
-        "             see https://example.org",
+        "             evidence: seen",
+        "             consequence: then",
+        "             remedy: cure",
+        "             try: run it",
+        "             see: https://example.org",
         "         note: what",
         "broken   CG902  other (it failed)",
         "",
         "2 checks: 1 warn, 1 broken",
         "what is broken here is cudaguard: please report it, with --bundle FILE",
     ]
-    assert text(report, lambda words, _: words, verbose=True).count("so then") == 2
+    assert text(report, lambda words, _: words, verbose=True).count("consequence: then") == 2
 
 
 def test_fence_of_a_bundle_is_longer_than_what_is_in_it():

@@ -71,13 +71,13 @@ def _finding(
     if severity == "info" and not verbose:
         return lines
     rest = [
-        *(("", item) for item in finding["evidence"]),
-        ("so", finding["consequence"]),
-        ("do", finding["remedy"]),
-        ("$", finding["command"]),
+        *(("evidence", item) for item in finding["evidence"]),
+        ("consequence", finding["consequence"]),
+        ("remedy", finding["remedy"]),
+        ("try", finding["command"]),
         ("see", finding["links"][0] if finding["links"] else ""),
     ]
-    return [*lines, *(f"{_MARGIN}    {f'{word} ' if word else ''}{t}" for word, t in rest if t)]
+    return [*lines, *(f"{_MARGIN}    {word}: {t}" for word, t in rest if t)]
 
 
 def _marked(severity: str, paint: Callable[[str, str], str]) -> str:

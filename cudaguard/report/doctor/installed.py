@@ -63,12 +63,16 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         is_on: Is it in force where the guard is?
         is_guarded: Is the guard switched on for every Python that starts in this environment?
     """
-    remedy, command, severity = "", "", "warn"
+    remedy, command, severity = "", "", "warn" if is_at_import(rule) else "info"
+    about = ", ".join(versions) or rule.watch[0]
+    what = f"{about}: {rule.title or rule.why}"
     if rule.grade == "warn":
+        severity = "warn"
         remedy = "nothing repairs it: follow what the rule says"
         command = f"cudaguard rules show {rule.id}"
     elif not is_on:
         severity = "info"
+        what = f"Rule {rule.id} is off, and is about {about}: {rule.title or rule.why}"
         remedy = "if that is seen here, switch the rule on; it is off because it may cost something"
         command = f"export CUDAGUARD_RULES=+{rule.id}"
     elif is_guarded:
@@ -79,7 +83,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         command = "export CUDAGUARD=fix"
     return Finding(
         RULES,
-        f"{', '.join(versions) or rule.watch[0]}: {rule.title or rule.why}",
+        what,
         rule=rule.id,
         severity=severity,
         evidence=(f"seen failing {rule.verified}" if rule.verified else "reported, and not "
@@ -89,6 +93,12 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         command=command,
         links=rule.links[:1],
     )  # fmt: skip
+
+
+def is_at_import(rule: Rule) -> bool:
+    """Is a rule about what an import breaks, and not about what is done with arrays or builds?"""
+    later = ("correct", "normalize", "graphs", "builds")
+    return any(action.partition(":")[0] not in later for action in rule.actions) or bool(rule.needs)
 
 
 def watched(rules: Sequence[Rule]) -> Finding:
@@ -103,34 +113,58 @@ def watched(rules: Sequence[Rule]) -> Finding:
     )
 
 
-def would_not_load(check: ExtensionCheck, dist: str, version: str) -> Finding:
-    """An extension that the loader would refuse."""
+def would_not_load(
+    checks: Sequence[ExtensionCheck], dist: str, version: str, *, is_certain: bool
+) -> Finding:
+    """Extensions of a distribution that the loader would refuse, for one cause.
+
+    Args:
+        checks: What is wrong with each.
+        dist: The distribution.
+        version: Its version.
+        is_certain: Is it known who would have to load first what they lack?
+    """
+    first, more = checks[0], len(checks) - 1
+    libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)
+    symbols = dict.fromkeys(name for check in checks for _, name in check.missing_symbols)
+    others = f" (and {more} more)" if more else ""
     return Finding(
         EXTENSIONS,
-        f"{os.path.basename(check.path)} of {dist} {version} would not load: "
-        f"{check.message.rstrip('.')}.",
-        severity="error",
+        f"{os.path.basename(first.path)}{others} of {dist} {version} would not load: "
+        f"{first.message.rstrip('.')}.",
+        severity="error" if is_certain else "warn",
         evidence=(
-            check.path,
-            *(f"not found: {library}" for library in check.missing_libraries),
-            *(f"nobody has: {name}" for _, name in check.missing_symbols[:_SHOWN]),
-            *_more(len(check.missing_symbols) - _SHOWN, "symbols"),
+            *(check.path for check in checks[:_SHOWN]),
+            *_more(len(checks) - _SHOWN, "files"),
+            *(f"not found: {library}" for library in libraries),
+            *(f"nobody has: {name}" for name in list(symbols)[:_SHOWN]),
+            *_more(len(symbols) - _SHOWN, "symbols"),
         ),
         consequence=f"importing it fails, or {dist} does without it and says nothing",
-        remedy=check.remedy.replace("PACKAGE", dist),
-        command=f"cudaguard check-ext {shlex.quote(check.path)}",
+        remedy=first.remedy.replace("PACKAGE", dist),
+        command=f"cudaguard check-ext {shlex.quote(first.path)}",
     )
 
 
 def torch_would_not_load(check: ExtensionCheck, version: str) -> Finding:
     """A torch that cannot be imported."""
-    found = would_not_load(check, "torch", version)
+    found = would_not_load((check,), "torch", version, is_certain=True)
     return found.replace(
         what=f"torch {version} would not load: {check.message.rstrip('.')}.",
         consequence="import torch fails",
-        command="pip install --force-reinstall torch==" + version.partition("+")[0]
-        if "+" not in version
-        else "",
+    )
+
+
+def need_the_driver(dists: Sequence[str]) -> Finding:
+    """Extensions that lack nothing but what comes with the driver."""
+    return Finding(
+        EXTENSIONS,
+        f"{_listed(dists)} need{'s' * (len(dists) == 1)} the NVIDIA driver, and it is not here.",
+        severity="info",
+        evidence=("not found: libcuda.so.1",),
+        consequence="importing it fails on this machine, and works on one with a GPU",
+        remedy="in a container: start it with --gpus all",
+        command="cudaguard doctor --only CG904",
     )
 
 
