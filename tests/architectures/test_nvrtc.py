@@ -264,11 +264,11 @@ def test_nothing_is_left_in_torchs_list(program):
     assert ran.warned == []
 
 
-def test_warning_that_is_an_error_does_not_break_torch(program):
+@pytest.mark.parametrize("category", ["Warning", "cudaguard.CudaGuardWarning"])
+def test_warning_that_is_an_error_does_not_break_torch(program, category):
     program.torch()
-    ran = program.run(
-        "import warnings; warnings.simplefilter('error')\n" + GUARDED, capability=GB10
-    )
+    filters = f"import warnings; warnings.simplefilter('error', {category})\n"
+    ran = program.run(filters + GUARDED, capability=GB10)
     assert ran.out == [REFUSED, "CG814 CG894"]
     assert "CudaGuardWarning: [CG894]" in ran.err
 
