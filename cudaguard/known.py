@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.repairs.errors import explain_error, explain_text
 from cudaguard.report import known
 from cudaguard.rules.catalog import DETECTORS, RULES
+from cudaguard.rules.checks import CHECKS
 from cudaguard.rules.known_errors import ARCHITECTURES, FORK, KNOWN_ERRORS
 from cudaguard.wiring import active_rules
 
@@ -39,5 +40,7 @@ def _explain_id(id: str) -> Finding | None:
     for one in (*KNOWN_ERRORS, FORK):
         if one.id == id:
             return known.about_message(one)
+    if id in CHECKS:
+        return known.about_check(id, CHECKS[id].title, CHECKS[id].about)
     title = DETECTORS.get(id)
     return None if title is None else known.about_detector(id, title)

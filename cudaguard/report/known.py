@@ -96,3 +96,15 @@ def about_detector(id: str, title: str) -> Finding:
         severity="info",
         remedy=f"switch it off with install(disable=[{id!r}]) or CUDAGUARD_RULES=-{id}",
     )
+
+
+def about_check(id: str, title: str, about: str) -> Finding:
+    """Return what a check of the doctor is about."""
+    return Finding(
+        id,
+        f"A check of cudaguard doctor: {title}.",
+        severity="info",
+        evidence=(about,),
+        remedy="see what it says here",
+        command=f"cudaguard doctor --only {id} -v",
+    )

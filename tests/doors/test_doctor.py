@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from cudaguard import explain
 from cudaguard.rules.checks import CHECKS
 
 from .doctor import planted as planted
@@ -70,6 +71,15 @@ def test_each_check_is_explained(planted, id):
     status, out, _ = planted.run("--explain", id)
     assert status == 0
     assert out.startswith(f"{id}: {CHECKS[id].title}\n{CHECKS[id].about}\n")
+
+
+def test_each_check_is_known_to_explain_and_to_the_document(root):
+    document = (root / "docs" / "doctor.md").read_text(encoding="utf-8")
+    for id, topic in CHECKS.items():
+        assert f"| {id} | {topic.title} | {topic.about}" in document
+        finding = explain(id)
+        assert topic.title in finding.what
+        assert finding.command == f"cudaguard doctor --only {id} -v"
 
 
 def damaged(planted):

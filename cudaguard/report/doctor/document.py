@@ -56,10 +56,14 @@ def text(
             lines += _finding(finding, paint, verbose=verbose)
     summary = report["summary"]
     counted = ", ".join(f"{summary[status]} {status}" for status in STATUSES if summary[status])
-    lines += ["", f"{sum(summary.values())} checks: {counted}"]
+    lines += ["", f"{_counted(sum(summary.values()))}: {counted}"]
     if summary[BROKEN]:
         lines.append("what is broken here is cudaguard: please report it, with --bundle FILE")
     return "\n".join(lines)
+
+
+def _counted(checks: int) -> str:
+    return f"{checks} check{'s' * (checks != 1)}"
 
 
 def _finding(
