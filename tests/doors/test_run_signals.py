@@ -52,8 +52,9 @@ def start(child):
     started = []
 
     def start(*command, **how):
+        # The record of a command that is killed stays behind.
         how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
-               "cwd": child.folder, "env": clean_environment(), "text": True, **how}  # fmt: skip
+               "cwd": child.folder, "env": clean_environment(TMPDIR=str(child.folder)), "text": True, **how}  # fmt: skip
         process = subprocess.Popen([str(word) for word in command], **how)
         started.append(process)
         return process
@@ -432,6 +433,7 @@ def test_interrupt_ends_both_as_python(terminal):
     for command in (PLAIN, RUN):
         screen = terminal(*command, "-c", WAIT)
         screen.expect("ready")
+        time.sleep(0.3)  # it is to be in its sleep, and not printing any more
         screen.type("\x03")
         text = re.sub(r"^ \d+\n", "", screen.rest())
         ends.append((screen.process.wait(10), text))
