@@ -53,8 +53,10 @@ def start(child):
 
     def start(*command, **how):
         # The record of a command that is killed stays behind.
-        how = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE,
-               "cwd": child.folder, "env": clean_environment(TMPDIR=str(child.folder)), "text": True, **how}  # fmt: skip
+        nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+        env = clean_environment(TMPDIR=str(child.folder))
+        usual = {"stdin": nothing, "stdout": pipe, "stderr": pipe, "cwd": child.folder, "env": env}
+        how = {**usual, "text": True, **how}
         process = subprocess.Popen([str(word) for word in command], **how)
         started.append(process)
         return process
