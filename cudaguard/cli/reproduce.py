@@ -130,7 +130,7 @@ class Reproduction:
 
     def _environment(self, **more: str) -> dict[str, str]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
-        return {**kept, **more}
+        return {**kept, "TMPDIR": self._folder, **more}  # what pip leaves there goes as well
 
     def _half(self, name: str, *, guarded: bool, limit: float) -> Half:
         self._progress.running(f"running {os.path.basename(self._program.script)} {name}")

@@ -35,7 +35,8 @@ def test_fault_is_there_without_the_guard_and_not_with_it(child, id):
     assert document["unguarded"]["works"] is False
     assert document["guarded"]["works"] is True
     pins = dict(pin.split("==") for pin in REPRODUCERS[id].pins)
-    assert document["versions"] == pins
+    found = document["versions"].items()
+    assert {name: version.partition("+")[0] for name, version in found} == pins
     assert list(child.folder.iterdir()) == []  # nothing stays behind
 
 
@@ -44,7 +45,7 @@ def test_newest_releases(child):
     assert done.returncode in (0, 1)  # decord may be repaired some day
     assert "without the guard: " in done.stdout
     assert "result: " in done.stdout
-    assert "installing decord, opencv-python-headless" not in done.stdout
+    assert done.stderr == ""
 
 
 @pytest.mark.parametrize(
