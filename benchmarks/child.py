@@ -82,6 +82,23 @@ def cudaguard(watched, further):
     package.install(rules=rules)
 
 
+def traced(_watched, _further):
+    """As under `cudaguard trace`: a line in a file per event."""
+    import atexit
+    import os
+    import tempfile
+
+    import cudaguard as package
+    from cudaguard.wiring import _state
+
+    descriptor, path = tempfile.mkstemp(prefix="benchmark-trace-")
+    os.close(descriptor)
+    atexit.register(os.unlink, path)  # after the last look, which is registered later
+    package.install("observe")
+    _state.engine.journal.record_to(path)
+    _state.engine.trace()
+
+
 def further_rules(rule, count):
     """Rules for modules that the benchmark does not import."""
     return [
@@ -109,6 +126,7 @@ HOOKS = {
     "none": no_hook,
     "ideal": ideal,
     "cudaguard": cudaguard,
+    "traced": traced,
     "wrapt": wrapt,
     "ddtrace": ddtrace,
 }

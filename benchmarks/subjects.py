@@ -345,10 +345,12 @@ def native(folder: Path, count: int) -> Group:
             subject("no hook", "none"),
             subject("no hook, again", "none"),
             subject("cudaguard", "cudaguard"),
+            subject("cudaguard trace", "traced"),
             Subject("demotion", ("demotion", place), "cc"),
         ),
         (
             Row("cudaguard, with its look", "cudaguard", "no hook"),
+            Row("cudaguard trace", "cudaguard trace", "no hook"),
             Row("demotion of all names", "demotion", "demotion:load", beside="dlopen of them"),
             Row("noise: no hook twice", "no hook, again", "no hook"),
         ),

@@ -12,7 +12,7 @@ import sys
 from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
-from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.hook.caller import caller_frame, describe, importing
 from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import EveryTopLevel, GuardFinder
 from cudaguard.hook.journal import Journal
@@ -247,9 +247,11 @@ class Engine:
 
     def arrived(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module (see `cudaguard.slots`)."""
-        if self._is_traced:  # what has come before is not this import's doing
-            self._mappings().look()
-        self.journal.note("import", spec.name, describe(caller_frame()))
+        details = None
+        if self._is_traced:
+            self._mappings().look()  # what has come before is not this import's doing
+            details = {"importing": importing()}
+        self.journal.note("import", spec.name, describe(caller_frame()), details)
         if not self.finder.is_first:
             self._regain_position()
         self.loads.patch_ctypes()  # it was half imported when we were installed

@@ -15,7 +15,12 @@ _FILES_BETWEEN = (
     "<frozen importlib",
     "<frozen zipimport",
 )
+_OF_STATEMENTS = ("_find_and_load", "_handle_fromlist")  # of importlib: what statements call
 _FOR_THE_PROGRAM = ("cudaguard.actions.imports",)  # prerequisites
+# Ours that call code of the program, or stand in for it.
+_BESIDE_THE_PROGRAM = tuple(
+    f"cudaguard.{part}" for part in ("hook.", "actions.", "graphs", "arrays", "cli.")
+)
 _MODULES_BETWEEN = (
     *("importlib", "contextlib", "ctypes", "os", "collections", "runpy", "site"),
     "_cudaguard_boot",
@@ -63,25 +68,27 @@ def module_of(frame: FrameType | None) -> str:
 def importing() -> list[str]:
     """Return the modules whose code this thread is running, outermost first.
 
-    Where a function of ours imports something for its own use, it stands there as ``cudaguard``.
+    Where we import something, or have others do so, for our own use, we stand there as
+    ``cudaguard``.
     """
     found = []
-    is_imported = False  # is what was looked at last imported by this frame?
+    is_outside = is_imported = False  # have we left our own code; was there an import statement?
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
+        module = module_of(frame)
+        if code.co_filename.startswith(_FILES_BETWEEN[0]):
+            if module in _FOR_THE_PROGRAM:
+                is_outside = False
+            elif is_imported or (is_outside and not module.startswith(_BESIDE_THE_PROGRAM)):
+                found.append("cudaguard")
+        elif not code.co_filename.startswith(_FILES_BETWEEN[1:]):
+            is_outside = True
         if code.co_name == "<module>":
-            found.append(module_of(frame))
-        elif is_imported and _is_our_own(frame):
-            found.append("cudaguard")
-        is_imported = code.co_name == "_find_and_load"
+            found.append(module)
+        is_imported = code.co_name in _OF_STATEMENTS
         frame = frame.f_back
     return found[::-1]
-
-
-def _is_our_own(frame: FrameType) -> bool:
-    is_ours = frame.f_code.co_filename.startswith(_FILES_BETWEEN[0])
-    return is_ours and module_of(frame) not in _FOR_THE_PROGRAM
 
 
 def is_importing() -> bool:

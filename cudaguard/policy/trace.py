@@ -83,13 +83,12 @@ class _Process:
         at = _rounded(line["time"] - self._zero)
         stack = self._open.setdefault(line["thread"], [])
         if kind == "import":
-            stack.append(self._step("import", name, at, line, state="unfinished"))
+            stack.append(self._step("import", name, at, line, state="unfinished", **_who(details)))
         elif kind == "mapping":
             module = details.get("module", "")
-            importing = details.get("importing", [])
-            told = {"file": name, "importing": importing, "is_guards": _has_guard(importing)}
+            told = {"state": "unfinished", "file": name, **_who(details)}
             kind_of_load = "extension" if module else "library"
-            step = self._step(kind_of_load, module or name, at, line, state="unfinished", **told)
+            step = self._step(kind_of_load, module or name, at, line, **told)
             stack.append(step)
         elif kind in _ENDS:
             _close(stack, _ENDS[kind], name, at, "failed" if kind == "failed" else "done")
@@ -159,8 +158,11 @@ def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, stat
             return
 
 
-def _has_guard(modules: Iterable[str]) -> bool:
-    return any(name.partition(".")[0] == "cudaguard" for name in modules)
+def _who(details: Mapping[str, Any]) -> dict[str, Any]:
+    """Return whose code was running: of which modules, and was it for the guard itself?"""
+    importing = details.get("importing", [])
+    is_guards = any(name.partition(".")[0] == "cudaguard" for name in importing)
+    return {"importing": importing, "is_guards": is_guards}
 
 
 def _rounded(seconds: float) -> float:

@@ -25,6 +25,7 @@ _LETTER = 6.3  # width of a letter of the text, on average
 _MARK = 14  # room for what stands behind the last bar
 _GAP = 40  # width of a time in which nothing happened
 _SHORTEST_GAP = 0.25  # seconds
+_MOST_GAPS = 4
 _WORDS = 48  # width that the words above the chart take
 _LEAST = 3  # width of a bar
 _OUTLINE = ' class="o"'
@@ -72,11 +73,9 @@ class Scale:
         last = max((stop for _, stop in spans), default=0.0)
         total = sum(stop - start for start, stop in spans) or end or 1.0
         edges = [0.0, *(edge for span in spans for edge in span), max(end, last)]
-        long = [
-            (one, other)
-            for one, other in zip(edges[::2], edges[1::2])
-            if other - one > max(total / 6, _SHORTEST_GAP)
-        ]
+        waits = sorted(zip(edges[::2], edges[1::2]), key=lambda wait: wait[0] - wait[1])
+        shortest = max(total / 6, _SHORTEST_GAP)
+        long = sorted(wait for wait in waits[:_MOST_GAPS] if wait[1] - wait[0] > shortest)
         shown = edges[-1] - sum(stop - start for start, stop in long) or 1.0
         self.gaps = long
         self.end = edges[-1]

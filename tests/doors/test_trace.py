@@ -444,6 +444,35 @@ def test_other_build_of_one_file_is_a_difference(child, library):
     assert "libx.so (other build)" in done.stdout
 
 
+# --- the document ---------------------------------------------------------------------------
+
+
+def test_document_explains_every_option(child, root):
+    text = (root / "docs" / "trace.md").read_text(encoding="utf-8")
+    told = child.command(*TRACE, "--help").stdout
+    options = set(re.findall(r"^  (?:-\w, )?(--?[\w-]+)", told, re.MULTILINE)) - {"-h", "--help"}
+    assert len(options) > 5
+    for option in options - {"--output"}:
+        assert re.search(rf"[` ]{option}\b", text), option
+
+
+def test_document_shows_what_is_printed(child, root):
+    pytest.importorskip("decord", reason="decord has wheels for x86-64 Linux only")
+    text = (root / "docs" / "trace.md").read_text(encoding="utf-8")
+    program = re.search(r"^```python\n# (video\.py)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    shown = re.search(
+        r"\$ cudaguard trace --only native video\.py\n```\n\n```text\n(.*?)^```$",
+        text,
+        re.DOTALL | re.MULTILINE,
+    )
+    child.write(*program.groups())
+    printed = child.command(*TRACE, "--only", "native", "video.py").stderr
+    pattern = r"^ +\d[\d. ]* {2,}((?:dlopen|import decord|import cv2|▲ CG001|▲ CG842) ?\S*)"
+    rows = re.findall(pattern, shown[1], re.MULTILINE)
+    assert len(rows) == 6
+    assert re.findall(pattern, printed, re.MULTILINE) == rows
+
+
 # --- cost of what is not asked for --------------------------------------------------------
 
 

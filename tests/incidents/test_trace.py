@@ -1,0 +1,88 @@
+"""``cudaguard trace`` with real packages: torch, and tensorflow with triton, which aborts."""
+
+from __future__ import annotations
+
+import platform
+import signal
+
+import pytest
+
+from ..documents import valid
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        (platform.system(), platform.machine()) != ("Linux", "x86_64"),
+        reason="the wheels exist for x86-64 Linux only",
+    ),
+]
+TORCH = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
+TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", "packaging", "importlib-metadata")
+CRASHES = "import tensorflow\nimport triton._C.libtriton\n"
+
+
+@pytest.fixture
+def trace(child, root):
+    """Traces a program; returns the document and the status."""
+
+    def run(python, program, name, *options):
+        path = child.write("main.py", program)
+        files = [f"{name}.{suffix}" for suffix in ("json", "svg", "html")]
+        outputs = [word for file in files for word in ("-o", file)]
+        command = (python, "-m", "cudaguard", "trace", *outputs, *options, path)
+        done = child.command(*command, env={"PYTHONPATH": str(root)}, timeout=400, check=False)
+        text = (child.folder / f"{name}.json").read_text(encoding="utf-8")
+        return valid("trace", text), done.returncode
+
+    return run
+
+
+def steps(document):
+    return {step["name"]: step for step in document["processes"][0]["steps"]}
+
+
+def test_import_torch(trace, child, cached_environment):
+    document, status = trace(cached_environment(*TORCH), "import torch\n", "torch")
+    found = steps(document)
+    assert (status, document["summary"]["initialiser"]) == (0, None)
+    names = {library["name"]: library for library in found["torch._C"]["mapped"]}
+    assert names["libtorch_cpu.so"]["package"].startswith("torch 2.")
+    assert found["torch._C"]["importing"][:2] == ["__main__", "torch"]
+    assert found["torch"]["where"].endswith("main.py:1")
+    assert found["torch"]["at"] < found["torch._C"]["at"]
+    for suffix in ("svg", "html"):
+        assert (child.folder / f"torch.{suffix}").stat().st_size < 50_000
+
+
+def test_import_of_a_torch_with_cuda(trace, child, cuda_torch):
+    document, status = trace(cuda_torch, "import torch\n", "torch")
+    packages = {
+        library["package"].partition(" ")[0]
+        for step in document["processes"][0]["steps"]
+        for library in step["mapped"]
+    }
+    assert status == 0
+    assert {"torch", "nvidia_cublas", "nvidia_cuda_runtime"} <= packages
+    assert (child.folder / "torch.html").stat().st_size < 50_000
+
+
+def test_crash_and_what_differs_from_the_order_that_works(trace, child, cached_environment, root):
+    python = cached_environment(*TENSORFLOW)
+    crashed, status = trace(python, CRASHES, "b")
+    assert (status, crashed["ended"]["signal"]) == (-signal.SIGABRT, "SIGABRT")
+    assert crashed["summary"]["died_in"] == "triton._C.libtriton"
+    assert steps(crashed)["triton._C.libtriton"]["state"] == "unfinished"
+    ids = [step["id"] for step in crashed["processes"][0]["steps"] if step["kind"] == "finding"]
+    assert "CG002" in ids
+
+    _, status = trace(python, CRASHES, "a", "--mode", "fix")
+    assert status == 0
+    done = child.command(
+        python, "-m", "cudaguard", "trace", "--diff", "a.json", "b.json",
+        env={"PYTHONPATH": str(root)}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "died of SIGABRT in triton._C.libtriton" in done.stdout
+    assert "found in B only:\n  CG002" in done.stdout
+    (only,) = [line for line in done.stdout.splitlines() if "libtriton.so (" in line]
+    assert only.startswith("  triton/_C/libtriton.so (triton 3.9.0), by triton._C.libtriton")
