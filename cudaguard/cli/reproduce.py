@@ -165,9 +165,9 @@ def _ending(ended: Ended) -> str:
     if ended.status is None:
         return f"did not end within {ended.seconds:.0f} s"
     if ended.status < 0:
-        from signal import Signals
+        from signal import strsignal
 
-        return f"was ended by {Signals(-ended.status).name}"
+        return f"was ended by signal {-ended.status} ({strsignal(-ended.status)})"
     return f"ended with status {ended.status}"
 
 

@@ -88,6 +88,9 @@ def execute(args: Namespace) -> int:
         note(f"rules {args.task}", what)
         return USAGE
     if args.task == "test":
+        if not args.timeout > 0:
+            note("rules test", "--timeout must be greater than 0")
+            return USAGE
         return _test(rules[args.id], args)
     chosen = sorted(rules.values(), key=lambda rule: rule.id)
     if args.task == "show":

@@ -138,6 +138,8 @@ def test_test_of_what_is_not_there(rules):
     status, lines, err = rules("test", "CG799")
     assert (status, lines) == (2, [])
     assert "there is no rule 'CG799'" in err
+    for limit in ("0", "-1", "nan"):
+        assert rules("test", "--timeout", limit, "CG001")[:2] == (2, [])
 
 
 def test_without_a_package_index_it_cannot_be_tested(rules, child):
