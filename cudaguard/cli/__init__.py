@@ -49,19 +49,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    modules = {}
-    for name, summary in COMMANDS.items():
-        module = importlib.import_module(f"cudaguard.cli.{name.replace('-', '')}")
-        sub = commands.add_parser(name, help=summary, description=module.__doc__)
-        module.configure(sub)
-        modules[name] = module
-        sub.set_defaults(execute=module.execute)
     given = sys.argv[1:] if arguments is None else list(arguments)
     program: list[str] = []
-    split = getattr(modules.get(given[0]), "split", None) if given else None
-    if split is not None:  # a command that is followed by a program with options of its own
-        own, program = split(given[1:])
-        given = [given[0], *own]
+    for name, summary in COMMANDS.items():
+        sub = commands.add_parser(name, help=summary)
+        if given[:1] != [name]:  # `run` stands before programs: the others are not its business
+            continue
+        module = importlib.import_module(f"cudaguard.cli.{name.replace('-', '')}")
+        sub.description = module.__doc__
+        module.configure(sub)
+        sub.set_defaults(execute=module.execute)
+        if hasattr(module, "split"):  # it is followed by a program with options of its own
+            own, program = module.split(given[1:])
+            given = [name, *own]
     args = parser.parse_args(given)
     args.program = program
     if args.command is None:
