@@ -221,6 +221,8 @@ def rows_of(process: Mapping[str, Any]) -> list[dict[str, Any]]:
     for step in process["steps"]:
         row = _row(step, owners)
         last = rows[-1] if rows else None
+        if last is not None and last["kind"] == "cuda" and _says_the_same(last, row):
+            continue
         if last is not None and _is_small(row) and _is_small(last) and _are_alike(last, row):
             rows[-1] = _joined(last, row)
         else:
@@ -228,6 +230,10 @@ def rows_of(process: Mapping[str, Any]) -> list[dict[str, Any]]:
         for library in step["mapped"]:
             owners.update(dict.fromkeys(_names_of(library), owner_of(library)))
     return rows
+
+
+def _says_the_same(event: Step, finding: Step) -> bool:
+    return bool(finding["kind"] == "finding" and finding["name"].startswith(event["name"]))
 
 
 def _row(step: Step, owners: Mapping[str, str]) -> dict[str, Any]:

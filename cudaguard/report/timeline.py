@@ -63,7 +63,7 @@ class Scale:
     """
 
     def __init__(self, rows: Iterable[Row], end: float) -> None:
-        busy = sorted((row["at"], row["until"] or row["at"]) for row in rows)
+        busy = sorted((at, at + (took or 0)) for row in rows for at, took in row["spans"])
         spans: list[tuple[float, float]] = []
         for start, stop in busy:
             if spans and start <= spans[-1][1]:
@@ -236,6 +236,7 @@ def _row(row: Row, y: int, scale: Scale, paint: Mapping[str, str], end: float | 
     if row["kind"] in _MARKS:
         style, wide = row["kind"], WIDTH - _EDGE - x
         name = f"{row['id']} {row['name']}" if row["kind"] == "finding" else row["name"]
+        name += f" ({words.place(row['where'])})" if row["where"] else ""
         if x > (_LEFT + _RIGHT) / 2:
             wide = x - _EDGE - 16
             parts.append(_text(x - 9, base, _cut(name, wide / _LETTER), f"{style} b", anchor="end"))

@@ -158,6 +158,20 @@ def test_library_that_was_there_already_has_its_owner():
     assert (row["is_known"], row["owner"]) == (True, "nvidia")
 
 
+def test_event_and_the_finding_about_it_are_one_row():
+    what = {"kind": "initialised", "actor": "a", "how": "import", "device": -1}
+    found = {"id": "CG814", "what": "a initialised CUDA at x:1.", "severity": "info"}
+    other = {"id": "CG812", "what": "b takes over", "severity": "warn"}
+    process = {
+        "steps": steps(
+            ("cuda", "a initialised CUDA", what),
+            ("finding", "CG814 a initialised CUDA at x:1.", found),
+            ("finding", "CG812 b takes over", other),
+        )
+    }
+    assert [row["name"] for row in rows_of(process)] == ["a initialised CUDA", "b takes over"]
+
+
 def test_whose_a_file_is():
     def owner(file, package=""):
         return owner_of({"file": file, "package": package})
@@ -202,9 +216,8 @@ def test_as_few_as_possible_have_moved(numbers):
     st.floats(0, 10_000),
 )
 def test_time_runs_from_left_to_right_in_the_chart(spans, end):
-    rows = [{"at": at, "until": at + seconds} for at, seconds in spans]
-    scale = Scale(rows, end)
-    times = sorted({0.0, end, *(edge for row in rows for edge in row.values())})
+    scale = Scale([{"spans": [span]} for span in spans], end)
+    times = sorted({0.0, end, *(edge for at, took in spans for edge in (at, at + took))})
     places = [scale.place(time) for time in times]
     assert places == sorted(places)
     assert places[0] >= 350
@@ -213,8 +226,7 @@ def test_time_runs_from_left_to_right_in_the_chart(spans, end):
 
 
 def test_long_wait_does_not_hide_the_rest():
-    rows = [{"at": 0.0, "until": 1.0}, {"at": 3600.0, "until": 3600.5}]
-    scale = Scale(rows, 3601.0)
+    scale = Scale([{"spans": [(0.0, 1.0), (3600.0, 0.5)]}], 3601.0)
     assert scale.place(1.0) - scale.place(0.0) > 100
     assert scale.place(3600.0) - scale.place(1.0) < 50
 
