@@ -207,6 +207,21 @@ def test_copies_of_one_build_are_not_told_of(planted, build):
 
 
 @needs_compiler
+def test_copies_without_a_version_in_their_names(planted, build):
+    """Alike they are one library; otherwise nobody knows which is older, and it is a note."""
+    for package in ("alpha", "beta"):
+        lib = build(f"{package}/lib/libnccl.so.2", "int v = 1;", "-Wl,-soname,libnccl.so.2")
+        build(f"{package}/_n.so", "extern int v; int *w = &v;", lib, "-Wl,-rpath,$ORIGIN/lib")
+        planted.distribution(package, files=(f"{package}/_n.so", f"{package}/lib/libnccl.so.2"))
+    assert planted.one("CG903") == ("ok", [])
+    with (planted.folder / "beta" / "lib" / "libnccl.so.2").open("ab") as file:
+        file.write(b"more")
+    status, findings = planted.one("CG903")
+    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
+    assert findings[0]["consequence"] == "nobody can tell which of them is the older one"
+
+
+@needs_compiler
 def test_copies_that_nobody_asks_for_do_not_count(planted, build):
     shared_twice(planted, build, name="libcudnn")
     (planted.folder / "beta" / "_native.so").unlink()

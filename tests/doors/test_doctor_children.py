@@ -71,6 +71,17 @@ def test_switched_on_by_the_environment_the_first_try_is_still_without_it(plante
     assert status == "fail"
 
 
+def test_guard_that_is_put_up_at_start_is_kept_out_of_the_first_try(planted, child):
+    """A sitecustomize does it here, as the documents recommend."""
+    child.write("first.py", "")
+    child.write("third.py", SEGFAULT.format(before="first"))
+    rule = "cudaguard.Rule(id='LOCAL1', watch=('first',), needs=('third',), why='order')"
+    planted.write("sitecustomize.py", f"import cudaguard\ncudaguard.install(rules=[{rule}])\n")
+    status, findings = orders(planted, "first,third")
+    assert (status, len(findings)) == ("warn", 1)
+    assert "under the guard, it works" in findings[0]["evidence"]
+
+
 def test_each_way_to_fail(planted, child):
     child.write("hangs.py", "while True: pass")
     child.write("raises.py", "raise ImportError('not today')")
