@@ -21,9 +21,10 @@ _NOTES = _RIGHT + 14
 _EDGE = 16
 _ROW = 20
 _INDENT = 12
-_LETTER = 6.3  # width of a letter of the text, on average
+_LETTER, _BOLD = 7.0, 7.9  # width of a letter, on average of wide ones
 _MARK = 14  # room for what stands behind the last bar
 _GAP = 40  # width of a time in which nothing happened
+_SHORTEST = 0.001  # seconds that the chart shows
 _SHORTEST_GAP = 0.25  # seconds
 _MOST_GAPS = 4
 _WORDS = 48  # width that the words above the chart take
@@ -76,7 +77,7 @@ class Scale:
         waits = sorted(zip(edges[::2], edges[1::2]), key=lambda wait: wait[0] - wait[1])
         shortest = max(total / 6, _SHORTEST_GAP)
         long = sorted(wait for wait in waits[:_MOST_GAPS] if wait[1] - wait[0] > shortest)
-        shown = edges[-1] - sum(stop - start for start, stop in long) or 1.0
+        shown = max(edges[-1] - sum(stop - start for start, stop in long), _SHORTEST)
         self.gaps = long
         self.end = edges[-1]
         self._unit = (_RIGHT - _LEFT - _MARK - _GAP * len(long)) / shown
@@ -239,15 +240,16 @@ def _row(row: Row, y: int, scale: Scale, paint: Mapping[str, str], end: float | 
         name += f" ({words.place(row['where'])})" if row["where"] else ""
         if x > (_LEFT + _RIGHT) / 2:
             wide = x - _EDGE - 16
-            parts.append(_text(x - 9, base, _cut(name, wide / _LETTER), f"{style} b", anchor="end"))
+            parts.append(_text(x - 9, base, _cut(name, wide / _BOLD), f"{style} b", anchor="end"))
         else:
-            parts.append(_text(x + 9, base, _cut(name, wide / _LETTER - 3), f"{style} b"))
+            parts.append(_text(x + 9, base, _cut(name, wide / _BOLD - 2), f"{style} b"))
         parts.append(_text(x, base, _MARKS[row["kind"]], style, anchor="middle"))
         return f"<g>{''.join(parts)}</g>"
     left = _EDGE + _INDENT * min(row["depth"], 12)
     is_import, is_bad = row["kind"] == "import", bool(words.state(row))
     style = "b" if is_import and not is_bad else "b x" if is_bad else ""
-    parts.append(_text(left, base, _cut(words.label(row), (_LEFT - left - 8) / _LETTER), style))
+    letters = (_LEFT - left - 8) / (_BOLD if style else _LETTER)
+    parts.append(_text(left, base, _cut(words.label(row), letters), style))
     until = row["until"]
     if until is None:
         until = end if is_bad and end is not None else row["at"]

@@ -85,7 +85,9 @@ def crashed(child, tmp_path_factory):
     long = "a_module_" + "with_a_long_name_" * 5
     child.write(f"{long}.py", "import decimal, lzma, bz2")
     child.write("pack.py", f"import ctypes\nctypes.CDLL({str(crashing)!r})\n")
-    path = child.write("main.py", PROGRAM.format(long=long, taker=str(taker)))
+    path = child.write(
+        f"main_{'of_a_long_name_' * 4}.py", PROGRAM.format(long=long, taker=str(taker))
+    )
     child.command(*TRACE, "-o", "t.svg", "-o", "t.html", path, check=False)
     return child.folder
 
@@ -110,6 +112,8 @@ def test_nothing_runs_out_or_lies_over_something_else(browser, crashed):
         assert right <= seen["width"], words
         assert top >= 0, words
         assert bottom <= seen["height"], words
+        if words.startswith(("import ", "dlopen ")) and words != "import":  # left of the chart
+            assert right <= 350, words
     for number, (words, left, top, right, bottom) in enumerate(texts):
         for other, x, y, end, low in texts[number + 1 :]:
             apart = right <= x or end <= left or bottom - 2 <= y or low - 2 <= top
