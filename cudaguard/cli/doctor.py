@@ -187,7 +187,10 @@ def _write(args: Namespace, report: dict[str, Any], site: Site) -> bool:
     if args.output:
         return _save(args.output, f"{shown}\n") and went_well
     if shown:
-        print(shown)
+        try:
+            print(shown, flush=True)
+        except BrokenPipeError:  # as by `| head`; Python would try once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return went_well
 
 

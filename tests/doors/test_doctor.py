@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from cudaguard import explain
 from cudaguard.rules.checks import CHECKS
 
+from ..conftest import clean_environment
+from .doctor import DOCTOR
 from .doctor import planted as planted
 
 
@@ -146,6 +149,18 @@ def test_a_check_that_fails_is_broken_and_the_others_go_on(planted, child):
     text = planted.run("--fail-on", "never", env={"PYTHONPATH": str(child.folder)})
     assert text[0] == 3
     assert "what is broken here is cudaguard" in text[1]
+
+
+def test_reader_that_goes_away_is_no_failure(child):
+    """As `| head` does."""
+    doctor = subprocess.Popen(
+        [*DOCTOR, "--format", "json"], cwd=child.folder, env=clean_environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    doctor.stdout.close()
+    err = doctor.stderr.read()
+    doctor.stderr.close()
+    assert (doctor.wait(timeout=60), err) == (0, "")
 
 
 def test_it_is_listed_in_the_help(child):

@@ -77,5 +77,5 @@ def test_json_is_redacted_and_text_is_not(planted, env):
 def test_bundle_that_cannot_be_written(planted):
     status, out, err = planted.run("--bundle", "no/such/report.md", "--only", "CG905")
     assert status == 3
-    assert "checks: " in out
+    assert "1 check: " in out
     assert "no/such/report.md cannot be written" in err
