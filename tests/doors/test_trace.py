@@ -198,6 +198,16 @@ def test_what_is_loaded_last_of_all_is_seen(traced, library):
     assert files(unseen) == ["liblast.so"]
 
 
+def test_what_came_before_an_import_is_not_put_to_it(traced, child, library):
+    lib = library("libearly.so")
+    code = f'#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{lib}", RTLD_NOW); }}\n'
+    loader = library("libloader.so", code)
+    child.write("pack.py", "")
+    document, _ = traced(f"import ctypes\nctypes.CDLL({str(loader)!r}).load()\nimport pack\n")
+    assert files(step(document, "pack")) == []
+    assert [files(found) for found in steps(document, "unseen")] == [["libearly.so"]]
+
+
 def test_refused_library_and_failed_import(traced, child):
     child.write("sour.py", "raise ValueError('sour')\n")
     document, done = traced(
