@@ -57,7 +57,8 @@ def put_up(engine: Engine, rule: Rule, module: str) -> None:
     cpp_extension: Any = sys.modules.get(module)
     if module != MODULE or cpp_extension is None or not sys.platform.startswith("linux"):
         return
-    if "lock" in arguments(rule, "builds"):
+    # From 2.14 on torch holds a lock that ends with its holder.
+    if "lock" in arguments(rule, "builds") and "FileLock" not in vars(cpp_extension):
         _replace(engine, rule, cpp_extension, "FileBaton", functools.partial(_lock, engine, rule))
     if "check" in arguments(rule, "builds"):
         toolkit = Toolkit(engine, cpp_extension)

@@ -362,6 +362,20 @@ def test_guard_that_comes_late_and_goes(builder):
     assert done.stderr == ""
 
 
+def test_torch_whose_lock_ends_with_its_holder_is_left_alone(builder):
+    """As from 2.14 on: it has another lock in place of FileBaton."""
+    code = """
+        import torch.utils.cpp_extension as cpp
+        cpp.FileLock = cpp.FileBaton
+        del cpp.FileBaton
+        import cudaguard
+        cudaguard.install()
+        print(cudaguard.status().findings)
+        """
+    done = builder.child.python(code, python=str(builder.python), env=builder.environment())
+    assert (done.stdout, done.stderr) == ("()\n", "")
+
+
 def test_torch_with_other_names_is_left_alone(builder):
     code = """
         import torch.utils.cpp_extension as cpp

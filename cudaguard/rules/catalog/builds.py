@@ -30,13 +30,14 @@ RULES: tuple[Rule, ...] = (
         actions=("builds:lock",),
         why=(
             "A build that is killed leaves its lock, and load() waits for that for ever, without a "
-            "word."
+            "word. From torch 2.14 on the lock ends with its holder, and nothing is done."
         ),
         links=(
             "https://github.com/pytorch/pytorch/pull/190543",
             "https://github.com/pytorch/pytorch/issues/189245",
             "https://github.com/sgl-project/sglang/issues/38408",
         ),
+        fixed_in="torch 2.14.0",
         verified="2026-11-20: torch 2.13.0",
     ),
 )
