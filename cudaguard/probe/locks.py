@@ -149,8 +149,9 @@ def _elsewhere(path: str) -> str:
     point, kind = mount
     if kind not in _LOCAL:
         return f"it lies on {kind}, which other machines may use"
-    if not is_alone and point != "/":
-        return f"this is a container, and {point} may be used by others"
+    # A container has a root of its own; a sandbox with processes of its own may have the machine's.
+    if not is_alone and (point != "/" or kind != "overlay"):
+        return f"processes outside this container cannot be seen, and may use {point}"
     return ""
 
 

@@ -54,9 +54,22 @@ def home_of(nvcc: str) -> str:
     return next((home for home in found if not lacks(home)), "")
 
 
-def lacks(home: str) -> str:
-    """Return what a folder lacks for builds with CUDA: ``nvcc``, ``headers``, ``libraries``."""
-    if not os.path.exists(os.path.join(home, "bin", "nvcc")):
+def compiler_of(nvcc: Sequence[str]) -> str:
+    """Return the compiler that nvcc's own profile names, as Debian's does; empty if none."""
+    said = _said(*nvcc, "--dryrun", "none.cu")
+    match = re.search(r"^#\$ compiler-bindir=(.+)$", said, re.MULTILINE)
+    found = match[1].strip() if match else ""
+    return os.path.join(found, "gcc") if os.path.isdir(found) else found
+
+
+def lacks(home: str, *, is_for_nvcc: bool = True) -> str:
+    """Return what a folder lacks for builds with CUDA: ``nvcc``, ``headers``, ``libraries``.
+
+    Args:
+        home: The folder.
+        is_for_nvcc: Is nvcc to be there as well?
+    """
+    if is_for_nvcc and not os.path.exists(os.path.join(home, "bin", "nvcc")):
         return "nvcc"
     folders = [os.path.join(home, "include"), *glob(os.path.join(home, "targets/*/include"))]
     folders += _variable("CPATH") + _variable("CPLUS_INCLUDE_PATH")

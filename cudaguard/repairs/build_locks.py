@@ -62,7 +62,7 @@ def _wait(engine: Engine, rule: str, path: str, pause: float) -> int | None:
     began = time.monotonic()
     next_look = began
     is_told = False
-    while os.path.exists(path):
+    while engine.mode != "off" and os.path.exists(path):  # it may be switched off meanwhile
         now = time.monotonic()
         if now >= next_look:
             next_look = now + _BETWEEN_LOOKS
@@ -72,14 +72,15 @@ def _wait(engine: Engine, rule: str, path: str, pause: float) -> int | None:
                 continue
             state = state_of(**lock._asdict())
             if state == "young":
-                next_look = now + max(pause, YOUNG - lock.age)
-            elif state == "stale" and engine.mode in REPAIRING:
+                next_look = now + max(pause, min(YOUNG, YOUNG - lock.age))  # clocks differ
+            if state == "stale" and engine.mode in REPAIRING:
                 ours = take_over(path, which)
                 if ours is not None:
                     _tell_removed(engine, rule, path, lock)
                     return ours
                 next_look = now  # somebody else is about to
-            elif state == "stale":
+            elif state == "stale" and not is_told:
+                is_told = True
                 finding = wording.stale_lock(path, lock.age, is_removed=False)
                 engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
             elif not is_told and now - began >= PATIENCE:

@@ -86,7 +86,7 @@ class Toolkit:
             usable = tuple(one for one in fitting or others if not probe.lacks(one))
             self.tell(wording.no_toolkit(torch.version.cuda, usable))
         else:
-            lack = probe.lacks(home)
+            lack = probe.lacks(home, is_for_nvcc=not os.environ.get("PYTORCH_NVCC"))
             if lack:
                 self._replace_or_tell(home, lack)
 
@@ -167,7 +167,7 @@ def path_with_ninja(engine: Engine, rule: str) -> dict[str, str]:
         return {}
     engine.log(f"{rule}: ninja is used from {folder}, which is not on PATH")
     engine.journal.note("repair", f"{rule} PATH with {folder}")
-    return {"PATH": os.pathsep.join(filter(None, (path, folder)))}
+    return {"PATH": os.pathsep.join((path or os.defpath, folder))}
 
 
 def _compare(toolkit: Toolkit, wanted: str, flags: Sequence[str], *, is_jit: bool) -> None:
@@ -185,8 +185,18 @@ def _compare(toolkit: Toolkit, wanted: str, flags: Sequence[str], *, is_jit: boo
     compiler = os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc"
     newest = probe.newest_gcc(toolkit.home or "")
     gcc = probe.gcc_version(compiler) if newest is not None else ""
-    if newest is not None and gcc and int(gcc.partition(".")[0]) > newest:
+    if newest is None or not _is_later(gcc, newest):
+        return
+    # Only now, as it takes another run of nvcc.
+    of_profile = "" if os.environ.get("CC") else probe.compiler_of(nvcc)
+    if of_profile:
+        compiler, gcc = of_profile, probe.gcc_version(of_profile)
+    if _is_later(gcc, newest):
         toolkit.tell(wording.refused_compiler(compiler, gcc, newest, version))
+
+
+def _is_later(gcc: str, newest: int) -> bool:
+    return bool(gcc) and int(gcc.partition(".")[0]) > newest
 
 
 def _architectures(torch: Any, toolkit: Toolkit, flags: Sequence[str]) -> dict[str, str]:

@@ -87,7 +87,11 @@ def why_unknown(state: str, elsewhere: str, hidden: tuple[int, ...]) -> str:
         return elsewhere
     if state == "hidden":
         return f"process {hidden[0]} may not be looked at"
-    return "it is the file of another user" if state == "foreign" else "it is too young"
+    return (
+        "it is the file of another user"
+        if state == "foreign"
+        else "by its time it has only just been made, or will be"
+    )
 
 
 def torch_without_cuda(torch: str) -> Finding:
@@ -181,12 +185,16 @@ def out_of_date(library: str, reasons: tuple[str, ...], *, is_rebuilt: bool) -> 
 
 def would_not_load(check: ExtensionCheck) -> Finding:
     """What was just built, and cannot be imported."""
+    # Some packages load a library for all, of their own accord, before they import what needs it.
+    is_certain = check.cause != "own-source-missing"
+    by_itself = "" if is_certain else " by itself"
+    unless = "" if is_certain else ", unless the library that has it was loaded with RTLD_GLOBAL"
     return Finding(
         WOULD_NOT_LOAD,
-        f"The build went well, and its result will not load: {check.message}.",
-        severity="error",
+        f"The build went well, and its result will not load{by_itself}: {check.message}.",
+        severity="error" if is_certain else "warn",
         evidence=(check.path,),
-        consequence="the import will fail",
+        consequence=f"the import will fail{unless}",
         remedy=check.remedy,
         command=f"cudaguard check-ext {shlex.quote(check.path)}",
     )

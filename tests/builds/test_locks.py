@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -251,7 +252,49 @@ def test_other_modes_remove_nothing(left, start, lock, mode):
     lock.unlink()
     out, err = ended(waiter)
     assert out == "1\n"
-    assert (f"try: rm {lock}" in err) == (mode == "warn")
+    assert err.count(f"try: rm {lock}") == (mode == "warn")
+
+
+def test_lock_from_the_future_is_not_waited_for_without_a_word(left, start, lock):
+    """The clock was set back, or the folder comes from a machine that is ahead."""
+    left(age=-3600)
+    waiter = start(BUILD)
+    time.sleep(5)
+    (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
+    lock.unlink()
+    out, err = ended(waiter)
+    assert out == "1\n"
+    assert err.count("CG886") == 1
+    assert "by its time it has only just been made, or will be" in err
+
+
+def test_switched_off_while_it_waits_it_says_nothing(start, lock):
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    code = "import threading; threading.Timer(0.2, setattr, (engine, 'mode', 'off')).start()"
+    waiter = start(f"{BATON}{code}\nprint(Guarded(sys.argv[1]).try_acquire())")
+    assert ended(waiter) == ("False\n", "")
+    assert lock.exists()
+
+
+def test_builder_outside_of_a_sandbox_is_not_robbed(start, lock, root):
+    """Its processes are a namespace of their own, its files are those of the machine."""
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    then = time.time() - 60
+    os.utime(lock, (then, then))
+    look = "from cudaguard.probe.locks import look; import sys; print(look(sys.argv[1]).elsewhere)"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc",
+         sys.executable, "-c", look, str(lock)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}, check=False,
+    )  # fmt: skip
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    if locks.mount_of(str(lock), mounts) == ("/", "overlay"):
+        pytest.skip("within a container this cannot be told")
+    assert "cannot be seen" in done.stdout, done.stderr
 
 
 def test_only_what_was_judged_is_taken(left, lock):

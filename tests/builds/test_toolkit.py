@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
+import warnings
+from types import SimpleNamespace
 
 import pytest
 
+from cudaguard.engine import Engine
+from cudaguard.extensions import ExtensionCheck
 from cudaguard.probe import toolkit
+from cudaguard.repairs import build_tools
+from cudaguard.report.builds import would_not_load
 
 NVCC = """#!/bin/sh
 case "$1" in
@@ -116,3 +123,82 @@ def test_ninja_is_found_beside_this_python(tmp_path, monkeypatch):
     assert toolkit.ninja_folder() == ""  # nobody may run it
     (tmp_path / "bin/ninja").chmod(0o755)
     assert toolkit.ninja_folder() == str(tmp_path / "bin")
+
+
+def test_without_a_path_the_default_one_stays(tmp_path, monkeypatch):
+    """With PATH not set programs are looked for in the default one, which must not be lost."""
+    scripts = tmp_path / "bin"
+    scripts.mkdir()
+    ninja = scripts / "ninja"
+    ninja.write_text("#!/bin/sh\n", encoding="utf-8")
+    ninja.chmod(0o755)
+    monkeypatch.delenv("PATH")
+    monkeypatch.setattr(os, "defpath", str(tmp_path / "default"))
+    monkeypatch.setattr(toolkit, "ninja_folder", lambda: str(scripts))
+    engine = Engine()
+    engine.mode = "fix"
+    found = build_tools.path_with_ninja(engine, "CG031")
+    assert found == {"PATH": os.pathsep.join((os.defpath, str(scripts)))}
+
+
+@pytest.fixture
+def found(home, monkeypatch):
+    """Looks at a toolkit as a build does, and returns what is told."""
+    torch = SimpleNamespace(version=SimpleNamespace(hip=None, cuda="12.4"), __version__="2.6.0")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    for name in ("CC", "NVCC_CCBIN", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    engine = Engine()
+    engine.mode = "warn"
+
+    def found():
+        module = SimpleNamespace(CUDA_HOME=str(home))
+        kit = build_tools.Toolkit(engine, module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            build_tools.variables_for(engine, "CG031", kit, [], [], with_cuda=True, is_jit=True)
+        return [finding.id for finding in engine.channel.findings]
+
+    return found
+
+
+def compiler(path, version):
+    path.parent.mkdir(exist_ok=True)
+    said = f'*fullversion) echo {version} ;; *) echo "Free Software Foundation" ;;'
+    path.write_text(f'#!/bin/sh\ncase "$1" in {said} esac\n', encoding="utf-8")
+    path.chmod(0o755)
+
+
+def test_compiler_that_the_profile_of_nvcc_names(home, found, tmp_path, monkeypatch):
+    """The system's is too new; Debian and Ubuntu have their nvcc call an older one."""
+    compiler(tmp_path / "system" / "gcc", "14.2.0")
+    compiler(tmp_path / "older" / "gcc", "12.3.0")
+    monkeypatch.setenv("PATH", str(tmp_path / "system"), prepend=os.pathsep)
+    script = home / "bin" / "nvcc"
+    text = script.read_text(encoding="utf-8")
+    line = f'--dryrun) echo "#\\$ compiler-bindir={tmp_path / "older"}" >&2;'
+    script.write_text(text.replace("--dryrun)", line), encoding="utf-8")
+    assert found() == []
+    script.write_text(text, encoding="utf-8")
+    assert found() == ["CG890"]
+
+
+def test_nvcc_that_was_chosen_need_not_be_in_the_toolkit(home, found, tmp_path, monkeypatch):
+    compiler(tmp_path / "system" / "gcc", "12.3.0")
+    monkeypatch.setenv("PATH", str(tmp_path / "system"), prepend=os.pathsep)
+    chosen = tmp_path / "nvcc"
+    (home / "bin" / "nvcc").rename(chosen)
+    monkeypatch.setenv("PYTORCH_NVCC", str(chosen))
+    assert found() == []
+    monkeypatch.delenv("PYTORCH_NVCC")
+    assert found() == ["CG888"]
+
+
+def test_function_of_another_library_may_come_yet():
+    """The package may load that library for all, before it imports the extension."""
+    lacks = ExtensionCheck(ok=False, path="/x.so", cause="own-source-missing", message="lacks f()")
+    assert would_not_load(lacks).severity == "warn"
+    assert "unless" in would_not_load(lacks).consequence
+    other = ExtensionCheck(ok=False, path="/x.so", cause="other-torch", message="lacks f()")
+    assert would_not_load(other).severity == "error"
+    assert would_not_load(other).consequence == "the import will fail"
