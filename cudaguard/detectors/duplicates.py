@@ -121,7 +121,9 @@ class DuplicateDetector:
     def _by_rule(self, path: str) -> str:
         """Return which rule had a library opened in advance, empty if none had."""
         start = f"{path}: loaded "
-        found = next((entry for entry in self._engine.touched if entry.startswith(start)), "")
+        found = next(
+            (entry for entry in tuple(self._engine.touched) if entry.startswith(start)), ""
+        )
         return f"was loaded {found[len(start) :].replace(' (stays)', '')}" if found else ""
 
     def _strays_among(

@@ -13,6 +13,7 @@ import shutil
 import sys
 import sysconfig
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -614,3 +615,19 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
     ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
     assert ran.ids == [("CG842", "warn")]
     assert "came with outer, which was just being imported" in ran.only["evidence"][0]
+
+
+def test_what_other_threads_note_meanwhile_does_no_harm():
+    from cudaguard.detectors.duplicates import DuplicateDetector  # needs ctypes
+
+    class Entry(str):
+        __slots__ = ()
+
+        def startswith(self, *_):
+            touched["another thread's"] = None
+            return False
+
+    touched = dict.fromkeys((Entry("one"), "/x.so: loaded before torch by CG001 (stays)"))
+    detector = SimpleNamespace(_engine=SimpleNamespace(touched=touched))
+    found = DuplicateDetector._by_rule(detector, "/x.so")
+    assert found == "was loaded before torch by CG001"
