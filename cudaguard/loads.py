@@ -225,9 +225,12 @@ class Loads:
 
         What the extension needs itself was seen to before it was mapped. The loader looks for all
         libraries before it runs anything of them: after such a refusal a second try is a first one.
+        An error that the extension's own code lets pass says nothing of this file, or of none.
         """
         missing, found, _ = str(error).partition(_NOT_FOUND)
         if self._engine.mode == "off" or not found or spec.origin is None:
+            return False
+        if error.path != spec.origin:
             return False
         from cudaguard.probe.elf import read_elf
 

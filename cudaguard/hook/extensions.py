@@ -110,7 +110,9 @@ class ExtensionPatch:
             except ImportError as error:
                 if not brought(host, spec, error):
                     raise
-                module = original(loader, spec)
+                module = sys.modules.get(name) if absent else None
+                if module is None or not _is_same_file(module, spec):
+                    module = original(loader, spec)
         except BaseException as error:
             here.mapping = outer
             close_each(host, closes, error)

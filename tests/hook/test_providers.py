@@ -101,7 +101,7 @@ BETWEEN = "int provided(void); int between(void) { return provided(); }"
 
 
 @pytest.fixture
-def indirect(scene, compiler):
+def indirect(scene, compiler, request):
     """The extension needs a library between, and only that one needs the provider's."""
     include = f"-I{sysconfig.get_path('include')}"
     provided = scene.child.folder / "provider" / "libprovided.so.1"
@@ -109,7 +109,7 @@ def indirect(scene, compiler):
         "libbetween.so.1", BETWEEN, "-Wl,-soname,libbetween.so.1", str(provided)
     )
     shutil.copy(between, scene.child.folder)
-    source = EXTENSION.replace("provided", "between")
+    source = getattr(request, "param", EXTENSION).replace("provided", "between")
     extension = compiler.library(
         "target.so", source, include, "-Wl,--allow-shlib-undefined",
         str(between), "-Wl,-rpath,$ORIGIN",
@@ -133,6 +133,44 @@ def test_provider_of_such_a_library_that_fails_is_told_once(indirect):
     ran = run(indirect, "by-name")
     assert ran.lines == ["True", "", "['CG801', 'CG841']"]
     assert ran.err.count("provider could not be imported before target") == 1
+
+
+# One that can be made twice: of others Python keeps the first.
+TWICE = EXTENSION.replace("0, -1, methods", "0, 0, methods").replace(
+    "PyModule_Create(", "PyModuleDef_Init("
+)
+
+
+@pytest.mark.parametrize("indirect", [TWICE], indirect=True, ids=["multi-phase"])
+def test_provider_of_such_a_library_that_imports_the_extension_leaves_one_module(indirect):
+    more = "import target\nfirst = target\n"
+    indirect.child.write("provider/__init__.py", PROVIDER + more)
+    ran = indirect.bare(f"""
+import cudaguard
+cudaguard.install(rules=[cudaguard.Rule('PROV1', {RULE}, why='test')])
+import target, provider
+print(target.answer(), target is provider.first)
+""")
+    assert ran.lines == ["42 True"]
+
+
+def test_code_of_an_extension_that_says_as_the_loader_does_runs_once(scene, compiler):
+    """It has been mapped, and begun: a second time would be no first one."""
+    source = """
+#include <Python.h>
+#include <stdio.h>
+PyMODINIT_FUNC PyInit_target(void) {
+    puts("begun");
+    PyErr_SetString(PyExc_ImportError, "libprovided.so.1: cannot open shared object file: No");
+    return 0;
+}
+"""
+    include = f"-I{sysconfig.get_path('include')}"
+    extension = compiler.library("target.so", source, include)
+    shutil.copy(extension, scene.child.folder / "target.so")
+    lines = run(scene, "by-name").lines
+    assert lines.count("begun") == 1
+    assert "provider" not in lines
 
 
 def test_provider_that_is_there_is_not_imported_again(scene):
