@@ -51,6 +51,7 @@ LEVELS = {
     "cli": 14,
     "_ipython": 14,
     "_pytest": 14,
+    "_rapids": 14,
     "__init__": 15,
     "__main__": 15,
 }
