@@ -25,6 +25,7 @@ def cudaguard_check(verbose: bool = False, **_: Any) -> str:
     Raises:
         CudaGuardError: Something would break, or a check could not be made; the text says what.
     """
+    import sys
     import warnings
 
     from cudaguard.doctor.examine import examine
@@ -42,6 +43,9 @@ def cudaguard_check(verbose: bool = False, **_: Any) -> str:
             elif finding.severity == "warn" or verbose:
                 warnings.warn(str(finding), CudaGuardWarning, stacklevel=2)
     if problems:
-        raise CudaGuardError("\n  ".join((*problems, "more: cudaguard doctor --verbose")))
+        text = "\n  ".join((*problems, "more: cudaguard doctor --verbose"))
+        # rapids-cli 0.2.0 loses the error of the first check that it makes.
+        print(f"cudaguard: {text}", file=sys.stderr)
+        raise CudaGuardError(text)
     made = sum(check.status != "skipped" for check in checks)
     return f"{made} checks made, {len(checks) - made} skipped"
