@@ -108,8 +108,11 @@ def execute(args: Namespace) -> int:
     from cudaguard.cli.study import Study
     from cudaguard.errors import ConfigError
 
-    # So that a supervisor who ends us does not leave our children behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # So that a supervisor or a terminal that ends us does not leave our children behind.
+    for ending in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, ending, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with tempfile.TemporaryDirectory(prefix="cudaguard-bisect-") as folder:
             document = Study(args, folder).document()

@@ -46,8 +46,10 @@ class Report:
     def __init__(self, program: Program, ended: Ended, folder: str, kills_before: int) -> None:
         self._program = program
         self._ended = ended
-        self._story = story_of(read_journal(os.path.join(folder, JOURNAL)), ended.pid)
         self._faults = _faults_in(folder)
+        fault = self._own_fault()
+        thread = fault.thread if fault is not None and fault.what else 0
+        self._story = story_of(read_journal(os.path.join(folder, JOURNAL)), ended.pid, thread)
         self._script = program.script or self._module_of_program()
         self._folder = folder
         self._kills_before = kills_before

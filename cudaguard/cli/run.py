@@ -138,7 +138,11 @@ def _supervise(
         environment[DUMP_VARIABLE] = str(dump_signal)
     supervisor = supervise.Supervisor(command, timeout=args.timeout, dump_signal=dump_signal)
     kills = oom_kills()
-    ended = supervisor.run(environment)
+    try:
+        ended = supervisor.run(environment)
+    except BaseException:
+        record.remove()
+        raise
     try:
         if ended.status or ended.is_late or args.report:
             from cudaguard.cli.crash import Report, tell

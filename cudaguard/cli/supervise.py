@@ -29,6 +29,7 @@ DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
 _PR_SET_PDEATHSIG = 1
+_HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 # They name the process that they are meant for by its id: systemd's sockets and watchdog.
@@ -248,10 +249,16 @@ def _let_go_of_files() -> None:
 
     Standard error stays, for the report.
     """
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+    except OSError:  # a bare chroot, or no descriptor is left
+        os.closerange(0, 2)
+    try:
+        highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
+    except OSError:  # no /proc is mounted
+        highest = _HIGHEST
     os.closerange(3, highest + 1)
 
 

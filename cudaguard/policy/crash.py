@@ -69,12 +69,13 @@ class Story(NamedTuple):
         return modules[-1].partition(".")[0] if modules else ""
 
 
-def story_of(lines: Iterable[Line], pid: int) -> Story:
+def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     """Return what a process did last, in the last of the programs that it was.
 
     Args:
         lines: The journal of all processes.
         pid: The process.
+        thread: The thread that died, if that is known: what others were importing was not it.
     """
     mode, error = "", None
     stacks: dict[int, list[tuple[int, Step]]] = {}
@@ -106,7 +107,9 @@ def story_of(lines: Iterable[Line], pid: int) -> Story:
             findings.append(dict(details))
         elif kind == "error":
             error = {"text": name, **details}
-    open_steps = sorted(step for stack in stacks.values() for step in stack)
+    open_steps = sorted(
+        step for owner, stack in stacks.items() if thread in (0, owner) for step in stack
+    )
     imported.pop("", None)
     imported.pop("ctypes", None)  # watched for what is loaded by it
     return Story(

@@ -14,7 +14,7 @@ _LARGEST = 64 << 20  # bytes of a file; its end counts
 _FATAL = "Fatal Python error: "
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
 _HEADING = re.compile(
-    r"^(?P<is_current>Current t|T)hread 0x[0-9a-f]+ .*\(most recent call first\):$"
+    r"^(?P<is_current>Current t|T)hread 0x(?P<thread>[0-9a-f]+) .*\(most recent call first\):$"
 )
 _C_HEADING = "Current thread's C stack trace (most recent call first):"
 
@@ -26,11 +26,13 @@ class Fault(NamedTuple):
         what: As in ``Segmentation fault``; empty for a dump that was asked for.
         frames: File, line and function of the thread concerned, innermost first.
         c_frames: Its C frames as they stand there (Python 3.14 and later), innermost first.
+        thread: The identifier of the thread that died; 0 if that is none of Python's.
     """
 
     what: str
     frames: tuple[tuple[str, int, str], ...]
     c_frames: tuple[str, ...]
+    thread: int = 0
 
 
 def read_journal(path: str) -> list[dict[str, Any]]:
@@ -54,7 +56,13 @@ def read_faults(path: str) -> list[Fault]:
     asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
     dumps = [("", asked)] if asked.strip() else []
     dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]
-    return [Fault(what, *_stack(part)) for what, part in dumps]
+    return [Fault(what, *_stack(part), _current(part)) for what, part in dumps]
+
+
+def _current(text: str) -> int:
+    headings = (_HEADING.match(line) for line in text.splitlines())
+    current = (h["thread"] for h in headings if h and h["is_current"].startswith("C"))
+    return int(next(current, "0"), 16)
 
 
 def _stack(text: str) -> tuple[tuple[tuple[str, int, str], ...], tuple[str, ...]]:

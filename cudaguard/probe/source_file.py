@@ -113,7 +113,7 @@ def _without_magics(text: str) -> str:
 
 def _words(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        return f"line {error.lineno}: {error.msg}"
+        return f"line {error.lineno}: {error.msg}" if error.lineno else str(error.msg)
     return f"cannot be parsed: {type(error).__name__}: {error}"
 
 
@@ -148,5 +148,7 @@ def files_below(path: str) -> list[str]:
             and name not in SKIPPED_FOLDERS
             and not os.path.exists(os.path.join(root, name, "pyvenv.cfg"))
         ]
-        found += [os.path.join(root, n) for n in names if n.endswith((".py", NOTEBOOK))]
+        files = (os.path.join(root, n) for n in names if n.endswith((".py", NOTEBOOK)))
+        # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.
+        found += [file for file in files if os.path.isfile(file)]
     return sorted(found)

@@ -508,7 +508,7 @@ def test_searching_process_imports_nothing_foreign(child, planted):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_children_end_with_a_search_that_is_ended(child, number):
     child.write("train.py", "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"
                 "time.sleep(600)\n")  # fmt: skip

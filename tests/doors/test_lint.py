@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
@@ -216,6 +217,24 @@ def test_wrong_usage(child, arguments, expected):
     done = child.command(*LINT, *arguments, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert expected in done.stderr
+
+
+def test_what_is_no_file_is_left_out(lint, child):
+    """A pipe would be read for ever; Emacs marks what is edited by a link into nowhere."""
+    child.write("src/train.py", "import cv2\nimport decord\n")
+    os.mkfifo(child.folder / "src" / "pipe.py")
+    (child.folder / "src" / ".#train.py").symlink_to("somebody@somewhere.1")
+    status, out, err = lint("src")
+    assert (status, out) == (0, "")
+    assert "0 findings in 1 file" in err
+
+
+def test_null_byte_is_told_in_words(lint, child):
+    child.write("train.py", "import os\0\n")
+    status, _, err = lint("train.py")
+    assert status == 3
+    assert "null bytes" in err
+    assert "None" not in err
 
 
 def test_rule_that_bisect_has_written(child):

@@ -100,6 +100,31 @@ def test_library_that_dies_while_ctypes_loads_it(child, run, library):
     assert f"called from <string>:2 in <module>: ctypes.CDLL({str(path)!r})" in text
 
 
+@pytest.mark.parametrize("dies", ["ctypes.string_at(0)", "import broken"])
+def test_import_in_another_thread_is_not_blamed(child, run, dies):
+    child.write("decord.py", "import time; print('began', flush=True); time.sleep(60)")
+    child.write("broken.py", "import ctypes; ctypes.string_at(0)")
+    script = child.write(
+        "train.py",
+        f"""
+        import ctypes, sys, threading, time
+
+        def load():
+            import decord
+
+        threading.Thread(target=load, daemon=True).start()
+        while "decord" not in sys.modules:
+            time.sleep(0.01)
+        {dies}
+        """,
+    )
+    done, text, document = run(script)
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "began\n")
+    assert document["running"] == []
+    assert "running: import decord" not in text
+    assert document["stack"][0]["function"] == "string_at"
+
+
 def test_load_that_failed_or_ended_is_not_running(child, run):
     child.write("empty.so", "no library")
     libc = ctypes.util.find_library("m")
@@ -398,6 +423,19 @@ def test_program_does_not_notice_that_no_record_can_be_kept(child, limit):
     done = child.command("bash", "-c", start, check=False)
     assert done.returncode == -11
     assert "cudaguard run: the program died of SIGSEGV" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/dev"])
+def test_program_runs_where_folders_of_the_kernel_are_hidden(child, folder):
+    """As in a bare chroot; where mounting is allowed."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("there is no unshare")
+    code = f"mount -t tmpfs none {folder} || exit 77; exec {' '.join(RUN)} -c 'exit(5)'"
+    done = child.command(unshare, "-rm", "sh", "-c", code, check=False)
+    if done.returncode in (1, 77) and "cudaguard" not in done.stderr:
+        pytest.skip(f"mounting is not allowed: {done.stderr}")
+    assert (done.returncode, done.stderr) == (5, "")
 
 
 def test_full_disk(child, tmp_path):

@@ -38,6 +38,13 @@ def test_what_was_running_is_what_had_begun_and_not_ended():
     ]  # fmt: skip
     assert running(mapping("/x.so"), line("loaded", "/x.so")) == []
     assert running(mapping("/x.so"), line("failed", "/x.so")) == []
+
+
+def test_what_another_thread_was_importing_is_not_what_died():
+    lines = [line("import", "a", thread=1), line("import", "b", thread=2)]
+    assert [step.name for step in story_of(lines, 7, 2).running] == ["b"]
+    assert story_of(lines, 7, 3).running == ()
+    assert [step.name for step in story_of(lines, 7).running] == ["a", "b"]  # nobody knows
     assert running(line("import", "a"), line("failed", "a"), mapping("/x.so")) == [
         ("load", "/x.so")
     ]
@@ -241,6 +248,7 @@ def test_dumps_that_were_asked_for_and_a_fault(tmp_path):
     first, second = read_faults(str(path))
     assert (first.what, second.what) == ("", "Aborted")
     assert [function for _, _, function in first.frames][:2] == ["asked", "<module>"]
+    assert second.thread
     assert second.frames[:2] == (("<string>", 16, "dies"), ("<string>", 17, "<module>"))
     assert bool(second.c_frames) == (sys.version_info >= (3, 14))
     assert read_faults(str(tmp_path / "none")) == []
