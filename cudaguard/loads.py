@@ -230,7 +230,8 @@ class Loads:
         missing, found, _ = str(error).partition(_NOT_FOUND)
         if self._engine.mode == "off" or not found or spec.origin is None:
             return False
-        if error.path != spec.origin:
+        refused = error.path
+        if not isinstance(refused, str) or os.path.abspath(refused) != os.path.abspath(spec.origin):
             return False
         from cudaguard.probe.elf import read_elf
 
