@@ -14,6 +14,7 @@ from cudaguard.probe.facts import Facts
 from cudaguard.probe.journal import Fault, last_initialised, read_faults, read_journal
 from cudaguard.probe.memory_limits import address_space, oom_kills
 from cudaguard.report import crash as wording
+from cudaguard.report.redact import redacted_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Report:
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
             "summary": wording.summary(how, others, error["text"] if error else ""),
-            "arguments": list(self._program.words),
+            "arguments": redacted_arguments(self._program.words),
             "mode": story.mode or None,
             "ended": how,
             "running": [step._asdict() for step in story.running] if self._died_inside() else [],
@@ -257,7 +258,7 @@ class Report:
             names = list(dict.fromkeys(n.partition(".")[0] for n in self._story.imported))
             return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
         limit = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
-        return f"cudaguard bisect {limit}{shlex.join(self._program.words)}"
+        return f"cudaguard bisect {limit}{shlex.join(redacted_arguments(self._program.words))}"
 
     def _hints(self, fault: Fault | None) -> list[str]:
         number = -self._ended.status

@@ -7,7 +7,7 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 HOME, USER, HOST, SECRET = "~", "<user>", "<host>", "<secret>"
@@ -15,13 +15,19 @@ HOME, USER, HOST, SECRET = "~", "<user>", "<host>", "<secret>"
 _ANYBODY = {"", "root", "user", "localhost", "nobody"}
 _SHORTEST = 6  # of a value that is a secret wherever it stands
 _IS_SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|_KEY$|AUTH")
+# Of an option; not --tokenizer, nor --max-tokens.
+_IS_SECRET_OPTION = re.compile(
+    r"--?(?:[\w-]*[_-])?(?:token|secret|passw(?:or)?d|passphrase|credentials?|"
+    r"(?:api|access|secret|private)[_-]?key)",
+    re.IGNORECASE,
+)
 _PATTERNS = (
     # scheme://name:password@host, and scheme://token@host
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@'\"]+@", re.IGNORECASE), rf"\1{SECRET}@"),
     (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|password|signature|sig|auth)[\w-]*)=)[^&\s'\"#]+",
                 re.IGNORECASE), rf"\1{SECRET}"),
     (re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{SECRET}"),
-    (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|api_?key|access_?key)\w*\s*[=:]\s*['\"]?)"
+    (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key)\w*\s*[=:]\s*['\"]?)"
                 r"[^\s'\",;&]+", re.IGNORECASE), rf"\1{SECRET}"),
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|pypi-|AKIA|nvapi-)"
                 r"[\w-]{8,}"), SECRET),
@@ -64,6 +70,21 @@ def redactor(environ: Mapping[str, str], homes: tuple[str, ...], host: str) -> C
         return text
 
     return redact
+
+
+def redacted_arguments(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line without the values of options that are secrets."""
+    found: list[str] = []
+    for word in words:
+        option, equals, _ = word.partition("=")
+        before = found[-1] if found else ""
+        if equals and _IS_SECRET_OPTION.fullmatch(option):
+            found.append(f"{option}={SECRET}")
+        elif _IS_SECRET_OPTION.fullmatch(before) and not word.startswith("-"):
+            found.append(SECRET)
+        else:
+            found.append(word)
+    return found
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:

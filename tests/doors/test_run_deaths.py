@@ -409,6 +409,20 @@ def test_module_as_a_program(child, run, kind):
     assert document["next"] == "cudaguard bisect -m pkg.train --epochs 1"
 
 
+def test_secrets_among_the_arguments_are_not_told(child, run):
+    """The report ends up in the logs of CI."""
+    script = child.write("train.py", "import ctypes; ctypes.string_at(0)")
+    secrets = ("--api-key=s3cr3t", "--hf_token", "s3cr3t", "--password", "s3cr3t")
+    kept = ("--tokenizer", "gpt2", "--max-tokens=512", "--token", "--epochs", "3")
+    _, text, document = run(script, *secrets, *kept)
+    assert "s3cr3t" not in text
+    assert "s3cr3t" not in str(document)
+    assert document["arguments"][1:] == [
+        "--api-key=<secret>", "--hf_token", "<secret>", "--password", "<secret>", *kept,
+    ]  # fmt: skip
+    assert document["next"].endswith("--tokenizer gpt2 --max-tokens=512 --token --epochs 3")
+
+
 # --- a disk that is full, files that cannot be written -----------------------------------
 
 

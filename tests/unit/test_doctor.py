@@ -239,6 +239,7 @@ def test_fence_of_a_bundle_is_longer_than_what_is_in_it():
         ("box.example.org", "<host>"),
         ("https://ann:pw@example.org/x", "https://<secret>@example.org/x"),
         ("git+ssh://git@example.org/x", "git+ssh://<secret>@example.org/x"),
+        ("tool --api-key=abc123 x", "tool --api-key=<secret> x"),
         ("https://example.org/?access_token=abc&y=1", "https://example.org/?access_token=<secret>&y=1"),
         ("Authorization: Bearer abcdefgh.ij", "Authorization: Bearer <secret>"),
         ("MY_PASSWORD=xyz rest", "MY_PASSWORD=<secret> rest"),
