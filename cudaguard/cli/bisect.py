@@ -155,7 +155,7 @@ def _problem(args: Namespace) -> str:
         return "-m is followed by nothing"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
         return f"{args.program[0]}: there is no such file"
-    if args.timeout <= 0 or args.repeats < 1:
+    if not args.timeout > 0 or args.repeats < 1:  # nan is neither
         return "--timeout and -n must be greater than 0"
     for path in args.outputs:
         if os.path.exists(path):

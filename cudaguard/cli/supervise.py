@@ -27,6 +27,7 @@ CANNOT_START, TIME_IS_UP = 127, 124  # exit statuses, as of `env` and `timeout`
 # Of the last real-time signals hardly anyone knows.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
+_LONGEST = 1e6  # seconds of one wait; the system takes no time beyond its calendar
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
 _PR_SET_PDEATHSIG = 1
 _HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
@@ -128,8 +129,11 @@ class Supervisor:
             if deadline is None:
                 info = signal.sigwaitinfo(self._signals)
             else:
-                found = signal.sigtimedwait(self._signals, max(0.0, deadline - monotonic()))
+                left = deadline - monotonic()
+                found = signal.sigtimedwait(self._signals, min(max(left, 0.0), _LONGEST))
                 if found is None:
+                    if left > _LONGEST:
+                        continue
                     return False
                 info = found
             if info.si_signo == signal.SIGCHLD:

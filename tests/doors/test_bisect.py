@@ -476,6 +476,7 @@ def test_headline_is_bold_on_a_terminal(child, planted):
         (["--imports", ""], "expected module names"),
         (["--imports", "a", "train.py"], "not both"),
         (["--timeout", "0", "train.py"], "must be greater than 0"),
+        (["--timeout", "nan", "train.py"], "must be greater than 0"),
         (["-n", "0", "train.py"], "must be greater than 0"),
         (["-o", "no/such/rule.toml", "train.py"], "there is no such folder"),
         (["--mode", "nonsense", "train.py"], "expected one of off, observe, warn, fix, strict"),

@@ -580,8 +580,9 @@ def test_program_that_became_another_is_not_killed_by_the_question(run):
     assert (done.returncode, done.stdout) == (124, "asked\n")
 
 
-def test_program_that_is_in_time_is_let_be(run):
-    done, text, _ = run("-c", "print(1)", options=["--timeout", "50"])
+@pytest.mark.parametrize("limit", ["50", "1e12"])
+def test_program_that_is_in_time_is_let_be(run, limit):
+    done, text, _ = run("-c", "print(1)", options=["--timeout", limit])
     assert (done.returncode, done.stdout, text) == (0, "1\n", "")
 
 
