@@ -127,16 +127,18 @@ def read_stamp(folder: str) -> dict[str, str]:
     return {key: value for key, value in texts if isinstance(value, str)}
 
 
-def write_stamp(folder: str, stamp: Mapping[str, str]) -> None:
-    """Write down what the extension in a folder was built for.
+def write_stamp(folder: str, stamp: Mapping[str, str]) -> str:
+    """Write down what the extension in a folder was built for; return the file.
 
     Raises:
         OSError: The folder cannot be written to.
     """
-    new = os.path.join(folder, f"{STAMP}.{os.getpid()}")
+    path = os.path.join(folder, STAMP)
+    new = f"{path}.{os.getpid()}"
     with open(new, "w", encoding="utf-8") as file:
         json.dump(dict(stamp), file, indent=1)
-    os.replace(new, os.path.join(folder, STAMP))
+    os.replace(new, path)
+    return path
 
 
 def have_all_compiled(folder: str) -> None:

@@ -12,7 +12,7 @@ from cudaguard.policy.crash import Fit, fitting, story_of
 from cudaguard.policy.patch import imports_up_to, moved_first, with_guard
 from cudaguard.probe.facts import Facts
 from cudaguard.probe.journal import Fault, last_initialised, read_faults, read_journal
-from cudaguard.probe.memory_limits import address_space, oom_kills
+from cudaguard.probe.limits import address_space, oom_kills
 from cudaguard.report import crash as wording
 from cudaguard.report.redact import redacted_arguments
 

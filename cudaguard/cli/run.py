@@ -128,7 +128,7 @@ def _supervise(
     from cudaguard.cli import supervise
     from cudaguard.cli.record import Record
     from cudaguard.hook.record import DUMP_VARIABLE, FOLDER_VARIABLE
-    from cudaguard.probe.memory_limits import oom_kills
+    from cudaguard.probe.limits import oom_kills
 
     record = Record()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one

@@ -1,7 +1,7 @@
-"""How much memory and how many processors this process may use: of the machine, and of its cgroup.
+"""What memory and processors this process may use, and whether the kernel has killed for memory.
 
-Source: ``proc(5)``, ``cgroups(7)``; kernel documentation, "Control Group v2", "Memory Resource
-Controller".
+Source: ``proc(5)``, ``cgroups(7)``, ``getrlimit(2)``; kernel documentation, "Control Group v2",
+"Memory Resource Controller".
 """
 
 from __future__ import annotations
@@ -39,32 +39,69 @@ def available_memory(root: str = "/") -> int | None:
     return min(found, default=None)
 
 
+def oom_kills(root: str = "/") -> int:
+    """Return how many processes of this control group the kernel has killed for want of memory.
+
+    -1 where nobody tells.
+
+    Args:
+        root: As above.
+    """
+    for folder, is_second in _groups(root):
+        name = "memory.events" if is_second else "memory.oom_control"
+        for line in _lines(os.path.join(folder, name)):
+            word, _, number = line.partition(" ")
+            if word == "oom_kill" and number.isdecimal():
+                return int(number)
+    return -1
+
+
+def address_space() -> int:
+    """Return the limit of the address space (``ulimit -v``) in bytes, 0 for none."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return 0 if limit == resource.RLIM_INFINITY else limit
+
+
 def _left_in_groups(root: str) -> Iterator[int]:
-    for line in _lines(os.path.join(root, "proc/self/cgroup")):
-        _, controllers, group = line.split(":", 2)
-        if not controllers:
-            for place in _VERSION_2:
-                names = ("memory.max", "memory.current", "inactive_file")
-                yield from _left(os.path.join(root, place), group, *names)
-        elif "memory" in controllers.split(","):
+    for folder, is_second in _groups(root):
+        if is_second:
+            yield from _left(folder, "memory.max", "memory.current", "inactive_file")
+        else:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _left(os.path.join(root, _VERSION_1), group, *names)
+            yield from _left(folder, *names)
 
 
-def _left(place: str, group: str, limit: str, usage: str, cache: str) -> Iterator[int]:
-    """Yield what is left in a group and in those around it, which all have to do with it."""
-    # In a container the path may be that of the host: what can be seen is the top then.
-    parts = [part for part in group.split("/") if part not in ("", "..")]
-    for count in range(len(parts), -1, -1):
-        folder = os.path.join(place, *parts[:count])
-        most, used = (_number(os.path.join(folder, name)) for name in (limit, usage))
-        if most is not None and used is not None:
-            # Pages of files that nobody uses are given up first.
-            idle = 0
-            for line in _lines(os.path.join(folder, "memory.stat")):
-                if line.startswith(f"{cache} "):
-                    idle = int(line.split()[1])
-            yield max(0, most - used + min(idle, used))
+def _groups(root: str) -> Iterator[tuple[str, bool]]:
+    """Yield the folders of our control groups for memory, the innermost first; of version 2?"""
+    for line in _lines(os.path.join(root, "proc/self/cgroup")):
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        places: tuple[str, ...] = ()
+        if not controllers:
+            places = _VERSION_2
+        elif "memory" in controllers.split(","):
+            places = (_VERSION_1,)
+        # In a container the path may be that of the host: what can be seen is the top then.
+        parts = [part for part in group.split("/") if part not in ("", "..")]
+        for place in places:
+            for count in range(len(parts), -1, -1):
+                yield os.path.join(root, place, *parts[:count]), not controllers
+
+
+def _left(folder: str, limit: str, usage: str, cache: str) -> Iterator[int]:
+    """Yield what is left in a group; those around it have to do with it as well."""
+    most, used = (_number(os.path.join(folder, name)) for name in (limit, usage))
+    if most is not None and used is not None:
+        # Pages of files that nobody uses are given up first.
+        idle = 0
+        for line in _lines(os.path.join(folder, "memory.stat")):
+            if line.startswith(f"{cache} "):
+                idle = int(line.split()[1])
+        yield max(0, most - used + min(idle, used))
 
 
 def _number(path: str) -> int | None:

@@ -250,7 +250,8 @@ def _mark(engine: Engine, folder: str) -> None:
     if engine.mode in REPAIRING:
         stamp = _stamp()
         if read_stamp(folder) != stamp:
-            write_stamp(folder, stamp)
+            file = write_stamp(folder, stamp)
+            engine.touched[f"{file}: says for which torch it was built (stays)"] = None
 
 
 def _look_at_results(engine: Engine, command: Any) -> None:
