@@ -135,6 +135,16 @@ def test_healthy_build_is_the_same_but_for_the_stamp(builder):
     assert files(builder.built)[".ninja_log"] == log  # nothing was compiled again
 
 
+def test_stamp_is_listed_among_what_stays(builder):
+    at_end = """
+import atexit
+atexit.register(lambda: print(*(t for t in cudaguard.status().touched if "stamp" in t)))
+"""
+    done = builder.load(more=at_end)
+    path = builder.built / "cudaguard-stamp.json"
+    assert f"{path}: says for which torch it was built (stays)" in done.stdout
+
+
 def test_ninja_of_an_environment_that_is_not_activated(builder):
     unguarded = builder.load("unguarded", ninja=False)
     assert "RuntimeError Ninja is required to load C++ extensions" in unguarded.stdout
