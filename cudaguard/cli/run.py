@@ -140,6 +140,13 @@ def _supervise(
     kills = oom_kills()
     try:
         ended = supervisor.run(environment)
+    except supervise.NoProcessError as error:
+        record.remove()
+        for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
+            environment.pop(variable, None)
+        print(f"cudaguard run: {error}; the program runs unsupervised", file=sys.stderr)
+        supervise.flush()
+        supervisor.become(environment)
     except BaseException:
         record.remove()
         raise

@@ -55,6 +55,10 @@ class Ended(NamedTuple):
     seconds: float
 
 
+class NoProcessError(Exception):
+    """The program cannot have a process of its own."""
+
+
 class Supervisor:
     """Runs one program as a child of this process, whose signals are blocked from now on.
 
@@ -85,10 +89,16 @@ class Supervisor:
         Args:
             environment: The environment of the program.
             is_silent: Is its standard error to go nowhere, as the rest does the second time?
+
+        Raises:
+            NoProcessError: The machine or a limit allows none.
         """
         self._sent, self._status = set(), None
         start, parent = monotonic(), os.getpid()
-        self._pid = os.fork()
+        try:
+            self._pid = os.fork()
+        except OSError as error:
+            raise NoProcessError(f"no further process can be started: {error.strerror}") from error
         if not self._pid:
             self._become(dict(environment), parent, is_silent=is_silent)
         _let_go_of_files()
@@ -101,6 +111,12 @@ class Supervisor:
             self._witness.dismiss()
         status = CANNOT_START if self._status is None else self._status
         return Ended(self._pid, status, is_late, frozenset(self._sent), seconds)
+
+    def become(self, environment: Mapping[str, str]) -> NoReturn:
+        """Turn this process itself into the program, where there can be no other."""
+        signal.signal(signal.SIGCHLD, self._on_child)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        os.execve(self._command[0], self._command, dict(environment))
 
     def _become(self, environment: dict[str, str], parent: int, *, is_silent: bool) -> NoReturn:
         """Turn this fork into the program."""

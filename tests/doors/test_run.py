@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
@@ -243,3 +244,21 @@ def test_python_path_is_the_users_own_afterwards(child):
     variable, path = child.command(*RUN, "-c", code, env=env).stdout.splitlines()
     assert variable.split(os.pathsep)[1:] == ["one", "two"]
     assert "_site" not in path
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
+def test_where_no_process_can_be_started_the_program_takes_our_place(child, tmp_path):
+    child.write("none.c", "#include <errno.h>\nint fork(void) { errno = EAGAIN; return -1; }\n")
+    child.command("cc", "-shared", "-fPIC", "-o", "none.so", "none.c")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    code = "import os; print(os.environ['CUDAGUARD'], os.getpid()); raise SystemExit(5)"
+    done = child.command(
+        *(sys.executable, "-m", "cudaguard", "run", "-c", code),
+        env={"LD_PRELOAD": str(tmp_path / "none.so"), "TMPDIR": str(folder)},
+        check=False,
+    )
+    assert done.returncode == 5
+    assert done.stdout.startswith("fix ")
+    assert done.stderr.startswith("cudaguard run: no further process can be started: ")
+    assert list(folder.iterdir()) == []
