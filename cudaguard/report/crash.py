@@ -140,15 +140,16 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
         place = _place(other["stack"])
         at = f", at {place}" if place else ""
         _add(lines, "elsewhere", f"{who}: {other['what'] or 'was running'}{at}")
+    error = document["error"]["finding"] if document["error"] is not None else None
     for finding in document["findings"]:
-        if finding["severity"] != "info":
+        is_told_below = error is not None and error["id"] == finding["id"]
+        if finding["severity"] != "info" and not is_told_below:
             _add(lines, "found", f"[{finding['id']}] {finding['what']}")
             for item in finding["evidence"][:_MOST]:
                 _add(lines, "", re.sub(r"/\S*-packages/", "", item))
-    if document["error"] is not None and document["error"]["finding"] is not None:
-        finding = document["error"]["finding"]
-        _add(lines, "error", f"[{finding['id']}] {finding['what']}")
-        _add(lines, "remedy", finding["remedy"])
+    if error is not None:
+        _add(lines, "error", f"[{error['id']}] {error['what']}")
+        _add(lines, "remedy", error["remedy"])
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         _add(lines, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
