@@ -24,7 +24,7 @@ GUARDED = f"""
     import cudaguard
     cudaguard.install("strict"){PROGRAM}
     print([event.name for event in cudaguard.status().events if event.kind == "repair"])
-    print(cudaguard.status().findings)
+    print([f for f in cudaguard.status().findings if f.severity != "info"])
 """
 OPENCV = ("opencv-python-headless==4.10.0.84", "numpy==2.0.2")
 
@@ -44,9 +44,9 @@ def run(child, cached_environment, root):
 @pytest.mark.parametrize("fork", ["eva-decord==0.6.1", "eva-decord==0.6.0"])
 def test_eva_decord_has_the_fault_and_is_repaired(run, fork):
     assert run(fork, PROGRAM) == ["none"]
-    assert run(fork, GUARDED) == ["right", "['CG001 local_scope libdecord.so']", "()"]
+    assert run(fork, GUARDED) == ["right", "['CG001 local_scope libdecord.so']", "[]"]
 
 
 def test_decord2_is_left_alone(run):
     assert run("decord2==3.4.0", PROGRAM) == ["right"]
-    assert run("decord2==3.4.0", GUARDED) == ["right", "[]", "()"]
+    assert run("decord2==3.4.0", GUARDED) == ["right", "[]", "[]"]
