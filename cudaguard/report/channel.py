@@ -38,15 +38,15 @@ class Channel:
 
     def __init__(self, home: int) -> None:
         self.findings: list[Finding] = []
-        self._told: set[tuple[str, str]] = set()
+        self._told: dict[tuple[str, str], object] = {}
         self._home = home
 
     def record(self, finding: Finding) -> bool:
         """Keep the finding; False if this process knows it already."""
-        key = (finding.id, finding.what)
-        if key in self._told:
+        # In one step: threads may come with the same at once.
+        mine = object()
+        if self._told.setdefault((finding.id, finding.what), mine) is not mine:
             return False
-        self._told.add(key)
         self.findings.append(finding)
         return True
 
