@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 # CUDA's major version -> the first driver for Linux that runs it. Source: CUDA release notes, "CUDA
-# Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility".
+# Toolkit and Minimum Required Driver Version for CUDA Minor Version Compatibility", and
+# https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
 FIRST_DRIVERS = {11: "450.80.02", 12: "525.60.13", 13: "580"}
 
 
