@@ -6,6 +6,8 @@ It needs nothing from elsewhere, follows the reader's light or dark colours, and
 
 from __future__ import annotations
 
+import re
+
 from cudaguard.report import trace as words
 
 TYPE_CHECKING = False
@@ -34,6 +36,8 @@ _OUTLINE = ' class="o"'
 _PALETTE = ("#0072b2", "#d55e00", "#cc79a7", "#009e73", "#e69f00", "#56b4e9", "#8c6bb1", "#a6761d")
 _FIXED = {"nvidia": "#76b900", "Python": "#8aa0b8", "system": "#9a9a9a", "other files": "#6b6b6b"}
 _MARKS = {"cuda": "●", "finding": "▲", "repair": "✓", "error": "✕"}
+# What XML does not allow, whatever a file is called.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 STYLE = """
 :root{--back:#fff;--text:#1f2328;--dim:#59636e;--line:#e6e9ec;--bar:#d3dae2;--bad:#c21f30;
 --good:#1a7f37;--warn:#8a5a00}
@@ -51,8 +55,7 @@ def escape(text: str) -> str:
     """Return text as it stands in SVG and HTML."""
     for sign, name in (("&", "amp"), ("<", "lt"), (">", "gt"), ('"', "quot")):
         text = text.replace(sign, f"&{name};")
-    # What XML does not allow, whatever a file is called.
-    return "".join(letter if letter >= " " else "�" for letter in text)
+    return _FORBIDDEN.sub("�", text)
 
 
 class Scale:

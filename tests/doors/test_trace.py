@@ -398,6 +398,10 @@ def test_picture_stands_alone_and_is_small(child):
     name = "{http://www.w3.org/2000/svg}"
     assert root.find(f"{name}title").text == "Native libraries of: python main.py"
     assert "nothing initialised CUDA" in root.find(f"{name}desc").text
+    tips = [title.text for title in root.iter(f"{name}title")]
+    # What, where, and the files: a line each.
+    assert any(re.search(r"s\n\S*\.py:\d+\n\S", tip) for tip in tips)
+    assert "\ufffd" not in text
     for file in ("t.svg", "t.html"):
         text = (child.folder / file).read_text(encoding="utf-8")
         assert len(text.encode()) < 50_000

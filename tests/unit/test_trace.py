@@ -236,3 +236,9 @@ def test_any_text_is_xml(text):
     import xml.etree.ElementTree as ET
 
     ET.fromstring(f'<a b="{escape(text)}">{escape(text)}</a>'.encode("utf-8", "replace"))
+
+
+def test_what_xml_does_not_allow_is_not_in_a_picture():
+    from cudaguard.report.timeline import escape
+
+    assert escape('a\x01\tb\nc\udcff\uffff<&>"') == "a\ufffd\tb\nc\ufffd\ufffd&lt;&amp;&gt;&quot;"
