@@ -23,7 +23,16 @@ PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 INSTALL_LIMIT = 3600.0  # seconds; gigabytes may have to come over a slow line
 LAST_LINES = 3
 # What of our environment would reach into the fresh one.
-FOREIGN = ("CUDAGUARD", "PYTHON", "VIRTUAL_ENV", "LD_PRELOAD")
+FOREIGN = (
+    *("CUDAGUARD", "PYTHON", "VIRTUAL_ENV", "LD_PRELOAD"),
+    *("PIP_PREFIX", "PIP_PYTHON", "PIP_QUIET", "PIP_ROOT", "PIP_TARGET", "PIP_USER"),
+)
+# Not `pip list`: a configuration of pip can silence it.
+VERSIONS = """
+import json
+from importlib import metadata
+print(json.dumps([(d.metadata["Name"], d.version) for d in metadata.distributions()]))
+"""
 
 
 class CannotRunError(Exception):
@@ -112,9 +121,10 @@ class Reproduction:
         import json
         from re import split, sub
 
-        listed = self._call(self._pip("list", "--format=json"), "pip cannot list").output
+        command = [self._python, "-c", VERSIONS]
+        listed = json.loads(self._call(command, "what was installed cannot be read").output)
         asked = {split("[=<>!~; ]", item)[0] for item in wanted}
-        found = {sub("[-_.]+", "-", e["name"]).lower(): e["version"] for e in json.loads(listed)}
+        found = {sub("[-_.]+", "-", name).lower(): version for name, version in listed}
         return {name: found[name] for name in sorted(asked & set(found))}
 
     def _call(self, command: Sequence[str], what: str) -> Ended:

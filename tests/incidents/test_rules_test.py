@@ -64,6 +64,14 @@ def test_verdicts(child, code, verdict):
     assert (document["verdict"], document["versions"]) == (verdict, {"packaging": "25.0"})
 
 
+def test_what_the_user_tells_pip_does_not_reach_the_environment(child, monkeypatch):
+    monkeypatch.setenv("PIP_QUIET", "2")
+    monkeypatch.setenv("PIP_TARGET", str(child.folder / "elsewhere"))
+    script = child.write("program.py", "import packaging")
+    document = reproduced(Reproducer(str(script), ["packaging==25.0"], ["packaging"]))
+    assert (document["verdict"], document["versions"]) == ("not-needed", {"packaging": "25.0"})
+
+
 @pytest.mark.parametrize("code", ["import absent_module", "raise SystemExit(125)"])
 def test_program_that_cannot_tell(child, code):
     script = child.write("program.py", code)
