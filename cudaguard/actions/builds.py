@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from contextlib import contextmanager
 
 from cudaguard.probe.locks import identity
@@ -23,56 +23,74 @@ class Variables:
     """Environment variables that are set while somebody builds, by whichever threads.
 
     The first one to set a variable keeps what was there, the last one puts it back, unless
-    somebody else has changed it since.
+    somebody else has changed it since. A process that is forked meanwhile has only the builds of
+    the thread that forked it.
     """
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
-        self._set: dict[str, tuple[str, str | None, int]] = {}  # ours, what was there, how many
+        # Ours, what was there, and the threads that have it set, one as often as it has.
+        self._set: dict[str, tuple[str, str | None, tuple[int, ...]]] = {}
+        self._heeds_forks = False
 
     @contextmanager
     def during(self, values: Mapping[str, str]) -> Iterator[None]:
         """Have variables set inside the block."""
-        held = []
+        held, thread = [], get_ident()
         try:
             for name, value in values.items():
-                if self._take(name, value):
+                if self._take(name, value, thread):
                     held.append(name)
             yield
         finally:
             for name in held:
-                self._give_back(name)
+                self._give_back(name, thread)
 
     def theirs(self, name: str) -> str | None:
         """Return what a variable is but for the builds that are under way."""
         with self._lock:
             value = os.environ.get(name)
-            ours, before, _ = self._set.get(name, (None, None, 0))
+            ours, before, _ = self._set.get(name, (None, None, ()))
             return before if name in self._set and value == ours else value
 
-    def _take(self, name: str, value: str) -> bool:
+    def _take(self, name: str, value: str, thread: int) -> bool:
+        if not self._heeds_forks and hasattr(os, "register_at_fork"):
+            self._heeds_forks = True  # only now: Python does not take it away again
+            os.register_at_fork(after_in_child=self._forked)
         with self._lock:
-            ours, before, count = self._set.get(name, (value, os.environ.get(name), 0))
-            if count and os.environ.get(name) != ours:
+            ours, before, holders = self._set.get(name, (value, os.environ.get(name), ()))
+            if holders and os.environ.get(name) != ours:
                 return False  # changed by somebody else while another thread builds: theirs now
-            if not count:
+            # In this order: whoever is forked between the two finds what to put back.
+            self._set[name] = ours, before, (*holders, thread)
+            if not holders:
                 os.environ[name] = value
-            self._set[name] = ours, before, count + 1
             return True
 
-    def _give_back(self, name: str) -> None:
+    def _give_back(self, name: str, thread: int) -> None:
         with self._lock:
-            ours, before, count = self._set[name]
-            if count > 1:
-                self._set[name] = ours, before, count - 1
-                return
-            del self._set[name]
-            if os.environ.get(name) != ours:
-                return
+            ours, before, holders = self._set[name]
+            rest = list(holders)
+            rest.remove(thread)
+            self._leave_to(name, ours, before, tuple(rest))
+
+    def _leave_to(self, name: str, ours: str, before: str | None, holders: tuple[int, ...]) -> None:
+        if holders:
+            self._set[name] = ours, before, holders
+            return
+        if os.environ.get(name) == ours:
             if before is None:
                 del os.environ[name]
             else:
                 os.environ[name] = before
+        del self._set[name]
+
+    def _forked(self) -> None:
+        """Put back in a forked process what was set by threads that it does not have."""
+        self._lock = allocate_lock()  # one of them may have had it
+        here = get_ident()
+        for name, (ours, before, holders) in tuple(self._set.items()):
+            self._leave_to(name, ours, before, tuple(one for one in holders if one == here))
 
 
 VARIABLES = Variables()  # those of this process

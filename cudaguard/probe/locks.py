@@ -1,15 +1,13 @@
-"""Who holds a lock file? Asked of ``/proc``; the file itself is not opened, let alone leased.
+"""Who holds a lock file? Asked of ``/proc``, and of the kernel where ``/proc`` may not show all.
 
-A lease (``F_SETLEASE``) would be quicker, but whoever opens the file meanwhile has the kernel send
-SIGIO to the process that asks, which ends it: several that ask at once kill one another.
-
-Source: ``proc(5)``, ``mount_namespaces(7)``, ``pid_namespaces(7)``.
+Source: ``proc(5)``, ``mount_namespaces(7)``, ``pid_namespaces(7)``, ``fcntl(2)`` (leases).
 """
 
 from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from typing import NamedTuple
 
@@ -82,7 +80,7 @@ def look(path: str) -> LockFacts | None:
     return LockFacts(
         time.time() - file.st_mtime,
         file.st_uid == os.geteuid(),
-        _elsewhere(path),
+        "" if holders or workers else _elsewhere(path),
         tuple(holders),
         tuple(workers),
         tuple(hidden),
@@ -152,7 +150,33 @@ def _elsewhere(path: str) -> str:
     # A container has a root of its own; a sandbox with processes of its own may have the machine's.
     if not is_alone and (point != "/" or kind != "overlay"):
         return f"processes outside this container cannot be seen, and may use {point}"
+    # This may be a sandbox within a container, whose files are those of the container.
+    if not is_alone and _may_be_open(path):
+        return "a process that cannot be seen from here, outside this sandbox, may have it open"
     return ""
+
+
+def _may_be_open(path: str) -> bool:
+    """Has anybody a file open, be it a process that cannot be seen from here?
+
+    The kernel grants a lease on it only if nobody has. Whoever opens the file in the meantime waits
+    for the end of that, microseconds later, and a signal tells us: not SIGIO, as usual, which would
+    end this process, but one that is ignored unless somebody listens to it.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError:
+        return True
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    except OSError:  # somebody has, or this file system knows no leases
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def mount_of(path: str, mounts: str) -> tuple[str, str] | None:

@@ -23,7 +23,8 @@ from cudaguard.rules.patterns import arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
     from typing import Any
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 MODULE = "torch.utils.cpp_extension"
 _BUILD = "_write_ninja_file_and_build_library"  # of load() and load_inline(), under their lock
 _NEEDED = {"name", "sources", "build_directory", "with_cuda", "extra_cuda_cflags"}
+_FORKS = (
+    "os.register_at_fork: puts back what other threads have set for a build (stays, and does "
+    "nothing after uninstall)"
+)
 _BY_NVML = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
@@ -48,8 +53,15 @@ def ask_nvml(engine: Engine, spec: ModuleSpec) -> Close | None:
     if spec.name != MODULE or not has_cuda or name in os.environ or engine.mode not in REPAIRING:
         return None
     during = ExitStack()
-    during.enter_context(VARIABLES.during(_BY_NVML))
+    during.enter_context(_during(engine, _BY_NVML))
     return lambda _: during.close()
+
+
+def _during(engine: Engine, variables: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Return what has variables set while a build lasts."""
+    if variables:
+        engine.touched[_FORKS] = None
+    return VARIABLES.during(variables)
 
 
 def put_up(engine: Engine, rule: Rule, module: str) -> None:
@@ -138,7 +150,7 @@ def _jit(engine: Engine, rule: Rule, toolkit: Toolkit, original: Any, switch: Sw
             )  # fmt: skip
 
         _safely(engine, "preparing a build", prepare)
-        with VARIABLES.during(variables):
+        with _during(engine, variables):
             result = original(*args, **keywords)
         _safely(engine, "marking a build", lambda: _mark(engine, given["build_directory"]))
         return result
@@ -155,7 +167,7 @@ def _begin(engine: Engine, rule: Rule, original: Any, switch: Switch) -> Any:
 
             find = functools.partial(path_with_ninja, engine, rule.id)
             _safely(engine, "looking for ninja", lambda: variables.update(find()))
-        with VARIABLES.during(variables):
+        with _during(engine, variables):
             original(self, *args, **keywords)
 
     return begin
@@ -183,7 +195,7 @@ def _ahead_of_time(
             )  # fmt: skip
 
         _safely(engine, "preparing a build", prepare)
-        with VARIABLES.during(variables):
+        with _during(engine, variables):
             original(self)
         _safely(engine, "looking at what was built", lambda: _look_at_results(engine, self))
 

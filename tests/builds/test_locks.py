@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -291,10 +290,78 @@ def test_builder_outside_of_a_sandbox_is_not_robbed(start, lock, root):
     )  # fmt: skip
     if "unshare" in done.stderr:
         pytest.skip(done.stderr)
-    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    if locks.mount_of(str(lock), mounts) == ("/", "overlay"):
-        pytest.skip("within a container this cannot be told")
     assert "cannot be seen" in done.stdout, done.stderr
+
+
+# A root of its own, as containers have it, and within that processes of their own.
+CONTAINER = """
+set -e
+mount -t tmpfs none {work}
+cd {work}
+mkdir lower upper work root
+mount -t overlay overlay -o lowerdir=$PWD/lower,upperdir=$PWD/upper,workdir=$PWD/work root
+for entry in /*; do
+    if [ -L $entry ]; then cp -a $entry root
+    elif [ -d $entry -a $entry != /proc ]; then mkdir root$entry; mount --rbind $entry root$entry
+    fi
+done
+mkdir root/proc
+mount -t proc proc root/proc
+echo ready
+exec chroot root {python} -c "$1"
+"""
+# In the container: a builder, and looks from beside it and from within a sandbox.
+LOOKS = """
+import os, subprocess, sys, time
+path = "/a folder of its own/lock"
+look = "import sys\\nfrom cudaguard.policy.builds import state_of\\n"
+look += "from cudaguard.probe.locks import look\\nprint(state_of(**look(sys.argv[1])._asdict()))"
+sandbox = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+def looks(*how):
+    subprocess.run([*how, sys.executable, "-c", look, path], check=True)
+hold = "import os, sys, time; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(flush=True)"
+hold += "; time.sleep(99)"
+os.mkdir(os.path.dirname(path))
+holder = subprocess.Popen([sys.executable, "-c", hold, path], stdout=subprocess.PIPE)
+holder.stdout.readline()
+os.utime(path, (time.time() - 60,) * 2)
+looks(), looks(*sandbox)
+holder.kill(), holder.wait()
+looks(), looks(*sandbox)
+"""
+
+
+def test_builder_outside_of_a_sandbox_within_a_container_is_not_robbed(tmp_path, root):
+    """They share all files, and the sandbox looks as a container does: the kernel knows better."""
+    work = tmp_path / "container"
+    work.mkdir()
+    script = CONTAINER.format(work=work, python=sys.executable)
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
+         "bash", "-c", script, "bash", LOOKS],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}, check=False,
+        timeout=120,
+    )  # fmt: skip
+    if not done.stdout.startswith("ready"):
+        pytest.skip(f"no container can be made here: {done.stderr}")
+    assert done.stdout.split() == ["ready", "held", "elsewhere", "stale", "stale"], done.stderr
+
+
+def test_asking_for_a_lease_ends_nobody(start, lock):
+    """Whoever opens the file meanwhile has the kernel send a signal to the one who asks."""
+    code = """
+import sys, time
+from cudaguard.probe.locks import _may_be_open
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    _may_be_open(sys.argv[1])
+"""
+    lock.touch()
+    processes = [start(code) for _ in range(4)]
+    assert [ended(process) for process in processes] == [("", "")] * 4
+    assert not locks._may_be_open(str(lock))
+    with lock.open():
+        assert locks._may_be_open(str(lock))
 
 
 def test_only_what_was_judged_is_taken(left, lock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 
 import pytest
@@ -90,6 +91,80 @@ def test_what_the_program_sets_meanwhile_stays():
     with variables.during({NAME: "ours"}):
         assert os.environ[NAME] == "ours"
     assert os.environ[NAME] == "the program's"
+
+
+@pytest.fixture
+def in_child():
+    """Forks, and returns what a function says in the child; fails if it hangs."""
+
+    def in_child(say):
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if not pid:
+            try:
+                signal.alarm(20)
+                os.write(writing, str(say()).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            said = pipe.read()
+        os.waitpid(pid, 0)
+        return said
+
+    return in_child
+
+
+@pytest.fixture
+def another_builds():
+    """Variables that another thread has set; it gives them back at the end."""
+    variables, inside, leave = Variables(), threading.Event(), threading.Event()
+
+    def build():
+        with variables.during({NAME: "ours"}):
+            inside.set()
+            leave.wait(30)
+
+    thread = threading.Thread(target=build)
+    thread.start()
+    assert inside.wait(30)
+    yield variables
+    leave.set()
+    thread.join(30)
+    assert os.environ[NAME] == "before"
+
+
+def test_child_has_nothing_of_what_another_thread_builds_with(another_builds, in_child):
+    assert os.environ[NAME] == "ours"
+    assert in_child(lambda: os.environ[NAME]) == "before"
+    assert in_child(lambda: another_builds.theirs(NAME)) == "before"
+    assert os.environ[NAME] == "ours"
+
+
+def test_child_keeps_what_the_thread_that_forks_builds_with(another_builds, in_child):
+    def build_on():
+        within = os.environ[NAME]
+        during.__exit__(None, None, None)
+        return within, os.environ[NAME]
+
+    during = another_builds.during({NAME: "ours"})
+    with during:
+        assert in_child(build_on) == "('ours', 'before')"
+
+
+def test_child_keeps_what_the_program_has_set_meanwhile(another_builds, in_child):
+    os.environ[NAME] = "the program's"
+    assert in_child(lambda: os.environ[NAME]) == "the program's"
+    os.environ[NAME] = "ours"
+
+
+def test_child_builds_though_another_thread_was_amid_setting(another_builds, in_child):
+    def build():
+        with another_builds.during({NAME: "the child's"}):
+            return os.environ[NAME]
+
+    with another_builds._lock:
+        assert in_child(build) == "the child's"
 
 
 def test_stamp_is_read_as_written(tmp_path):
