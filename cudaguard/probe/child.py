@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 KEPT = 1 << 16  # bytes of each stream, the last ones
 CHUNK = 1 << 16
-LOOK = 0.05  # seconds between two looks at a child whose output does not end
+LINGER = 1.0  # seconds for output when the command has ended, and others go on writing
 
 
 class Ended(Record):
@@ -41,8 +41,9 @@ def run(
 ) -> Ended:
     """Run a command to its end, or to the limit, and end whatever it leaves behind.
 
-    The child leads a process group of its own, and all of it is killed: at the limit, when this
-    call is interrupted, and after the child has ended by itself.
+    All that the command has started is killed, processes that have detached themselves from it
+    included: at the limit, when the command has ended by itself, and when this process ends,
+    however it does.
 
     Args:
         command: The command and its arguments.
@@ -53,78 +54,92 @@ def run(
     Raises:
         OSError: The command cannot be started.
     """
-    import subprocess
     from time import monotonic
 
+    from cudaguard.probe.keeper import start
+
     started = monotonic()
-    child = subprocess.Popen(
-        command,
-        env=dict(environ),
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    report, end = os.pipe()
     try:
-        output, errors = _read(child, started + limit)
-        ended = child.poll() is not None
+        try:
+            keeper = start(command, environ, end, folder=folder)
+        finally:
+            os.close(end)
+        try:
+            output, errors, told = _read(keeper, report, started + limit)
+        finally:
+            _dismiss(keeper)
     finally:
-        _kill_group(child)
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
-    status = child.returncode if ended else None
-    return Ended(status, _text(output), _text(errors), monotonic() - started)
+        os.close(report)
+    return Ended(_status(told, command[0]), _text(output), _text(errors), monotonic() - started)
 
 
-def _read(child: Popen[bytes], deadline: float) -> tuple[bytearray, bytearray]:
-    """Read both streams until the child has ended, or the deadline has come."""
+def _status(told: bytes | None, name: str) -> int | None:
+    """Return the exit status that a keeper tells; None for a command that has not ended."""
+    from cudaguard.probe.keeper import NOT_STARTED
+
+    if told is None:
+        return None
+    if told.startswith(NOT_STARTED):
+        number = int(told[len(NOT_STARTED) :])
+        raise OSError(number, os.strerror(number), name)
+    if not told:
+        raise OSError(f"{name}: the process that looks after it was ended")
+    status = int(told)
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _read(
+    keeper: Popen[bytes], report: int, deadline: float
+) -> tuple[bytearray, bytearray, bytes | None]:
+    """Read both streams until the command has ended, or the deadline has come.
+
+    Returns:
+        The ends of both, and what the keeper tells of the end of the command, if there is one.
+    """
     import selectors
     from time import monotonic
 
-    kept = bytearray(), bytearray()
+    output, errors = bytearray(), bytearray()
+    told: bytes | None = None
     with selectors.DefaultSelector() as selector:
-        for stream, end in zip((child.stdout, child.stderr), kept):
+        for stream, kept in ((keeper.stdout, output), (keeper.stderr, errors)):
             if stream is not None:
                 os.set_blocking(stream.fileno(), False)
-                selector.register(stream, selectors.EVENT_READ, end)
-        has_ended = False
-        while selector.get_map():
+                selector.register(stream, selectors.EVENT_READ, kept)
+        selector.register(report, selectors.EVENT_READ)
+        while told is None or len(selector.get_map()):
             left = deadline - monotonic()
-            if left <= 0:
-                return kept
-            # A grandchild may hold the streams open for ever: what is there when the child has
-            # ended is read, and no more.
-            ready = selector.select(0 if has_ended else min(left, LOOK))
-            if has_ended and not ready:
+            # What the command has started may hold the streams open for ever: what is there when
+            # the command has ended is read, and no more.
+            ready = selector.select(max(left, 0) if told is None else 0)
+            if left <= 0 or not ready:
                 break
             for key, _ in ready:
                 data = os.read(key.fd, CHUNK)
-                if data:
+                if key.fd == report:
+                    told, deadline = data, min(deadline, monotonic() + LINGER)
+                elif data:
                     key.data.extend(data)
                     del key.data[:-KEPT]
-                else:
+                if key.fd == report or not data:
                     selector.unregister(key.fileobj)
-            has_ended = has_ended or child.poll() is not None
-    if child.poll() is None:  # it has closed its streams, and goes on
-        import subprocess
-
-        try:
-            child.wait(max(deadline - monotonic(), 0))
-        except subprocess.TimeoutExpired:
-            pass
-    return kept
+    return output, errors, told
 
 
-def _kill_group(child: Popen[bytes]) -> None:
-    from signal import SIGKILL
+def _dismiss(keeper: Popen[bytes]) -> None:
+    """Have a keeper end all that is below it."""
+    import subprocess
 
+    from cudaguard.probe.keeper import PATIENCE
+
+    for stream in (keeper.stdin, keeper.stdout, keeper.stderr):
+        if stream is not None:
+            stream.close()
     try:
-        os.killpg(child.pid, SIGKILL)
-    except (ProcessLookupError, PermissionError):  # nobody is left
-        pass
-    child.wait()
+        keeper.wait(2 * PATIENCE)
+    except subprocess.TimeoutExpired:
+        keeper.kill()
 
 
 def _text(data: bytearray) -> str:

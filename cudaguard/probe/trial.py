@@ -148,15 +148,15 @@ def _is_pythons(frame: str) -> bool:
 
 
 def end_children() -> None:
-    """End the children of this process, each with the group that it leads."""
+    """End the children of this process, and each with it what it has started."""
     from glob import glob
-    from signal import SIGKILL
+    from signal import SIGTERM
 
     for file in glob("/proc/self/task/*/children"):
         try:
             with open(file, encoding="ascii") as listed:
                 for pid in map(int, listed.read().split()):
-                    os.killpg(pid, SIGKILL)
+                    os.kill(pid, SIGTERM)  # to the keepers: see `cudaguard.probe.keeper`
         except OSError:  # it has ended meanwhile
             continue
 

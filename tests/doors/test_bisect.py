@@ -74,6 +74,34 @@ def test_files_that_are_there_are_left_alone(child, planted):
     assert "is there already" in done.stderr
 
 
+def test_server_that_a_run_has_detached_is_ended_with_it(bisect, child, tmp_path):
+    told = tmp_path / "servers"
+    child.write("m1.py", "")
+    child.write("m2.py", "import sys\nif 'm1' in sys.modules: sys.exit(3)\n")
+    child.write(
+        "serve.py",
+        f"""
+        import os, time
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                with open({str(told)!r}, "a") as file:
+                    print(os.getpid(), file=file)
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+        while not os.path.exists({str(told)!r}):
+            time.sleep(0.01)
+        import m1, m2
+        """,
+    )
+    status, found, _ = bisect("serve.py")
+    assert (status, found["failing"]) == (1, ["m1", "m2"])
+    servers = told.read_text().split()
+    assert servers
+    assert not [pid for pid in servers if os.path.exists(f"/proc/{pid}")]
+
+
 def test_list_of_imports(bisect, planted):
     status, found, _ = bisect("--imports", "m1,m4,m7,m11,m12")
     assert (status, found["failing"]) == (1, ["m4", "m11"])

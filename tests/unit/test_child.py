@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -109,3 +110,94 @@ def test_core_files_are_not_left(tmp_path):
     command = [sys.executable, os.path.join(root, runner), "script", str(script)]
     done = subprocess.run(command, env=clean_environment(), capture_output=True, check=True)
     assert done.stdout == b"0\n"
+
+
+# Starts a process that detaches itself as a daemon does, and tells its id.
+DAEMON = """
+import os, sys, time
+told, end = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.close(told)
+    for stream in range(3):
+        os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+    os.write(end, str(os.getpid()).encode())
+    time.sleep(600)
+os.close(end)
+daemon = os.read(told, 20).decode()
+print(daemon, flush=True)
+"""
+
+
+def is_there(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("then", "limit"),
+    [("", 60), ("time.sleep(600)", 3), ("os.abort()", 60), ("os.execv('/bin/true', ['x'])", 60)],
+)
+def test_daemon_is_ended_with_the_command(then, limit):
+    done = ended(DAEMON + then, limit)
+    assert int(done.output) > 0
+    assert not is_there(int(done.output))
+
+
+def test_nothing_else_of_the_users_is_ended():
+    before = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    daemon = subprocess.run(
+        [sys.executable, "-c", DAEMON], stdout=subprocess.PIPE, check=True, text=True
+    )
+    try:
+        assert ended(DAEMON).status == 0
+        assert is_there(before.pid)
+        assert is_there(int(daemon.stdout))
+    finally:
+        before.kill()
+        before.wait()
+        os.kill(int(daemon.stdout), signal.SIGKILL)
+
+
+def test_of_several_at_once_each_is_ended_alone():
+    waiting = DAEMON + "time.sleep(2); print(open(f'/proc/{daemon}/cmdline').read())"
+    with ThreadPoolExecutor(4) as pool:
+        slow = pool.submit(ended, waiting)
+        assert [done.status for done in pool.map(ended, [DAEMON] * 6)] == [0] * 6
+        assert slow.result().status == 0, slow.result().errors
+
+
+def test_all_is_ended_when_this_process_is_killed(tmp_path):
+    told = tmp_path / "told"
+    inner = (
+        DAEMON + f"open({str(told)!r}, 'w').write(f'{{os.getpid()}} {{daemon}}.')\ntime.sleep(600)"
+    )
+    code = (
+        "import os, sys; from cudaguard.probe.child import run;"
+        f"run([sys.executable, '-c', {inner!r}], dict(os.environ), 60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env=clean_environment()) as ours:
+        until(lambda: told.exists() and told.read_text().endswith("."))
+        ours.kill()
+    pids = told.read_text().rstrip(".").split()
+    assert len(pids) == 2
+    until(lambda: not any(is_there(int(pid)) for pid in pids))
+
+
+def test_output_without_end_of_what_it_has_started_is_not_waited_for():
+    started = time.monotonic()
+    done = ended("import subprocess; subprocess.Popen(['yes'])", limit=120)
+    assert done.status == 0
+    assert time.monotonic() - started < 60
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it has not come to that within 30 s"
+        time.sleep(0.02)
