@@ -78,7 +78,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument("--bundle", metavar="FILE", help="also write a report for an issue there")
     parser.add_argument(
         "--no-redact", dest="redact", action="store_false",
-        help="leave names, home folders and secrets in JSON and in the bundle",
+        help="leave names, home folders and secrets in JSON, annotations and the bundle",
     )  # fmt: skip
     parser.add_argument("-v", "--verbose", action="store_true", help="tell all of each note")
     add_format(parser)
@@ -170,7 +170,7 @@ def _write(args: Namespace, report: dict[str, Any], site: Site) -> bool:
     if args.format == "json":
         shown = json_text(data)
     elif args.format == "github":
-        shown = "\n".join(_annotations(report))
+        shown = "\n".join(_annotations(data))  # logs of workflows are public
     else:
         stream = None if args.output else sys.stdout
 
@@ -224,8 +224,14 @@ def _redactor(site: Site) -> Callable[[str], str]:
 
     from cudaguard.report.redact import redactor
 
-    home = os.path.expanduser("~")
-    return redactor(site.environ, (home, os.path.realpath(home)), platform.node())
+    homes = [os.path.expanduser("~")]
+    try:  # HOME may be set to another folder, as in containers and jobs
+        import pwd
+
+        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
+    except (ImportError, KeyError):  # not POSIX, or a user id without a name
+        pass
+    return redactor(site.environ, (*homes, *map(os.path.realpath, homes)), platform.node())
 
 
 def _save(path: str, content: str) -> bool:

@@ -7,30 +7,47 @@ import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
 HOME, USER, HOST, SECRET = "~", "<user>", "<host>", "<secret>"
 # Names that say nothing of anybody.
 _ANYBODY = {"", "root", "user", "localhost", "nobody"}
 _SHORTEST = 6  # of a value that is a secret wherever it stands
-_IS_SECRET = re.compile(r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|_KEY$|AUTH")
-# Of an option; not --tokenizer, nor --max-tokens.
-_IS_SECRET_OPTION = re.compile(
-    r"--?(?:[\w-]*[_-])?(?:token|secret|passw(?:or)?d|passphrase|credentials?|"
-    r"(?:api|access|secret|private)[_-]?key)",
-    re.IGNORECASE,
+_IS_SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|_KEY$|AUTH|"
+    r"COOKIE|SSHPASS|_(?:PASS|PWD|PAT)$"
 )
-_PATTERNS = (
-    # scheme://name:password@host, and scheme://token@host
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s@'\"]+@", re.IGNORECASE), rf"\1{SECRET}@"),
-    (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|password|signature|sig|auth)[\w-]*)=)[^&\s'\"#]+",
-                re.IGNORECASE), rf"\1{SECRET}"),
-    (re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{SECRET}"),
-    (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key)\w*\s*[=:]\s*['\"]?)"
-                r"[^\s'\",;&]+", re.IGNORECASE), rf"\1{SECRET}"),
-    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|pypi-|AKIA|nvapi-)"
-                r"[\w-]{8,}"), SECRET),
+# Of an option or a setting; not --tokenizer, nor --max-tokens.
+_NAME = (
+    r"(?:[\w.-]*[._-])?(?:token|secret|passw(?:or)?d|passphrase|credentials?|"
+    r"(?:api|access|secret|private)[_-]?key)"
+)
+_IS_SECRET_OPTION = re.compile(rf"--?{_NAME}", re.IGNORECASE)
+# As in HF_TOKEN=x in front of a command, and in trainer.api_key=x and +api_key=x of Hydra.
+_IS_SECRET_SETTING = re.compile(rf"[+~]{{0,2}}{_NAME}", re.IGNORECASE)
+# What is a secret by its own form, wherever it stands.
+_FORMS = (
+    # scheme://name:password@host, and scheme://token@host; a password may have an @ of its own
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s'\"]+@", re.IGNORECASE), rf"\1{SECRET}@"),
+    (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|password|signature|sig|auth|credential)"
+                r"[\w-]*)=)[^&\s'\"#]+", re.IGNORECASE), rf"\1{SECRET}"),
+    (re.compile(r"(\b(?:bearer|basic|authorization:\s*token)\s+)[\w.~+/=-]{8,}", re.IGNORECASE),
+     rf"\1{SECRET}"),
+    (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abeprs]-|pypi-|AKIA|ASIA|AIza|"
+                r"nvapi-)[\w-]{8,}"), SECRET),
+    (re.compile(r"\beyJ[\w-]+\.[\w-]+\.[\w-]*"), SECRET),  # a JSON web token
+    (re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?=-----END|\Z)", re.DOTALL),
+     rf"\1{SECRET}"),
+)  # fmt: skip
+# What is one by the name in front of it. Quotes stay: the text may be JSON, itself quoted in JSON.
+_NAMED = (
+    (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|(?:api|access|account|private)[_-]?key)\w*"
+                r"(?:\\?['\"])?\s*[=:]\s*)"
+                r"(?:(\\?['\"]).*?\2|(\\?['\"])?[^\s'\",;&]+)", re.IGNORECASE),
+     rf"\1\2\3{SECRET}\2"),
+    (re.compile(rf"((?<![\w-])--?{_NAME}\s+)(?!-)[^\s'\",;&]+", re.IGNORECASE),
+     rf"\1{SECRET}"),
 )  # fmt: skip
 
 
@@ -65,26 +82,30 @@ def redactor(environ: Mapping[str, str], homes: tuple[str, ...], host: str) -> C
     def redact(text: str) -> str:
         if pattern is not None:
             text = pattern.sub(lambda match: known[match[0]], text)
-        for secret, instead in _PATTERNS:
-            text = secret.sub(instead, text)
-        return text
+        return _without(text, (*_FORMS, *_NAMED))
 
     return redact
 
 
 def redacted_arguments(words: Sequence[str]) -> list[str]:
-    """Return the words of a command line without the values of options that are secrets."""
+    """Return the words of a command line without secrets: values of options, parts of URLs."""
     found: list[str] = []
     for word in words:
-        option, equals, _ = word.partition("=")
+        name, equals, _ = word.partition("=")
         before = found[-1] if found else ""
-        if equals and _IS_SECRET_OPTION.fullmatch(option):
-            found.append(f"{option}={SECRET}")
+        if equals and (_IS_SECRET_OPTION.fullmatch(name) or _IS_SECRET_SETTING.fullmatch(name)):
+            found.append(f"{name}={SECRET}")
         elif _IS_SECRET_OPTION.fullmatch(before) and not word.startswith("-"):
             found.append(SECRET)
         else:
-            found.append(word)
+            found.append(_without(word, _FORMS))
     return found
+
+
+def _without(text: str, secrets: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    for secret, instead in secrets:
+        text = secret.sub(instead, text)
+    return text
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:

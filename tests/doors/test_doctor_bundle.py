@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import pwd
 
 import pytest
 
@@ -72,6 +74,25 @@ def test_json_is_redacted_and_text_is_not(planted, env):
     (found,) = json.loads(out)["checks"][0]["findings"]
     assert found["evidence"] == [f"{planted.folder}/half-1.0.dist-info"]
     assert str(planted.folder) in planted.run("--only", "CG905", env=env)[1]
+
+
+def test_annotations_are_redacted(planted, env):
+    """The logs of a workflow are public."""
+    planted.write("half-1.0.dist-info/METADATA", "Name: half\n")
+    env["HOME"] = str(planted.folder)
+    told = ("--only", "CG905", "--format", "github")
+    assert "%0A~/half-1.0.dist-info%0A" in planted.run(*told, env=env)[1]
+    assert (
+        f"%0A{planted.folder}/half-1.0.dist-info%0A"
+        in planted.run(*told, "--no-redact", env=env)[1]
+    )
+
+
+def test_home_folder_of_the_account_counts_beside_that_of_the_environment(planted, env, child):
+    """Jobs and containers set HOME to a folder of their own."""
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    planted.run("--bundle", "report.md", env={**env, "CUDA_CACHE_PATH": f"{home}/cache"})
+    assert "CUDA_CACHE_PATH=~/cache" in (child.folder / "report.md").read_text()
 
 
 def test_bundle_that_cannot_be_written(planted):

@@ -19,7 +19,7 @@ from cudaguard.policy.orders import together, unexplained
 from cudaguard.policy.wheels import cuda_of, families
 from cudaguard.probe.nvidia_driver import look_at_driver
 from cudaguard.report.doctor.document import bundle, document, text
-from cudaguard.report.redact import redactor
+from cudaguard.report.redact import redacted_arguments, redactor
 from cudaguard.rules.catalog import DETECTORS, RULES
 from cudaguard.rules.checks import CHECKS
 
@@ -245,15 +245,41 @@ def test_fence_of_a_bundle_is_longer_than_what_is_in_it():
         ("MY_PASSWORD=xyz rest", "MY_PASSWORD=<secret> rest"),
         ("the value of it is geheim-1", "the value of it is <secret>"),
         ("ghp_0123456789abcdef", "<secret>"),
+        ("http://ann:p@ss@proxy:3128", "http://<secret>@proxy:3128"),
+        ("tool --hf-token abc123 x", "tool --hf-token <secret> x"),
+        ("SSHPASS is other-2, DB_PWD other-3", "SSHPASS is <secret>, DB_PWD <secret>"),
+        ("my token: 'a b', and so on", "my token: '<secret>', and so on"),
+        ('{"api_key": "a b", "x": 1}', '{"api_key": "<secret>", "x": 1}'),
+        (r'"said: {\"password\": \"a b\"}"', r'"said: {\"password\": \"<secret>\"}"'),
+        ("secret = 'never closed", "secret = '<secret> closed"),
+        ("AccountKey=abc==;EndpointSuffix=x", "AccountKey=<secret>;EndpointSuffix=x"),
+        ("s3://b?X-Amz-Credential=A&x", "s3://b?X-Amz-Credential=<secret>&x"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-def", "<secret>"),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n", "-----BEGIN PRIVATE KEY-----<secret>"),
+        ("Authorization: Token abcdefgh", "Authorization: Token <secret>"),
+        ("tool --tokenizer gpt2 --max-tokens 5", "tool --tokenizer gpt2 --max-tokens 5"),
         ("tokenizers 0.20.1, keyring 25", "tokenizers 0.20.1, keyring 25"),
         ("nothing to hide", "nothing to hide"),
     ],
 )  # fmt: skip
 def test_redaction(told, redacted):
-    environ = {"USER": "ann", "SOME_TOKEN": "geheim-1", "EMPTY_TOKEN": "", "HOME": "/home/ann"}
+    environ = {"USER": "ann", "SOME_TOKEN": "geheim-1", "EMPTY_TOKEN": "", "HOME": "/home/ann",
+               "SSHPASS": "other-2", "DB_PWD": "other-3", "PWD": "/usr/lib"}  # fmt: skip
     redact = redactor(environ, ("/home/ann", "/home/ann"), "box.example.org")
     assert redact(told) == redacted
     assert redact(redacted) == redacted
+
+
+def test_secrets_among_arguments():
+    words = [
+        "HF_TOKEN=a", "+trainer.api_key=a", "--url", "postgres://u:a@host/d", "ghp_0123456789abcdef",
+        "--password", "a", "--tokenizer=gpt2", "tokens=5", "--max-tokens=512", "x.y=3",
+    ]  # fmt: skip
+    assert redacted_arguments(words) == [
+        "HF_TOKEN=<secret>", "+trainer.api_key=<secret>", "--url", "postgres://<secret>@host/d",
+        "<secret>", "--password", "<secret>", "--tokenizer=gpt2", "tokens=5", "--max-tokens=512",
+        "x.y=3",
+    ]  # fmt: skip
 
 
 def test_nothing_is_known_of_nobody():
