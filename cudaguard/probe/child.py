@@ -80,6 +80,7 @@ def _status(told: bytes | None, name: str) -> int | None:
 
     if told is None:
         return None
+    told = told.partition(b"\n")[0]  # what was not started ends as well
     if told.startswith(NOT_STARTED):
         number = int(told[len(NOT_STARTED) :])
         raise OSError(number, os.strerror(number), name)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 PATIENCE = 5.0  # seconds for what has been killed to be gone; a dead disk may hold it for ever
-NOT_STARTED = b"!"  # begins a report that gives the number of an error, in place of a status
+NOT_STARTED = b"!"  # begins a line that gives the number of an error, in place of a status
 _PAUSE = 0.005
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")  # as in subprocess: a program is to have them
@@ -41,7 +41,7 @@ def start(
     Args:
         command: The command and its arguments.
         environ: The environment of the command.
-        report: A descriptor to which the status of the command is written, as of ``os.waitpid``.
+        report: A descriptor to which the status of the command is written in a line, as of ``os.waitpid``.
         folder: The working directory; None, ours.
 
     Raises:
@@ -76,7 +76,7 @@ def main() -> NoReturn:
     try:
         pid = os.fork()
     except OSError as error:  # a limit on processes
-        os.write(report, NOT_STARTED + str(error.errno).encode())
+        os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno))
         os._exit(1)
     if not pid:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -111,7 +111,7 @@ def _become(command: list[str], report: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(command[0], command)
     except OSError as error:
-        os.write(report, NOT_STARTED + str(error.errno).encode())
+        os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno))
     finally:
         os._exit(1)
 
@@ -125,7 +125,7 @@ def _watch(pid: int, woken: int, report: int) -> None:
         try:
             for ended, status in _buried():
                 if ended == pid:
-                    os.write(report, str(status).encode())
+                    os.write(report, b"%d\n" % status)
         except ChildProcessError:
             pass
         ready, _, _ = select.select([0, woken], [], [])

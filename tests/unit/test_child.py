@@ -67,8 +67,8 @@ def test_nothing_stays_open():
 
 
 def test_what_cannot_be_started():
-    with pytest.raises(OSError, match="no-such-command"):
-        run(["/no-such-command"], {}, 1)
+    with pytest.raises(FileNotFoundError, match="No such file or directory: '/no-such-command'"):
+        run(["/no-such-command"], {}, 20)
 
 
 def test_there_is_no_input():
