@@ -41,7 +41,8 @@ def start(
     Args:
         command: The command and its arguments.
         environ: The environment of the command.
-        report: A descriptor to which the status of the command is written in a line, as of ``os.waitpid``.
+        report: A descriptor for the status of the command: a line with a number, as of
+            ``os.waitpid``.
         folder: The working directory; None, ours.
 
     Raises:
@@ -76,7 +77,7 @@ def main() -> NoReturn:
     try:
         pid = os.fork()
     except OSError as error:  # a limit on processes
-        os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno))
+        os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno or 0))
         os._exit(1)
     if not pid:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -111,7 +112,7 @@ def _become(command: list[str], report: int) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execvp(command[0], command)
     except OSError as error:
-        os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno))
+        os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno or 0))
     finally:
         os._exit(1)
 
