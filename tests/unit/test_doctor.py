@@ -272,8 +272,9 @@ def test_redaction(told, redacted):
 
 def test_secrets_among_arguments():
     words = [
-        "HF_TOKEN=a", "+trainer.api_key=a", "--url", "postgres://u:a@host/d", "ghp_0123456789abcdef",
-        "--password", "a", "--tokenizer=gpt2", "tokens=5", "--max-tokens=512", "x.y=3",
+        "HF_TOKEN=a", "+trainer.api_key=a", "--url", "postgres://u:a@host/d",
+        "ghp_0123456789abcdef", "--password", "a", "--tokenizer=gpt2", "tokens=5",
+        "--max-tokens=512", "x.y=3",
     ]  # fmt: skip
     assert redacted_arguments(words) == [
         "HF_TOKEN=<secret>", "+trainer.api_key=<secret>", "--url", "postgres://<secret>@host/d",
