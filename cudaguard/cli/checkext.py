@@ -106,10 +106,8 @@ def _files_of(what: str) -> list[str] | None:
         return sorted(_below(what))
     if os.path.exists(what):
         return [what]
-    try:
-        import importlib_metadata as metadata
-    except ImportError:
-        from importlib import metadata  # type: ignore[no-redef]  # same functions
+    from importlib import metadata
+
     try:
         paths = metadata.files(what) or ()
         found = [str(path.locate()) for path in paths]

@@ -79,10 +79,8 @@ def installed() -> tuple[list[Distribution], list[Unreadable]]:
 
     Of two distributions of one name the first on the path counts, as it does for ``import``.
     """
-    try:
-        import importlib_metadata as metadata
-    except ImportError:
-        from importlib import metadata  # type: ignore[no-redef]  # same functions
+    from importlib import metadata
+
     found: dict[str, Distribution] = {}
     unreadable = []
     for one in metadata.distributions():

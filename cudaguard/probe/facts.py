@@ -44,16 +44,26 @@ class Facts:
 
 
 def _installed_version(dist: str) -> str | None:
-    try:
-        import importlib_metadata as metadata
-    except ImportError:
-        from importlib import metadata  # type: ignore[no-redef]  # same functions
-    try:
-        return metadata.version(dist) or None
-    # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
-    # Releases of importlib_metadata raise different things, and a rule must be certain to act.
-    except Exception:
-        return None
+    # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
+    # library's ability to find distributions away for good.
+    from importlib import metadata
+
+    for name in _spellings(dist):
+        try:
+            return metadata.version(name) or None
+        # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
+        # Releases of Python raise different things, and a rule must be certain to act.
+        except Exception:
+            continue
+    return None
+
+
+def _spellings(dist: str) -> tuple[str, ...]:
+    if sys.version_info >= (3, 10) or not dist:
+        return (dist,) if dist else ()
+    # Python 3.9 takes hyphens for underscores, and no more.
+    words = dist.replace("-", ".").replace("_", ".").split(".")
+    return dist, "_".join(words), ".".join(words)
 
 
 def uses_glibc() -> bool:

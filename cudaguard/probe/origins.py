@@ -44,10 +44,8 @@ def origin_of(name: str, path: Sequence[str]) -> str:
 
 def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
-    try:
-        import importlib_metadata as metadata
-    except ImportError:
-        from importlib import metadata  # type: ignore[no-redef]  # same functions
+    from importlib import metadata
+
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}
     for dist in metadata.distributions():

@@ -55,6 +55,24 @@ def test_no_finder_is_skipped_by_an_import_in_another_thread(program, how):
     ) == ["imported"]
 
 
+@pytest.mark.parametrize("imported", ["", "import importlib_metadata"])
+def test_a_question_for_a_version_leaves_the_metadata_of_python_alone(program, imported):
+    """Whoever imports importlib_metadata has its finder from then on, and Python's no longer."""
+    assert program.output(
+        f"""
+        {imported}
+        from importlib import metadata
+        def seen():
+            kinds = {{type(dist).__module__ for dist in metadata.distributions()}}
+            return list(map(id, sys.meta_path)), kinds, "importlib_metadata" in sys.modules
+        before = seen()
+        with cudaguard.guard(rules=[rule(dist=("cudaguard",), when={{"python": ">=3"}})]):
+            import target
+        print(order(), seen() == before)
+        """
+    ) == ["needed target True"]
+
+
 @pytest.mark.parametrize("door", ["install", "block"])
 @pytest.mark.parametrize("fault", ["packaging", "showwarning"])
 def test_fault_around_a_late_module_does_not_end_the_program(program, door, fault):
