@@ -127,7 +127,8 @@ class Loads:
         from cudaguard.rules.patterns import fixed_part
 
         # The fixed part of a pattern first: nearly no library has it, and matching is not light.
-        if any(name.startswith(fixed_part(p)) for p, _ in providing for name in needed):
+        starts = tuple(fixed_part(p) for p, _ in providing)
+        if any(name.startswith(starts) for name in needed):
             from cudaguard.repairs.order import provide
 
             provide(self._engine, providing, needed, spec)

@@ -47,7 +47,7 @@ class Record:
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        return self._values() == other._values()
+        return self is other or self._values() == other._values()
 
     def __hash__(self) -> int:
         # Strings alone: equal tables may differ in order and in how they show themselves.

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 def slots_of(engine: Engine, name: str) -> Slots:
     """Return the slots of a module; the engine's `plain` ones where no rule has anything to do."""
-    own = engine.registry.by_module.get(name, ())
+    own = tuple(rule for rule in engine.registry.by_module.get(name, ()) if rule.actions)
     before: list[Before] = [engine.arrived, *_prerequisites(engine, name)]
-    if not RTLD_GLOBAL and any(rule.actions for rule in own):
+    if own and not RTLD_GLOBAL:
         from cudaguard.repairs.scope import tell_unsupported
 
         before.append(lambda spec: tell_unsupported(engine, spec))

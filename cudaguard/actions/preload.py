@@ -13,7 +13,7 @@ import os
 import sys
 from glob import escape, glob
 
-from cudaguard.probe.elf import read_elf
+from cudaguard.probe.elf import folders_of, read_elf
 from cudaguard.probe.facts import at_start
 
 TYPE_CHECKING = False
@@ -59,9 +59,11 @@ def unmet_needs(library: str) -> tuple[str, ...]:
     found: dict[str, str] = {}
     todo = [asking] if asking else []
     while todo:
-        elf = read_elf(todo.pop())
+        path = todo.pop()
+        elf = read_elf(path)
+        folders = folders_of(elf.search_path, path)
         for name in elf.needed:
-            if name not in found and not is_mapped(name) and not _is_findable(name, elf.folders):
+            if name not in found and not is_mapped(name) and not _is_findable(name, folders):
                 file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
                 if file is not None:
                     found[name] = file

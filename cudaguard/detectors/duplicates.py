@@ -11,7 +11,7 @@ from _thread import allocate_lock
 
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hook.loader import here
-from cudaguard.policy.duplicates import Copy, Stray, winners
+from cudaguard.policy.duplicates import Copy, Stray, has_kin, winners
 from cudaguard.probe.driver import LoaderNews
 from cudaguard.probe.facts import at_start
 from cudaguard.probe.image import DT_SONAME, Image
@@ -78,13 +78,18 @@ class DuplicateDetector:
             copies = list(self._copies.values())
         finally:
             self._lock.release()
-        if strays or (come and len(copies) > 1):
+        if come or strays:
             from cudaguard.detectors.copies import judge
 
             judge(self._engine, copies, come, strays, self._told, is_load=load is not None)
 
     def _take_in(self, load: Loaded | None, since: str) -> tuple[list[Copy], list[Stray]]:
-        """Take note of what is new; return what of it is in the table, and what has gone astray."""
+        """Take note of what is new.
+
+        Returns:
+            What of it is in the table and stands beside others of its kind, and what has gone
+            astray.
+        """
         libraries = self._news.libraries()
         new = [one for one in libraries if (one.path, one.dynamic) not in self._known]
         if not new:
@@ -93,9 +98,11 @@ class DuplicateDetector:
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
             self._copies.update(come)
-            strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
-            if strays or (come and len(self._copies) > 1):
+            if any(has_kin(copy, self._copies.values()) for copy in come.values()):
                 self._forget_unloaded(memory)
+            else:
+                come = {}
+            strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
         return [copy for key, copy in come.items() if key in self._copies], strays
 
     def _copies_among(

@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 DYNAMIC_LIMIT = 1 << 16
 NAME_LIMIT = 1 << 10
 SYMBOLS_LIMIT = 1 << 20
+# Of most extensions, what is looked at lies here, but for the dynamic section: one system call.
+START = 1 << 14
 CXX_RUNTIME = "libstdc++.so.6"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFFEF5
 _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
+_SEGMENT = 56  # bytes of an entry of the table of segments
 _SYMBOL = 24  # bytes of an entry of the symbol table
 _UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 
@@ -36,16 +39,17 @@ class Elf(Record):
             ``std::...::id`` objects, which are one per process by the loader's rules for
             STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
         soname: The name by which others need it; empty if it has none.
-        folders: Where the loader looks first for what it needs (DT_RPATH, DT_RUNPATH).
+        search_path: Where the loader looks first for what it needs, as the file says it (DT_RPATH,
+            DT_RUNPATH); see `folders_of`.
         is_truncated: Does the file end before the parts of it that the loader maps? It maps them
             all the same, and the first look at what is not there ends the process (SIGBUS).
     """
 
-    __slots__ = ("folders", "is_truncated", "needed", "runtime", "soname")
+    __slots__ = ("is_truncated", "needed", "runtime", "search_path", "soname")
     needed: tuple[str, ...]
     runtime: tuple[str, ...]
     soname: str
-    folders: tuple[str, ...]
+    search_path: str
     is_truncated: bool
 
     def __init__(
@@ -53,14 +57,14 @@ class Elf(Record):
         needed: tuple[str, ...] = (),
         runtime: tuple[str, ...] = (),
         soname: str = "",
-        folders: tuple[str, ...] = (),
+        search_path: str = "",
         is_truncated: bool = False,
     ) -> None:
         self._fill(
             needed=needed,
             runtime=runtime,
             soname=soname,
-            folders=folders,
+            search_path=search_path,
             is_truncated=is_truncated,
         )
 
@@ -79,8 +83,8 @@ def read_elf(path: str) -> Elf:
             if file.is_truncated:
                 return Elf(is_truncated=True)
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
-            soname, folders = file.text(_DT_SONAME), _folders(path, file)
-            return Elf(file.needed, runtime, soname, folders)
+            search_path = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
+            return Elf(file.needed, runtime, file.text(_DT_SONAME), search_path)
     except (OSError, OverflowError, ValueError):
         return Elf()
 
@@ -104,14 +108,19 @@ def exported_runtime(path: str) -> tuple[str, ...]:
     return read_elf(path).runtime
 
 
-def _folders(path: str, file: ElfFile) -> tuple[str, ...]:
-    said = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
-    if not said:
+def folders_of(search_path: str, path: str) -> tuple[str, ...]:
+    """Return the folders of a search path of a shared object.
+
+    Args:
+        search_path: As in `Elf`.
+        path: The file that says it.
+    """
+    if not search_path:
         return ()
     origin = os.path.dirname(os.path.realpath(path))
     return tuple(
         folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
-        for folder in said.split(":")
+        for folder in search_path.split(":")
         if folder
     )
 
@@ -133,12 +142,13 @@ class ElfFile:
     """
 
     def __init__(self, path: str) -> None:
-        self.header = b""
+        self.header = self._start = b""
         self.is_truncated = False
         self.has_dynamic_section = False
         self._file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         self._loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
         self._tags: dict[int, int] = {}
+        self._strings: int | None = None  # where in the file the names begin
         self.needed: tuple[str, ...] = ()
         try:
             self._read()
@@ -158,34 +168,36 @@ class ElfFile:
         os.close(self._file)
 
     def _read(self) -> None:
-        header = self.header = os.pread(self._file, 64, 0)
+        self._start = os.pread(self._file, START, 0)
+        header = self.header = self._start[:64]
         if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
             return
         table = _number(header, 32, 8)  # e_phoff
         size, count = _number(header, 54, 2), _number(header, 56, 2)  # e_phentsize, e_phnum
-        if size != 56:
+        if size != _SEGMENT:
             return
-        segments = os.pread(self._file, size * count, table)
+        segments = self._at(table, size * count)
         dynamic = b""
-        for place in range(0, len(segments) - size + 1, size):
-            kind = _number(segments, place, 4)
-            offset, address, length = (_number(segments, place + at, 8) for at in (8, 16, 32))
-            if kind == _PT_LOAD:
+        words = _words(segments, _SEGMENT)
+        # Type and flags, offset, address, physical address, length in the file, in memory, alignment
+        for kind, offset, address, length in zip(words[::7], words[1::7], words[2::7], words[4::7]):
+            if kind & 0xFFFFFFFF == _PT_LOAD:
                 self._loads.append((offset, address, length))
-            elif kind == _PT_DYNAMIC:
+            elif kind & 0xFFFFFFFF == _PT_DYNAMIC:
                 self.has_dynamic_section = length > 0
-                dynamic = os.pread(self._file, min(length, DYNAMIC_LIMIT), offset)
+                dynamic = self._at(offset, min(length, DYNAMIC_LIMIT))
         end = max((offset + length for offset, _, length in self._loads if length), default=0)
         self.is_truncated = end > os.fstat(self._file).st_size or len(segments) < size * count
         needed: list[int] = []
-        for place in range(0, len(dynamic) - 15, 16):
-            tag, value = _number(dynamic, place, 8), _number(dynamic, place + 8, 8)
+        words = _words(dynamic, 16)
+        for tag, value in zip(words[::2], words[1::2]):
             if tag == _DT_NULL:
                 break
             if tag == _DT_NEEDED:
                 needed.append(value)
             else:
                 self._tags[tag] = value
+        self._strings = self._place(_DT_STRTAB)
         texts = (self._name(start) for start in needed)
         self.needed = tuple(text.decode("utf-8", "replace") for text in texts if text)
 
@@ -205,7 +217,7 @@ class ElfFile:
         for offset, start, size in self._loads:
             if start <= address < start + size:
                 wanted = min(length, start + size - address)
-                return os.pread(self._file, wanted, offset + address - start)
+                return self._at(offset + address - start, wanted)
         return b""
 
     def unique_ids(self) -> tuple[str, ...]:
@@ -241,13 +253,23 @@ class ElfFile:
         return next((at - a + value for at, a, n in self._loads if a <= value < a + n), None)
 
     def _at(self, place: int, length: int) -> bytes:
+        if place + length <= len(self._start):
+            return self._start[place : place + length]
         return os.pread(self._file, length, place)
 
     def _name(self, start: int) -> bytes:
-        strings = self._place(_DT_STRTAB)
-        return b"" if strings is None else self._at(strings + start, NAME_LIMIT).partition(b"\0")[0]
+        if self._strings is None:
+            return b""
+        return self._at(self._strings + start, NAME_LIMIT).partition(b"\0")[0]
+
+
+# Not `struct`, whose first import maps a library of its own into the process.
+
+
+def _words(data: bytes, size: int) -> list[int]:
+    """Return the 64-bit words of a table, without an entry that is not whole."""
+    return memoryview(data[: len(data) // size * size]).cast("Q").tolist()
 
 
 def _number(data: bytes, place: int, length: int) -> int:
-    # Not `struct`, whose first import maps a library of its own into the process.
     return int.from_bytes(data[place : place + length], "little")
