@@ -11,7 +11,7 @@ from _thread import allocate_lock
 
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hook.loader import here
-from cudaguard.policy.duplicates import Copy, Stray, has_kin, winners
+from cudaguard.policy.duplicates import Copy, Stray, are_alike, are_parts, winners
 from cudaguard.probe.driver import LoaderNews
 from cudaguard.probe.facts import at_start
 from cudaguard.probe.image import DT_SONAME, Image
@@ -87,7 +87,7 @@ class DuplicateDetector:
         """Take note of what is new.
 
         Returns:
-            What of it is in the table and stands beside others of its kind, and what has gone
+            What of it is in the table, where that has its like in the process, and what has gone
             astray.
         """
         libraries = self._news.libraries()
@@ -98,7 +98,7 @@ class DuplicateDetector:
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
             self._copies.update(come)
-            if any(has_kin(copy, self._copies.values()) for copy in come.values()):
+            if any(_has_kin(copy, self._copies.values()) for copy in come.values()):
                 self._forget_unloaded(memory)
             else:
                 come = {}
@@ -184,6 +184,20 @@ class DuplicateDetector:
         }
         self._known &= there
         self._copies = {key: copy for key, copy in self._copies.items() if key in there}
+
+
+def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
+    """Is another file of its library among the copies, or a part of its set from elsewhere?"""
+    return any(
+        are_alike(copy.stem, other.stem)
+        or (are_parts(copy.stem, other.stem) and _folder(copy) != _folder(other))
+        for other in copies
+        if other is not copy
+    )
+
+
+def _folder(copy: Copy) -> str:
+    return os.path.dirname(os.path.realpath(copy.path))
 
 
 def _first(name: str, folders: Iterable[str]) -> str:

@@ -61,15 +61,10 @@ def are_alike(one: str, other: str) -> bool:
     return first.title == second.title == "OpenMP"
 
 
-def has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
-    """Is another file of the same library, or another part of its set, among the copies?"""
-    part_of = runtime_of(copy.stem).part_of
-    return any(
-        are_alike(copy.stem, other.stem)
-        or (part_of and runtime_of(other.stem).part_of == part_of)
-        for other in copies
-        if other is not copy
-    )
+def are_parts(one: str, other: str) -> bool:
+    """Are two stems those of parts of one set, which have to be of one release?"""
+    part_of = runtime_of(one).part_of
+    return bool(part_of) and runtime_of(other).part_of == part_of
 
 
 def kind_of(

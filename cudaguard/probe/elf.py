@@ -179,7 +179,7 @@ class ElfFile:
         segments = self._at(table, size * count)
         dynamic = b""
         words = _words(segments, _SEGMENT)
-        # Type and flags, offset, address, physical address, length in the file, in memory, alignment
+        # Type and flags, offset, address, physical address, size in the file, in memory, alignment.
         for kind, offset, address, length in zip(words[::7], words[1::7], words[2::7], words[4::7]):
             if kind & 0xFFFFFFFF == _PT_LOAD:
                 self._loads.append((offset, address, length))

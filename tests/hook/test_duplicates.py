@@ -463,6 +463,29 @@ def test_parts_from_two_folders(scene, version, fault):
         assert 'actions = ["preload:nvidia/cudnn/lib/libcudnn*.so.9"]' in found["remedy"]
 
 
+def test_parts_whose_links_lie_together_and_lead_apart(scene):
+    main = cudnn(scene, "new", "libcudnn", "9.8.0")
+    part = cudnn(scene, "old", "libcudnn_ops", "9.1.0")
+    together = scene.folder / "lib"
+    together.mkdir()
+    for file in (main, part):
+        (together / file.name).symlink_to(file)
+    ran = scene.told(opened(together / main.name, together / part.name))
+    assert ran.ids == [("CG842", "warn")]
+
+
+def test_libraries_without_their_like_are_not_judged(scene):
+    """What judges is not light, and nearly every program has several of the libraries."""
+    main = cudnn(scene, "lib", "libcudnn", "9.8.0")
+    part = cudnn(scene, "lib", "libcudnn_ops", "9.8.0")
+    other = scene.put("lib/libgomp.so.1", 1)
+    is_there = "import sys; print('cudaguard.detectors.copies' in sys.modules)"
+    ran = scene.told(opened(main, part, other), is_there, opened(scene.old()), is_there)
+    assert (ran.lines, ran.ids) == (["False", "False"], [])
+    second = scene.put("second/libgomp.so.1", 2)
+    assert scene.told(opened(other, second), is_there).lines == ["True"]
+
+
 def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
     """As cuDNN does it: the main library opens its parts by name, when it needs them."""
     good = "site/nvidia/cudnn/lib"
