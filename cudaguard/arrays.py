@@ -71,7 +71,7 @@ def validate(obj: Any) -> list[Finding]:
 
     Returns:
         One finding for each entry at fault: with severity ``warn`` where `normalize` mends it,
-        ``error`` where it cannot. None for an array that conforms.
+        ``error`` where it cannot. An empty list for an array that conforms.
     """
     whose = name_of(type(obj))
     return [

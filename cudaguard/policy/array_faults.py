@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 LONGEST = 60  # characters of a value in a message
 INTERFACE = "__cuda_array_interface__"
 CORRECT = "correct what the producer exports"
+GIVE_STREAM = "name the stream on which the pending work was started, or None where none is pending"
 
 
 class Fault(Record):
@@ -87,19 +88,23 @@ def name_of(kind: type) -> str:
     return name if module == "builtins" else f"{module}.{name}"
 
 
-def error_of(fault: Fault, kind: type) -> ArrayInterfaceError:
+def error_of(fault: Fault, kind: type, *, is_stream_given: bool = False) -> ArrayInterfaceError:
     """Return the error that a program is given.
 
     Args:
         fault: What is wrong.
         kind: The class of the array.
+        is_stream_given: Was the stream named by the caller, and not by the array?
     """
     entry = "" if fault.field == INTERFACE else f"[{fault.field!r}]"
+    where, remedy = f"{INTERFACE}{entry} of {name_of(kind)}", fault.remedy
+    if is_stream_given and fault.field == "stream":
+        where = f"The argument stream, given for an array of {name_of(kind)},"
+        remedy = GIVE_STREAM if remedy == CORRECT else remedy
     return ArrayInterfaceError(
-        f"{INTERFACE}{entry} of {name_of(kind)} is {fault.value}: {fault.rule}. Remedy: "
-        f"{fault.remedy}.",
+        f"{where} is {fault.value}: {fault.rule}. Remedy: {remedy}.",
         field=fault.field,
         value=fault.value,
         rule=fault.rule,
-        remedy=fault.remedy,
+        remedy=remedy,
     )

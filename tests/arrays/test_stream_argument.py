@@ -80,6 +80,8 @@ def test_what_stands_for_no_stream_is_refused(stream):
     with pytest.raises(ArrayInterfaceError) as caught:
         cudaguard.normalize(make(), stream=stream)
     assert caught.value.field == "stream"
+    assert str(caught.value).startswith("The argument stream, given for an array of ")
+    assert "producer" not in caught.value.remedy  # it is not to blame
 
 
 @pytest.mark.parametrize("module", ["numba.cuda.cudadrv.devicearray", "numba_cuda.x", "cupy"])

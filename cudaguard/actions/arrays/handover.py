@@ -85,8 +85,9 @@ def prepare(
     """
     owner = obj.owner if type(obj) is View else obj
     kind = type(owner)
+    is_given = stream is not AUTO
     try:
-        if stream is not AUTO:
+        if is_given:
             from cudaguard.actions.arrays.streams import handle_of
 
             stream = handle_of(stream)
@@ -98,7 +99,7 @@ def prepare(
 
             ordered = order(pending, consumer, pointer)
     except RefusedError as error:
-        raise error_of(error.fault, kind) from error.__cause__
+        raise error_of(error.fault, kind, is_stream_given=is_given) from error.__cause__
     if ordered:
         _tell_once(Note(name_of(kind), consumer.name, ordered), tell)
     if is_read_only and consumer.read_only == IGNORES:
