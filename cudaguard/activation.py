@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cudaguard.actions.replace import Replaced
     from cudaguard.layers import InForce, Sourced
     from cudaguard.rules.plugins import Entry
 
@@ -39,6 +40,7 @@ class Activation:
         self._plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
         self._entries: frozenset[Entry] = frozenset()  # all that were ever found
         self._context = ""  # the setting by which a context was created, or is to be
+        self.requested: dict[str, Replaced] = {}  # replaced by a call, until it is cleared
         self._exported = ""  # the mode that export() put into the environment
         self._exported_over: str | None = None  # what stood there before
         self._lock = RLock()
@@ -89,6 +91,8 @@ class Activation:
                     del os.environ[MODE_VARIABLE]
                 else:
                     os.environ[MODE_VARIABLE] = self._exported_over
+            self.engine.replaced.update(self.requested)
+            self.requested = {}
         self.apply()
 
     def add(self, *rules: Sourced) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
+from cudaguard.actions.graphs.generations import MODULE, SETTING
 from cudaguard.actions.graphs.use import graph_use, how_compiled, inner, place_in, without_graphs
 from cudaguard.errors import GraphError
 from cudaguard.repairs.graphs import make_safe
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("auto", "clone", "generation", "no-graphs", "watch")
 PARKED = (None, "tell", "rehome")
-_SETTING = "cudagraph_trees_generation_cloning"
 
 
 def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F:
@@ -37,8 +37,9 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
             twice is one copy, and parts of the same memory share the copy's, unless gradients pass
             through them. Looked into are dictionaries, lists, tuples and dataclasses.
             ``no-graphs``: compiled anew without CUDA graphs; its arguments must have been seen
-            (rule CG027). ``generation``: torch itself copies what is still held, for the whole
-            process (torch 2.14 and later). ``watch``, for debugging: results are handed out as they
+            (rule CG027). ``generation``: torch itself copies what is still held (torch 2.14 and
+            later); as rule CG039 it holds for the whole process, for all that is compiled after
+            it, and until `uninstall`. ``watch``, for debugging: results are handed out as they
             are, and one that a later call overwrites while somebody holds it is told of, with both
             lines.
         parked: What becomes of tensors that the first calls leave in attributes, dictionaries and
@@ -63,14 +64,15 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
     _refuse_uncompiled_module(fn)
     if graph_use(fn).is_used is False and strategy != "watch":
         return fn
-    if strategy == "generation":
-        _set_generation_cloning()
-        return fn
+    made: F = fn
     if strategy == "no-graphs":
-        made: F = _compiled_anew(fn)
-    else:
-        watch = strategy == "watch"
-        made = make_safe(_state.engine, fn, copies=not watch, parked=parked, watch=watch)
+        made = _compiled_anew(fn)
+        parked = None  # nothing is overwritten any more
+    if strategy == "generation":
+        _have_generations_cloned()
+    copies, watch = strategy in ("auto", "clone"), strategy == "watch"
+    if copies or watch or parked is not None:
+        made = make_safe(_state.engine, fn, copies=copies, parked=parked, watch=watch)
     return made
 
 
@@ -83,18 +85,16 @@ def _refuse_uncompiled_module(fn: Any) -> None:
         )
 
 
-def _set_generation_cloning() -> None:
-    config: Any = import_module("torch._inductor.config")
-    if not hasattr(config.triton, _SETTING):
+def _have_generations_cloned() -> None:
+    from cudaguard.repairs.generations import put_up_on_request
+
+    # torch.compile, by which `fn` was made, has imported it already in most cases.
+    if not put_up_on_request(_state.engine, _state.requested, import_module(MODULE)):
         version = sys.modules["torch"].__version__
         raise GraphError(
-            f"strategy 'generation' needs torch 2.14, whose torch._inductor.config.triton has "
-            f"{_SETTING}; this is torch {version}: use 'clone'"
+            f"strategy 'generation' needs torch 2.14 or later, whose {MODULE} has "
+            f"{SETTING}; this is torch {version}: use 'clone'"
         )
-    setattr(config.triton, _SETTING, "user_visible")
-    entry = f"torch._inductor.config.triton.{_SETTING}: 'user_visible' for the process (stays)"
-    _state.engine.touched[entry] = None
-    _state.engine.log(entry)
 
 
 def _compiled_anew(fn: Any) -> Any:

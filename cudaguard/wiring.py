@@ -225,7 +225,7 @@ def status() -> Status:
         events=engine.journal.events,
         findings=tuple(engine.channel.findings),
         rules=engine.registry.rules if up else (),
-        touched=(*engine.in_place(), *exported, *engine.touched),
+        touched=(*engine.in_place(), *_state.requested, *exported, *engine.touched),
     )
 
 

@@ -41,10 +41,8 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
     for rule in rules:
         if rule.grade == "warn" or module not in rule.watch or not applies(rule, Facts()):
             continue
-        if arguments(rule, "graphs"):
-            from cudaguard.repairs.graphs import put_up as see_compilations
-
-            see_compilations(engine)
+        for argument in arguments(rule, "graphs"):
+            _put_up_for_graphs(engine, rule, module, argument)
         if arguments(rule, "fusers"):
             _switch_fusers_off(engine, rule, module)
         if arguments(rule, "builds"):
@@ -54,6 +52,17 @@ def put_up(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
         for verb in ("normalize", "correct"):
             for argument in arguments(rule, verb):
                 _put(engine, rule, module, verb, argument)
+
+
+def _put_up_for_graphs(engine: Engine, rule: Rule, module: str, argument: str) -> None:
+    if argument == "generation":
+        from cudaguard.repairs.generations import put_up as clone_generations
+
+        clone_generations(engine, rule, module)
+    else:
+        from cudaguard.repairs.graphs import put_up as see_compilations
+
+        see_compilations(engine)
 
 
 def _switch_fusers_off(engine: Engine, rule: Rule, module: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.model import Finding
 
 OVERWRITTEN, PARKED, STALE, NOT_COPIED = "CG851", "CG852", "CG853", "CG854"
+NO_SETTING = "CG896"
 _LINK = "https://github.com/pytorch/pytorch/issues/122192"
 _SAM2 = "https://github.com/facebookresearch/sam2/issues/460"
 _COPY = (
@@ -105,5 +106,35 @@ def not_copied(kind: str) -> Finding:
         f"Tensors in the attributes of a {kind} are not copied.",
         consequence="a later call of the compiled function overwrites them.",
         remedy="return them in a dictionary, list, tuple or dataclass, or copy them yourself",
+        links=(_LINK,),
+    )
+
+
+def generation_cloning(who: str) -> str:
+    """Say, for the log, that torch copies what is held from now on.
+
+    Args:
+        who: The rule, or the call, that has asked for it.
+    """
+    return (
+        f"{who}: torch copies results that are held when a CUDA graph is to overwrite them, for "
+        "all that is compiled from now on in this process, in all threads"
+    )
+
+
+def no_generation_cloning(who: str, setting: str, version: str) -> Finding:
+    """This torch cannot copy what is held by itself.
+
+    Args:
+        who: The rule that is to have it do so.
+        setting: The setting that it lacks.
+        version: The version of torch.
+    """
+    return Finding(
+        NO_SETTING,
+        f"{who} can do nothing with torch {version}: torch._inductor.config.{setting} is not "
+        "there, or not as torch 2.14 and 2.15 have it.",
+        consequence="results of callables that use CUDA graphs are overwritten as before.",
+        remedy="fn = cudaguard.graph_safe(fn) for each such callable, or torch 2.14 or later",
         links=(_LINK,),
     )

@@ -23,7 +23,7 @@ ACTION_VERBS = {
     "substitute": "a module for the watched one, as in substitute:pycuda.autoprimaryctx",
     "normalize": "a function or method and its parameter, as in normalize:Image.__init__(buffer)",
     "correct": "a class that exports arrays, as in correct:DeviceNDArray",
-    "graphs": "see, or a strategy and a class or function, as in graphs:clone:pkg.Encoder",
+    "graphs": "see, generation, or a strategy and a name, as in graphs:clone:pkg.Encoder",
     "builds": "check, or lock, with torch.utils.cpp_extension watched, as in builds:check",
     "nvrtc": "newer, with torch watched: nvrtc:newer",
     "ptxas": "newer, with triton watched: ptxas:newer",
@@ -130,7 +130,7 @@ def _is_entry(verb: str, argument: str) -> bool:
 
 def _is_graphs(argument: str) -> bool:
     strategy, _, name = argument.partition(":")
-    if strategy == "see":
+    if strategy in ("see", "generation"):
         return not name
     parts = name.split(".")
     return strategy in ("no-graphs", "clone", "rehome") and all(p.isidentifier() for p in parts)

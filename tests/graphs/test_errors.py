@@ -137,6 +137,10 @@ def test_words_on_what_is_seen():
         "The result (2,) of the call at a.py:1 is still held, and the call at b.py:2 has "
         "overwritten it."
     )
+    lacks = wording.no_generation_cloning("CG039", "triton.some", "2.13.0")
+    assert (lacks.id, lacks.severity) == ("CG896", "warn")
+    assert lacks.what.startswith("CG039 can do nothing with torch 2.13.0: torch._inductor.config.")
+    assert "cudaguard.graph_safe(fn)" in lacks.remedy
     unknown = wording.not_copied("pkg.Box")
     assert unknown.id == "CG854"
     assert unknown.what == "Tensors in the attributes of a pkg.Box are not copied."
@@ -153,6 +157,7 @@ def rule(*actions, grade="opt-in"):
     "action",
     [
         "graphs:see",
+        "graphs:generation",
         "graphs:clone:pkg.Encoder",
         "graphs:rehome:pkg.mod.Outer.Inner",
         "graphs:no-graphs:pkg.mod.function",
@@ -188,7 +193,7 @@ def test_action_that_does_not_fit(action):
         check_rule(rule(action), "rules.toml")
     text = str(caught.value)
     assert text.startswith(f"rules.toml: rule 'MINE1', actions: got {action!r}, expected ")
-    assert "see, or a strategy and a class or function, as in graphs:clone:pkg.Encoder" in text
+    assert "see, generation, or a strategy and a name, as in graphs:clone:pkg.Encoder" in text
 
 
 @pytest.mark.parametrize("grade", ["fix", "warn"])
@@ -201,7 +206,8 @@ def test_action_must_be_switched_on(grade):
 def test_rules_of_the_catalogue_are_opt_in():
     from cudaguard.rules.catalog.graphs import RULES
 
-    assert {rule.id: rule.grade for rule in RULES} == {"CG027": "opt-in", "CG028": "opt-in"}
+    grades = {rule.id: rule.grade for rule in RULES}
+    assert grades == dict.fromkeys(("CG027", "CG028", "CG039"), "opt-in")
 
 
 # --- graph_safe without torch ---------------------------------------------------------------

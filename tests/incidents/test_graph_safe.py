@@ -83,7 +83,9 @@ def parameters(*files):
     ]
 
 
-@pytest.mark.parametrize(("file", "case"), parameters("copies", "modules", "use", "rules", "looks"))
+@pytest.mark.parametrize(
+    ("file", "case"), parameters("copies", "modules", "use", "rules", "looks", "generations")
+)
 def test_case(outcome, file, case):
     assert outcome(file, case) == ""
 
@@ -125,3 +127,32 @@ def test_guard_that_is_installed_before_torch(child, cached_environment, root):
         "GraphUse(because='options has triton.cudagraphs=False', is_used=False)",
         "torch False",
     ]
+
+
+GENERATION = """
+    import sys
+    import warnings
+
+    import cudaguard
+
+    cudaguard.install(enable=["CG039"])
+    import torch
+
+    # It takes seconds; torch imports it where something is compiled.
+    assert "torch._inductor.config" not in sys.modules
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", cudaguard.CudaGuardWarning)
+        torch.compile(lambda x: x)
+    config = sys.modules["torch._inductor.config"]
+    print(getattr(config.triton, "cudagraph_trees_generation_cloning", "is not there"))
+    print(len(caught), [found.id for found in cudaguard.status().findings])
+"""
+
+
+def test_rule_that_sets_torch_s_own_setting_when_torch_imports_it(child, cached_environment, root):
+    """This torch lacks it, which is told where it comes up; a newer one has it on then."""
+    python = cached_environment(*PINS, *OURS)
+    env = {"PYTHONPATH": str(root)}
+    done = child.python(GENERATION, python=str(python), env=env, timeout=240)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["is not there", "1 ['CG896']"]

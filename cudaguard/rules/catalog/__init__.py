@@ -80,4 +80,8 @@ DETECTORS: dict[str, str] = {
     "CG893": "torch has no code for a GPU",
     "CG894": "what torch compiles at run time will fail on a GPU",
     "CG895": "Triton's ptxas does not know a GPU",
+    "CG896": "torch lacks the setting that a rule is to change",
+    "CG897": "CuPy cannot compile for a GPU",
+    "CG898": "numba-cuda cannot compile for a GPU",
+    "CG899": "code was compiled by a newer CUDA than the driver's",
 }

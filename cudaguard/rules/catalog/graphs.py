@@ -37,4 +37,20 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/facebookresearch/sam2/issues/501",
         ),
     ),
+    Rule(
+        id="CG039",
+        title="results that are held are overwritten by the next call",
+        watch=("torch._inductor.config",),
+        actions=("graphs:generation",),
+        grade="opt-in",
+        why=(
+            "A result of a callable that uses CUDA graphs is overwritten by its next calls, after "
+            "the first ones without an error. torch 2.14 and later can copy what is still held "
+            "then, in the whole process, if they are asked to before it is compiled."
+        ),
+        links=(
+            "https://github.com/pytorch/pytorch/issues/122192",
+            "https://github.com/pytorch/pytorch/pull/188078",
+        ),
+    ),
 )

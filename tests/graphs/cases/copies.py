@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import sys
-import types
 import typing
 
 import torch
@@ -470,31 +468,6 @@ def case_arguments_of_graph_safe():
     assert text == "parked is 'yes', expected None, 'tell' or 'rehome'"
     error = raised(cudaguard.GraphError, cudaguard.graph_safe, ONE)
     assert "takes a compiled callable, not Tensor" in str(error)
-
-
-def case_generation_needs_a_torch_that_has_it():
-    compiled = torch.compile(lambda x: x, mode="reduce-overhead")
-    own = torch._inductor.config.triton
-    if hasattr(own, "cudagraph_trees_generation_cloning"):  # torch 2.14 and later
-        assert cudaguard.graph_safe(compiled, strategy="generation") is compiled
-        assert own.cudagraph_trees_generation_cloning == "user_visible"
-        own.cudagraph_trees_generation_cloning = None
-        return
-    error = raised(cudaguard.GraphError, cudaguard.graph_safe, compiled, strategy="generation")
-    assert "needs torch 2.14" in str(error)
-    assert torch.__version__ in str(error)
-    # What it does where there is such a setting.
-    setting = "cudagraph_trees_generation_cloning"
-    triton = types.SimpleNamespace(**{setting: None})
-    real = sys.modules["torch._inductor.config"]
-    sys.modules["torch._inductor.config"] = types.SimpleNamespace(triton=triton)
-    try:
-        assert cudaguard.graph_safe(compiled, strategy="generation") is compiled
-    finally:
-        sys.modules["torch._inductor.config"] = real
-    assert getattr(triton, setting) == "user_visible"
-    (touched,) = (entry for entry in cudaguard.status().touched if setting in entry)
-    assert "for the process (stays)" in touched
 
 
 class OwnPair(tuple):
