@@ -36,11 +36,32 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(given)
+    except KeyboardInterrupt:
+        from cudaguard.cli.common import INTERRUPTED, note
+
+        note((given or ["help"])[0], "interrupted")
+        return INTERRUPTED
+    except OSError as error:  # those of single files are told where they occur
+        from cudaguard.cli.common import BROKEN, UNREAD, give_up, note
+
+        give_up(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            return UNREAD
+        note((given or ["help"])[0], str(error))
+        return BROKEN
+
+
+def _run(given: list[str]) -> int:
     import argparse
     import importlib
 
     import cudaguard
+    from cudaguard.cli.common import prepare_streams
 
+    prepare_streams()
     parser = argparse.ArgumentParser(
         prog="cudaguard",
         description="Run-time import-order guard for Python programs that mix CUDA libraries.",
@@ -49,7 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
-    given = sys.argv[1:] if arguments is None else list(arguments)
     program: list[str] = []
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary)
@@ -62,10 +82,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(module, "split"):  # it is followed by a program with options of its own
             own, program = module.split(given[1:])
             given = [name, *own]
-    args = parser.parse_args(given)
+    try:
+        args, unknown = parser.parse_known_args(given)
+        if unknown:  # told with the usage of the command, and not with ours
+            told = f"unrecognized arguments: {' '.join(unknown)}"
+            commands.choices.get(args.command, parser).error(told)
+    except SystemExit:  # after a help, say
+        sys.stdout.flush()
+        raise
     args.program = program
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2
     status: int = args.execute(args)
+    sys.stdout.flush()
     return status

@@ -21,6 +21,7 @@ from cudaguard.cli.common import (
     json_text,
     note,
     paint,
+    show,
 )
 
 TYPE_CHECKING = False
@@ -88,7 +89,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (our own options, the program with its arguments), as argparse cannot."""
     rest = list(arguments)
     own: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--"):
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--", "-"):
         own.append(rest.pop(0))
         if own[-1] in WITH_VALUE:
             own += rest[:1]
@@ -122,16 +123,13 @@ def execute(args: Namespace) -> int:
     except OSError as error:
         note("bisect", f"a run could not be started: {error}")
         return BROKEN
-    except KeyboardInterrupt:
-        note("bisect", "interrupted")
-        return 128 + signal.SIGINT
     for path in args.outputs:
         _write(path, document)
     shown = _shown(document, args.format)
     if args.format == "text":
         first, end, rest = shown.partition("\n")
         shown = paint(first, "bold", sys.stdout) + end + rest
-    print(shown)
+    show(shown)
     if document["guard"] and document["guard"]["rules"]:
         return FOUND  # by a rule, if not by an order
     return STATUS.get(document["verdict"], FOUND)
@@ -153,8 +151,11 @@ def _problem(args: Namespace) -> str:
         return f"--imports: got {args.imports!r}, expected module names, as in decord,torch,cv2"
     if args.program == ["-m"]:
         return "-m is followed by nothing"
+    if args.program == ["-"]:
+        return "standard input can be read once, and the program is run many times: give it a file"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
-        return f"{args.program[0]}: there is no such file"
+        is_there = os.path.exists(args.program[0])
+        return f"{args.program[0]}: {'this is no file' if is_there else 'there is no such file'}"
     if not args.timeout > 0 or args.repeats < 1:  # nan is neither
         return "--timeout and -n must be greater than 0"
     for path in args.outputs:
@@ -188,7 +189,7 @@ def _write(path: str, document: dict[str, Any]) -> None:
     else:
         content = _shown(document, "json" if ending == ".json" else "text") + "\n"
     try:
-        with open(path, "x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
             file.write(content)
     except OSError as error:
         note("bisect", f"{path} cannot be written: {error}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ USAGE = 2
 BROKEN = 3  # a check itself failed, which is neither of the first two
 TIMEOUT = 124
 CANNOT_SAY = 125  # as in `git bisect run`
+INTERRUPTED = 130  # by Ctrl-C, as shells tell it
+UNREAD = 141  # nobody reads what is written: what a shell tells of those who die of SIGPIPE
 
 FORMATS = ("text", "json", "github")
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/report/schema
@@ -70,9 +73,54 @@ def json_text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema": SCHEMA, **document}, indent=2)
 
 
+def show(text: str) -> None:
+    """Write the document, or a part of it; to nowhere once its reader has gone, as `head` does."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        give_up(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise
+
+
 def note(command: str, text: str) -> None:
     """Say something besides the document, on standard error."""
-    print(f"cudaguard {command}: {text}", file=sys.stderr, flush=True)
+    say(f"cudaguard {command}: {text}\n", sys.stderr)
+
+
+def say(text: str, stream: TextIO | None) -> None:
+    """Write what may get lost: a full disk there, or nobody who reads it, changes nothing."""
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        give_up(stream)
+
+
+def give_up(stream: TextIO) -> None:
+    """Send a stream to nowhere: at its end, Python would try once more to write what it holds."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):  # it is none of the system's
+        return
+
+
+def prepare_streams() -> None:
+    """Make the standard streams fit for whatever is told.
+
+    File names may hold what their encoding has not. What was started without one of them gets
+    one that goes nowhere, lest a file that is opened takes its place; a program that is run does
+    not get it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def github(level: str, message: str, *, title: str = "", **where: object) -> str:
@@ -120,18 +168,17 @@ class Progress:
         if self._rewrites:
             self._rewrite(text)
         else:
-            print(text, file=self._stream, flush=True)
+            say(f"{text}\n", self._stream)
 
     def say(self, text: str) -> None:
         """Write a line that stays."""
         self.clear()
-        print(text, file=self._stream, flush=True)
+        say(f"{text}\n", self._stream)
 
     def clear(self) -> None:
         """Take the line away."""
         if self._shown:
-            self._stream.write(f"\r{' ' * self._shown}\r")
-            self._stream.flush()
+            say(f"\r{' ' * self._shown}\r", self._stream)
             self._shown = 0
 
     def _rewrite(self, text: str) -> None:
@@ -140,6 +187,5 @@ class Progress:
         except (OSError, ValueError):
             columns = 0
         text = text[: (columns or 80) - 1]
-        self._stream.write(f"\r{text}{' ' * (self._shown - len(text))}")
-        self._stream.flush()
+        say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
         self._shown = len(text)

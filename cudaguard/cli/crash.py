@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from cudaguard.cli.common import TIMEOUT, json_text, note, paint
+from cudaguard.cli.common import TIMEOUT, json_text, note, paint, say
 from cudaguard.hook.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.policy.crash import Fit, fitting, story_of
 from cudaguard.policy.patch import imports_up_to, moved_first, with_guard
@@ -307,7 +307,7 @@ def tell(report: Report, path: str | None) -> None:
     document = report.document()
     if report.is_told:
         text = wording.as_text(document, lambda text: paint(text, "bold", sys.stderr))
-        print(f"\n{text}", file=sys.stderr, flush=True)
+        say(f"\n{text}\n", sys.stderr)
     if path:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(json_text(document) + "\n")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.cli.common import say
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -29,7 +31,7 @@ def execute(args: Namespace) -> int:
     """Run the demonstration and return its exit status."""
     obstacle = _obstacle()
     if obstacle:
-        print(f"The demonstration cannot run here: {obstacle}", file=sys.stderr)
+        say(f"The demonstration cannot run here: {obstacle}\n", sys.stderr)
         return 2
     from cudaguard.rules.catalog import RULES
 

@@ -19,6 +19,7 @@ from cudaguard.cli.common import (
     json_text,
     note,
     paint,
+    show,
 )
 
 TYPE_CHECKING = False
@@ -100,7 +101,7 @@ def execute(args: Namespace) -> int:
     if args.explain:
         topic = CHECKS[args.explain]
         when = f"\ndone with {topic.when}" if topic.when else ""
-        print(f"{args.explain}: {topic.title}\n{topic.about}{when}")
+        show(f"{args.explain}: {topic.title}\n{topic.about}{when}")
         return OK
     orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
     given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
@@ -113,11 +114,7 @@ def execute(args: Namespace) -> int:
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     site = Site(orders, args.timeout)
-    try:
-        checks = list(examine(site, ids, _tell))
-    except KeyboardInterrupt:
-        note("doctor", "interrupted")
-        return 128 + signal.SIGINT
+    checks = list(examine(site, ids, _tell))
     written = _write(args, _report(site, checks), site)
     if is_broken(checks) or not written:
         return BROKEN
@@ -187,10 +184,7 @@ def _write(args: Namespace, report: dict[str, Any], site: Site) -> bool:
     if args.output:
         return _save(args.output, f"{shown}\n") and went_well
     if shown:
-        try:
-            print(shown, flush=True)
-        except BrokenPipeError:  # as by `| head`; Python would try once more at its end
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        show(shown)
     return went_well
 
 
@@ -236,7 +230,7 @@ def _redactor(site: Site) -> Callable[[str], str]:
 
 def _save(path: str, content: str) -> bool:
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(content)
     except OSError as error:
         note("doctor", f"{path} cannot be written: {error}")

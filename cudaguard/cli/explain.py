@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.cli.common import FOUND, OK, add_format, json_text, note
+from cudaguard.cli.common import FOUND, OK, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,12 +42,14 @@ def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
     from cudaguard.known import explain
 
-    text = sys.stdin.read() if args.about == ["-"] else " ".join(args.about)
+    text = " ".join(args.about)
+    if text == "-":  # whatever a program says may come, in whatever encoding
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
     if args.format == "json":
-        print(json_text({"command": "explain", "finding": finding and finding.to_dict()}))
+        show(json_text({"command": "explain", "finding": finding and finding.to_dict()}))
     elif finding is not None:
-        print(finding)
+        show(str(finding))
     else:
         note("explain", "nothing is known of that message")
     return FOUND if finding is None else OK

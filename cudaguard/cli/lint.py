@@ -19,6 +19,7 @@ from cudaguard.cli.common import (
     json_text,
     note,
     paint,
+    show,
 )
 
 TYPE_CHECKING = False
@@ -97,7 +98,7 @@ def _print(found: list[dict[str, Any]], files: list[str], problems: int, format:
         document = {
             "command": "lint", "files": len(files), "unreadable": problems, "findings": found
         }  # fmt: skip
-        print(json_text(document))
+        show(json_text(document))
         return
     for one in found:
         if format == "github":
@@ -105,10 +106,10 @@ def _print(found: list[dict[str, Any]], files: list[str], problems: int, format:
             if not one["cell"]:
                 where.update(line=one["line"], col=one["column"])
             text = report.text(one).partition(": ")[2]
-            print(github("error", text, title=f"cudaguard {one['rule']}", **where))
+            show(github("error", text, title=f"cudaguard {one['rule']}", **where))
         else:
             first, end, rest = report.text(one).partition("\n")
-            print(paint(first, "bold", sys.stdout) + end + rest)
+            show(paint(first, "bold", sys.stdout) + end + rest)
     note("lint", report.summary(found, len(files)))
 
 

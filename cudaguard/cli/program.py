@@ -59,5 +59,7 @@ def parsed(command: Sequence[str]) -> tuple[Program, str]:
     if words[:1] == ["--"]:
         del words[0]
     if not words:
-        return nothing, "expected a script, -m MODULE or -c CODE"
+        return nothing, (
+            "expected a script, -m MODULE, -c CODE, or - for a program on standard input"
+        )
     return Program(tuple(words), words[0] if words[0] != "-" else ""), ""

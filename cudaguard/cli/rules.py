@@ -8,7 +8,17 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.cli.common import BROKEN, FOUND, OK, USAGE, add_format, json_text, note, paint
+from cudaguard.cli.common import (
+    BROKEN,
+    FOUND,
+    OK,
+    USAGE,
+    add_format,
+    json_text,
+    note,
+    paint,
+    show,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,13 +107,13 @@ def execute(args: Namespace) -> int:
         chosen = [rules[args.id]]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
-        print(json_text({"command": f"rules {args.task}", "rules": data}))
+        show(json_text({"command": f"rules {args.task}", "rules": data}))
     elif args.task == "show":
         _show(chosen[0], is_on=args.id in active)
     else:
         for rule in chosen:
             state = "on " if rule.id in active else "off"
-            print(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}")
+            show(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}")
     return OK
 
 
@@ -124,16 +134,12 @@ def _test(rule: Rule, args: Namespace) -> int:
         "unguarded": None,
         "guarded": None,
     }
-    try:
-        document.update(_reproduced(rule, newest=args.latest, limit=args.timeout))
-    except KeyboardInterrupt:
-        note("rules test", "interrupted")
-        return 130
+    document.update(_reproduced(rule, newest=args.latest, limit=args.timeout))
     if args.format == "json":
-        print(json_text(document))
+        show(json_text(document))
     else:
         headline, end, rest = reproduction.text(document).partition("\n")
-        print(paint(headline, "bold", sys.stdout) + end + rest)
+        show(paint(headline, "bold", sys.stdout) + end + rest)
     return STATUS[document["verdict"]]
 
 
@@ -163,7 +169,7 @@ def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
 
 
 def _show(rule: Rule, *, is_on: bool) -> None:
-    print(f"{rule.id}: {rule.title}" if rule.title else rule.id)
+    show(f"{rule.id}: {rule.title}" if rule.title else rule.id)
     lines = (
         ("", rule.why),
         ("state", f"{'on' if is_on else 'off'}, grade {rule.grade}"),
@@ -178,7 +184,7 @@ def _show(rule: Rule, *, is_on: bool) -> None:
     )
     for name, text in lines:
         if text:
-            print(f"  {name}: {text}" if name else f"  {text}")
+            show(f"  {name}: {text}" if name else f"  {text}")
 
 
 def _check(file: str) -> int:
@@ -195,5 +201,5 @@ def _check(file: str) -> int:
         note("rules check", str(error))
         return FOUND
     names = ", ".join(rule.id for rule in rules) or "no rules"
-    print(f"{file}: in order, {names}")
+    show(f"{file}: in order, {names}")
     return OK

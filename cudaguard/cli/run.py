@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.cli.common import USAGE
+from cudaguard.cli.common import USAGE, note
 from cudaguard.cli.program import FLAGS, UNGUARDED, WITH_VALUE, letters, parsed
 
 TYPE_CHECKING = False
@@ -25,17 +25,30 @@ SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
 
 
+EXAMPLES = """\
+examples:
+  cudaguard run train.py --epochs 3           as `python train.py --epochs 3`, under the guard
+  cudaguard run -m pkg.train                  a module
+  cudaguard run -X dev -W error train.py      with options of Python
+  cudaguard run - < train.py                  the program comes from standard input
+  cudaguard run --mode strict train.py        stop where a fault cannot be repaired
+  cudaguard run --timeout 600 --report crash.json train.py
+
+It ends as the program does; 124: its time was up; 2: wrong usage.
+"""
+
+
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from argparse import RawDescriptionHelpFormatter
+
     parser.usage = (
         "cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
     )
-    parser.epilog = (
-        "examples: cudaguard run --mode strict train.py --epochs 3; "
-        "cudaguard run --timeout 600 --report crash.json -m pkg.train"
-    )
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
     parser.add_argument(
@@ -101,7 +114,7 @@ def execute(args: Namespace) -> int:
         reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
         problem = f"--{asked[0]}: {reason}"
     if problem:
-        print(f"cudaguard run: {problem}", file=sys.stderr)
+        note("run", problem)
         return USAGE
     try:
         environment = guarded_environment(args.mode, os.environ)
@@ -109,7 +122,7 @@ def execute(args: Namespace) -> int:
             with open(args.report, "a", encoding="utf-8"):
                 pass  # now, not when hours have been spent
     except (ConfigError, OSError) as error:
-        print(f"cudaguard run: {error}", file=sys.stderr)
+        note("run", str(error))
         return USAGE
     command = [sys.executable, *_interpreter_options(), *args.program]
     flush()
@@ -144,7 +157,7 @@ def _supervise(
         record.remove()
         for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
             environment.pop(variable, None)
-        print(f"cudaguard run: {error}; the program runs unsupervised", file=sys.stderr)
+        note("run", f"{error}; the program runs unsupervised")
         supervise.flush()
         supervisor.become(environment)
     except BaseException:
@@ -159,7 +172,7 @@ def _supervise(
                 report.learn_initialising(supervisor, environment)
             tell(report, args.report)
     except Exception as error:  # whatever it is, the program's end is what counts
-        print(f"cudaguard run: no report: {type(error).__name__}: {error}", file=sys.stderr)
+        note("run", f"no report: {type(error).__name__}: {error}")
     finally:
         record.remove()
     return supervise.end_as(ended)

@@ -270,7 +270,7 @@ class Study:
         fields = report.rule_fields(self._found, date.today().isoformat())
         path = os.path.join(self._folder, "cudaguard.toml")
         text = report.toml(fields)
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         try:
             rules_from_tables(read_file(path).tables, path)
@@ -305,7 +305,7 @@ class Study:
         folder = path[0] if is_local else ""
         code = report.reproducer(found, program, folder, is_module=self._is_module)
         place = os.path.join(self._folder, "reproducer.py")
-        with open(place, "w", encoding="utf-8") as file:
+        with open(place, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(code)
         fails = failure is not None and any(
             tried.failure is not None and failure.is_like(tried.failure)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.cli.common import FOUND, OK, USAGE, has_colour, json_text
+from cudaguard.cli.common import FOUND, OK, USAGE, has_colour, json_text, note, say, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,8 +25,22 @@ _SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}
 OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 
+EXAMPLES = """\
+examples:
+  cudaguard trace train.py --epochs 3         the trace as text, on standard error
+  cudaguard trace -o trace.html train.py      a picture for the browser
+  cudaguard trace -o here.json train.py       to be shown or compared later
+  cudaguard trace --show here.json --only native
+  cudaguard trace --diff works.json crashes.json
+
+It ends as the program does; --diff: 0 no difference, 1 some; 2: wrong usage.
+"""
+
+
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
+    from argparse import RawDescriptionHelpFormatter
+
     parser.usage = (
         "cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
         "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
@@ -34,11 +48,8 @@ def configure(parser: ArgumentParser) -> None:
         "       cudaguard trace --show TRACE [--format F] [-o FILE]\n"
         "       cudaguard trace --diff A B [--format text|json] [-o FILE]"
     )
-    parser.epilog = (
-        "examples: cudaguard trace -o trace.html train.py --epochs 3; "
-        "cudaguard trace -o here.json train.py; "
-        "cudaguard trace --diff works.json crashes.json"
-    )
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
     parser.add_argument(
         "-o",
         "--output",
@@ -114,7 +125,7 @@ def execute(args: Namespace) -> int:
             return _show(args)
         return _trace(args)
     except (ConfigError, OSError, ValueError) as error:
-        print(f"cudaguard trace: {error}", file=sys.stderr)
+        note("trace", str(error))
         return USAGE
 
 
@@ -150,7 +161,7 @@ def _trace(args: Namespace) -> int:
 
         _write(document_of(program, ended, record.folder), args)
     except Exception as error:  # whatever it is, the program's end is what counts
-        print(f"cudaguard trace: no trace: {type(error).__name__}: {error}", file=sys.stderr)
+        note("trace", f"no trace: {type(error).__name__}: {error}")
     finally:
         record.remove()
     return supervise.end_as(ended)
@@ -163,12 +174,16 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
         document["processes"] = [native_only(process) for process in document["processes"]]
     if not args.output:
         stream = sys.stdout if args.show else sys.stderr
-        print(_rendered(document, args.format or "text", has_colour(stream)), file=stream)
+        text = _rendered(document, args.format or "text", has_colour(stream))
+        if args.show:
+            show(text)
+        else:
+            say(f"{text}\n", stream)
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
         text = _rendered(document, args.format or _SUFFIXES.get(suffix, "text"), False)
         # The name of a file may be no text at all.
-        with open(path, "w", encoding="utf-8", errors="replace") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text + "\n")
 
 
@@ -219,10 +234,10 @@ def _compare(args: Namespace) -> int:
 
         text = as_text(found, (first, second))
     if path:
-        with open(path, "w", encoding="utf-8") as file:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text + "\n")
     else:
-        print(text)
+        show(text)
     return FOUND if differs(found) else OK
 
 

@@ -135,11 +135,11 @@ def test_kill_switch_beats_the_option(child):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "expected a script, -m MODULE or -c CODE"),
+        ([], "expected a script, -m MODULE, -c CODE, or - for a program on standard input"),
         (["-m"], "-m is followed by nothing"),
         (["-c"], "-c is followed by nothing"),
         (["--nonsense", "x.py"], "unknown option --nonsense"),
-        (["-u"], "expected a script, -m MODULE or -c CODE"),
+        (["-u"], "expected a script, -m MODULE, -c CODE, or - for a program on standard input"),
         (["-I", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-uE", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-um"], "-um is followed by nothing"),
