@@ -196,8 +196,10 @@ class Activation:
     def _report(self, wanted: InForce) -> None:
         from cudaguard.report import messages
 
+        stays_off = wanted.mode == "off"  # an unknown word in the variable that activates us
         for problem in wanted.problems:
-            new = self.engine.tell(messages.bad_setting(problem), CudaGuardWarning, loud=True)
+            finding = messages.bad_setting(problem, stays_off=stays_off)
+            new = self.engine.tell(finding, CudaGuardWarning, loud=True)
             if new and wanted.mode == "strict":
                 self.engine.deferred.append(problem)
 

@@ -206,7 +206,7 @@ def combine(
         or (file.context if file is not None else None)
         or "none",
         (*said.watch, *(file.watch if file is not None else ())),
-        problems,
+        () if said.mode == "off" else problems,  # who has switched us off hears nothing of us
     )
 
 

@@ -92,10 +92,10 @@ class Rule(Record):
             specifier), ``platform`` (``sys.platform``, one or several), ``machine`` (one or
             several), ``env`` (variable -> exact value, or True / False for set / not set),
             ``dists`` (distribution -> version specifier, ``""`` for any version).
-        needs: What must be imported before the watched module, in this order.
-        actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``: the
-            verbs are ``local_scope``, ``demote`` with ``hide`` and ``keep``, ``deepbind`` and
-            ``provides``.
+        needs: Modules that must be imported before the watched one, in this order; ``context``
+            among them stands for a CUDA context (see `install`, `context`).
+        actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``;
+            docs/rules.md has all verbs, and an unknown one is answered with the list.
         grade: ``fix`` (repaired by default), ``opt-in`` (only when enabled by id) or
             ``warn`` (told, never repaired).
         links: Public evidence.

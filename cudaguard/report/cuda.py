@@ -160,7 +160,8 @@ def no_context(why: str, error: Exception) -> Finding:
         evidence=(str(error),),
         consequence="the program goes on; libraries create contexts of their own when they need "
         "them.",
-        remedy="see the evidence, or set CUDAGUARD_CONTEXT=none",
+        remedy='mend what the evidence says, or ask for no context: context="none" in the call, '
+        "CUDAGUARD_CONTEXT=none, or `context` in the configuration file",
     )
 
 

@@ -75,7 +75,10 @@ def about_rule(rule: Rule) -> Finding:
     if rule.grade == "opt-in":
         remedy = f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}"
     else:
-        remedy = f"switch it off with install(disable=[{rule.id!r}]) or CUDAGUARD_RULES=-{rule.id}"
+        switch = f"install(disable=[{rule.id!r}]) or CUDAGUARD_RULES=-{rule.id}"
+        remedy = f"where it is not wanted, switch it off with {switch}"
+        if rule.grade == "fix":
+            remedy = f"the guard repairs it, if it comes first: CUDAGUARD=fix; {remedy}"
     return Finding(
         rule.id,
         f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",

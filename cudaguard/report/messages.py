@@ -189,7 +189,8 @@ def contradiction(problem: str) -> Finding:
         "CG804",
         f"Rules contradict one another: {problem}.",
         consequence="none of these orders is enforced.",
-        remedy="disable one of the rules by id: CUDAGUARD_RULES=-ID",
+        remedy="disable one of these rules by its id, as in "
+        + switch_off(problem.partition(" ")[0]),
     )
 
 
@@ -204,12 +205,14 @@ def plugin_failed(value: str, module: str, error: BaseException) -> Finding:
     )
 
 
-def bad_setting(problem: str) -> Finding:
+def bad_setting(problem: str, *, stays_off: bool = False) -> Finding:
     """An environment variable or configuration file could not be used."""
     return Finding(
         "CG806",
         problem,
-        consequence="this setting is ignored.",
+        consequence="it switches no guard on; calls of install() and guard() do."
+        if stays_off
+        else "this setting is ignored.",
         remedy="correct it, or remove it",
     )
 
@@ -220,8 +223,8 @@ def no_journal(path: str, error: Exception) -> Finding:
         "CG806",
         f"No journal is written to {path}: {error}.",
         consequence="the guard works; its events are in cudaguard.status() only.",
-        remedy="create the folder, or correct the path (CUDAGUARD_JOURNAL, or `journal` in the "
-        "configuration file)",
+        remedy="see that the folder is there, may be written to and has room, or name another file "
+        "(CUDAGUARD_JOURNAL, or `journal` in the configuration file)",
     )
 
 

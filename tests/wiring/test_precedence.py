@@ -44,6 +44,13 @@ def test_under_the_kill_switch_nothing_in_the_process_changes(program, call):
     ) == ["True off target ()"]
 
 
+def test_who_has_switched_the_guard_off_hears_nothing_of_its_other_settings(program):
+    wrong = {"CUDAGUARD_CONFIG": "/no/such.toml", "CUDAGUARD_RULES": "bogus"}
+    code = "cudaguard.install('strict'); import target; print(mode(), found())"
+    assert program.output(code, env={"CUDAGUARD": "off", **wrong}) == ["off "]
+    assert program.run(code, env=wrong).stderr.count("[CG806]") == 2
+
+
 def test_kill_switch_set_while_the_guard_is_up_takes_it_down_at_the_next_call(program):
     assert program.output(
         """
@@ -127,6 +134,7 @@ def test_unknown_value_alone_means_one_report_and_no_guard(program):
     assert done.stderr.count("unknown mode 'nonsense'") == 1
     assert done.stderr.count("CG806") == 1
     assert "off, observe, warn, fix, strict" in done.stderr
+    assert "consequence: it switches no guard on; calls of install()" in done.stderr
 
 
 @pytest.mark.parametrize(
