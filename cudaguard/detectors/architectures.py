@@ -1,7 +1,8 @@
-"""Does torch, once it uses CUDA, find GPUs that it or its compilers do not know?
+"""Does torch, CuPy or numba-cuda, once it uses CUDA, find GPUs that its compilers do not know?
 
 torch keeps a list of what is to be done when it initialises CUDA, its own checks among it: there
-ours stands too, so that it comes at the first use, when the devices are certain.
+ours stands too, so that it comes at the first use, when the devices are certain. CuPy and
+numba-cuda load their compilers then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning
-from cudaguard.hook.caller import frame_outside_of
+from cudaguard.hook.caller import caller_frame, frame_outside, frame_outside_of, module_of
 from cudaguard.hook.loader import ON_PURPOSE, print_instead
 from cudaguard.probe.driver import Driver
 from cudaguard.probe.modules import peek
@@ -21,10 +22,12 @@ from cudaguard.repairs.ptxas import finding_of, lacking_ptxas
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from cudaguard.model import Finding
     from cudaguard.repairs import Engine
 
+_BETWEEN = ("cuda", "cupy", "cupy_backends", "numba", "numba_cuda")  # "cuda" has a loader
 _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initialises CUDA"
 
 
@@ -38,6 +41,7 @@ class ArchitectureDetector:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue: list[tuple[Callable[[], None], list[str]]] | None = None
+        self._told: set[str] = set()  # ids of what is told once
 
     def torch_is_there(self) -> None:
         """Look at once if torch uses CUDA already, else when it does."""
@@ -55,6 +59,11 @@ class ArchitectureDetector:
     def triton_is_there(self) -> None:
         """Look at Triton's ptxas, if CUDA is in use."""
         self._quietly(self._look_at_triton)
+
+    def user_of_compilers_is_there(self) -> None:
+        """Look at CuPy and numba-cuda, if they are there and so are their compilers."""
+        if {"cupy", "numba.cuda"} & sys.modules.keys():
+            self._quietly(self._look_at_compilers)
 
     def leave(self) -> None:
         """Take out of torch's list what was put there."""
@@ -79,6 +88,14 @@ class ArchitectureDetector:
         if lacks:
             self._tell(finding_of(lacks))
 
+    def _look_at_compilers(self) -> None:
+        from cudaguard.repairs.kernel_compilers import findings_of, known_devices
+
+        for finding in findings_of(known_devices(), _default_device()):
+            if finding.id not in self._told:
+                self._told.add(finding.id)
+                self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
+
     def _tell(self, finding: Finding) -> None:
         self._engine.tell(finding, CudaGuardWarning, frame=frame_outside_of("torch"))
 
@@ -92,6 +109,14 @@ class ArchitectureDetector:
             print_instead(warning)
         except Exception as error:
             self._engine.broken("looking at the architectures of GPUs", error)
+
+
+def _frame_of_user() -> FrameType | None:
+    """Return the frame that led to CuPy or numba-cuda, and by them to the loader of libraries."""
+    innermost = frame = caller_frame()
+    while frame is not None and module_of(frame).partition(".")[0] in _BETWEEN:
+        frame = frame_outside(frame)
+    return frame or innermost
 
 
 def _default_device() -> int:

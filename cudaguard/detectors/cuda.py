@@ -37,6 +37,9 @@ INITIALISED, CONTEXT = "initialised", "context"
 # torch whose allocator configuration is known to be read when it is imported; in older releases
 # parts of it are read later.
 _ALLOCATOR_READ_AT_IMPORT = (2, 11)
+# What compiles kernels when it is used, and the libraries that it loads for that.
+_WITH_COMPILERS = ("cupy", "numba.cuda")
+_COMPILERS = ("libnvrtc.so", "libnvJitLink.so")
 
 
 class Change(Record):
@@ -118,6 +121,8 @@ class CudaDetector:
                 self._torch_is_there()
             if spec.name == "triton" and error is None and after.is_initialised:
                 self._look_at_architectures().triton_is_there()
+            if spec.name in _WITH_COMPILERS and error is None:
+                self._look_at_architectures().user_of_compilers_is_there()
             if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
 
@@ -171,6 +176,8 @@ class CudaDetector:
                 self._update(state, actor, "import")
             else:
                 self._update(state, module_of(caller_frame()), "load")
+        if os.path.basename(library).startswith(_COMPILERS):
+            self._look_at_architectures().user_of_compilers_is_there()
 
     def look(self, actor: str | None = None) -> DriverState:
         """Ask the driver, and record what has changed since the last time.

@@ -44,7 +44,7 @@ def verdict(device: Pair, torch: Torch, nvrtc: Pair | None) -> str:
         ``CANNOT_RUN``: torch has no code for it. ``NO_JIT``: only what is compiled at run time
         fails. Else ``FINE``, or ``UNKNOWN`` where nobody knows what that NVRTC knows.
     """
-    if torch.flags and not any(_runs_on(flag, device) for flag in torch.flags):
+    if torch.flags and not any(runs_on(flag, device) for flag in torch.flags):
         return CANNOT_RUN
     if nvrtc not in KNOWN:
         return UNKNOWN
@@ -93,7 +93,7 @@ def _torch_for(device: Pair) -> tuple[str, Pair | None]:
     fitting = [
         index
         for index, (_, _, flags) in enumerate(TORCH_WHEELS)
-        if any(_runs_on(flag, device) for flag in flags)
+        if any(runs_on(flag, device) for flag in flags)
     ]
     if not fitting:
         return "", None
@@ -103,7 +103,7 @@ def _torch_for(device: Pair) -> tuple[str, Pair | None]:
     return "torch" + ",".join(filter(None, (lower, upper))), first[1]
 
 
-def _runs_on(flag: str, device: Pair) -> bool:
+def runs_on(flag: str, device: Pair) -> bool:
     """Does code of one architecture run on a device?
 
     Machine code runs on later minor versions of its major one, PTX on everything later; with the

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.probe.nvrtc import mapped_copies
+from cudaguard.repairs import kernel_compilers
 from cudaguard.repairs.nvrtc import findings_of, look_at_torch
 from cudaguard.repairs.ptxas import finding_of, lacking_ptxas
 from cudaguard.report import architectures as wording
@@ -36,6 +37,7 @@ def with_facts(finding: Finding) -> Finding:
 def _with_nvrtc(finding: Finding, devices: tuple[Capability, ...]) -> Finding:
     situation = look_at_torch(devices)
     ours = findings_of(situation, 0) if situation is not None else []
+    ours = ours or kernel_compilers.findings_of(devices, 0)
     if ours:
         return wording.more_exactly(finding, ours[0])
     there = [(copy, sorted(KNOWN.get(copy.release or (0, 0), ()))) for copy in mapped_copies()]
@@ -47,8 +49,15 @@ def _with_ptxas(finding: Finding, devices: tuple[Capability, ...]) -> Finding:
     return wording.more_exactly(finding, finding_of(lacks)) if lacks else finding
 
 
+def _with_compilers(finding: Finding, devices: tuple[Capability, ...]) -> Finding:
+    ours = [one for one in kernel_compilers.findings_of(devices, 0) if one.id == finding.id]
+    return wording.more_exactly(finding, ours[0]) if ours else finding
+
+
 _ADDING: dict[str, Callable[[Finding, tuple[Capability, ...]], Finding]] = {
     "CG861": _with_nvrtc,
     "CG862": _with_nvrtc,
     "CG863": _with_ptxas,
+    "CG897": _with_compilers,
+    "CG898": _with_compilers,
 }

@@ -40,7 +40,7 @@ def cannot_run(
         )
     return Finding(
         CANNOT_RUN,
-        f"torch {torch.release} has no code for {_named(devices)}.",
+        f"torch {torch.release} has no code for {named(devices)}.",
         severity="warn" if loud else "info",
         evidence=(f"it was built for {' '.join(torch.flags)}",),
         consequence=(
@@ -77,10 +77,10 @@ def no_jit(
     remedy, command = _beside(cure, newer)
     return Finding(
         NO_JIT,
-        f"What torch compiles at run time will fail on {_named(devices)}: its NVRTC "
+        f"What torch compiles at run time will fail on {named(devices)}: its NVRTC "
         f"{dotted(nvrtc.release)} does not know {' and '.join(f'sm_{one}' for one in wanted)}.",
         severity="warn" if loud else "info",
-        evidence=(_compiler(nvrtc, known),),
+        evidence=(compiler_line(nvrtc, known),),
         consequence=(
             "ordinary kernels run; the fusers of TorchScript and operators such as torch.prod, "
             f"which are compiled when they are used, end in '{_REFUSAL}'."
@@ -179,7 +179,7 @@ def with_copies(
         copies: The copies of NVRTC, and what each can compile for.
     """
     there = [f"device {n} has compute capability {dotted(d)}" for n, d in enumerate(devices)]
-    said = [_compiler(copy, known) for copy, known in copies]
+    said = [compiler_line(copy, known) for copy, known in copies]
     return finding.replace(evidence=(*finding.evidence, *there, *said))
 
 
@@ -207,12 +207,13 @@ def fusers_off(rule: str) -> str:
     return f"{rule}: the fusers of TorchScript for GPUs are off; scripted models may run slower"
 
 
-def _compiler(compiler: Compiler, known: Sequence[int]) -> str:
+def compiler_line(compiler: Compiler, known: Sequence[int]) -> str:
+    """Return which compiler it is, and what it can compile for if that is given."""
     knows = f", which knows {' '.join(map(str, known))}" if known else ""
     return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"
 
 
-def _named(devices: Mapping[int, Capability]) -> str:
+def named(devices: Mapping[int, Capability]) -> str:
     """Return the devices in words, those of one kind together."""
     kinds: dict[Capability, list[int]] = {}
     for ordinal, device in devices.items():

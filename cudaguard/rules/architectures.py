@@ -43,12 +43,13 @@ TORCH_WHEELS: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
     ("2.11.0", (13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
 )
 
-# Major release of CUDA -> the distribution that has its NVRTC, and the one that has its ptxas.
+# Major release of CUDA -> the distributions that have its NVRTC, its nvJitLink and its ptxas.
 NVRTC_WHEELS = {
     11: "nvidia-cuda-nvrtc-cu11",
     12: "nvidia-cuda-nvrtc-cu12",
     13: "nvidia-cuda-nvrtc",
 }
+NVJITLINK_WHEELS = {12: "nvidia-nvjitlink-cu12", 13: "nvidia-nvjitlink"}
 PTXAS_WHEELS = {12: "nvidia-cuda-nvcc-cu12", 13: "nvidia-cuda-nvcc"}
 
 # Triton has one ptxas, and in some releases (3.3, 3.6 and later) a second one for new devices. The
@@ -65,3 +66,21 @@ FUSERS = (
     ("_jit_can_fuse_on_gpu", "_jit_override_can_fuse_on_gpu"),
     ("_jit_texpr_fuser_enabled", "_jit_set_texpr_fuser_enabled"),
 )
+
+# CuPy asks NVRTC for the architecture of the device, but for no later one than this: release of
+# CuPy from which it holds -> release of NVRTC from which it holds -> architecture. Before 13.4 it
+# compares them as texts, by which 120 comes before 90. Read from CuPy 12.3, 13.0, 13.4, 13.6, 14.0
+# and 14.2.
+CUPY_CAPS: tuple[tuple[tuple[int, int], tuple[tuple[tuple[int, int], int], ...]], ...] = (
+    ((0, 0), (((11, 0), 80), ((11, 1), 86), ((11, 8), 90))),
+    ((13, 4), (((11, 0), 80), ((11, 1), 86), ((11, 8), 90), ((12, 8), 120))),
+    ((14, 0), (((12, 0), 90), ((12, 8), 120), ((12, 9), 121))),
+)
+CUPY_COMPARES_NUMBERS = (13, 4)
+CUPY_NO_CAP = (32, 53, 62, 72, 87)  # Tegra
+
+# From this release on numba-cuda asks NVVM for the very architecture of a device from 9.0 on, with
+# the letter "a", and fails where NVRTC does not know it; for older devices it takes the next one
+# that is known. Read from 0.4 to 0.30.
+NUMBA_SINCE = (0, 24)
+NUMBA_EXACT_FROM = (9, 0)

@@ -58,7 +58,7 @@ FORK = KnownError(
     links=("https://github.com/pytorch/pytorch/issues/17357",),
 )
 # Of these more can be told in the process in which they are raised.
-ARCHITECTURES = ("CG861", "CG862", "CG863")
+ARCHITECTURES = ("CG861", "CG862", "CG863", "CG897", "CG898")
 DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")
 
 _MOST = 1 << 20  # characters of a log that are looked through: its end
@@ -68,6 +68,52 @@ _CUDA_LIBRARY = rf"(lib(?:{_CUDA_NAMES})\.so)"
 _NOT_FOUND = ": cannot open shared object file"
 
 KNOWN_ERRORS: tuple[KnownError, ...] = (
+    KnownError(
+        "CG897",
+        r"CUDA_ERROR_NO_BINARY_FOR_GPU|CompileException: nvrtc: error: invalid value for "
+        r"--gpu-architecture",
+        "CuPy's NVRTC does not know the architecture of this GPU: it is too old for it, or, from "
+        "CUDA 13 on, too new.",
+        "install an NVRTC that knows it (12.8 or 12.9 for Blackwell: pip install -U "
+        "'nvidia-cuda-nvrtc-cu12==12.9.*'; CuPy for CUDA 12 for GPUs before Turing); where it is "
+        "too old, CUPY_COMPILE_WITH_PTX=1 before CuPy is imported helps as well",
+        "nothing that CuPy compiles runs on this GPU.",
+        (
+            "https://github.com/cupy/cupy/issues/9121",
+            "https://github.com/cupy/cupy/issues/9475",
+        ),
+    ),
+    KnownError(
+        "CG899",
+        r"CUDA_ERROR_UNSUPPORTED_PTX_VERSION|cudaErrorUnsupportedPtxVersion|PTX was compiled with "
+        r"an unsupported toolchain|fatal\s{0,9}: Unsupported \.version [\d.]+; current version is",
+        "The code was compiled by a release of CUDA that is newer than the one that is to assemble "
+        "it: this driver, or an older nvJitLink.",
+        "update the driver; or take compilers no newer than the driver, whose CUDA nvidia-smi "
+        "shows (pip install 'nvidia-cuda-nvcc-cu12==12.4.*' 'nvidia-cuda-nvrtc-cu12==12.4.*' for "
+        "12.4); or have machine code made: numba-cuda does with an nvJitLink of the release of its "
+        "compilers (pip install -U 'numba-cuda[cu12]'), CuPy unless CUPY_COMPILE_WITH_PTX is set",
+        links=(
+            "https://github.com/NVIDIA/numba-cuda/issues/163",
+            "https://github.com/numba/numba/issues/7006",
+        ),
+    ),
+    KnownError(
+        "CG898",
+        r"nvJitLink[\s\S]{0,300}'sm_\w{1,9}' is not defined|"
+        r"'sm_\w{1,9}' is not defined[\s\S]{0,100}NVJITLINK_ERROR|"
+        r"Can't use arch-specific compute_\w{1,9} with closest found compute capability|"
+        r"GPU compute capability \d{1,2}\.\d is not supported ?\(requires|"
+        r"No supported GPU compute capabilities found|libNVVM cannot be found",
+        "The compilers that numba.cuda has found (NVRTC, NVVM, nvJitLink) are of a release of CUDA "
+        "that does not know this GPU or this numba, or they are not there.",
+        "install those of one release that knows the GPU: pip install -U 'numba-cuda[cu12]' (or "
+        "cu13, for GPUs from Turing on); with a toolkit of your own set CUDA_HOME to it",
+        links=(
+            "https://github.com/NVIDIA/numba-cuda/issues/163",
+            "https://github.com/numba/numba/pull/6227",
+        ),
+    ),
     KnownError(
         "CG861",
         r"invalid value for --gpu-architecture",

@@ -52,6 +52,12 @@ MESSAGES = {
     "CG883": "ImportError: Python version mismatch: module was compiled for Python 3.10, but the "
     "interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC 12.2.0].",
     "CG884": "ImportError: dynamic module does not define module export function (PyInit_ops)",
+    "CG897": "cupy_backends.cuda.api.driver.CUDADriverError: CUDA_ERROR_NO_BINARY_FOR_GPU: no "
+    "kernel image is available for execution on the device",
+    "CG898": "numba.cuda.cudadrv.error.NvvmSupportError: No supported GPU compute capabilities "
+    "found. Please check your cudatoolkit version matches your CUDA version.",
+    "CG899": "numba.cuda.cudadrv.driver.LinkerError: [222] Call to cuLinkAddData results in "
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
     "CG882": "ImportError: libc10_cuda.so: cannot open shared object file: No such file",
 }
 
@@ -83,6 +89,36 @@ def test_what_was_found_is_named():
     assert finding.what.startswith("libcudart.so.11.0 is nowhere")
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
     assert "sm_121a" in cudaguard.explain(MESSAGES["CG863"]).what
+
+
+# As real packages print it: CuPy 13.4 and 14.2, numba 0.57, numba-cuda 0.30, nvJitLink 12.4.
+OF_COMPILERS = {
+    "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for --gpu-architecture "
+    "(-arch)": "CG897",
+    "RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)": "CG861",
+    "torch.AcceleratorError: CUDA error: no kernel image is available for execution": "CG862",
+    "nvJitLinkError: ERROR_PTX_COMPILE (4)\nnvJitLink error log: ptxas fatal   : Value 'sm_120a' "
+    "is not defined for option 'gpu-name'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG898",
+    "ValueError: Can't use arch-specific compute_120a with closest found compute capability "
+    "compute_90": "CG898",
+    "CCSupportError: GPU compute capability 3.5 is not supported(requires >=5.0)": "CG898",
+    "numba.cuda.cudadrv.error.NvvmSupportError: libNVVM cannot be found. Do `conda install "
+    "cudatoolkit`:": "CG898",
+    "cupy_backends.cuda.api.driver.CUDADriverError: CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the "
+    "provided PTX was compiled with an unsupported toolchain.": "CG899",
+    "CUDARuntimeError: cudaErrorUnsupportedPtxVersion: the provided PTX was compiled with an "
+    "unsupported toolchain.": "CG899",
+    "pynvjitlink.api.NvJitLinkError: NVJITLINK_ERROR_PTX_COMPILE error when calling "
+    "nvJitLinkAddData\nptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; "
+    "current version is '8.4'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG899",
+}
+
+
+@pytest.mark.parametrize("text", OF_COMPILERS)
+def test_messages_of_compilers_are_told_apart(text):
+    id = OF_COMPILERS[text]
+    assert cudaguard.explain(text).id == id
+    assert cudaguard.explain(f"Traceback:\n{text}\nexit status 1").id == id
 
 
 UNKNOWN = (
@@ -164,7 +200,9 @@ def test_ids():
     rule = cudaguard.explain("CG001")
     assert rule.rule == "CG001"
     assert "reproduced" in rule.evidence[0]
+    assert rule.remedy.startswith("the guard repairs it, if it comes first: CUDAGUARD=fix; where")
     assert "disable=['CG001']" in rule.remedy
+    assert "repairs" not in cudaguard.explain("CG018").remedy  # it only warns
     assert "enable=['CG013']" in cudaguard.explain(" CG013 ").remedy
     assert "fixed in cupy 13.2.0" in cudaguard.explain("CG005").evidence
     assert "context of its own current" in cudaguard.explain("CG816").what
