@@ -105,7 +105,9 @@ def execute(args: Namespace) -> int:
         return USAGE
     import signal
     import tempfile
+    from contextlib import closing
 
+    from cudaguard.cli.scratch import Scratch
     from cudaguard.cli.study import Study
     from cudaguard.errors import ConfigError
 
@@ -115,8 +117,8 @@ def execute(args: Namespace) -> int:
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        with tempfile.TemporaryDirectory(prefix="cudaguard-bisect-") as folder:
-            document = Study(args, folder).document()
+        with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
+            document = Study(args, scratch.folder).document()
     except ConfigError as error:
         note("bisect", str(error))
         return USAGE

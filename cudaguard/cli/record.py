@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.cli.scratch import Scratch
 from cudaguard.hook.record import JOURNAL
 
 
@@ -12,28 +13,24 @@ class Record:
 
     Attributes:
         folder: Its path; empty where none can be made (a full disk), and no record is kept.
+        lock: The descriptor that keeps it from being taken for abandoned; -1 without a folder.
     """
 
     def __init__(self) -> None:
         # As `tempfile` does, which would be most of what this process imports.
         parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # the name is not to be guessed
-        self.folder = ""
-        path = os.path.join(os.path.abspath(parent), f"cudaguard-run-{os.urandom(8).hex()}")
+        self.folder, self.lock = "", -1
+        self._scratch: Scratch | None = None
         try:
-            os.mkdir(path, 0o700)
-            self.folder = path
-            os.close(os.open(os.path.join(path, JOURNAL), os.O_CREAT | os.O_EXCL, 0o600))
+            self._scratch = Scratch("run", parent)
+            path = os.path.join(self._scratch.folder, JOURNAL)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
         except OSError:
             self.remove()
-            self.folder = ""
+        else:
+            self.folder, self.lock = self._scratch.folder, self._scratch.lock
 
     def remove(self) -> None:
         """Delete the folder; processes that go on after the program do without a record."""
-        if not self.folder:
-            return
-        try:
-            for name in os.listdir(self.folder):
-                os.unlink(os.path.join(self.folder, name))
-            os.rmdir(self.folder)
-        except OSError:  # one of those processes has just begun a file; or /tmp was cleaned
-            return
+        if self._scratch is not None:
+            self._scratch.close()

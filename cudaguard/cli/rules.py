@@ -23,6 +23,7 @@ from cudaguard.cli.common import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from cudaguard.model import Rule
@@ -146,10 +147,12 @@ def _test(rule: Rule, args: Namespace) -> int:
 def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
     """Return what the test of a rule adds to its document."""
     import signal
-    from tempfile import TemporaryDirectory
+    from contextlib import closing
+    from tempfile import gettempdir
 
     from cudaguard.cli.common import Progress
     from cudaguard.cli.reproduce import CannotRunError, Reproduction
+    from cudaguard.cli.scratch import Scratch
     from cudaguard.rules.reproducers import REPRODUCERS, why_not
 
     program = REPRODUCERS.get(rule.id)
@@ -159,8 +162,8 @@ def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     progress = Progress()
     try:
-        with TemporaryDirectory(prefix="cudaguard-rules-test-") as folder:
-            made = Reproduction(rule, program, folder, progress)
+        with closing(Scratch("rules-test", gettempdir())) as scratch:
+            made = Reproduction(rule, program, scratch.folder, progress)
             return made.document(newest=newest, limit=limit)
     except (CannotRunError, OSError) as error:
         return {"reason": str(error)}
@@ -188,18 +191,48 @@ def _show(rule: Rule, *, is_on: bool) -> None:
 
 
 def _check(file: str) -> int:
-    from cudaguard.config import read_file
     from cudaguard.errors import ConfigError, RuleError
-    from cudaguard.rules.catalog import RULES
+    from cudaguard.layers import BUILT_IN_IDS, layer_of_call
     from cudaguard.rules.files import rules_from_tables
 
     try:
-        found = read_file(file)
-        known = [rule.id for rule in RULES]
-        rules = rules_from_tables(found.tables, found.source, known=known)
+        settings = layer_of_call("rules check", None, (), (), (), file).file
+        tables = settings.tables if settings is not None else ()
+        rules = rules_from_tables(tables, file, known=BUILT_IN_IDS)
     except (ConfigError, RuleError) as error:
         note("rules check", str(error))
+        return FOUND
+    problems = _disagreements(rules, settings.switches if settings is not None else {})
+    for problem in problems:
+        note("rules check", f"{file}: {problem}")
+    if problems:
         return FOUND
     names = ", ".join(rule.id for rule in rules) or "no rules"
     show(f"{file}: in order, {names}")
     return OK
+
+
+def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[str]:
+    """Return what cannot be followed: ids that stand there twice, orders that contradict."""
+    from collections import Counter
+
+    from cudaguard.policy.decide import plan
+    from cudaguard.probe.facts import Facts
+    from cudaguard.rules.catalog import RULES
+    from cudaguard.rules.registry import BUILT_IN, Registry
+
+    problems = [
+        f"rule {id!r} stands there {count} times, and only the last one counts: give each an id "
+        "of its own"
+        for id, count in Counter(rule.id for rule in rules).items()
+        if count > 1
+    ]
+    built_in = [(rule, BUILT_IN) for rule in RULES]
+    registry = Registry([*built_in, *((rule, "file") for rule in rules)], switches)
+    facts = Facts()
+    for name in sorted({name for rule in rules for name in rule.watch} & registry.asking):
+        for problem in plan(name, registry.by_module, registry.is_users, facts).problems:
+            told = f"rules contradict one another, and none of them is followed: {problem}"
+            if told not in problems:
+                problems.append(told)
+    return problems

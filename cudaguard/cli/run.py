@@ -149,7 +149,9 @@ def _supervise(
     dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0
     if dump_signal:
         environment[DUMP_VARIABLE] = str(dump_signal)
-    supervisor = supervise.Supervisor(command, timeout=args.timeout, dump_signal=dump_signal)
+    supervisor = supervise.Supervisor(
+        command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
+    )
     kills = oom_kills()
     try:
         ended = supervisor.run(environment)

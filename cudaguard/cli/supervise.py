@@ -66,12 +66,21 @@ class Supervisor:
         command: The interpreter and its arguments.
         timeout: Seconds after which the program and what it has started are ended; 0 for never.
         dump_signal: Has Python processes below us write down where they are; 0 for none.
+        kept: A descriptor that stays open in this process; -1 for none.
     """
 
-    def __init__(self, command: Sequence[str], *, timeout: float = 0, dump_signal: int = 0) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        timeout: float = 0,
+        dump_signal: int = 0,
+        kept: int = -1,
+    ) -> None:
         self._command = list(command)
         self._timeout = timeout
         self._dump_signal = dump_signal
+        self._kept = kept
         own = {getattr(signal, name) for name in _OWN_FAULTS}
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
@@ -101,7 +110,7 @@ class Supervisor:
             raise NoProcessError(f"no further process can be started: {error.strerror}") from error
         if not self._pid:
             self._become(dict(environment), parent, is_silent=is_silent)
-        _let_go_of_files()
+        _let_go_of_files(self._kept)
         self._witness = _witness(self._signals, self._prctl)
         is_late = not self._wait(start + self._timeout if self._timeout else None)
         seconds = monotonic() - start
@@ -264,7 +273,7 @@ def flush() -> None:
             continue
 
 
-def _let_go_of_files() -> None:
+def _let_go_of_files(kept: int) -> None:
     """Close what was handed down to the program: a pipe ends when *it* lets go of it.
 
     Standard error stays, for the report.
@@ -279,7 +288,8 @@ def _let_go_of_files() -> None:
         highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
     except OSError:  # no /proc is mounted
         highest = _HIGHEST
-    os.closerange(3, highest + 1)
+    os.closerange(3, max(kept, 3))
+    os.closerange(max(kept, 2) + 1, highest + 1)
 
 
 def _prctl() -> Callable[[int, int], object] | None:

@@ -154,7 +154,7 @@ def _trace(args: Namespace) -> int:
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
     command = [sys.executable, *_interpreter_options(), *args.program]
     supervise.flush()
-    supervisor = supervise.Supervisor(command, timeout=args.timeout)
+    supervisor = supervise.Supervisor(command, timeout=args.timeout, kept=record.lock)
     ended = supervisor.run(environment)
     try:
         from cudaguard.cli.traced import document_of

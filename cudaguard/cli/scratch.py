@@ -1,0 +1,115 @@
+"""Temporary folders of which nothing stays: what a killed process has left, a later one removes.
+
+Each holds a file that its owner has locked. The kernel gives the lock back when the owner dies,
+whatever kills it, and knows of owners in other containers too; process ids would tell of neither.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+
+LOCK = "lock"
+_KINDS = ("run", "bisect", "rules-test")
+_NAME = re.compile(rf"cudaguard-({'|'.join(_KINDS)})-[0-9a-f]{{16}}")
+
+
+class Scratch:
+    """A new, private, temporary folder.
+
+    Attributes:
+        folder: Its path.
+        lock: The descriptor that shows that its owner lives.
+
+    Args:
+        kind: What it is for, which stands in its name.
+        parent: Where it is to lie.
+
+    Raises:
+        OSError: None can be made (a full disk).
+    """
+
+    def __init__(self, kind: str, parent: str) -> None:
+        parent = os.path.abspath(parent)
+        remove_abandoned(parent)
+        self.folder = os.path.join(parent, f"cudaguard-{kind}-{os.urandom(8).hex()}")
+        self.lock = -1
+        os.mkdir(self.folder, 0o700)
+        try:
+            # Under another name at first: whoever finds a lock that nobody holds removes it.
+            new = os.path.join(self.folder, f"{LOCK}.new")
+            self.lock = os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            os.write(self.lock, _machine())
+            _locks(self.lock)
+            os.rename(new, os.path.join(self.folder, LOCK))
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Delete it with all that is in it."""
+        _remove(self.folder)
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+
+def remove_abandoned(parent: str) -> None:
+    """Delete what killed processes of this user, on this machine, have left there."""
+    try:
+        with os.scandir(parent) as entries:
+            found = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
+    except OSError:  # whoever wants to write there will see
+        return
+    for folder in found:
+        try:
+            if _is_abandoned(folder):
+                _remove(folder)
+        except OSError:  # another has been quicker, or it is not ours
+            continue
+
+
+def _is_abandoned(folder: str) -> bool:
+    within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        its = os.fstat(within)
+        if its.st_uid != os.geteuid() or its.st_mode & 0o077:  # others may have put things in it
+            return False
+        lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+    finally:
+        os.close(within)
+    try:
+        # The locks of other machines are not seen on every network file system.
+        return os.read(lock, 64) == _machine() and _locks(lock)
+    finally:
+        os.close(lock)
+
+
+def _locks(descriptor: int) -> bool:
+    """Lock a file, unless another process holds the lock or there is none to be had."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _machine() -> bytes:
+    """Return what this machine, since it was started, calls itself; containers in it share that."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            return file.read(64).strip()
+    except OSError:
+        return os.uname().nodename.encode()
+
+
+def _remove(folder: str) -> None:
+    try:
+        for name in os.listdir(folder):
+            os.unlink(os.path.join(folder, name))
+        os.rmdir(folder)
+    except OSError:  # there are folders in it, or a process has just begun a file, or it is gone
+        import shutil
+
+        shutil.rmtree(folder, ignore_errors=True)
