@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudaguard.extensions import ExtensionCheck
+    from cudaguard.probe.forecast import Settled
 
 EXAMPLES = """\
 examples:
@@ -56,10 +57,11 @@ def execute(args: Namespace) -> int:
             return USAGE
         for file in found:
             files[file] = files.get(file, False) or file == what
-    checks = [(file, *checked(file)) for file in files]
+    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
+    checks = [(file, *checked(file, settled)) for file in files]
     if any(check.missing_symbols for _, check, _ in checks) and load_demangler():
         checks = [
-            (file, *(checked(file) if check.missing_symbols else (check, given)))
+            (file, *(checked(file, settled) if check.missing_symbols else (check, given)))
             for file, check, given in checks
         ]
     if args.format == "json":

@@ -7,7 +7,7 @@ import sys
 
 from cudaguard.doctor.site import Skipped
 from cudaguard.policy.extensions import ACCELERATED, TORCH_LIBRARIES, built_for_python
-from cudaguard.repairs.extension import check_extension
+from cudaguard.repairs.extension import check_extension, check_one_of_many
 from cudaguard.report.doctor import installed as wording
 from cudaguard.rules.patterns import arguments, matches
 from cudaguard.rules.runtimes import runtime_of, stem_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cudaguard.doctor.site import Result, Site
     from cudaguard.extensions import ExtensionCheck
     from cudaguard.probe.distributions import SharedFile
+    from cudaguard.probe.forecast import Settled
 
 
 # What comes with the driver, and is nowhere without one.
@@ -36,13 +37,14 @@ def check(site: Site) -> Result:
     failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
     without_driver: dict[str, None] = {}
     load_demangler()
+    settled: dict[object, Settled] = {}
     for file in files:
         if file.dist == "torch":  # what all others build on is not taken for granted
             check = check_extension(file.path)
             if check.ok is False:
                 findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
             continue
-        check, _ = checked(file.path)
+        check, _ = checked(file.path, settled)
         missing = set(check.missing_libraries)
         if check.ok is not False:
             continue
@@ -81,11 +83,16 @@ def is_extension(file: str) -> bool:
     return name.endswith(".so") and not name.startswith("lib") and other in ("", ours)
 
 
-def checked(file: str) -> tuple[ExtensionCheck, tuple[str, ...]]:
-    """Return the check of a file, and the modules that it took for imported."""
+def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:
+    """Return the check of a file, and the modules that it took for imported.
+
+    Args:
+        file: The extension.
+        settled: What is known of the libraries of those before, empty at first; is added to.
+    """
     given: tuple[str, ...] = ()
     while True:
-        check = check_extension(file, given=given)
+        check = check_one_of_many(file, given, settled)
         more = [module for module in _providers(check.missing_libraries) if module not in given]
         if not more:
             return check, given

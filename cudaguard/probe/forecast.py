@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from cudaguard.extensions import Forecast, Lack
 from cudaguard.probe.elf import ElfFile
@@ -33,12 +34,29 @@ _MACHINES = {3: "x86", 8: "MIPS", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x8
              183: "AArch64", 243: "RISC-V", 258: "LoongArch"}  # fmt: skip
 
 
-def forecast(path: str, given: Iterable[str] = ()) -> Forecast:
+class Settled(NamedTuple):
+    """A library that lacks no symbol.
+
+    Args:
+        asked: How many symbols it asks others for.
+        owners: The files of those that have them, as `_Load._identity` tells them.
+    """
+
+    asked: int
+    owners: frozenset[object]
+
+
+def forecast(
+    path: str, given: Iterable[str] = (), settled: dict[object, Settled] | None = None
+) -> Forecast:
     """Tell what the loader would meet if it loaded an extension now.
 
     Args:
         path: The extension.
         given: Files that are to be taken for loaded already, along with what they need.
+        settled: What earlier forecasts have found out, for many that follow one another while
+            nothing changes; is added to. A library is looked at again where not all of the owners
+            are there.
     """
     path = os.path.abspath(path)
     try:
@@ -54,7 +72,8 @@ def forecast(path: str, given: Iterable[str] = ()) -> Forecast:
             resident = opened.enter_context(Resident())
             if resident.handle(path):
                 return Forecast(path, needed=file.needed)
-            return _Load(path, file, resident, opened, given).forecast()
+            load = _Load(path, file, resident, opened, given)
+            return load.forecast({} if settled is None else settled)
     except (OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
@@ -169,7 +188,7 @@ class _Load:
 
     # --- the steps --------------------------------------------------------------------
 
-    def forecast(self) -> Forecast:
+    def forecast(self, settled: dict[object, Settled]) -> Forecast:
         """Go through the load and return what it would meet."""
         needed = self._root.file.needed
         lacking = self._map_libraries()
@@ -182,14 +201,7 @@ class _Load:
         versions = [lack for one in new for lack in self._missing_versions(one)]
         symbols: list[Lack] = []
         if not lacking and not versions:  # otherwise they are but a consequence
-            left = _MOST_LOOKUPS
-            for one in new:
-                wanted = one.symbols.wanted()
-                left -= len(wanted)
-                if left < 0:
-                    raise UnreadableError("it has more symbols than can be looked up")
-                missing = [w for w in wanted if not self._has(w)]
-                symbols += [Lack(w.name.decode("utf-8", "replace"), one.path) for w in missing]
+            symbols = self._missing_symbols(new, settled)
         return Forecast(
             self._root.path,
             needed=needed,
@@ -250,8 +262,36 @@ class _Load:
                 continue  # it is missing, or has come in by another name
             symbols = self._symbols_of(server)
             if symbols.lacks_version(need.version):
-                where = self._resident.path(server) if isinstance(server, int) else server.path
-                found.append(Lack(need.version.decode("utf-8", "replace"), one.path, where))
+                version = need.version.decode("utf-8", "replace")
+                found.append(Lack(version, one.path, self._file_of(server)))
+        return found
+
+    def _missing_symbols(self, new: list[_Object], settled: dict[object, Settled]) -> list[Lack]:
+        found: list[Lack] = []
+        scope: list[int | _Object] = [*self._handles, *self._objects]
+        there = {self._identity(one) for one in scope}
+        left = _MOST_LOOKUPS
+        for one in new:
+            known = settled.get(self._identity(one))
+            if known is not None and known.owners <= there:
+                left -= known.asked
+                continue
+            wanted = one.symbols.wanted()
+            left -= len(wanted)
+            if left < 0:
+                raise UnreadableError("it has more symbols than can be looked up")
+            owners: set[int | _Object] = set()
+            missing = []
+            for symbol in wanted:
+                owner = self._owner(symbol)
+                if owner is None:
+                    missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path))
+                else:
+                    owners.add(owner)
+            if not missing:
+                files = frozenset(self._identity(owner) for owner in owners)
+                settled[self._identity(one)] = Settled(len(wanted), files)
+            found += missing
         return found
 
     def _symbols_of(self, server: int | _Object) -> SharedObject:
@@ -261,23 +301,37 @@ class _Load:
             self._symbols[server] = self._resident.object(server)
         return self._symbols[server]
 
-    def _has(self, wanted: Wanted) -> bool:
+    def _file_of(self, one: int | _Object) -> str:
+        return self._resident.path(one) if isinstance(one, int) else one.path
+
+    def _identity(self, one: int | _Object) -> object:
+        """Return what tells a file from others, by whatever path the loader comes to it."""
+        path = self._file_of(one)
+        try:
+            state = os.stat(path)
+        except OSError:  # the program has an empty path
+            return path
+        return state.st_dev, state.st_ino
+
+    def _owner(self, wanted: Wanted) -> int | _Object | None:
+        """Return what has a symbol, or has brought it, None where nothing has."""
         has, handles = self._resident.has, self._handles
         for handle in handles:
             if has(handle, wanted):
                 if handle != handles[0]:  # names of one library come in a row
                     handles.remove(handle)
                     handles.insert(0, handle)
-                return True
-        if any(one.symbols.defines(wanted) for one in self._objects):
-            return True
+                return handle
+        for one in self._objects:
+            if one.symbols.defines(wanted):
+                return one
         if not wanted.version:
-            return False
+            return None
         # A library that knows no versions serves as well, one that has only others does not.
         plain = Wanted(wanted.name, b"")
         for handle in handles:
             if has(handle, plain):
                 owner = self._resident.owner(handle, wanted.name)
                 if not owner or self._symbols_of(owner).defines(wanted):
-                    return True
-        return False
+                    return handle
+        return None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from importlib.machinery import ModuleSpec
 
+    from cudaguard.probe.forecast import Settled
     from cudaguard.repairs import Engine
 
 _UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
@@ -63,9 +64,21 @@ def check_extension(
     """
     if isinstance(given, str):
         raise TypeError(f"given must be a tuple of module names such as ({given!r},), not a text")
-    modules = tuple(given or ())
+    return check_one_of_many(os.fspath(path), tuple(given or ()), None)
+
+
+def check_one_of_many(
+    path: str, modules: tuple[str, ...], settled: dict[object, Settled] | None
+) -> ExtensionCheck:
+    """Check an extension as `check_extension` does, remembering what others need as well.
+
+    Args:
+        path: The extension.
+        modules: Are taken for imported.
+        settled: As for `cudaguard.probe.forecast.forecast`.
+    """
     files = [file for module in modules for file in extensions_of(module)]
-    found = forecast(os.fspath(path), files)
+    found = forecast(path, files, settled)
     other = built_for_python(found.path)
     if found.is_fine and other and other != look_around().python:
         detail = f"its name says {other}, and an import does not even look at it"

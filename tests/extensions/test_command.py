@@ -133,3 +133,55 @@ def test_prerequisite_by_rule_counts_as_imported(build, command, child):
 def test_it_is_listed_in_the_help(child):
     done = child.command(sys.executable, "-m", "cudaguard", "--help")
     assert "check-ext" in done.stdout
+
+
+# --- many files: what they need is looked at once ------------------------------------------------
+
+COUNTED = """
+import sys
+from cudaguard.cli import main
+from cudaguard.probe.shared_object import SharedObject
+real, asked = SharedObject.wanted, []
+def wanted(self):
+    asked.append(self)
+    return real(self)
+SharedObject.wanted = wanted
+print(main(["check-ext", *sys.argv[1:]]), len(asked))
+"""
+
+
+def test_library_that_many_need_is_looked_at_once(build, child):
+    """By whatever path the loader comes to it."""
+    library = build("lib/libshared.so", "int one(void) { return 1; }", "-Wl,-soname,libshared.so")
+    (build.folder / "link").symlink_to("lib")
+    for name, folder in (("a", "lib"), ("b", "lib"), ("c", "pack/../lib"), ("d", "link")):
+        build.module(
+            name, library, f"-Wl,-rpath,{build.folder}/{folder}", body="int one(void);",
+            call="one();",
+        )  # fmt: skip
+    (build.folder / "pack").mkdir()
+    files = sorted(build.folder.glob("?.*.so"))
+    *_, told, counted = child.python(COUNTED, *files).stdout.splitlines()
+    assert told == "4 checked: 4 would load"
+    assert counted == "0 5"  # four extensions and the library
+
+
+@pytest.mark.parametrize("order", [("rich", "poor"), ("poor", "rich")])
+def test_library_that_borrows_from_its_neighbours_is_looked_at_anew(build, command, loader, order):
+    """It loads where another brings what it does not name, and nowhere else."""
+    borrower = build(
+        "libborrower.so",
+        "int lent(void); int borrowed(void) { return lent(); }",
+        "-Wl,-soname,libborrower.so",
+    )
+    lender = build("liblender.so", "int lent(void) { return 1; }", "-Wl,-soname,liblender.so")
+    common = ("-Wl,--no-as-needed", f"-Wl,-rpath,{build.folder}", borrower)
+    files = {
+        "rich": build.module("rich", *common, lender),
+        "poor": build.module("poor", *common),
+    }
+    assert loader(files["rich"]) == ""
+    assert "undefined symbol: lent" in loader(files["poor"])
+    status, lines, _ = command(*(files[name] for name in order))
+    assert (status, lines[-1]) == (1, "2 checked: 1 would load, 1 would not load")
+    assert any(line.startswith(f"{files['poor']}: would NOT load") for line in lines)
