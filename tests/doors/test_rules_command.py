@@ -13,6 +13,8 @@ from cudaguard.rules.reproducers import REPRODUCERS, why_not
 
 from ..documents import valid
 
+TABLE = "[[rules]]\nid = '{}'\nwatch = ['{}']\nneeds = ['{}']\nwhy = 'it must'\n"
+
 
 @pytest.fixture
 def rules(child):
@@ -86,6 +88,12 @@ def test_json(rules):
         ("[[rules]]\nid = 'CG900'\nwatch = ['x']\nwhy = 'y'\n", "ids that start with CG"),
         ("mode = 'fast'\n", "mode"),
         ("[[rules\n", "not a valid TOML file"),
+        ("enable = ['CG799']\n", "rule 'CG799' is not known"),
+        (f"{TABLE.format('A', 'x', 'y')}{TABLE.format('A', 'y', 'z')}", "'A' stands there 2 times"),
+        (
+            f"{TABLE.format('A', 'x', 'y')}{TABLE.format('B', 'y', 'x')}",
+            "B wants x before y; A wants",
+        ),
     ],
 )
 def test_check_names_what_is_wrong(rules, child, text, said):
@@ -102,6 +110,15 @@ def test_check_of_what_is_right_and_of_what_is_not_there(rules, child):
     status, lines, err = rules("check", str(path), "nothing.toml")
     assert (status, len(lines)) == (1, 1)
     assert "cannot read the configuration file" in err
+
+
+def test_orders_that_are_not_asked_for_do_not_contradict(rules, child):
+    opposite = TABLE.format("A", "x", "y") + TABLE.format("B", "y", "x")
+    for more in ("when = {platform = 'elsewhere'}\n", "grade = 'opt-in'\n"):
+        path = child.write("my.toml", opposite + more)
+        assert rules("check", str(path)) == (0, [f"{path}: in order, A, B"], "")
+    path = child.write("my.toml", f"disable = ['A']\n{opposite}")
+    assert rules("check", str(path))[0] == 0
 
 
 def test_no_task_is_wrong_usage(rules):
