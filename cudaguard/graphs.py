@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     F = TypeVar("F")
 
 STRATEGIES = ("auto", "clone", "generation", "no-graphs", "watch")
-PARKED = (None, "tell", "rehome")
+PARKED = ("auto", "tell", "rehome", None)
 
 
-def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F:
+def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = "auto") -> F:
     """Return a compiled callable whose results stay valid after its next call.
 
     A callable that ``torch.compile`` made to use CUDA graphs (``mode="reduce-overhead"``,
@@ -43,8 +43,9 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
             are, and one that a later call overwrites while somebody holds it is told of, with both
             lines.
         parked: What becomes of tensors that the first calls leave in attributes, dictionaries and
-            lists of the module, which no copy of a result reaches: ``tell``, ``rehome`` (replace by
-            a copy), or None, do not look.
+            lists of the module, which no copy of a result reaches: ``tell`` of them, ``rehome``
+            (replace by a copy), or None, do not look. ``auto`` is ``tell`` beside ``clone`` and
+            ``watch``, and else None.
 
     Raises:
         GraphError: It cannot be done: not a callable, no torch, or what the strategy needs is
@@ -54,7 +55,7 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}, expected one of {', '.join(STRATEGIES)}")
     if parked not in PARKED:
-        raise ValueError(f"parked is {parked!r}, expected None, 'tell' or 'rehome'")
+        raise ValueError(f"parked is {parked!r}, expected 'auto', 'tell', 'rehome' or None")
     if not callable(fn):
         raise GraphError(f"graph_safe() takes a compiled callable, not {type(fn).__name__} {fn!r}")
     if "torch" not in sys.modules:
@@ -71,6 +72,8 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = None) -> F
     if strategy == "generation":
         _have_generations_cloned()
     copies, watch = strategy in ("auto", "clone"), strategy == "watch"
+    if parked == "auto":
+        parked = "tell" if copies or watch else None
     if copies or watch or parked is not None:
         made = make_safe(_state.engine, fn, copies=copies, parked=parked, watch=watch)
     return made

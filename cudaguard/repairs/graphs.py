@@ -8,7 +8,7 @@ import sys
 from cudaguard.actions.graphs.parked import Parked, owner_of
 from cudaguard.actions.graphs.stale import Held
 from cudaguard.actions.graphs.use import place_in, remember, use_by_arguments, without_graphs
-from cudaguard.actions.graphs.wrap import wrap
+from cudaguard.actions.graphs.wrap import protect_copies, wrap
 from cudaguard.actions.replace import Replaced, Switch
 from cudaguard.errors import GraphWarning
 from cudaguard.hook.caller import describe, frame_outside_of
@@ -92,9 +92,13 @@ def make_safe(
         held=Held(listener.stale) if watch else None,
     )
     if isinstance(function, sys.modules["torch"].nn.Module):
-        name = place_in(function) or "forward"
+        place = place_in(function)
+        name = place or "forward"
         made = getattr(function, name)
         setattr(function, name, wrapper(getattr(made, "_cudaguard_of", made)))
+        if not place:
+            again = functools.partial(make_safe, engine, copies=copies, parked=parked, watch=watch)
+            protect_copies(function, again)
         return function
     return wrapper(getattr(function, "_cudaguard_of", function))
 
@@ -145,7 +149,7 @@ def _made_safe(engine: Engine, rule: Rule, strategy: str, model: Any, compiled: 
     entry = f"{rule.id}: results of {_name_of(model)} are copied"
     engine.touched[f"{entry} (stays)"] = None
     engine.log(entry)
-    parked = "rehome" if strategy == "rehome" else None
+    parked = "rehome" if strategy == "rehome" else "tell"
     return make_safe(engine, compiled, copies=True, parked=parked)
 
 

@@ -242,7 +242,7 @@ def test_graph_safe_without_torch(child):
         missing,
         "GraphError graph_safe() takes a compiled callable, not int 3",
         "ValueError strategy is 'copy', expected one of auto, clone, generation, no-graphs, watch",
-        "ValueError parked is 'show', expected None, 'tell' or 'rehome'",
+        "ValueError parked is 'show', expected 'auto', 'tell', 'rehome' or None",
         "False True",
     ]
 

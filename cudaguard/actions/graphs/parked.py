@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     Path = tuple[Any, ...]
 
 CALLS = 4  # that are looked at: two until the graph is recorded, and as many for one recompilation
-_OWN = ("_parameters", "_buffers", "_modules")
+_OWN = ("_parameters", "_modules")
+_BUFFERS = "_buffers"  # where torch keeps them: one that a call replaces is as any other attribute
 _DEEPEST = 8  # containers within containers
 
 
@@ -42,32 +43,34 @@ class Parked:
         self._rehome = rehome
         self._tell = tell
         self._calls = 0
-        # The tensors themselves: the number of an object that is gone is used again.
-        self._known: dict[tuple[int, str, Path], Any] = {
-            (id(module), name, path): tensor for module, name, path, tensor in _tensors(root)
-        }
+        self._known: dict[tuple[int, str, Path], Any] = {}
+
+    def note(self) -> None:
+        """Take note, before a call, of what is there; does nothing after the first few."""
+        if self._calls < CALLS:
+            # The tensors themselves: the number of an object that is gone is used again.
+            self._known = {
+                (id(module), name, path): tensor
+                for module, name, path, tensor in _tensors(self._root)
+            }
 
     def look(self, own: frozenset[int]) -> None:
-        """Look after a call; does nothing after the first few.
+        """Look after a call for what is there since; does nothing after the first few.
 
         Args:
             own: Storages of the arguments: what lies in them is the caller's.
         """
         if self._calls >= CALLS:
-            self._known.clear()  # nobody else may hold those tensors any more
             return
         self._calls += 1
         for module, name, path, tensor in list(_tensors(self._root)):
             place = (id(module), name, path)
             if self._known.get(place) is tensor or storage_of(tensor) in own:
                 continue
-            # The copy is what is known then, or it would be found at every call.
-            kept = tensor.clone() if self._rehome else tensor
             if self._rehome:
-                _put(module, name, path, kept)
-            self._known[place] = kept
-            where = f"{type(module).__name__}.{name}" + "".join(f"[{key!r}]" for key in path)
-            self._tell(where, tuple(tensor.shape))
+                _put(module, name, path, tensor.clone())
+            self._tell(_words(module, name, path), tuple(tensor.shape))
+        self._known.clear()  # nobody else may hold those tensors any more
 
 
 def _tensors(root: Any) -> Iterator[tuple[Any, str, Path, Any]]:
@@ -86,6 +89,12 @@ def _inside(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in list(pairs):
             yield from _inside(item, (*path, key))
+
+
+def _words(module: Any, name: str, path: Path) -> str:
+    if name == _BUFFERS:
+        name, path = path[0], path[1:]
+    return f"{type(module).__name__}.{name}" + "".join(f"[{key!r}]" for key in path)
 
 
 def _put(module: Any, name: str, path: Path, tensor: Any) -> None:

@@ -6,6 +6,7 @@ lets results be overwritten.
 
 from __future__ import annotations
 
+import copy
 import functools
 import sys
 
@@ -15,6 +16,7 @@ from cudaguard.errors import CudaGuardWarning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     from cudaguard.actions.graphs.parked import Parked
@@ -82,6 +84,11 @@ def wrap(
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return function(*args, **kwargs)
+        if parked is not None:
+            try:
+                parked.note()
+            except Exception as error:
+                listener.broken(error)
         try:
             result = function(*args, **kwargs)
         except RuntimeError as error:
@@ -97,6 +104,28 @@ def wrap(
 
     call._cudaguard_of = function  # type: ignore[attr-defined]  # for `use.inner`
     return call
+
+
+def protect_copies(module: Any, protect: Callable[[Any], Any]) -> None:
+    """Have ``copy.deepcopy`` of what ``torch.compile`` has made of a module protected as well.
+
+    torch makes its forward anew. ``copy.copy`` asks nobody but the class; pickles stay as they are
+    and need nothing of ours.
+
+    Args:
+        module: The module; nothing is done for one of a torch that copies in another way.
+        protect: Protects a module in place.
+    """
+    if "__reduce__" not in vars(type(module)):
+        return
+
+    def deepcopy(memo: dict[int, Any]) -> Any:
+        kind, parts = module.__reduce__()
+        twin = memo[id(module)] = kind(*copy.deepcopy(parts, memo))
+        return protect(twin)
+
+    # Past torch, which sets attributes of what it has wrapped. They are not pickled.
+    vars(module)["__deepcopy__"] = deepcopy
 
 
 def _storages(arguments: Any) -> frozenset[int]:

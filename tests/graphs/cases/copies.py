@@ -465,7 +465,7 @@ def case_arguments_of_graph_safe():
         raised(ValueError, cudaguard.graph_safe, len, strategy=3)
     )
     text = str(raised(ValueError, cudaguard.graph_safe, len, parked="yes"))
-    assert text == "parked is 'yes', expected None, 'tell' or 'rehome'"
+    assert text == "parked is 'yes', expected 'auto', 'tell', 'rehome' or None"
     error = raised(cudaguard.GraphError, cudaguard.graph_safe, ONE)
     assert "takes a compiled callable, not Tensor" in str(error)
 

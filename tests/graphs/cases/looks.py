@@ -303,6 +303,54 @@ def case_parked_of_every_form_of_a_module():
         assert [text.split(" ")[1] for text in texts] == [f"{kind.__name__}.kept['a']"], form
 
 
+def case_parked_is_told_of_by_itself():
+    """A copy of the results does not cure it, and whoever asks for one is to know."""
+    for how, told in (({}, 1), ({"strategy": "watch"}, 1), ({"parked": None}, 0)):
+        module = type(f"By{len(how)}{told}", (Keeps,), {})()
+        safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), **how)
+        with warned() as texts:
+            safe(ONE)
+        assert len(texts) == told, how
+        assert all("[CG852]" in text for text in texts)
+
+
+def case_what_the_program_stores_between_calls_is_its_own():
+    module = type("Own", (Keeps,), {})()
+    safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="rehome")
+    with findings() as found:
+        safe(ONE)
+        kept = module.kept["mine"] = ONE * 7
+        module.other = module.kept["a"]
+        safe(ONE)
+    assert len(found) == 1
+    assert module.kept["mine"] is kept
+
+
+def case_buffer_that_a_call_replaces():
+    class Average(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(4, 4))
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x):
+            self.mean = self.mean * 0.5 + x
+            self.count.add_(1)  # in its own memory: that is not overwritten
+            return x + 1
+
+    for parked, is_right in ((None, False), ("rehome", True)):
+        torch._dynamo.reset()
+        module = Average()
+        safe = cudaguard.graph_safe(torch.compile(module.forward, backend=Pool()), parked=parked)
+        with findings() as found:
+            safe(ONE)
+            first = module.mean
+            safe(TWO)
+        assert torch.equal(first, ONE) is is_right
+        assert [f.what.split(" (")[0] for f in found] == ["Average.mean"] * is_right
+        assert sorted(module.state_dict()) == ["count", "mean"]
+
+
 def case_parked_of_a_function_that_has_no_module():
     safe = cudaguard.graph_safe(lambda x: x * 2, parked="rehome")
     assert torch.equal(safe(ONE), TWO)

@@ -28,6 +28,10 @@ class Small(Encoder):
     pass
 
 
+class Keeper(Encoder):
+    pass
+
+
 class Other(torch.nn.Module):
     def forward(self, x):
         return x * 2
@@ -58,7 +62,8 @@ def guard(*actions, mode="fix", enable=(), **more):
 
 
 def is_held(compiled):
-    compiled(ONE)
+    with warned():  # of what the encoder keeps
+        compiled(ONE)
     first = compiled(ONE)
     compiled(TWO)
     return torch.equal(first, ONE * 2)
@@ -250,6 +255,14 @@ def case_rehome_by_rule():
             assert torch.equal(encoder.cache["first"], ONE * 3) is is_copy
 
 
+def case_clone_by_rule_tells_of_what_it_does_not_cure():
+    with guard("graphs:clone:rules.Keeper"):
+        compiled = torch.compile(Keeper().forward, backend=Pool())
+        with warned() as texts:
+            compiled(ONE)
+    assert texts == ["[CG852] Keeper.cache['first'] (2, 2) was stored by a compiled call."]
+
+
 def case_of_two_rules_the_first_that_names_it_is_taken():
     with guard("graphs:clone:rules.Other", "graphs:no-graphs:rules.Encoder"):
         compiled = torch.compile(Encoder().forward, mode="reduce-overhead", fullgraph=True)
@@ -299,10 +312,12 @@ def case_error_of_torch_s_own_is_not_swallowed():
 
 
 def case_the_program_is_told_of_nothing():
-    actions = ("graphs:clone:rules.Encoder", "graphs:no-graphs:rules.Other")
+    actions = ("graphs:clone:rules.Other", "graphs:no-graphs:rules.encode")
     with warned() as texts, findings() as found, guard(*actions):
-        assert is_held(torch.compile(Encoder(), backend=Pool()))
-        torch.compile(Other(), mode="reduce-overhead")
+        compiled = torch.compile(Other(), backend=Pool())
+        first, _ = compiled(ONE), compiled(TWO)
+        assert torch.equal(first, TWO)
+        torch.compile(encode, mode="reduce-overhead")
     assert texts == found == []
 
 
