@@ -105,8 +105,8 @@ def _of_cupy(devices: tuple[Capability, ...], default: int) -> list[Finding]:
 
 
 def _of_numba(devices: tuple[Capability, ...], default: int) -> list[Finding]:
-    module = sys.modules.get("numba.cuda")
-    said = str(peek(module, "__version__"))
+    module = sys.modules.get("numba.cuda")  # of numba-cuda, or in its absence numba's own
+    said = str(peek(sys.modules.get("numba_cuda"), "__version__"))
     numba, bindings = parts(said), parts(peek(sys.modules.get("cuda.bindings"), "__version__"))
     forced = peek(peek(module, "config"), "FORCE_CUDA_CC") or os.environ.get("NUMBA_FORCE_CUDA_CC")
     if numba is None or bindings is None or forced:

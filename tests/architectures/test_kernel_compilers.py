@@ -111,7 +111,7 @@ def use(path):
 NUMBA_CUDA = """
 from cuda import bindings
 from cuda.pathfinder import load
-__version__ = "{version}"
+import numba_cuda
 class config: FORCE_CUDA_CC = None
 def use(*paths):
     import ctypes
@@ -140,7 +140,8 @@ def made(program):
             "cupy/cuda/compiler.py": COMPILER,
             "cupy/.data/_wheel.json": f'{{"cuda": "{cuda}"}}',
             "numba/__init__.py": "",
-            "numba/cuda/__init__.py": NUMBA_CUDA.format(version=numba),
+            "numba/cuda/__init__.py": NUMBA_CUDA,
+            "numba_cuda/__init__.py": f"__version__ = '{numba}'",
         }.items():
             path = program.site / name
             path.parent.mkdir(parents=True, exist_ok=True)
