@@ -96,6 +96,10 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb in ("normalize", "correct") and not _is_entry(verb, argument):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
+        if verb == "env" and not _is_default(argument):
+            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
+        if verb == "substitute" and not all(part.isidentifier() for part in argument.split(".")):
+            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb.startswith("preload") and (argument.startswith("/") or ".." in argument.split("/")):
             refuse("actions", f"got {action!r}, expected a path below a folder of sys.path")
         if verb in ("local_scope", "demote") and _is_global_on_purpose(argument):
@@ -126,6 +130,11 @@ def _is_entry(verb: str, argument: str) -> bool:
     has_parameter = bool(end) and not after and parameter.isidentifier()
     is_path = all(part.isidentifier() for part in path.split("."))
     return is_path and (has_parameter if verb == "normalize" else not bracket)
+
+
+def _is_default(argument: str) -> bool:
+    name, equals, _ = argument.partition("=")
+    return bool(equals) and name.split() == [name] and "\0" not in argument
 
 
 def _is_graphs(argument: str) -> bool:

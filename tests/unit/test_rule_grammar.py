@@ -11,6 +11,7 @@ from cudaguard.model import GRADES, Rule
 from cudaguard.rules.check import check_rule
 
 GOOD = Rule("MINE-1", ("torch",), "It breaks.")
+OPT_IN = {"grade": "opt-in"}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ GOOD = Rule("MINE-1", ("torch",), "It breaks.")
         {"actions": ("hide:std", "keep:DECORD*", "hide:*llvm*", "demote:a.so", "demote:b.so")},
         {"actions": ("local_scope:a.so", "demote:a.so", "hide:zlib"), "grade": "warn"},
         {"actions": ("deepbind:my_plugin*.so",), "grade": "opt-in"},
+        {"actions": ("env:A=", "env:A=b=c d", "substitute:a.b"), "grade": "opt-in"},
         *({"grade": grade} for grade in GRADES),
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
         {"when": {"env": {"A": True, "B": False, "C": "text", "D": ""}, "dists": {"x": ">1"}}},
@@ -86,6 +88,15 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"dist": ("a; " + "(" * 20000,)}, "dist", "expected a requirement"),
         ({"actions": ("local_scope",)}, "actions", "expected verb:argument with one of"),
         ({"actions": ("local_scope:",)}, "actions", "expected verb:argument"),
+        ({"actions": ("env:A",), **OPT_IN}, "actions", "got 'env:A', expected a default for"),
+        ({"actions": ("env:=x",), **OPT_IN}, "actions", "expected a default for a variable"),
+        ({"actions": ("env:A B=x",), **OPT_IN}, "actions", "expected a default for a variable"),
+        ({"actions": ("env:A=x\0y",), **OPT_IN}, "actions", "expected a default for a variable"),
+        (
+            {"actions": ("substitute:a b",), **OPT_IN},
+            "actions",
+            "expected a module for the watched",
+        ),
         ({"actions": ("demolish:x",)}, "actions", "local_scope: a file name pattern"),
         ({"actions": "local_scope:x"}, "actions", "got the string"),
         ({"actions": ("demote:x.so",)}, "actions", "hide must say which names, as in hide:std"),
