@@ -12,7 +12,8 @@ from _thread import allocate_lock
 
 from cudaguard.errors import ExtensionError
 from cudaguard.hook.caller import caller_frame, describe, module_of
-from cudaguard.hook.loader import ON_PURPOSE, call_each, hide_frame, look_at_failure
+from cudaguard.hook.frames import hide_frame
+from cudaguard.hook.loader import ON_PURPOSE, call_each, look_at_failure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import os
 import sys
 from importlib.machinery import ExtensionFileLoader
 
+from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.hook.loader import (
     NOTHING,
     brought,
@@ -17,7 +18,6 @@ from cudaguard.hook.loader import (
     close_each,
     explained,
     here,
-    hide_frame,
     look_at_failure,
     open_each,
     slots_or_nothing,
@@ -60,6 +60,7 @@ class ExtensionPatch:
             return
         original = self._original = ExtensionFileLoader.create_module
 
+        @of_import_system
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
             try:
                 if self._ours is create_module:
@@ -83,6 +84,7 @@ class ExtensionPatch:
         self._ours = self._original = None
         return clean
 
+    @of_import_system
     def _create(
         self,
         original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
@@ -128,6 +130,7 @@ class ExtensionPatch:
         call_each(host, (host.after_mapping,), spec.origin or "", name, sys.getdlopenflags())
         return module
 
+    @of_import_system
     def _create_pythons_own(
         self,
         original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],

@@ -6,7 +6,8 @@ import os
 import sys
 from _thread import _local
 
-from cudaguard.hook.loader import GuardLoader, hide_frame
+from cudaguard.hook.frames import hide_frame, of_import_system
+from cudaguard.hook.loader import GuardLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class GuardFinder:
         self.watched: Mapping[str, object] = {}
         self._thread = _local()
 
+    @of_import_system
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -83,6 +85,7 @@ class GuardFinder:
             spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
         return spec
 
+    @of_import_system
     def _first_answer(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> ModuleSpec | None:

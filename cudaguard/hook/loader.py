@@ -12,6 +12,7 @@ from _thread import _local
 from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
+from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.probe.modules import peek
 
 TYPE_CHECKING = False
@@ -185,12 +186,6 @@ def close_each(host: Host, closes: Iterable[Close], error: BaseException | None)
         raise raised
 
 
-def hide_frame(error: BaseException) -> None:
-    """Drop the frame that catches `error`: it is none of the user's business (3.11+)."""
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next
-
-
 class _Load:
     """The import that a `GuardLoader` stands in; apart from it, since its attributes are slow."""
 
@@ -224,6 +219,7 @@ class GuardLoader:
     def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:
         object.__setattr__(self, "_load", _Load(real, spec, host))
 
+    @of_import_system
     def create_module(self, spec: Any) -> ModuleType | None:
         """Run the prerequisites, then let the real loader create the module for a spec."""
         load = self._load
@@ -256,6 +252,7 @@ class GuardLoader:
             raise
         return created
 
+    @of_import_system
     def exec_module(self, module: ModuleType) -> None:
         """Run the module's code by its real loader, with the slots open around it."""
         load = self._load

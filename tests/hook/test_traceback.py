@@ -125,3 +125,73 @@ def test_exception_is_the_very_object(pair):
             print(error is ours.error, error.__context__, error.__cause__)
     """).lines
     assert lines == ["True None None"]
+
+
+WARNED = """
+import sys, warnings
+warnings.simplefilter("default")
+def shown(message, category, file, line, *_):
+    print(message, category.__name__, file.rpartition("/")[2], line)
+warnings.showwarning = shown
+import outer
+"""
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_line_that_a_module_warns_of_while_it_is_imported(pair, level):
+    """With ``stacklevel=2`` it is that of who imports it, not one of ours."""
+    pair.modules("prereq.py")
+    pair.child.write("outer.py", "\nimport target\n")
+    pair.child.write(
+        "target.py",
+        f"import warnings\nwarnings.warn('old', DeprecationWarning, stacklevel={level})\n",
+    )
+    lines = pair.same(WARNED)
+    assert lines == [
+        f"old DeprecationWarning {('target.py 2', 'outer.py 2', '<string> 10')[level - 1]}"
+    ]
+
+
+@pytest.mark.parametrize("watch", ["target", "elsewhere"])
+def test_line_that_a_module_warns_of_which_native_code_imports(native, phase, watch):
+    native.child.write("prereq.py", "")
+    native.child.write("outer.py", "\nimport target\n")
+    native.child.write(
+        "ran.py", "import warnings\nwarnings.warn('old', stacklevel=2)\nnames = []\n"
+    )
+    native.extension("target", *phase)
+    lines = native.same(WARNED, watch=(watch,), proof="")
+    assert lines == ["old UserWarning outer.py 2"]
+
+
+def test_line_that_a_finder_warns_of(pair):
+    pair.modules("prereq.py", "target.py")
+    pair.child.write("outer.py", "\nimport target\n")
+    lines = pair.same(
+        """
+        import sys, warnings
+        class Finder:
+            def find_spec(self, name, path=None, target=None):
+                if name == "target":
+                    warnings.warn("found", UserWarning, stacklevel=2)
+        sys.meta_path.insert(1, Finder())
+        """,
+        WARNED,
+    )
+    assert lines == ["found UserWarning outer.py 2"]
+
+
+def test_who_imports_a_module_is_found_on_the_stack_by_the_module(pair):
+    pair.modules("prereq.py")
+    pair.child.write("outer.py", "\nimport target\n")
+    pair.child.write(
+        "target.py",
+        """
+        import sys
+        frame = sys._getframe(1)
+        while frame.f_code.co_filename.startswith("<frozen importlib._bootstrap"):
+            frame = frame.f_back
+        print(frame.f_globals["__name__"], frame.f_lineno)
+        """,
+    )
+    assert pair.same("import outer") == ["outer 2"]
