@@ -44,18 +44,20 @@ class Facts:
 
 
 def _installed_version(dist: str) -> str | None:
+    return next(filter(None, map(_version, _spellings(dist))), None)
+
+
+def _version(name: str) -> str | None:
     # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
     # library's ability to find distributions away for good.
     from importlib import metadata
 
-    for name in _spellings(dist):
-        try:
-            return metadata.version(name) or None
-        # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
-        # Releases of Python raise different things, and a rule must be certain to act.
-        except Exception:
-            continue
-    return None
+    try:
+        return metadata.version(name)
+    # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
+    # Releases of Python raise different things, and a rule must be certain to act.
+    except Exception:
+        return None
 
 
 def _spellings(dist: str) -> tuple[str, ...]:
