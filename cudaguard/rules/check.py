@@ -90,15 +90,7 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         if verb not in ACTION_VERBS or not colon or not argument:
             expected = "; ".join(f"{verb}: {what}" for verb, what in ACTION_VERBS.items())
             refuse("actions", f"got {action!r}, expected verb:argument with one of: {expected}")
-        if verb == "graphs" and not _is_graphs(argument):
-            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
-        if argument not in _ARGUMENTS.get(verb, (argument,)):
-            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
-        if verb in ("normalize", "correct") and not _is_entry(verb, argument):
-            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
-        if verb == "env" and not _is_default(argument):
-            refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
-        if verb == "substitute" and not all(part.isidentifier() for part in argument.split(".")):
+        if not _fits(verb, argument):
             refuse("actions", f"got {action!r}, expected {ACTION_VERBS[verb]}")
         if verb.startswith("preload") and (argument.startswith("/") or ".." in argument.split("/")):
             refuse("actions", f"got {action!r}, expected a path below a folder of sys.path")
@@ -122,6 +114,18 @@ def check_rule(rule: object, origin: str, *, known: Iterable[str] = ()) -> Rule:
         _requirement(requirement, refuse)
     _check_when(rule.when, refuse)
     return rule
+
+
+def _fits(verb: str, argument: str) -> bool:
+    if verb == "graphs":
+        return _is_graphs(argument)
+    if verb in ("normalize", "correct"):
+        return _is_entry(verb, argument)
+    if verb == "env":
+        return _is_default(argument)
+    if verb == "substitute":
+        return all(part.isidentifier() for part in argument.split("."))
+    return argument in _ARGUMENTS.get(verb, (argument,))
 
 
 def _is_entry(verb: str, argument: str) -> bool:
