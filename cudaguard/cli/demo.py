@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_demo", "decord_then_opencv.py")
-PACKAGES = ("decord", "cv2", "numpy")
+# Modules, and the releases that show the fault, as in the extra `demo`.
+PACKAGES = {
+    "decord": "decord==0.6.0",
+    "cv2": "opencv-python-headless==4.10.0.84",
+    "numpy": "numpy>=1.22",
+}
 TIME_LIMIT = 300  # seconds for one run of the program
 
 
@@ -68,10 +73,10 @@ def _obstacle() -> str:
         return f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}."
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        return (
-            f"not installed: {', '.join(missing)}. "
-            'Install the extra: python -m pip install "cudaguard[demo]"'
-        )
+        import shlex
+
+        wanted = [sys.executable, "-m", "pip", "install", *PACKAGES.values()]
+        return f"not installed: {', '.join(missing)}. Try: {shlex.join(wanted)}"
     return ""
 
 
