@@ -219,8 +219,13 @@ def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, b
             if switches[id]:
                 raise ConfigError(f"{source}: {id!r} is a detector: on, unless it is disabled")
             continue
-        known = ", ".join(sorted((*BUILT_IN_IDS, *DETECTORS)))
-        raise ConfigError(f"{source}: rule {id!r} is not known; expected one of {known}")
+        if id.upper() in BUILT_IN_IDS or id.upper() in DETECTORS:
+            raise ConfigError(f"{source}: rule {id!r} is not known; write {id.upper()!r}")
+        rules, detectors = (f"{min(ids)} to {max(ids)}" for ids in (BUILT_IN_IDS, DETECTORS))
+        raise ConfigError(
+            f"{source}: rule {id!r} is not known; expected one of {rules}, which `cudaguard rules "
+            f"list` shows, or of the detectors, {detectors}"
+        )
     return switches
 
 

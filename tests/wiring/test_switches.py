@@ -90,7 +90,9 @@ def test_id_nobody_has_may_belong_to_a_plugin_not_loaded_yet(program):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("+CG798", "rule 'CG798' is not known; expected one of CG001"),
+        ("+CG798", "rule 'CG798' is not known; expected one of CG001 to "),
+        ("-cg001", "rule 'cg001' is not known; write 'CG001'"),
+        ("-cg812", "rule 'cg812' is not known; write 'CG812'"),
         ("+CG802", "'CG802' is a detector: on, unless it is disabled"),
         ("CG001", "got 'CG001', expected +ID to enable or -ID to disable"),
         ("+", "got '+', expected +ID"),
