@@ -113,6 +113,8 @@ def is_kept_by_sorters(first: Statement, then: Statement, *, by_name: bool = Fal
         then: Stands second.
         by_name: With ``force_sort_within_sections``.
     """
+    if first.call or then.call:  # code, on either side of which they sort apart
+        return True
     if not by_name and first.is_from is not then.is_from:
         return not first.is_from
     return bool(_key(first) < _key(then))

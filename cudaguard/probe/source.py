@@ -11,8 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+# Functions that import the module which their first argument names, by their own module.
+LOADERS = {
+    "builtins": "__import__",
+    "importlib": "import_module",
+    "pytest": "importorskip",
+}
+# Parts of a statement that are run later, or apart from its head.
+_BODIES = ("body", "orelse", "finalbody", "handlers", "cases", "annotation", "returns")
+
+
 class Import(Record):
-    """One module that an import statement names.
+    """One module that an import statement names, or a call that imports it.
 
     Args:
         name: The module, as in ``torch.nn``; for ``from torch import nn`` this is ``torch.nn``
@@ -24,9 +34,12 @@ class Import(Record):
         is_from: Is it ``from ... import ...``?
         cell: Number of the cell of a notebook, from 1; 0 in other files.
         branch: Pairs of (place, arm) of the branches it stands in.
+        call: The call, as in ``importlib.import_module('torch')``; empty for a statement.
     """
 
-    __slots__ = ("branch", "cell", "column", "is_from", "last_line", "line", "module", "name")
+    __slots__ = (
+        "branch", "call", "cell", "column", "is_from", "last_line", "line", "module", "name",
+    )  # fmt: skip
     name: str
     module: str
     line: int
@@ -35,6 +48,7 @@ class Import(Record):
     is_from: bool
     cell: int
     branch: tuple[tuple[int, int], ...]
+    call: str
 
     def __init__(
         self,
@@ -47,6 +61,7 @@ class Import(Record):
         is_from: bool = False,
         cell: int = 0,
         branch: Iterable[tuple[int, int]] = (),
+        call: str = "",
     ) -> None:
         self._fill(
             name=name,
@@ -57,6 +72,7 @@ class Import(Record):
             is_from=is_from,
             cell=cell,
             branch=tuple(branch),
+            call=call,
         )
 
     def excludes(self, other: Import) -> bool:
@@ -65,35 +81,113 @@ class Import(Record):
         return any(arms.get(place, arm) != arm for place, arm in other.branch)
 
 
-def imports_in(tree: ast.Module) -> list[Import]:
+def imports_in(tree: ast.Module, loaders: Iterable[str] | None = None) -> list[Import]:
     """Return what is imported when the module is, in the order of the text.
 
     Functions are left out (they run later or never), and so is what stands under ``if
-    TYPE_CHECKING``.
+    TYPE_CHECKING`` or ``if False``.
+
+    Args:
+        tree: The module.
+        loaders: Names of functions that import; None, those that the module itself tells.
     """
-    return list(_in_block(tree.body, ()))
+    known = frozenset(loaders_in(tree) if loaders is None else loaders)
+    return list(_in_block(tree.body, (), known))
+
+
+def loaders_in(tree: ast.Module) -> set[str]:
+    """Return the names under which a module knows functions that import, as in ``il.reload``."""
+    found = {LOADERS["builtins"]}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in LOADERS and not node.level:
+            function = LOADERS[node.module]
+            found |= {alias.asname or function for alias in node.names if alias.name == function}
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                if top in LOADERS and (top == alias.name or not alias.asname):
+                    found.add(f"{alias.asname or top}.{LOADERS[top]}")
+    return found
 
 
 def imports_of_file(path: str) -> list[str]:
     """Return the modules that a script imports at its top level; none if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            tree = ast.parse(file.read(), path)
+            found = imports_in(parsed(file.read(), path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    return list(dict.fromkeys(found.module for found in imports_in(tree)))
+    return list(dict.fromkeys(one.module for one in found))
 
 
-def _in_block(body: list[ast.stmt], branch: tuple[tuple[int, int], ...]) -> Iterator[Import]:
+def parsed(source: bytes, path: str = "<unknown>") -> ast.Module:
+    """Return the tree of a source; what Python warns of in it is not our business.
+
+    Raises:
+        SyntaxError: It is no Python. (Others too: ValueError, RecursionError, MemoryError.)
+    """
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source, path)
+
+
+def _in_block(
+    body: list[ast.stmt], branch: tuple[tuple[int, int], ...], loaders: frozenset[str]
+) -> Iterator[Import]:
     for statement in body:
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             yield from _named(statement, branch)
-        elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
-        else:
-            for arm, block in enumerate(_blocks(statement)):
-                inner = (*branch, (id(statement), arm)) if _is_choice(statement) else branch
-                yield from _in_block(block, inner)
+        for name, part in ast.iter_fields(statement):
+            if name not in _BODIES:
+                yield from _by_calls(part, branch, loaders)
+        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        for arm, block in enumerate(_blocks(statement)):
+            inner = (*branch, (id(statement), arm)) if _is_choice(statement) else branch
+            yield from _in_block(block, inner, loaders)
+
+
+def _by_calls(
+    part: object, branch: tuple[tuple[int, int], ...], loaders: frozenset[str]
+) -> Iterator[Import]:
+    """Yield the imports that calls in a part of a statement make, as it is run."""
+    todo = [(part, branch)]
+    while todo:  # expressions may be nested deeper than functions
+        node, where = todo.pop()
+        inside: list[tuple[object, tuple[tuple[int, int], ...]]] = []
+        if isinstance(node, list):
+            inside = [(item, where) for item in node]
+        elif isinstance(node, ast.IfExp):
+            arms = enumerate((node.body, node.orelse))
+            inside = [(node.test, where), *((arm, (*where, (id(node), n))) for n, arm in arms)]
+        elif isinstance(node, ast.AST) and not isinstance(node, ast.Lambda):
+            parts = (value for name, value in ast.iter_fields(node) if name not in _BODIES)
+            inside = [(value, where) for value in parts if isinstance(value, (list, ast.AST))]
+        todo += reversed(inside)
+        if isinstance(node, ast.Call) and _dotted(node.func) in loaders:
+            module = _first_argument(node)
+            if module and not module.startswith("."):
+                place = (node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
+                yield Import(module, module, *place, branch=where, call=ast.unparse(node))
+
+
+def _dotted(node: ast.expr) -> str:
+    """Return a name such as ``importlib.import_module``, empty for all else."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
+
+
+def _first_argument(call: ast.Call) -> str:
+    """Return the text that a call is given first, empty if it is none that can be read here."""
+    given = [*call.args[:1], *(word.value for word in call.keywords if word.arg == "name")]
+    value = getattr(given[0], "value", None) if given else None
+    return value if isinstance(value, str) else ""
 
 
 def _named(
@@ -121,10 +215,7 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
     """Yield the blocks of a statement; those of a choice are its arms."""
     if isinstance(statement, ast.If):
         for is_body, block in ((True, statement.body), (False, statement.orelse)):
-            if _is_for_types(statement.test) is not is_body:
-                yield block
-            else:
-                yield []
+            yield [] if _is_never(statement.test) is is_body else block
     elif isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
         # `else` and `finally` run after the body, in one arm with it.
         whole: ast.Try = statement  # type: ignore[assignment]
@@ -140,10 +231,20 @@ def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
             yield case.body
 
 
-def _is_for_types(test: ast.expr) -> bool | None:
-    """Return True for ``TYPE_CHECKING``, False for ``not TYPE_CHECKING``, else None."""
+def _is_never(test: ast.expr) -> bool | None:
+    """Return True for what is false when a program runs, False for what is true, else None."""
+    if isinstance(test, ast.Constant):
+        return not test.value
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _is_for_types(test.operand)
+        inner = _is_never(test.operand)
         return None if inner is None else not inner
+    if isinstance(test, ast.BoolOp):
+        found = {_is_never(value) for value in test.values}
+        decides = isinstance(
+            test.op, ast.And
+        )  # one that is never true; for `or`, one that always is
+        if decides in found:
+            return decides
+        return not decides if found == {not decides} else None
     name = getattr(test, "id", getattr(test, "attr", ""))
     return True if name == "TYPE_CHECKING" else None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 
 from cudaguard.model import Record
-from cudaguard.probe.source import Import, imports_in
+from cudaguard.probe.source import Import, imports_in, loaders_in, parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Iterable, Iterator, Mapping
 
 NOTEBOOK = ".ipynb"
@@ -17,7 +18,12 @@ IGNORE = "cudaguard: ignore"
 ALL = "*"
 # Cell magics that run the rest of their cell as Python.
 PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
+# A line of Python may begin with the operator ``%``, apart from what follows.
+_MAGIC = re.compile(r"%%?[A-Za-z_]|[!?]")
+# As in ``files = !ls`` and ``took = %timeit -o f()``.
+_ASSIGNED_MAGIC = re.compile(r"(\s*[\w.,\s]+=\s*)(?:!|%[A-Za-z_])")
 SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
+ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 
 
 class Source(Record):
@@ -63,12 +69,10 @@ def read(path: str) -> Source:
         return Source(path, problem=f"cannot be read: {error.strerror or error}")
     if path.endswith(NOTEBOOK):
         return _notebook(path, data)
-    problem = ""
     try:
-        tree = ast.parse(data, path)
+        return Source(path, imports_in(parsed(data, path)), dict(_ignores(data, 0)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Source(path, problem=_words(error))
-    return Source(path, imports_in(tree), dict(_ignores(data, 0)), problem)
 
 
 def _notebook(path: str, data: bytes) -> Source:
@@ -84,18 +88,23 @@ def _notebook(path: str, data: bytes) -> Source:
         language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Source(path, problem="is not a notebook of format 4")
-    imports: list[Import] = []
+    trees: dict[int, ast.Module] = {}
     ignores: dict[tuple[int, int], frozenset[str]] = {}
     problems: list[str] = []
     for number, text in cells if language == "python" else ():
         code = _without_magics(text).encode()
         try:
-            tree = ast.parse(code)
+            trees[number] = parsed(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             problems.append(f"cell {number}: {_words(error)}")
             continue
-        imports += [found.replace(cell=number) for found in imports_in(tree)]
         ignores.update(_ignores(code, number))
+    loaders = {name for tree in trees.values() for name in loaders_in(tree)}
+    imports = [
+        found.replace(cell=number)
+        for number, tree in trees.items()
+        for found in imports_in(tree, loaders)
+    ]
     return Source(path, imports, ignores, "; ".join(problems))
 
 
@@ -104,10 +113,17 @@ def _without_magics(text: str) -> str:
     lines = text.splitlines()
     if lines and lines[0].startswith("%%") and not lines[0].startswith(PYTHON_MAGICS):
         return ""  # another language, or a file
+    goes_on = False
     for number, line in enumerate(lines):
         begin = line.lstrip()
-        if begin.startswith(("%", "!", "?")) or (line.rstrip().endswith("?") and "#" not in line):
+        assigned = _ASSIGNED_MAGIC.match(line)
+        if goes_on:
+            lines[number] = ""
+        elif _MAGIC.match(begin) or (line.rstrip().endswith("?") and "#" not in line):
             lines[number] = f"{line[: len(line) - len(begin)]}pass"
+        elif assigned:
+            lines[number] = f"{assigned[1]}None"
+        goes_on = lines[number] != line and line.endswith("\\")
     return "\n".join(lines)
 
 
@@ -135,7 +151,7 @@ def _ignores(data: bytes, cell: int) -> Iterator[tuple[tuple[int, int], frozense
 def files_below(path: str) -> list[str]:
     """Return the file itself, or the Python files and notebooks of a folder, sorted.
 
-    Hidden folders, virtual environments and installed packages are left out.
+    Hidden folders, environments and installed packages are left out.
     """
     if not os.path.isdir(path):
         return [path]
@@ -146,7 +162,7 @@ def files_below(path: str) -> list[str]:
             for name in folders
             if not name.startswith(".")
             and name not in SKIPPED_FOLDERS
-            and not os.path.exists(os.path.join(root, name, "pyvenv.cfg"))
+            and not any(os.path.exists(os.path.join(root, name, sign)) for sign in ENVIRONMENTS)
         ]
         files = (os.path.join(root, n) for n in names if n.endswith((".py", NOTEBOOK)))
         # A pipe would be read for ever; a link into nowhere is how Emacs marks what is edited.

@@ -43,6 +43,8 @@ def _place(first: Any, then: Any) -> str:
 
 
 def _statement(statement: Any) -> str:
+    if statement.call:
+        return str(statement.call)
     if not statement.is_from:
         return f"import {statement.name}"
     name = statement.name[len(statement.module) + 1 :] or "*"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import textwrap
 
 import pytest
@@ -44,6 +45,25 @@ WRONG = [
     "def f():\n    import a\nimport b\nimport a",
     "import abc\nimport b\nimport c\nimport a",
     "import b\nimport b\nimport a",
+    "import importlib\nimportlib.import_module('b')\nimport a",
+    "import importlib.util\nx = importlib.import_module('b.c')\nimport a",
+    "import importlib as il\nil.import_module(name='b')\nimport a",
+    "from importlib import import_module\nimport_module('b')\nimport_module('a')",
+    "from importlib import import_module as load\nx, y = load('b'), load('a')",
+    "x = __import__('b').c\nimport a",
+    "import b\nx = __import__('a')",
+    "import pytest\nb = pytest.importorskip('b', minversion='1')\na = pytest.importorskip('a')",
+    "from importlib import import_module\nwith x(import_module('b')):\n    import a",
+    "@x(__import__('b'))\ndef f(): pass\nimport a",
+    "def f(x=__import__('b')): pass\nimport a",
+    "class A(__import__('b').B): pass\nimport a",
+    "if __import__('b'):\n    import a",
+    "x = __import__('b') if y else None\nimport a",
+    "[__import__('b') for _ in x]\nimport a",
+    "if x and y:\n    import b\nimport a",
+    "if not (TYPE_CHECKING or False):\n    import b\nimport a",
+    "if TYPE_CHECKING or x:\n    import b\nimport a",
+    "if True:\n    import b\nimport a",
 ]
 RIGHT = [
     "import a\nimport b",
@@ -67,6 +87,24 @@ RIGHT = [
     "try:\n    import a\nexcept ImportError:\n    a = None\nimport b",
     "if x:\n    import a\nimport b\nimport a",
     "x = 'import b'\nimport a",
+    "import_module('b')\nimport a",
+    "x.import_module('b')\nimport a",
+    "from x import import_module\nimport_module('b')\nimport a",
+    "import importlib.util as importlib\nimportlib.import_module('b')\nimport a",
+    "import importlib\nimportlib.import_module(b)\nimport a",
+    "import importlib\nimportlib.import_module('.b', 'p')\nimport a",
+    "import importlib\nimportlib.import_module()\nimport a",
+    "import importlib\nimportlib.import_module(f'b{x}')\nimport a",
+    "import importlib\nimportlib.util.find_spec('b')\nimport a",
+    "x = lambda: __import__('b')\nimport a",
+    "def f():\n    __import__('b')\nimport a",
+    "__import__('a')\nimport b\nimport a",
+    "x = __import__('b') if y else __import__('a')",
+    "if False:\n    import b\nimport a",
+    "if 0:\n    import b\nimport a",
+    "if TYPE_CHECKING and x:\n    import b\nimport a",
+    "if not TYPE_CHECKING:\n    import a\nelse:\n    import b\nimport a",
+    "if True:\n    import a\nelse:\n    import b\nimport a",
 ]
 
 
@@ -202,6 +240,44 @@ def test_what_cannot_be_parsed_is_told(tmp_path, data, problem):
     assert read(str(tmp_path / "absent.py")).problem.startswith("cannot be read: ")
 
 
+def test_deep_expressions_and_warnings_are_no_problem(tmp_path, recwarn):
+    path = tmp_path / "x.py"
+    path.write_text("x = " + " + ".join(["1"] * 900) + "\ny = '\\d'\nimport a\n")
+    source = read(str(path))
+    assert ([one.name for one in source.imports], source.problem) == (["a"], "")
+    assert not list(recwarn)
+
+
+def test_calls_need_nothing_of_sorters():
+    first, then = statements("__import__('a')\nimport b")
+    assert is_kept_by_sorters(then, first)
+    assert first.call == "__import__('a')"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "files = !ls",
+        "took, x.y = %timeit -o f()",
+        "!pip install \\\n    torch \\\n    decord",
+        "%pip install a",
+        "%%bash\nif true; then ls; fi",
+        "x = (\n    'a %s'\n    % y\n)",
+        "help?",
+        "?help",
+        "await f()",
+    ],
+)
+def test_cells_of_notebooks(tmp_path, cell):
+    path = tmp_path / "x.ipynb"
+    code = ["import importlib as il", cell, "il.import_module('b')", "import a"]
+    cells = [{"cell_type": "code", "source": text} for text in code]
+    path.write_text(json.dumps({"cells": cells}))
+    source = read(str(path))
+    assert source.problem == ""
+    assert [(one.name, one.cell) for one in source.imports[1:]] == [("b", 3), ("a", 4)]
+
+
 def test_other_encodings(tmp_path):
     path = tmp_path / "x.py"
     path.write_bytes("# coding: latin-1\nimport a  # é cudaguard: ignore\n".encode("latin-1"))
@@ -216,6 +292,7 @@ def test_files_of_a_folder(tmp_path):
     for name in (
         "b.py", "a.ipynb", "sub/c.py", "notes.txt", ".hidden/x.py", "__pycache__/x.py",
         "env/pyvenv.cfg", "env/lib/x.py", "lib/site-packages/x.py",
+        "conda/conda-meta/x.json", "conda/lib/x.py",
     ):  # fmt: skip
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
