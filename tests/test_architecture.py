@@ -61,7 +61,7 @@ ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")
 # A front end is loaded by its host, which is there then.
 HOSTS = {"_pytest": "pytest"}
-DEPENDENCIES = {"packaging", "tomli", "tomllib", "wrapt", "pynvml"}
+DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
 LONGEST = 350  # lines
 
 

@@ -108,10 +108,10 @@ def _files_of(what: str) -> list[str] | None:
         return sorted(_below(what))
     if os.path.exists(what):
         return [what]
-    from importlib import metadata
+    from cudaguard.probe.distributions import metadata_library
 
     try:
-        paths = metadata.files(what) or ()
+        paths = metadata_library().files(what) or ()
         found = [str(path.locate()) for path in paths]
     except Exception:  # not installed, or broken metadata
         return None

@@ -74,16 +74,27 @@ def key_of(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def metadata_library() -> Any:
+    """Return importlib_metadata, which is the same for every Python, or else Python's own.
+
+    For the processes of our commands only: importing it takes the place of Python's own finder of
+    distributions, which a program of a user must keep.
+    """
+    try:
+        import importlib_metadata as metadata
+    except ImportError:
+        from importlib import metadata  # type: ignore[no-redef]  # same functions
+    return metadata
+
+
 def installed() -> tuple[list[Distribution], list[Unreadable]]:
     """Return what is installed, and what of it cannot be read.
 
     Of two distributions of one name the first on the path counts, as it does for ``import``.
     """
-    from importlib import metadata
-
     found: dict[str, Distribution] = {}
     unreadable = []
-    for one in metadata.distributions():
+    for one in metadata_library().distributions():
         try:
             dist = _read(one)
         except Exception as error:  # whatever the file contains, and whoever provides it

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.probe.distributions import metadata_library
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,11 +46,9 @@ def origin_of(name: str, path: Sequence[str]) -> str:
 
 def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Return top-level package -> (distribution, version), for those that are installed."""
-    from importlib import metadata
-
     wanted = {name.partition(".")[0] for name in names}
     found: dict[str, tuple[str, str]] = {}
-    for dist in metadata.distributions():
+    for dist in metadata_library().distributions():
         try:
             tops = (dist.read_text("top_level.txt") or "").split()
             if not tops:

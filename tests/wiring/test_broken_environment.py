@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-DEPENDENCIES = ("packaging", "wrapt", "pynvml", "tomli")
+DEPENDENCIES = ("packaging", "importlib_metadata", "wrapt", "pynvml", "tomli")
 NEEDS_A_VERSION = "rule(dist=('cudaguard',), when={'python': '>=3'})"
 
 
@@ -26,7 +26,7 @@ def test_import_goes_on_without_a_dependency(program, missing, mode):
     assert done.stderr.count("[CG807]") <= 1
 
 
-@pytest.mark.parametrize("name", ["wrapt", "pynvml", "tomli"])
+@pytest.mark.parametrize("name", ["importlib_metadata", "wrapt", "pynvml", "tomli"])
 def test_order_rule_with_versions_works_without_what_it_does_not_need(program, name):
     assert program.output(
         f"""
