@@ -106,6 +106,17 @@ def test_every_rule_that_acts_by_default_stands_in_the_readme(root):
     assert set(rows) == {rule.id for rule in RULES if rule.grade == "fix"}
 
 
+def test_options_of_a_command_stand_before_the_program(root):
+    """Behind it they are the program's: `cudaguard trace train.py -o trace.html` draws nothing."""
+    own = re.compile(
+        r"cudaguard (?:run|trace|bisect) [^`\n]*\.py\b[^`\n|#]* "
+        r"(?:-o|-n|--(?:mode|report|why|exec|only|format|show|diff|imports|cmd))\b"
+    )
+    assert own.search("`cudaguard trace train.py -o trace.html`")
+    for document in (root / "README.md", *(root / "docs").glob("*.md")):
+        assert not own.findall(document.read_text(encoding="utf-8")), document
+
+
 def test_ci_runs_the_readmes_test_command(root):
     command = 'python -m pip install -e ".[test]" && python -m pytest\n'
     assert f"$ {command}" in (root / "README.md").read_text(encoding="utf-8")
