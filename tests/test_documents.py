@@ -99,6 +99,17 @@ def test_every_rule_stands_in_the_catalogue(root):
         assert f"`{rule.watch[0]}`" in rows[rule.id][1] or rule.id == "CG003"
 
 
+def test_every_finding_stands_in_the_catalogue(root):
+    from cudaguard.rules.catalog import DETECTORS
+
+    text = (root / "docs/catalogue.md").read_text(encoding="utf-8").partition("## All findings")[2]
+    messages = "an error message that is explained"
+    titles = {id: title for id, title in DETECTORS.items() if title != messages}
+    assert dict(re.findall(r"^\| (CG8\d\d) \| (.*) \|$", text, re.MULTILINE)) == titles
+    first, *_, last = sorted(DETECTORS.keys() - titles.keys())
+    assert f"| {first} to {last} | {messages} |" in text
+
+
 def test_every_rule_that_acts_by_default_stands_in_the_readme(root):
     from cudaguard.rules.catalog import RULES
 
