@@ -60,17 +60,21 @@ def identity(path: str) -> Identity | None:
 
 def look(path: str) -> LockFacts | None:
     """Return what can be seen of a lock and its holders; None if it is gone."""
+    path = os.path.realpath(path)
     try:
         file = os.stat(path)
-        folder = os.stat(os.path.dirname(path) or ".")
+        folder = os.stat(os.path.dirname(path))
     except OSError:
         return None
+    own_names = os.path.basename(path), os.path.basename(os.path.dirname(path))
     holders, workers, hidden = [], [], []
     for pid, size in _processes():
         try:
-            if _has_open(pid, file):
+            # A container may have names of its own for them.
+            names = own_names if _shares_names(pid) else ("", "")
+            if _has_open(pid, file, names[0]):
                 holders.append(pid)
-            elif pid != os.getpid() and _is_in(pid, folder):
+            elif pid != os.getpid() and _leads_to(f"/proc/{pid}/cwd", folder, names[1]):
                 workers.append(pid)
         except PermissionError:
             if size >= _SMALLEST:
@@ -117,11 +121,11 @@ def _processes() -> Iterator[tuple[int, int]]:
             yield int(name), int(size[1]) * 1024
 
 
-def _has_open(pid: int, file: os.stat_result) -> bool:
+def _has_open(pid: int, file: os.stat_result, name: str) -> bool:
     folder = f"/proc/{pid}/fd"
-    for name in os.listdir(folder):
+    for number in os.listdir(folder):
         try:
-            if os.path.samestat(os.stat(f"{folder}/{name}"), file):
+            if _leads_to(f"{folder}/{number}", file, name):
                 return True
         except PermissionError:
             raise
@@ -130,8 +134,19 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
     return False
 
 
-def _is_in(pid: int, folder: os.stat_result) -> bool:
-    return os.path.samestat(os.stat(f"/proc/{pid}/cwd"), folder)
+def _leads_to(link: str, found: os.stat_result, name: str) -> bool:
+    """Does a link of a process lead to that file?
+
+    What goes by another name is not looked at: root sees the files of all users, and to look at one
+    whose disk or server is dead takes for ever. Without a name, all are.
+    """
+    is_named = not name or os.path.basename(os.readlink(link)) == name
+    return is_named and os.path.samestat(os.stat(link), found)
+
+
+def _shares_names(pid: int) -> bool:
+    """Does a process see the files of this machine as we do?"""
+    return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
 
 
 def _elsewhere(path: str) -> str:

@@ -18,6 +18,8 @@ from cudaguard.actions.builds import take_over
 from cudaguard.policy.builds import state_of
 from cudaguard.probe import locks
 
+from ..dead_disk import dead_disk
+
 pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="processes are read of /proc")
 
 BATON = """
@@ -389,3 +391,26 @@ def test_put_back_it_does_as_torch(left, start, lock):
     left()
     code = BATON + "switch.is_on = False\nprint(Guarded(sys.argv[1]).try_acquire())"
     assert ended(start(code)) == ("False\n", "")
+
+
+def test_files_on_a_dead_disk_are_not_looked_at(child, tmp_path):
+    """As root, those of all processes are seen: one of them must not make this one wait."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with dead_disk(disk):
+        held = os.open(disk, os.O_PATH)
+        with subprocess.Popen(["sleep", "600"], pass_fds=(held,)) as other:
+            code = f"from cudaguard.probe.locks import look; print(look({str(lock)!r}).holders)"
+            try:
+                stat = ["stat", "-L", f"/proc/{other.pid}/fd/{held}"]
+                with pytest.raises(subprocess.TimeoutExpired):
+                    subprocess.run(stat, timeout=2, check=False)
+                done = subprocess.run(
+                    [sys.executable, "-c", code], timeout=30, capture_output=True, check=True
+                )
+            finally:
+                other.kill()
+                os.close(held)
+    assert done.stdout == b"()\n"
