@@ -15,7 +15,6 @@ from cudaguard.config import local_rank
 from cudaguard.errors import ContextError, ContextWarning, LatchedEnvironmentWarning
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.model import Record
-from cudaguard.probe.devices import compute_processes
 from cudaguard.probe.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.probe.facts import is_sibling
 from cudaguard.probe.modules import peek
@@ -233,6 +232,7 @@ class CudaDetector:
     def _held_by_siblings(self, device: int) -> list[int | None]:
         """Return the bytes that other processes of this launch hold on a device."""
         from cudaguard.actions.context import describe as describe_device
+        from cudaguard.probe.devices import compute_processes
 
         try:
             uuid = describe_device(self.driver, device).uuid

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from cudaguard.model import Record
 from cudaguard.rules.runtimes import runtime_of
 
 TYPE_CHECKING = False
@@ -15,7 +14,7 @@ OLDER, RIVALS = "older", "rivals"
 NEWER, SAME, UNKNOWN, APART = "newer", "same", "unknown", "apart"
 
 
-class Copy(NamedTuple):
+class Copy(Record):
     """A library of the table that is in this process.
 
     Args:
@@ -27,6 +26,7 @@ class Copy(NamedTuple):
         how: Who loaded it and where, in words that follow its path.
     """
 
+    __slots__ = ("by", "how", "identity", "path", "soname", "stem")
     path: str
     stem: str
     soname: str
@@ -34,8 +34,13 @@ class Copy(NamedTuple):
     by: str
     how: str
 
+    def __init__(
+        self, path: str, stem: str, soname: str, identity: object, by: str, how: str
+    ) -> None:
+        self._fill(path=path, stem=stem, soname=soname, identity=identity, by=by, how=how)
 
-class Stray(NamedTuple):
+
+class Stray(Record):
     """A library that gets another file than its own folders lead to.
 
     Args:
@@ -46,11 +51,17 @@ class Stray(NamedTuple):
         is_part: Is it a part of the same library that it asks for?
     """
 
+    __slots__ = ("asking", "how", "is_part", "meant", "serving")
     asking: str
     how: str
     serving: Copy
     meant: Copy
-    is_part: bool = False
+    is_part: bool
+
+    def __init__(
+        self, asking: str, how: str, serving: Copy, meant: Copy, is_part: bool = False
+    ) -> None:
+        self._fill(asking=asking, how=how, serving=serving, meant=meant, is_part=is_part)
 
 
 def are_alike(one: str, other: str) -> bool:
