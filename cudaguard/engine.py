@@ -238,7 +238,8 @@ class Engine:
             # The last resort when even reporting fails, as in an interpreter that shuts down.
             try:
                 sys.stderr.write(
-                    f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}\n"
+                    f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
+                    "cudaguard updated or removed meanwhile? Then start the program anew\n"
                 )
             except Exception:
                 return

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
+
+import cudaguard
 
 QUIET = ("observe", "warn", "fix")
 IMPORT = """
@@ -165,6 +170,25 @@ cudaguard.report.messages.guard_failed = guard_failed
     assert done.stdout.splitlines() == ["target "]
     assert "a bug of ours" in done.stderr
     assert "MemoryError" in done.stderr
+
+
+def test_package_that_is_removed_under_a_running_program_breaks_no_import(program):
+    copy = program.folder / "site" / "cudaguard"
+    shutil.copytree(Path(cudaguard.__file__).parent, copy, ignore=shutil.ignore_patterns("*.pyc"))
+    done = program.run(
+        f"""
+        import shutil
+        assert cudaguard.__file__.startswith({str(copy)!r})
+        cudaguard.install(rules=[rule()])
+        shutil.rmtree({str(copy)!r})
+        import target, ctypes
+        print(order())
+        """,
+        env={"PYTHONPATH": str(copy.parent)},
+    )
+    assert done.stdout.splitlines() == ["target"]
+    assert "No module named 'cudaguard." in done.stderr
+    assert "was cudaguard updated or removed meanwhile? Then start the program anew" in done.stderr
 
 
 # --- environment variables ---------------------------------------------------------------------
