@@ -21,6 +21,7 @@ CAUSES = (
     "library-missing",
     "symbol-version",
     "python-abi",
+    "older-library",
     "cuda-not-linked",
     "cxx11-abi",
     "other-torch",
@@ -37,8 +38,9 @@ class ExtensionCheck(Record):
         path: The file.
         cause: Why not: one of ``truncated``, ``not-elf``, ``wrong-machine``,
             ``torch-not-imported``, ``torch-flavour``, ``cuda-major``, ``library-missing``,
-            ``symbol-version``, ``python-abi``, ``cuda-not-linked``, ``cxx11-abi``,
-            ``other-torch``, ``own-source-missing`` and ``unknown``; None where `ok` is True.
+            ``symbol-version``, ``python-abi``, ``older-library``, ``cuda-not-linked``,
+            ``cxx11-abi``, ``other-torch``, ``own-source-missing`` and ``unknown``; None where
+            `ok` is True.
         message: The same in words; empty where `ok` is True.
         missing_symbols: Pairs of a name that nobody has, as it stands in the file and as it
             stands in the source.
@@ -100,7 +102,8 @@ class Lack(NamedTuple):
     Args:
         name: A library, a symbol, or a version of symbols.
         needed_by: The file that asks for it.
-        library: For a version: the file that lacks it.
+        library: The file that lacks it, or its name: for a version, and for a symbol of a library
+            that `needed_by` names.
     """
 
     name: str

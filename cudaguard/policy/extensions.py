@@ -21,6 +21,13 @@ ACCELERATED = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", 
 _CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)\w*\.so")
 _CUDA_SYMBOL = re.compile(r"(cuda[A-Z]|__cuda|cu[A-Z]|cu(blas|dnn|fft|rand|solver|sparse)|nvrtc)")
+# What the functions of NVIDIA's libraries begin with.
+_LIBRARIES = (
+    ("__nvJitLink", "libnvJitLink"), ("nvJitLink", "libnvJitLink"), ("nccl", "libnccl"),
+    ("cudnn", "libcudnn"), ("cublasLt", "libcublasLt"), ("cublas", "libcublas"),
+    ("cusparseLt", "libcusparseLt"), ("cusparse", "libcusparse"), ("cusolver", "libcusolver"),
+    ("cufft", "libcufft"), ("curand", "libcurand"), ("nvrtc", "libnvrtc"),
+)  # fmt: skip
 _TORCH_SYMBOL = re.compile(r"_Z(T[VIST]|GV)?N[VKRO]*(2at|3c10|5torch|6caffe2)|(_Z\d+)?THP?[A-Z]")
 _TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
 # What stands in a mangled name besides identifiers: substitutions, parameters, literals.
@@ -59,6 +66,11 @@ def cuda_major(library: str) -> str:
     """Return CUDA's major version if the library's name has it, otherwise an empty string."""
     match = _CUDA_LIBRARY.match(library)
     return match[1] if match else ""
+
+
+def library_of(symbol: str) -> str:
+    """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
+    return next((library for start, library in _LIBRARIES if symbol.startswith(start)), "")
 
 
 def belongs_to_others(symbol: str) -> str:
@@ -103,6 +115,9 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
     pythons = _named(lacks, lambda n: n.startswith(("Py", "_Py")) and n[:7] != "PyInit_")
     if pythons:
         return "python-abi", pythons
+    older = tuple(lack for lack in lacks if lack.library)
+    if older:
+        return "older-library", older
     cuda = _named(lacks, lambda n: bool(_CUDA_SYMBOL.match(n)))
     if cuda:
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)

@@ -14,6 +14,8 @@ import errno
 import os
 from typing import NamedTuple
 
+from cudaguard.probe.facts import at_start
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,3 +146,24 @@ def loaded_libraries(memory: Memory, entry: int) -> tuple[Library, ...]:
         path = os.fsdecode(memory.text(name)) if name else ""
         found.append(Library(os.path.realpath(path) if path else "", base, dynamic))
     return tuple(found)
+
+
+def serving_file(name: str) -> str:
+    """Return the file that serves who asks for a library by name, as far as that is certain.
+
+    That is the first one in this process, or else in ``LD_LIBRARY_PATH``; otherwise empty.
+
+    Args:
+        name: As in ``libnvJitLink.so.12``, which may be a link to ``libnvJitLink.so.12.4.127``.
+    """
+    try:
+        with Memory() as memory:
+            mapped = [library.path for library in loaded_libraries(memory, first_entry())]
+    except (AttributeError, OSError):  # no glibc
+        mapped = []
+    found = next((file for file in mapped if os.path.basename(file).startswith(name)), "")
+    if found:
+        return found
+    folders = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
+    files = (os.path.join(folder, name) for folder in folders if folder)
+    return next(filter(os.path.exists, files), "")

@@ -12,11 +12,13 @@ from cudaguard.policy.extensions import (
     TORCH_LIBRARIES,
     built_for_python,
     cause_of,
+    library_of,
 )
 from cudaguard.probe.build_traces import compiler, torch_folder
 from cudaguard.probe.demangle import readable
 from cudaguard.probe.elf import needed_libraries
 from cudaguard.probe.forecast import forecast
+from cudaguard.probe.loaded import serving_file
 from cudaguard.probe.torch_build import extensions_of, homes_of, kin, look_around
 from cudaguard.repairs import REPAIRING
 from cudaguard.repairs.order import is_told_of
@@ -90,6 +92,7 @@ def _judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     if found.is_fine:
         return ExtensionCheck(True, found.path)
     around = look_around(given)
+    found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
     cause, about = cause_of(found, around)
     if cause in ("cxx11-abi", "other-torch"):
         around = around._replace(built_against=torch_folder(found.path))
@@ -108,6 +111,17 @@ def _judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
         missing_libraries=dict.fromkeys(lack.name for lack in found.libraries),
         remedy=remedy,
     )
+
+
+def _with_library(lack: Lack, found: Forecast) -> Lack:
+    """Return a symbol with the library that should have it, where one is named that should."""
+    stem = library_of(lack.name)
+    if not stem:
+        return lack
+    is_own = lack.needed_by == found.path
+    needed = found.needed if is_own else needed_libraries(lack.needed_by)
+    name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
+    return lack._replace(library=serving_file(name) or name) if name else lack
 
 
 def refuse_truncated(engine: Engine, path: str, name: str | None = None) -> None:
@@ -187,7 +201,10 @@ def _as_said(found: Forecast, said: str) -> Forecast | None:
         symbol = said.partition(_UNDEFINED)[2].partition(",")[0].strip()
         if any(lack.name == symbol for lack in found.symbols):
             return found
-        return Forecast(found.path, needed=found.needed, symbols=(Lack(symbol, found.path),))
+        # It may be one of the libraries that the extension brings that needs it.
+        needer = said.partition(f": {_UNDEFINED}")[0]
+        needer = needer if os.path.isabs(needer) else found.path
+        return Forecast(found.path, needed=found.needed, symbols=(Lack(symbol, needer),))
     if said.partition(_NOT_FOUND)[1]:
         library = said.partition(_NOT_FOUND)[0]
         if found.problem or any(lack.name == library for lack in found.libraries):

@@ -185,6 +185,21 @@ def _python_abi(case: _Case) -> tuple[str, str]:
     return message, "install it for this Python, or build it again"
 
 
+def _older_library(case: _Case) -> tuple[str, str]:
+    lack = case.about[0]
+    name = os.path.basename(lack.library)
+    which = f", {lack.library}," if os.path.isabs(lack.library) else ""
+    message = (
+        f"{_needer(lack, case.found)} needs {case.functions}, which the {name} that it gets{which} "
+        "does not have: an older one than was meant was found or loaded first"
+    )
+    remedy = (
+        "start without LD_LIBRARY_PATH if that leads to another CUDA; else import this before the "
+        "package that brings the other copy, or bring both up to one release"
+    )
+    return message, remedy
+
+
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
     message = (
         f"{case.file} calls the CUDA runtime and was not linked with it: nobody has "
@@ -268,6 +283,7 @@ _WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
     "library-missing": _library_missing,
     "symbol-version": _symbol_version,
     "python-abi": _python_abi,
+    "older-library": _older_library,
     "cuda-not-linked": _cuda_not_linked,
     "cxx11-abi": _cxx11_abi,
     "other-torch": _other_torch,

@@ -187,6 +187,19 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "has this library",
     ),
     KnownError(
+        "CG842",
+        r"(lib(?:torch|c10|cu[a-z]|nv)\w*\.so[\d.]*): undefined symbol: ((?:__nvJitLink|nccl|cudnn|"
+        r"cublas|cusparse|cusolver|cufft|curand|nvrtc)\w+)",
+        "{0} gets an older copy of the library that has {1} than it was made for.",
+        "start without LD_LIBRARY_PATH if it leads to another CUDA (unset LD_LIBRARY_PATH); see "
+        "whether pip list shows two releases of the nvidia-* package; else import torch before the "
+        "package that brings the other copy: cudaguard.install() on the first line tells which one",
+        links=(
+            "https://github.com/pytorch/pytorch/issues/111469",
+            "https://github.com/pytorch/pytorch/issues/119932",
+        ),
+    ),
+    KnownError(
         "CG869",
         r"undefined symbol: (_ZNK?(?:2at|3c10|5torch|6caffe2)\w*)",
         "The extension was built for another torch, or with the other C++ ABI: this torch has no "

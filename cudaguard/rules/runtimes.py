@@ -22,8 +22,8 @@ class Runtime(Record):
         part_of: The set whose parts have to be of one release, if there is one.
         rival: Libraries with the same word here abort or crash beside one another, whatever their
             names are.
-        is_checked: Do versions of its symbols tell the loader that a copy is too old? Then
-            whatever was loaded at all gets what it was built for.
+        is_checked: Do versions of its symbols, or its very name, tell the loader that a copy is
+            too old? Then whatever was loaded at all gets what it was built for.
         wheel: The middle of the name of NVIDIA's package that brings it, ``nvidia-<wheel>-cu12``.
     """
 
@@ -62,6 +62,7 @@ def _cuda(title: str, wheel: str, danger: str = "", part_of: str = "") -> Runtim
 
 _OPENMP = "parallel regions run in the threads of another copy"
 _CXX = "C++ libraries use halves of two releases"
+_PROTOBUF = "messages are registered with another copy"
 _FFMPEG = "structures of one release are read by the code of another"
 
 # By the name of the file up to ".so", without what auditwheel has put in.
@@ -77,8 +78,18 @@ RUNTIMES: dict[str, Runtime] = {
         "the one they were built for",
         part_of="cudnn",
     ),
-    "libnccl": _cuda("NCCL", "nccl"),
-    "libnvJitLink": _cuda("nvJitLink", "nvjitlink"),
+    "libnccl": _cuda(
+        "NCCL",
+        "nccl",
+        "functions of later releases are missing, and torch fails to import ('undefined symbol: "
+        "ncclCommRegister')",
+    ),
+    "libnvJitLink": _cuda(
+        "nvJitLink",
+        "nvjitlink",
+        "its functions carry their release in their names, so that libcusparse, and with it torch, "
+        "fails to load ('undefined symbol: __nvJitLinkComplete_12_4')",
+    ),
     "libnvrtc": _cuda(
         "NVRTC",
         "cuda_nvrtc",
@@ -97,8 +108,10 @@ RUNTIMES: dict[str, Runtime] = {
     "libomp": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
     "libiomp5": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
     "libLLVM": Runtime("LLVM", "compilers use passes of another release", is_checked=True),
-    "libprotobuf": Runtime("protobuf", "messages are registered with another copy"),
-    "libprotobuf-lite": Runtime("protobuf", "messages are registered with another copy"),
+    # Each release that is not compatible has a name of its own, as with LLVM: libprotobuf.so.32 is
+    # all of 3.21.
+    "libprotobuf": Runtime("protobuf", _PROTOBUF, is_checked=True),
+    "libprotobuf-lite": Runtime("protobuf", _PROTOBUF, is_checked=True),
     **{
         name: Runtime("FFmpeg", _FFMPEG, is_checked=True)
         for name in ("libavcodec", "libavdevice", "libavfilter", "libavformat", "libavutil",

@@ -60,6 +60,8 @@ def symbols(*names: str, needed: tuple[str, ...] = ()) -> Forecast:
         (symbols("cuLaunchKernel"), GPU_TORCH, "cuda-not-linked", None),
         (symbols("cublasCreate_v2"), GPU_TORCH, "cuda-not-linked", None),
         (symbols("cudaSetupArgument", needed=("libcudart.so.12",)), GPU_TORCH, "cuda-major", None),
+        (Forecast(FILE, symbols=(Lack("ncclCommRegister", FILE, "libnccl.so.2"),)), GPU_TORCH,
+         "older-library", None),
         (symbols("cuda_helper", "custom"), GPU_TORCH, "own-source-missing", None),
         (symbols(ASSERT + OLD), CPU_TORCH, "cxx11-abi", None),
         (symbols(ASSERT + NEW), OLD_TORCH, "cxx11-abi", None),

@@ -343,6 +343,47 @@ def test_extension_of_another_python(build, agree, check):
     assert "3.7" in found["message"]
 
 
+def test_older_copy_of_a_library_that_is_first(build, check, child):
+    """As with NVIDIA's nvJitLink and NCCL; an extension that does not name them is another case."""
+    declared = "int __nvJitLinkCreate_12_9(void);"
+    call = {"body": declared, "call": "__nvJitLinkCreate_12_9();"}
+    named = "-Wl,-soname,libnvJitLink.so.12"
+    newer = build("newer/libnvJitLink.so.12", f"{declared[:-1]} {{ return 1; }}", named)
+    older = build("older/libnvJitLink.so.12", "int f;", named)
+    links = build.module("links", newer, f"-Wl,-rpath,{newer.parent}", **call)
+    between = f"{declared} int g(void) {{ return __nvJitLinkCreate_12_9(); }}"
+    through = build("libthrough.so", between, newer, f"-Wl,-rpath,{newer.parent}")
+    comes = build.module("comes", through, "-Wl,-rpath,$ORIGIN", body="int g(void);", call="g();")
+    alone = build.module("alone", **call)
+    assert check(links)["ok"] is check(comes)["ok"] is True
+    assert check(alone)["cause"] == "own-source-missing"
+    code = f"""
+        import sys, ctypes, cudaguard
+        cudaguard.install()
+        ctypes.CDLL({str(older)!r})
+        sys.path.insert(0, {str(build.folder)!r})
+        print(cudaguard.check_extension({str(links)!r}).cause)
+        try:
+            import {{}}
+        except ImportError as error:
+            print(error)
+        """
+    for name, needer in (("links", links.name), ("comes", f"libthrough.so (which {comes.name}")):
+        done = child.python(code.format(name))
+        cause, said = done.stdout.split("\n", 1)
+        assert cause == "older-library"
+        assert f"{needer}" in said
+        assert (
+            f"`__nvJitLinkCreate_12_9`, which the libnvJitLink.so.12 that it gets, {older}," in said
+        )
+        assert "the loader: " in said
+    done = child.python(
+        f"import cudaguard; print(cudaguard.check_extension({str(links)!r}).message)",
+        env={"LD_LIBRARY_PATH": str(older.parent)},
+    )
+    assert f"that it gets, {older}," in done.stdout
+
+
 # --- how it is asked -----------------------------------------------------------------------------
 
 

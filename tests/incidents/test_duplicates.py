@@ -1,11 +1,13 @@
-"""Two files of one library, with the real ones: NVRTC, cuDNN and Intel's OpenMP as PyPI has them.
+"""Two files of one library, with the real ones: those of NVIDIA and Intel as PyPI has them, LLVM as
+Debian has it.
 
 What each needs is visible without a GPU: which release answers, where its parts are taken from,
-and that the process is ended.
+that a function is missing, and that the process is ended.
 """
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -152,6 +154,97 @@ def test_newer_nvrtc_first_is_let_be(run, nvrtc):
     assert (done.stdout, done.stderr) == ("12 8 True\n", "")
 
 
+# --- nvJitLink and NCCL: functions of later releases are missing ---------------------------------
+
+NVJITLINK = "nvidia/nvjitlink/lib/libnvJitLink.so.12"
+NCCL = "nvidia/nccl/lib/libnccl.so.2"
+# The function that libcusparse of CUDA 12.9 calls has that in its name.
+LINKER = """
+import ctypes
+major, minor = ctypes.c_uint(), ctypes.c_uint()
+linker = ctypes.CDLL("libnvJitLink.so.12")
+linker.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(minor))
+print(major.value, minor.value, hasattr(linker, "__nvJitLinkComplete_12_9"))
+"""
+COLLECTIVES = """
+import ctypes
+version = ctypes.c_int()
+ctypes.CDLL("libnccl.so.2").ncclGetVersion(ctypes.byref(version))
+print(version.value)
+"""
+PAIRS = {
+    "nvJitLink": (
+        ("nvidia-nvjitlink-cu12==12.4.127", "nvidia-nvjitlink-cu12==12.9.86"),
+        (NVJITLINK, LINKER, "12 4 False\n", "12 9 True\n"),
+        ("nvJitLink", "12.4.127", "libnvJitLink.so.12"),
+    ),
+    "NCCL": (
+        ("nvidia-nccl-cu12==2.19.3", "nvidia-nccl-cu12==2.20.5"),
+        (NCCL, COLLECTIVES, "21903\n", "22005\n"),
+        ("NCCL", "2.19.3", "libnccl.so.2"),
+    ),
+}
+OLDER_FIRST = "Two files of {} are in this process, and the older one, {}, serves {}."
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request, child, wheel):
+    """Two packages that each open a copy of their own: what asks, what it gets, what is said."""
+    pins, (file, ask, of_older, of_newer), names = PAIRS[request.param]
+    for name, pin in zip(("older", "newer"), pins):
+        child.write(f"{name}.py", OPEN.format(str(wheel(pin) / file)))
+    return ask, of_older, of_newer, OLDER_FIRST.format(*names), wheel(pins[1])
+
+
+def test_older_one_first_is_found_and_the_rule_cures(run, pair, child):
+    ask, of_older, of_newer, what, site = pair
+    for order, answer in (("older, newer", of_older), ("newer, older", of_newer)):
+        done = run(f"import {order}", ask, site=site)
+        assert (done.stdout, done.stderr) == (answer, "")
+    done = run(GUARD, "import older, newer", ask, SAID, site=site)
+    assert done.stdout.startswith(of_older)
+    (found,) = findings(done)
+    assert (found["id"], found["severity"], found["what"]) == ("CG842", "warn", what)
+    assert f"was loaded by older ({child.folder}/older.py:2)" in found["evidence"][0]
+    assert f"was loaded by newer ({child.folder}/newer.py:2)" in found["evidence"][1]
+    assert done.stderr.count("Warning: [CG842]") == 1
+    child.write("cudaguard.toml", rule_of(found["remedy"]))
+    cured = run(GUARD, "import older, newer", ask, site=site, CUDAGUARD_CONFIG="cudaguard.toml")
+    assert (cured.stdout, cured.stderr) == (of_newer, "")
+
+
+def test_newer_one_first_is_let_be(run, pair):
+    ask, _, of_newer, _, site = pair
+    done = run(GUARD.replace("()", "('strict')"), "import newer, older", ask, site=site)
+    assert (done.stdout, done.stderr) == (of_newer, "")
+
+
+def test_torch_with_an_older_nccl_is_told_of_before_it_fails(child, root, cuda_torch, wheel):
+    """torch opens its own copy by its path, and is served by the first one all the same."""
+    other = wheel("nvidia-nccl-cu12==2.20.5") / NCCL
+    child.write("other.py", OPEN.format(str(other)))
+    code = (
+        "import other\ntry:\n    import torch\n"
+        "except ImportError as error: print(type(error).__name__, error)\n"
+    )
+    env = {"PYTHONPATH": f"{root}{os.pathsep}{child.folder}"}
+    plain = child.command(cuda_torch, "-c", code, env=env)
+    assert plain.stdout.startswith("ImportError ")
+    assert "libtorch_cuda.so: undefined symbol: nccl" in plain.stdout
+    assert plain.stderr == ""
+    done = child.command(cuda_torch, "-c", GUARD + code + SAID, env=env)
+    assert f"which the libnccl.so.2 that it gets, {other}, does not have" in done.stdout
+    first, *_ = findings(done)
+    assert (first["id"], first["severity"]) == ("CG842", "warn")
+    assert first["what"].startswith(
+        "Two files of NCCL are in this process, and the older one, 2.20"
+    )
+    assert f"was loaded by other ({child.folder}/other.py:2)" in first["evidence"][0]
+    assert "loaded by torch" in first["evidence"][1]
+    explain = f"import cudaguard; print(cudaguard.explain({plain.stdout!r}).id)"
+    assert child.command(cuda_torch, "-c", explain, env=env).stdout == "CG842\n"
+
+
 # --- cuDNN: its parts come from wherever LD_LIBRARY_PATH leads -----------------------------------
 
 USE = """
@@ -247,3 +340,64 @@ def test_two_of_intels_openmp(run, child, wheel, is_linked):
     assert "[CG842]" not in plain.stderr
     warning, _, _ = guarded.stderr.partition("OMP: Error #15: Initializing")
     assert "ImportOrderWarning: [CG842] Two files of LLVM's OpenMP are in this process" in warning
+
+
+# --- those that bear one another: recorded, and nobody is warned ---------------------------------
+
+
+def test_openmp_of_gcc_from_a_wheel_and_of_the_system(run, child, wheel):
+    """Versions of its symbols tell whether one is too old, and wheels mostly rename theirs."""
+    (renamed,) = wheel("scikit-learn==1.7.2").rglob("libgomp-*.so*")
+    child.write("one.py", OPEN.format(str(renamed)))
+    child.write("two.py", OPEN.format("libgomp.so.1"))
+    try:
+        ctypes.CDLL("libgomp.so.1")
+    except OSError:
+        pytest.skip("the system has no libgomp")
+    done = run(GUARD.replace("()", "('strict')"), START, SAID)
+    assert done.stdout.startswith("True\nTrue\n")
+    assert done.stderr == ""
+    (found,) = findings(done)
+    assert (found["id"], found["severity"]) == ("CG842", "info")
+    assert "each has a name of its own" in found["consequence"]
+
+
+@pytest.fixture
+def llvm(tmp_path_factory) -> list[Path]:
+    """Two releases of LLVM as shared files: no wheel on PyPI has one."""
+    found = []
+    for number in ("14", "15"):
+        name = f"libLLVM-{number}.so.1"
+        try:
+            ctypes.CDLL(name)
+            found.append(Path(name))
+            continue
+        except OSError:
+            folder = tmp_path_factory.mktemp("llvm")
+        for command in (["apt-get", "download", f"libllvm{number}"],
+                        ["sh", "-c", "dpkg-deb --extract *.deb ."]):  # fmt: skip
+            try:
+                subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
+            except (OSError, subprocess.SubprocessError) as error:
+                pytest.skip(f"LLVM {number} is not installed, and apt does not have it: {error}")
+        found += list(folder.rglob(name))[:1]
+    return found
+
+
+@pytest.mark.parametrize("flags", ["0", "ctypes.RTLD_GLOBAL"])
+def test_two_releases_of_llvm_bear_one_another(run, child, llvm, flags):
+    """Each has a name of its own, and so have its symbols; what wheels have in them is not seen."""
+    for name, library in zip(("one", "two"), llvm):
+        child.write(
+            f"{name}.py", f"import ctypes\nlibrary = ctypes.CDLL({str(library)!r}, {flags})"
+        )
+    use = "import one, two\nfor each in one, two:\n    each.library.LLVMGetGlobalContext()\n"
+    use += "print('healthy')"
+    done = run(GUARD.replace("()", "('strict')"), use, SAID)
+    assert done.stdout.startswith("healthy\n")
+    found = [found for found in findings(done) if found["id"] == "CG842"]
+    assert [(found["severity"], found["what"][:20]) for found in found] == [
+        ("info", "Two files of LLVM ar")
+    ]
+    assert "was loaded by one" in found[0]["evidence"][0]
+    assert "was loaded by two" in found[0]["evidence"][1]

@@ -18,6 +18,8 @@ from ..documents import valid
 MESSAGES = {
     "CG818": "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
     "multiprocessing, you must use the 'spawn' start method",
+    "CG842": "ImportError: /x/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined "
+    "symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
     "CG851": "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten "
     'by a subsequent run. Stack trace: File "/a/b.py", line 3, in f',
     "CG861": "nvrtc: error: invalid value for --gpu-architecture (-arch)",
@@ -99,6 +101,8 @@ OF_COMPILERS = {
     "torch.AcceleratorError: CUDA error: no kernel image is available for execution": "CG862",
     "nvJitLinkError: ERROR_PTX_COMPILE (4)\nnvJitLink error log: ptxas fatal   : Value 'sm_120a' "
     "is not defined for option 'gpu-name'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG898",
+    "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister": "CG842",
+    "ImportError: /x/mine.so: undefined symbol: ncclCommRegister": "CG871",
     "ValueError: Can't use arch-specific compute_120a with closest found compute capability "
     "compute_90": "CG898",
     "CCSupportError: GPU compute capability 3.5 is not supported(requires >=5.0)": "CG898",

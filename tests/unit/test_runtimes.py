@@ -186,3 +186,11 @@ def test_builds(installed, tmp_path):
         file.write(b"L")
     assert not is_same_build(one, other)
     assert not is_same_build(one, str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize("stem", ["libprotobuf", "libprotobuf-lite", "libLLVM", "libgomp"])
+def test_older_copies_that_serve_as_well_are_no_fault(stem):
+    """An older libprotobuf.so.32 is another patch of 3.21: other releases have other names."""
+    assert not is_fault(OLDER, stem)
+    assert is_fault(OLDER, "libnccl")
+    assert is_fault(OLDER, "libnvJitLink")
