@@ -13,11 +13,12 @@ from cudaguard.probe.journal import read_journal
 from cudaguard.probe.library_facts import distributions_of, read_library
 from cudaguard.probe.library_version import version_of
 from cudaguard.report.crash import signal_name
+from cudaguard.report.redact import redacted_arguments
 from cudaguard.rules.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from cudaguard.cli.program import Program
@@ -84,8 +85,8 @@ def _complete(libraries: Iterable[dict[str, Any]]) -> None:
         entry.update(known[path])
 
 
-def _shortened(words: Iterable[str]) -> str:
-    text = " ".join(" ".join(words).split())
+def _shortened(words: Sequence[str]) -> str:
+    text = " ".join(" ".join(redacted_arguments(words)).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 

@@ -91,13 +91,13 @@ def look(path: str) -> LockFacts | None:
     )
 
 
-def command_of(pid: int) -> str:
-    """Return the command line of a process, empty if it cannot be read."""
+def command_of(pid: int) -> list[str]:
+    """Return the words of the command line of a process, none if it cannot be read."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return os.fsdecode(file.read(1 << 12)).replace("\0", " ").strip()
+            return os.fsdecode(file.read(1 << 12)).strip("\0").split("\0")
     except OSError:
-        return ""
+        return []
 
 
 def _processes() -> Iterator[tuple[int, int]]:

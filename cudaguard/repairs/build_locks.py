@@ -13,6 +13,7 @@ from cudaguard.policy.builds import YOUNG, state_of
 from cudaguard.probe.locks import LockFacts, command_of, identity, look
 from cudaguard.repairs import REPAIRING
 from cudaguard.report import builds as wording
+from cudaguard.report.redact import redacted_arguments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +99,10 @@ def _tell_removed(engine: Engine, rule: str, path: str, lock: LockFacts) -> None
 
 
 def _tell_waiting(engine: Engine, path: str, state: str, lock: LockFacts) -> None:
-    whom = tuple((pid, command_of(pid)) for pid in lock.holders or lock.workers)
+    whom = tuple(
+        (pid, " ".join(redacted_arguments(command_of(pid))).strip())
+        for pid in lock.holders or lock.workers
+    )
     why = wording.why_unknown(state, lock.elsewhere, lock.hidden)
     finding = wording.waiting(path, state, whom, why)
     engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))

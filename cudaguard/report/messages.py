@@ -23,7 +23,9 @@ def guarded_command() -> str:
         return ""
     import shlex
 
-    line = f"CUDAGUARD=fix {shlex.join(words)}"
+    from cudaguard.report.redact import redacted_arguments
+
+    line = f"CUDAGUARD=fix {shlex.join(redacted_arguments(words))}"  # warnings end up in logs
     return line if len(line) <= LONGEST_COMMAND else ""
 
 

@@ -100,6 +100,14 @@ def test_program_is_as_without_a_trace(child):
     assert traced.stderr.endswith("exit status 7\n")
 
 
+def test_secrets_among_the_arguments_are_left_out(child):
+    path = child.write("tell.py", "import sys; print(sys.argv[1:])")
+    done = child.command(*TRACE, path, "--api-key", "s3cr3t", "db.password=s3cr3t", "--epochs=3")
+    assert done.stdout == "['--api-key', 's3cr3t', 'db.password=s3cr3t', '--epochs=3']\n"
+    assert "--api-key <secret> db.password=<secret> --epochs=3" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
 def test_nothing_is_printed_besides_when_it_goes_to_a_file(traced):
     document, done = traced("print('hello')")
     assert (done.stdout, done.stderr) == ("hello\n", "")
