@@ -165,14 +165,19 @@ def _elsewhere(path: str) -> str:
     # A container has a root of its own; a sandbox with processes of its own may have the machine's.
     if not is_alone and (point != "/" or kind != "overlay"):
         return f"processes outside this container cannot be seen, and may use {point}"
-    # This may be a sandbox within a container, whose files are those of the container.
-    if not is_alone and _may_be_open(path):
-        return "a process that cannot be seen from here, outside this sandbox, may have it open"
+    # This may be a sandbox within a container, whose files are those of the container; and what is
+    # local here may be exported to other machines.
+    is_open = _is_open(path)
+    if is_open or (is_open is None and not is_alone):
+        return (
+            "somebody who cannot be seen from here, outside this sandbox or on another machine, "
+            f"{'has' if is_open else 'may have'} it open"
+        )
     return ""
 
 
-def _may_be_open(path: str) -> bool:
-    """Has anybody a file open, be it a process that cannot be seen from here?
+def _is_open(path: str) -> bool | None:
+    """Has anybody a file open, be it a process that cannot be seen from here? None if not known.
 
     The kernel grants a lease on it only if nobody has. Whoever opens the file in the meantime waits
     for the end of that, microseconds later, and a signal tells us: not SIGIO, as usual, which would
@@ -183,12 +188,14 @@ def _may_be_open(path: str) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
-        return True
+        return None
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except OSError:  # somebody has, or this file system knows no leases
+    except BlockingIOError:  # somebody has; another one who asks, it may be
         return True
+    except OSError:  # this file system knows no leases
+        return None
     finally:
         os.close(descriptor)
     return False

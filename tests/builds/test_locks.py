@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import platform
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -356,17 +358,34 @@ def test_asking_for_a_lease_ends_nobody(start, lock):
     """Whoever opens the file meanwhile has the kernel send a signal to the one who asks."""
     code = """
 import sys, time
-from cudaguard.probe.locks import _may_be_open
+from cudaguard.probe.locks import _is_open
 end = time.monotonic() + 1
 while time.monotonic() < end:
-    _may_be_open(sys.argv[1])
+    _is_open(sys.argv[1])
 """
     lock.touch()
     processes = [start(code) for _ in range(4)]
     assert [ended(process) for process in processes] == [("", "")] * 4
-    assert not locks._may_be_open(str(lock))
+    assert locks._is_open(str(lock)) is False
     with lock.open():
-        assert locks._may_be_open(str(lock))
+        assert locks._is_open(str(lock)) is True
+    assert locks._is_open(str(lock.parent / "none")) is None
+
+
+def test_lock_that_no_process_shows_and_somebody_has_open(lock):
+    """As the kernel's NFS server has, for a builder on another machine."""
+    lock.parent.mkdir()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with lock.open("w") as file:
+            # Closed here, and not yet received there: on its way it is nobody's.
+            ours.sendmsg(
+                [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", file.fileno()))]
+            )
+        os.utime(lock, (1, 1))
+        assert locks.look(str(lock)).holders == ()
+        assert seen(lock) == "elsewhere"
+    assert seen(lock) == "stale"
 
 
 def test_only_what_was_judged_is_taken(left, lock):
