@@ -30,7 +30,8 @@ def explain(about: BaseException | str) -> Finding | None:
         return finding
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
-    return _explain_id(about.strip()) or explain_text(about)
+    id = about.strip()
+    return _explain_id(id) or _explain_id(id.upper()) or explain_text(about)
 
 
 def _explain_id(id: str) -> Finding | None:

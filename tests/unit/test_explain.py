@@ -211,6 +211,7 @@ def test_ids():
     assert "fixed in cupy 13.2.0" in cudaguard.explain("CG005").evidence
     assert "context of its own current" in cudaguard.explain("CG816").what
     assert cudaguard.explain("CG861").what.startswith("The NVRTC")
+    assert cudaguard.explain("cg816\n") == cudaguard.explain("CG816")
     assert cudaguard.explain("CG799") is None
 
 
