@@ -224,18 +224,17 @@ class Engine:
         """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
         if sys is None or sys.meta_path is None:  # the interpreter shuts down: nothing can be done
             return
+        is_short = isinstance(error, (MemoryError, RecursionError))  # the program's doing, not ours
         try:
             from cudaguard.errors import CudaGuardWarning
             from cudaguard.report import messages
 
-            self.tell(
-                messages.guard_failed(what, error),
-                CudaGuardWarning,
-                frame=caller_frame(),
-                loud=self.mode != "observe",
-            )
+            finding, loud = messages.guard_failed(what, error), self.mode != "observe"
+            self.tell(finding, CudaGuardWarning, frame=caller_frame(), loud=loud and not is_short)
         except Exception as second:
             # The last resort when even reporting fails, as in an interpreter that shuts down.
+            if is_short:
+                return
             try:
                 sys.stderr.write(
                     f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "

@@ -59,13 +59,14 @@ class FlagsPatch:
             return
         original = self._original = sys.setdlopenflags
 
-        def setdlopenflags(*args: Any) -> None:
+        def setdlopenflags(*args: Any, **kwargs: Any) -> None:
             if sys is None or sys.meta_path is None:  # the interpreter shuts down
-                return original(*args)
+                return original(*args, **kwargs)
             try:
-                if self._ours is not setdlopenflags or len(args) != 1:
-                    return original(*args)  # in its own words, if the call is wrong
-                module = sys._getframe(1).f_globals.get("__name__")
+                if self._ours is not setdlopenflags or kwargs or len(args) != 1:
+                    return original(*args, **kwargs)  # in its own words, if the call is wrong
+                # None: no code has called it, but a thread that runs nothing else, or atexit.
+                module = module_of(sys._getframe().f_back) or None
                 flags, done = local_mode(self._host, self._decide, module, args[0])
                 original(flags)
                 self.set_by = _caller() if flags & RTLD_GLOBAL else ("", "")
@@ -75,8 +76,9 @@ class FlagsPatch:
                 hide_frame(error)
                 raise
 
-        for attribute in ("__module__", "__qualname__", "__doc__", "__text_signature__"):
+        for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(setdlopenflags, attribute, getattr(original, attribute, None))
+        setdlopenflags.__text_signature__ = "(flags, /)"  # type: ignore[attr-defined]  # inspect's
         self._ours = setdlopenflags
         sys.setdlopenflags = setdlopenflags
 

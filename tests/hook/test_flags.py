@@ -103,17 +103,39 @@ def test_packages_that_no_scope_rule_watches_are_let_be(loud, rule):
 
 def test_wrong_calls_are_answered_as_by_python(loud):
     calls = """
+import inspect
 for arguments in ((), (1, 2), ("text",), (None,), (2 ** 80,)):
     try:
         sys.setdlopenflags(*arguments)
     except Exception as error:
         print(type(error).__name__, error)
-print(sys.getdlopenflags())
+try:
+    sys.setdlopenflags(flags=1)
+except Exception as error:
+    print(type(error).__name__, error)
+print(sys.getdlopenflags(), inspect.signature(sys.setdlopenflags))
 """
     plain = loud.bare("import sys", calls)
     guarded = loud.bare("import sys, cudaguard; cudaguard.install()", calls)
     assert guarded.lines == plain.lines
     assert guarded.err == plain.err == ""
+
+
+def test_call_that_no_code_makes(loud):
+    """There is no frame below that of a thread's own function, nor below one of atexit."""
+    calls = """
+import _thread, atexit, os, time
+flags = sys.getdlopenflags()
+_thread.start_new_thread(sys.setdlopenflags, (flags | os.RTLD_GLOBAL,))
+until = time.monotonic() + 20
+while sys.getdlopenflags() == flags and time.monotonic() < until:
+    time.sleep(0.01)
+atexit.register(lambda: print(sys.getdlopenflags() == flags))
+atexit.register(sys.setdlopenflags, flags)
+print(sys.getdlopenflags() == flags | os.RTLD_GLOBAL)
+"""
+    done = loud.bare("import sys, cudaguard; cudaguard.install()", calls)
+    assert (done.lines, done.err) == (["True", "True"], "")
 
 
 def test_function_is_put_back_and_looks_the_same(loud):

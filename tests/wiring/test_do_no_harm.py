@@ -272,3 +272,27 @@ def test_start_up_with_a_broken_package_and_no_stderr_prints_nothing(program):
         env={"CUDAGUARD": "fix", "PYTHONPATH": str(program.folder)},
     )
     assert done.stdout == "1\n"
+
+
+@pytest.mark.parametrize("error", ["RecursionError", "MemoryError"])
+@pytest.mark.parametrize("telling", ["works", "fails as well"])
+def test_what_the_program_has_used_up_is_no_failure_of_ours(program, error, telling):
+    """A program near its limits is one that may recover; it is not asked to report anything."""
+    done = program.run(
+        f"""
+        from cudaguard.engine import Engine
+        from cudaguard.report import messages
+        cudaguard.install("strict", rules=[rule()])
+        def short(*_):
+            raise {error}
+        Engine.arrived = short
+        if {telling!r} != "works":
+            messages.guard_failed = short
+        import target
+        print(order(), found())
+        """
+    )
+    assert done.stdout.splitlines() == [
+        "needed target CG807" if telling == "works" else "needed target "
+    ]
+    assert done.stderr == ""
