@@ -30,9 +30,13 @@ FILE_LIMIT = 1 << 20  # bytes; a larger file is a mistake (a device, a data set)
 
 # The first one that is set says which rank of this machine a launcher made this process.
 LOCAL_RANK_VARIABLES = (
-    "LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
+    "LOCAL_RANK",  # torchrun and its like
+    "OMPI_COMM_WORLD_LOCAL_RANK",  # Open MPI
+    "MPI_LOCALRANKID",  # Intel MPI
+    "MV2_COMM_WORLD_LOCAL_RANK",  # MVAPICH
+    "PALS_LOCAL_RANKID",  # HPE Cray
+    "FLUX_TASK_LOCAL_ID",
+    "JSM_NAMESPACE_LOCAL_RANK",  # IBM's jsrun
     "SLURM_LOCALID",
 )
 

@@ -436,7 +436,8 @@ def test_context_on_the_device_of_another_rank(program, case):
 
 
 @pytest.mark.parametrize(
-    "variable", ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"]
+    "variable",
+    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PALS_LOCAL_RANKID"],
 )
 def test_rank_of_other_launchers_is_known_too(program, variable):
     program.module("spconv", RETAIN.format(0))
