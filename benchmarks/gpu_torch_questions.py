@@ -199,4 +199,54 @@ CONTEXTS = (
     ),
 )
 
-TORCH_QUESTIONS = (*CALLED, *FORKS, *VARIABLES, *CONTEXTS)
+# --- results of compiled callables that use CUDA graphs, kept valid ------------------------------
+
+# Eight results of 4 MiB, the last set of which is held: per call, and at the peak beyond what is
+# there before.
+PROTECTED = """
+import torch, cudaguard
+cudaguard.install(enable=["CG027"])
+torch.set_grad_enabled(False)
+x = torch.randn(1 << 20, device="cuda")
+
+def large(x):
+    return [torch.sin(x + number) * 2 for number in range(8)]
+
+def cost(call):
+    for _ in range(5):
+        result = call(x)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    for _ in range(200):
+        result = call(x)
+    last.record()
+    torch.cuda.synchronize()
+    peak = torch.cuda.max_memory_allocated() - before
+    return round(first.elapsed_time(last) / 200, 4), round(peak / 2**20, 2)
+
+bare = torch.compile(large, mode="reduce-overhead")
+bare_ms, bare_mib = cost(bare)
+safe = {code}
+ms, mib = cost(safe)
+tell(ms=ms, bare_ms=bare_ms, times=round(ms / bare_ms, 2), mib=mib, bare_mib=bare_mib)
+"""
+# It is read when torch compiles: what is there must be compiled anew.
+ANEW = """torch.compile(large, mode="reduce-overhead")
+torch._dynamo.reset()
+safe = cudaguard.graph_safe(safe, strategy="generation")"""
+GRAPHS = tuple(
+    Question("graphs", f"graph_safe, {what}", PROTECTED.format(code=code), True)
+    for what, code in (
+        ("bare again", "bare"),
+        ("clone", "cudaguard.graph_safe(bare)"),
+        ("clone, parked='rehome'", "cudaguard.graph_safe(bare, parked='rehome')"),
+        ("watch", "cudaguard.graph_safe(bare, strategy='watch')"),
+        ("no-graphs", "cudaguard.graph_safe(bare, strategy='no-graphs')"),
+        ("generation", ANEW),
+    )
+)
+
+TORCH_QUESTIONS = (*CALLED, *FORKS, *VARIABLES, *CONTEXTS, *GRAPHS)

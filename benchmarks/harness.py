@@ -58,6 +58,7 @@ class Row(NamedTuple):
             have none and are there for comparison.
         reason: Where the limit comes from, in a word or two.
         beside: The peer's label, if its name is not fit to be shown.
+        is_memory: Are the values bytes, and not seconds?
     """
 
     what: str
@@ -66,6 +67,7 @@ class Row(NamedTuple):
     limit: float = math.inf
     reason: str = ""
     beside: str = ""
+    is_memory: bool = False
 
     @property
     def peer_label(self) -> str:
@@ -211,7 +213,7 @@ def lines_of(
                 str(ratio),
                 row.budget,
                 verdict(ratio, row),
-                f"{_time(spread(ours).median)} / {_time(spread(theirs).median)}",
+                " / ".join(_shown(spread(values).median, row) for values in (ours, theirs)),
             ]
         )
     return lines
@@ -246,6 +248,10 @@ def _short(ratio: float) -> str:
     if 0 < ratio < 0.01:
         return f"{ratio:.2g}"
     return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.3f}"
+
+
+def _shown(value: float, row: Row) -> str:
+    return f"{value:.0f} bytes" if row.is_memory else _time(value)
 
 
 def _time(seconds: float) -> str:

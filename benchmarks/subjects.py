@@ -29,11 +29,13 @@ PROBES = {
     "nvidia.dali": ("child.py", "constructing_from_proxies", ""),
     "elftools": ("child.py", "importing", "import elftools.elf.elffile"),
     "lief": ("child.py", "importing", "import lief"),
+    "torch": ("graphs.py", "calling"),
 }
 DISTRIBUTIONS = (
     *PEERS,
     "pyelftools",
     "lief",
+    "torch",
     "cuda-core",
     "nvidia-dali-cuda120",
     "nvidia-dali-cuda130",
@@ -89,6 +91,7 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
         extensions(folder),
         normalizing(),
         constructing(folder),
+        protecting(),
         activation(folder, starts),
     )
 
@@ -458,6 +461,29 @@ def constructing(folder: Path) -> Group:
         ):
             rows.append(Row(f"{name}, {what}", value, f"{peer}:raw", limit, beside="unguarded"))
     return Group("Arrays: TensorGPU(array) through the guard", tuple(subjects), tuple(rows))
+
+
+def protecting() -> Group:
+    """What `graph_safe` adds to a compiled callable, on the CPU."""
+    by_hand = "by hand: tree_map, clone()"
+    rows = [
+        Row(f"graph_safe, {label}", f"calls:{value}", peer, beside=beside)
+        for label, value in (
+            ("clone", "clone"),
+            ("clone, parked", "parked"),
+            ("watch, nothing held", "watch"),
+        )
+        for peer, beside in (("calls", "bare"), ("calls:by hand", by_hand))
+    ]
+    for label, value in (("clone", "clone"), (by_hand, "by hand")):
+        row = Row(f"memory held, {label}", f"calls:bytes of {value}", "calls:bytes of")
+        rows.append(row._replace(beside="bare", is_memory=True))
+    rows.append(Row("noise: bare twice", "calls:again", "calls", beside="bare"))
+    return Group(
+        "graph_safe: one call of a compiled function that returns small tensors, on the CPU",
+        (Subject("calls", ("calling",), "torch", script="graphs.py"),),
+        tuple(rows),
+    )
 
 
 def activation(folder: Path, starts: int) -> Group:

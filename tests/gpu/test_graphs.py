@@ -155,11 +155,29 @@ print(safe is compiled, *outcomes(safe))
     assert found == ["False", *["right"] * 7]
 
 
-def test_generation_cloning_where_torch_has_it(program, torch):
+@pytest.mark.parametrize(
+    "code",
+    [
+        'cudaguard.graph_safe(compiled, strategy="generation")',
+        'cudaguard.install(enable=["CG039"])',
+    ],
+    ids=["graph_safe", "rule"],
+)
+def test_generation_cloning_where_torch_has_it(program, torch, code):
+    """In a thread that has set nothing itself."""
     if torch.version < (2, 14):
         pytest.skip("torch has it from 2.14 on")
     found, _ = run(
-        program, 'print(*outcomes(cudaguard.graph_safe(compiled, strategy="generation")))'
+        program,
+        f"""
+import threading
+{code}
+found = []
+thread = threading.Thread(target=lambda: found.extend(outcomes(compiled)))
+thread.start()
+thread.join()
+print(*found)
+""",
     )
     assert found == ["right"] * 7
 
@@ -364,6 +382,7 @@ def measured(call):
 cudaguard.install(enable=["CG027"])
 made = torch.compile(large, mode="reduce-overhead")
 calls = {"none": made, "clone": cudaguard.graph_safe(made)}
+calls["rehome"] = cudaguard.graph_safe(made, parked="rehome")
 calls["watch"] = cudaguard.graph_safe(made, strategy="watch")
 calls["no-graphs"] = cudaguard.graph_safe(made, strategy="no-graphs")
 print(json.dumps({name: measured(call) for name, call in calls.items()}))
@@ -376,7 +395,7 @@ def test_cost_of_each_strategy(program, record_property):
     costs = json.loads(ran.out[-1])
     record_property("cost of graph strategies, ms and bytes", costs)
     print(costs)
-    assert set(costs) == {"none", "clone", "watch", "no-graphs"}
+    assert set(costs) == {"none", "clone", "rehome", "watch", "no-graphs"}
     size = 8 << 22
     # What copies take is one set of results, and the one before that is still held.
     assert costs["none"][1] < size

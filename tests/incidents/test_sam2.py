@@ -11,6 +11,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -236,3 +237,56 @@ def test_rule_compiles_the_image_encoder_without_graphs(run, which):
     assert ran["options"]["triton.cudagraphs"] is False
     assert ran["options"]["max_autotune"] is True
     assert ran["kept"] == {"fullgraph": True, "dynamic": False}
+
+
+# --- the whole of it: a video -------------------------------------------------------------------
+
+VIDEO = Path(__file__).resolve().parent.parent / "graphs" / "sam2_video.py"
+SIZES = (4, 8, 16, 32)  # of what the encoder keeps, for images of 128 x 128
+
+
+@pytest.fixture
+def video(sam2, child, root):
+    """Runs the video predictor of a version of SAM2 on this CPU; returns what it has printed."""
+
+    def video(which, how):
+        python, folders = sam2(which)
+        env = {"PYTHONPATH": os.pathsep.join([str(root), *folders])}
+        done = child.command(python, VIDEO, "cpu", how, env=env, timeout=300)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return video
+
+
+WITH_GRAPHS = {"uses graphs": True, "graphs": True}
+
+
+@pytest.mark.parametrize("which", SAM2)
+def test_video_without_protection_is_wrong_and_nobody_says_so(video, which):
+    """Newer code as well, for images of another size than that which it fills its cache for."""
+    wrong = {"masks": "wrong", "features": "wrong", "warned": [], "found": []}
+    assert video(which, "bare") == {**WITH_GRAPHS, **wrong}
+
+
+@pytest.mark.parametrize("which", SAM2)
+def test_video_with_copies_of_the_results_is_wrong_and_it_is_told_why(video, which):
+    ran = video(which, "clone")
+    told = sorted(f"{PLACE.format(size)} was stored by a compiled call." for size in SIZES)
+    assert ran.pop("found") == told
+    assert ran.pop("warned") == [f"[CG852] {text}" for text in told]
+    # Features are held, not parked; position encodings are no part of them.
+    assert ran == {**WITH_GRAPHS, "masks": "wrong", "features": "right"}
+
+
+@pytest.mark.parametrize("which", SAM2)
+def test_video_with_copies_of_what_is_parked_as_well_is_right(video, which):
+    ran = video(which, "rehome")
+    moved = ", left there by a compiled call, was replaced by a copy."
+    assert ran.pop("found") == sorted(f"{PLACE.format(size)}{moved}" for size in SIZES)
+    assert ran == {**WITH_GRAPHS, "masks": "right", "features": "right", "warned": []}
+
+
+@pytest.mark.parametrize("which", SAM2)
+def test_video_by_rule_is_right(video, which):
+    right = {"masks": "right", "features": "right", "warned": [], "found": []}
+    assert video(which, "rule") == {"uses graphs": False, "graphs": False, **right}
