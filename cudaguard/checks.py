@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from cudaguard.model import Finding
 
+FAILED_ITSELF = "the check itself failed"  # begins the reason of what is our own fault
 OK, WARN, FAIL, SKIPPED, BROKEN = STATUSES = ("ok", "warn", "fail", "skipped", "broken")
 
 

@@ -14,6 +14,7 @@ from cudaguard.cli.common import (
     FOUND,
     OK,
     USAGE,
+    Progress,
     add_format,
     github,
     json_text,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cudaguard.doctor.site import Site
 
 TIME_LIMIT = 120.0  # seconds for one child
+READING_LIMIT = 30.0  # seconds for a check that only reads files
 LEVELS = ("info", "warn", "error", "never")
 ANNOTATIONS = {"info": "notice", "warn": "warning", "error": "error"}
 
@@ -61,8 +63,9 @@ def configure(parser: ArgumentParser) -> None:
         "--orders", metavar="A,B,C", help="import these in different orders, in children"
     )
     parser.add_argument(
-        "--timeout", type=float, default=TIME_LIMIT, metavar="S",
-        help=f"seconds after which a child is taken for a hang (default: {TIME_LIMIT:.0f})",
+        "--timeout", type=float, metavar="S",
+        help=f"seconds after which an import in a child (default: {TIME_LIMIT:.0f}), or a check "
+        f"that reads files (default: {READING_LIMIT:.0f}), is taken for a hang",
     )  # fmt: skip
     for name, what in (("only", "do this check, and no others"), ("skip", "leave this check out")):
         parser.add_argument(
@@ -89,7 +92,7 @@ def execute(args: Namespace) -> int:
     """Examine, print, and return the exit status."""
     import signal
 
-    from cudaguard.doctor.examine import examine
+    from cudaguard.doctor.examine import examine, examine_aside
     from cudaguard.doctor.site import Site
     from cudaguard.policy.doctor import is_broken, is_reached
     from cudaguard.rules.checks import CHECKS
@@ -113,9 +116,18 @@ def execute(args: Namespace) -> int:
     ]  # fmt: skip
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    site = Site(orders, args.timeout)
-    checks = list(examine(site, ids, _tell))
-    written = _write(args, _report(site, checks), site)
+    site = Site(orders, args.timeout or TIME_LIMIT)
+    reading = [id for id in ids if not CHECKS[id].when]
+    progress = Progress()
+    try:
+        limit = args.timeout or READING_LIMIT
+        checks, packages = examine_aside(site, reading, _tell, limit, progress.running)
+        for id in (id for id in ids if id not in reading):
+            progress.running(f"{id}  {CHECKS[id].title} ...")
+            checks += examine(site, [id], _tell)
+    finally:
+        progress.clear()
+    written = _write(args, _report(checks, packages), site, packages)
     if is_broken(checks) or not written:
         return BROKEN
     return FOUND if is_reached(checks, args.fail_on) else OK
@@ -130,7 +142,7 @@ def _problem(args: Namespace, known: list[str]) -> str:
         part.isidentifier() for name in args.orders.split(",") for part in name.strip().split(".")
     ):
         return f"--orders: got {args.orders!r}, expected module names, as in decord,torch,cv2"
-    if args.timeout <= 0:
+    if args.timeout is not None and not args.timeout > 0:
         return "--timeout must be greater than 0"
     return ""
 
@@ -142,7 +154,7 @@ def _tell(id: str, error: BaseException) -> None:
     traceback.print_exception(type(error), error, error.__traceback__)
 
 
-def _report(site: Site, checks: list[Any]) -> dict[str, Any]:
+def _report(checks: list[Any], packages: dict[str, str] | None) -> dict[str, Any]:
     import platform
 
     import cudaguard
@@ -153,11 +165,13 @@ def _report(site: Site, checks: list[Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "interpreter": sys.executable or "unknown",
     }
-    environment["torch"] = site.version("torch") or "none"
+    environment["torch"] = "unknown" if packages is None else packages.get("torch", "none")
     return document(checks, environment, cudaguard.__version__)
 
 
-def _write(args: Namespace, report: dict[str, Any], site: Site) -> bool:
+def _write(
+    args: Namespace, report: dict[str, Any], site: Site, packages: dict[str, str] | None
+) -> bool:
     """Write what was asked for; return whether that went well."""
     from cudaguard.report.doctor import document
     from cudaguard.report.redact import redacted
@@ -177,9 +191,8 @@ def _write(args: Namespace, report: dict[str, Any], site: Site) -> bool:
         shown = document.text(report, painted, verbose=args.verbose)
     went_well = True
     if args.bundle:
-        packages = {dist.name: dist.version for dist in site.distributions}
         environ = {name: site.environ[name] for name in sorted(site.environ) if _matters(name)}
-        content = document.bundle(report, environ, packages, json_text(data))
+        content = document.bundle(report, environ, packages or {}, json_text(data))
         went_well = _save(args.bundle, redact(content) if redact else content)
     if args.output:
         return _save(args.output, f"{shown}\n") and went_well

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 
-from cudaguard.checks import BROKEN, SKIPPED, Check
+from cudaguard.checks import BROKEN, FAILED_ITSELF, SKIPPED, Check
 from cudaguard.doctor import (
     ages,
     builds,
@@ -19,11 +20,13 @@ from cudaguard.doctor import (
 )
 from cudaguard.doctor.site import Skipped
 from cudaguard.policy.doctor import status_of
+from cudaguard.probe.aside import NoAnswer, aside
 from cudaguard.rules.checks import CHECKS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
 
     from cudaguard.doctor.site import Result, Site
 
@@ -59,6 +62,44 @@ def examine(
         yield _one(site, id, tell)
 
 
+def examine_aside(
+    site: Site,
+    ids: Iterable[str],
+    tell: Callable[[str, BaseException], None],
+    limit: float,
+    running: Callable[[str], None],
+) -> tuple[list[Check], dict[str, str] | None]:
+    """Make checks in a process of their own: one that waits for a dead disk is given up.
+
+    Args:
+        site: This environment.
+        ids: The checks.
+        tell: Is told, there, of a check that has failed by itself, with the error.
+        limit: Seconds for one check.
+        running: Is told which check goes on.
+
+    Returns:
+        What comes of them, and what is installed with its version, None if that is not to be known.
+    """
+    ids = list(ids)
+    tasks: list[Callable[[], Any]] = [partial(_one, site, id, tell) for id in ids]
+    answers = aside([*tasks, partial(_packages, site)], limit)
+    checks = []
+    for id in ids:
+        title = CHECKS[id].title
+        running(f"{id}  {title} ...")
+        answer = next(answers)
+        if isinstance(answer, NoAnswer):
+            answer = Check(id, title, BROKEN, answer.why, round(1000 * answer.seconds))
+        checks.append(answer)
+    packages = next(answers)
+    return checks, None if isinstance(packages, NoAnswer) else packages
+
+
+def _packages(site: Site) -> dict[str, str]:
+    return {dist.name: dist.version for dist in site.distributions}
+
+
 def _one(site: Site, id: str, tell: Callable[[str, BaseException], None]) -> Check:
     title, started = CHECKS[id].title, monotonic()
 
@@ -71,5 +112,5 @@ def _one(site: Site, id: str, tell: Callable[[str, BaseException], None]) -> Che
         return ended(SKIPPED, str(why))
     except Exception as error:  # the others still have something to say
         tell(id, error)
-        return ended(BROKEN, f"the check itself failed: {type(error).__name__}: {error}")
+        return ended(BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
     return ended(status_of(findings), seen).replace(findings=tuple(findings))

@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import IO
+
 _PARENT, _STATE, _START = 1, 0, 19  # fields of /proc/PID/stat behind the name
+_LONGEST_PATH = 4096  # bytes, PATH_MAX
+# Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
+_BY_DESCRIPTOR = {"x86_64": (0, 17, 5, 217), "aarch64": (63, 67, 80, 61)}
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
 
@@ -81,3 +88,33 @@ def handles(pid: int, number: int) -> bool:
     except (OSError, ValueError):
         return False
     return False
+
+
+def waits_for(pid: int) -> str:
+    """Return the file that a process waits for in a system call, empty if that is not to be seen.
+
+    Told of processes of this user, where the kernel lets it look: ``ptrace(2)``.
+    """
+    try:
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+            call, *words = file.read().split()[:3]
+        arguments = [int(word, 16) for word in words]
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            # The path is the first argument, or the second behind the descriptor of a folder.
+            for address in arguments:
+                path = _text_at(memory, address)
+                if path.startswith("/"):
+                    return path
+        if int(call) in _BY_DESCRIPTOR.get(os.uname().machine, ()):
+            return os.readlink(f"/proc/{pid}/fd/{arguments[0]}")
+    except (OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
+        return ""
+    return ""
+
+
+def _text_at(memory: IO[bytes], address: int) -> str:
+    try:
+        memory.seek(address)
+        return os.fsdecode(memory.read(_LONGEST_PATH).partition(b"\0")[0])
+    except (OSError, ValueError, OverflowError):  # there is nothing
+        return ""

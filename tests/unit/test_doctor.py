@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudaguard.checks import STATUSES, Check
+from cudaguard.checks import FAILED_ITSELF, STATUSES, Check
 from cudaguard.doctor.examine import DOING
 from cudaguard.model import Finding, Rule
 from cudaguard.policy.ages import is_long_ago, mended_by, seen_on
@@ -202,7 +202,7 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
                     remedy="cure", command="run it", links=("https://example.org",))  # fmt: skip
     checks = [
         Check("CG901", "title", "warn", "looked at", 3, [whole, whole.replace(severity="info")]),
-        Check("CG902", "other", "broken", "it failed"),
+        Check("CG902", "other", "broken", f"{FAILED_ITSELF}: oh"),
     ]
     report = document(checks, {"python": "3"}, "0")
     assert text(report, lambda words, _: words).splitlines() == [
@@ -216,7 +216,7 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "             try: run it",
         "             see: https://example.org",
         "         note: what",
-        "broken   CG902  other (it failed)",
+        "broken   CG902  other (the check itself failed: oh)",
         "",
         "2 checks: 1 warn, 1 broken",
         "what is broken here is cudaguard: please report it, with --bundle FILE",

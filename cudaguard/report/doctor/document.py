@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.checks import BROKEN, STATUSES
+from cudaguard.checks import FAILED_ITSELF, STATUSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def text(
     summary = report["summary"]
     counted = ", ".join(f"{summary[status]} {status}" for status in STATUSES if summary[status])
     lines += ["", f"{_counted(sum(summary.values()))}: {counted}"]
-    if summary[BROKEN]:
+    if any(check["reason"].startswith(FAILED_ITSELF) for check in report["checks"]):
         lines.append("what is broken here is cudaguard: please report it, with --bundle FILE")
     return "\n".join(lines)
 

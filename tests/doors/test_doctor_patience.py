@@ -1,0 +1,80 @@
+"""``cudaguard doctor`` where a file does not answer: a dead disk, a pipe that nobody feeds."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from ..conftest import clean_environment
+from ..dead_disk import dead_disk
+from .doctor import DOCTOR
+from .doctor import planted as planted
+
+WAITS = "it has not ended within {} s, waiting for {}: does that disk, or pipe, answer?"
+
+
+def test_dead_disk_holds_one_check_only(planted, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    cache = str(disk / "cache")
+    with dead_disk(disk):
+        variables = {"TORCH_EXTENSIONS_DIR": cache}
+        status, checks = planted.checks("--timeout", "4", "--no-redact", env=variables)
+        assert planted.run("--timeout", "4", "--skip", "CG908", env=variables)[0] == 0
+    assert (status, checks["CG908"]["status"]) == (3, "broken")
+    assert checks["CG908"]["reason"] == WAITS.format(4, cache)
+    assert 3900 < checks["CG908"]["elapsed_ms"] < 20000
+    assert [id for id, check in checks.items() if check["status"] == "broken"] == ["CG908"]
+    assert list(checks) == sorted(checks)
+
+
+@pytest.fixture
+def pipe(planted):
+    """The metadata of a distribution, which is a pipe."""
+    planted.distribution("fine", "2.0")
+    metadata = planted.distribution("stuck") / "METADATA"
+    metadata.unlink()
+    os.mkfifo(metadata)
+    return str(metadata)
+
+
+def test_pipe_among_the_metadata_is_told_by_name(planted, pipe, child):
+    bundle = child.folder / "bundle.md"
+    options = ("--timeout", "2", "--no-redact", "--bundle", str(bundle), "--only", "CG905")
+    status, out, err = planted.run(*options)
+    assert status == 3
+    title = "distributions do not overwrite or contradict one another"
+    assert f"broken   CG905  {title} ({WAITS.format(2, pipe)})" in out
+    assert "torch unknown" in out
+    assert "what is broken here is cudaguard" not in out
+    assert err == ""
+    assert "## Installed" in bundle.read_text()
+    assert ("error", "CG905") in {
+        (line.partition(" ")[0].strip(":"), line.partition("title=")[2][:5])
+        for line in planted.run(*options, "--format", "github")[1].splitlines()
+    }
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_while_it_waits(planted, pipe, child, number, status):
+    """Nothing stays behind."""
+    doctor = subprocess.Popen(
+        DOCTOR, cwd=child.folder, env=clean_environment(PYTHONPATH=str(planted.folder)),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    children = f"/proc/{doctor.pid}/task/{doctor.pid}/children"
+    deadline = time.monotonic() + 60
+    waiting = []
+    while not waiting and time.monotonic() < deadline:
+        with open(children) as file:
+            waiting = file.read().split()
+    time.sleep(0.5)
+    doctor.send_signal(number)
+    out, err = doctor.communicate(timeout=60)
+    assert (doctor.returncode, out, "Traceback" in err) == (status, "", False)
+    assert waiting
+    assert not os.path.exists(f"/proc/{waiting[0]}")
