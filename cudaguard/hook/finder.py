@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class EveryTopLevel(dict[str, object]):
-    """The watched names, and besides them every top-level module that is not Python's own."""
+    """The watched names, and besides them every top-level module but Python's own and ours."""
 
     def __init__(self, watched: Mapping[str, object]) -> None:
         super().__init__(watched)
-        self._own = _standard_library()
+        self._own = _standard_library() | {__name__.partition(".")[0]}
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (

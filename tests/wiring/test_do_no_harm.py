@@ -296,3 +296,19 @@ def test_what_the_program_has_used_up_is_no_failure_of_ours(program, error, tell
         "needed target CG807" if telling == "works" else "needed target "
     ]
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("watch", ["", "all"])
+def test_program_that_forgets_the_modules_it_has_imported(program, watch):
+    """As a test does that wants everything imported anew; ours are imported anew as well."""
+    assert program.output(
+        """
+        cudaguard.install(rules=[rule()])
+        status = cudaguard.status
+        for name in [name for name in sys.modules if name.partition(".")[0] == "cudaguard"]:
+            del sys.modules[name]
+        import other, target
+        print(order(), status().findings)
+        """,
+        env={"CUDAGUARD_WATCH": watch},
+    ) == ["other needed target ()"]
