@@ -7,6 +7,8 @@ import os
 from cudaguard.cli.scratch import Scratch
 from cudaguard.hook.record import JOURNAL
 
+_ROOM = 1 << 14  # bytes; more than one line of the record
+
 
 class Record:
     """A new, private, temporary folder.
@@ -21,14 +23,28 @@ class Record:
         parent = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108  # the name is not to be guessed
         self.folder, self.lock = "", -1
         self._scratch: Scratch | None = None
+        self._problem = ""
         try:
             self._scratch = Scratch("run", parent)
             path = os.path.join(self._scratch.folder, JOURNAL)
             os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-        except OSError:
+        except OSError as error:
+            self._problem = str(error)
             self.remove()
         else:
             self.folder, self.lock = self._scratch.folder, self._scratch.lock
+
+    def problem(self) -> str:
+        """Return why something may be missing from the record, or an empty string."""
+        if self.folder:
+            try:  # a process that cannot write gives its record up without a word
+                with open(os.path.join(self.folder, "room"), "wb") as file:
+                    file.write(b" " * _ROOM)
+            except OSError as error:
+                return str(error)
+            if not os.path.exists("/proc/self/maps"):
+                return "there is no /proc that would tell what is mapped"
+        return self._problem
 
     def remove(self) -> None:
         """Delete the folder; processes that go on after the program do without a record."""

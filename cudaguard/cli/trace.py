@@ -156,6 +156,9 @@ def _trace(args: Namespace) -> int:
     supervise.flush()
     supervisor = supervise.Supervisor(command, timeout=args.timeout, kept=record.lock)
     ended = supervisor.run(environment)
+    missing = record.problem()
+    if missing:
+        note("trace", f"libraries may be missing from this trace: {missing}")
     try:
         from cudaguard.cli.traced import document_of
 

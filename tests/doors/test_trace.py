@@ -100,6 +100,14 @@ def test_program_is_as_without_a_trace(child):
     assert traced.stderr.endswith("exit status 7\n")
 
 
+def test_trace_that_cannot_be_recorded_says_so(child):
+    """It would tell that no library was mapped."""
+    path = child.write("tell.py", "print('told')")
+    done = child.command(*TRACE, path, env={"TMPDIR": "/no/such"})
+    assert done.stdout == "told\n"
+    assert "cudaguard trace: libraries may be missing from this trace: [Errno 2] No " in done.stderr
+
+
 def test_secrets_among_the_arguments_are_left_out(child):
     path = child.write("tell.py", "import sys; print(sys.argv[1:])")
     done = child.command(*TRACE, path, "--api-key", "s3cr3t", "db.password=s3cr3t", "--epochs=3")
