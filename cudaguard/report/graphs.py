@@ -10,7 +10,8 @@ _LINK = "https://github.com/pytorch/pytorch/issues/122192"
 _SAM2 = "https://github.com/facebookresearch/sam2/issues/460"
 _COPY = (
     "keep a copy: y = f(x).clone(), or f = cudaguard.graph_safe(f), or compile without CUDA graphs "
-    "(mode='max-autotune-no-cudagraphs'). cudagraph_mark_step_begin() is no cure: it ends the "
+    "(mode='max-autotune-no-cudagraphs'), or have torch 2.14 and later copy what is held (rule "
+    "CG039, in the whole process). cudagraph_mark_step_begin() is no cure: it ends the "
     "step, which is when tensors are overwritten"
 )
 

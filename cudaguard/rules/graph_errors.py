@@ -1,6 +1,6 @@
 """What torch says where the output of a CUDA graph is read after it was overwritten.
 
-Source: torch 2.5 to 2.14, ``torch/_inductor/cudagraph_trees.py`` (``format_dealloc_msg``).
+Source: torch 2.5 to 2.15, ``torch/_inductor/cudagraph_trees.py`` (``format_dealloc_msg``).
 """
 
 from __future__ import annotations

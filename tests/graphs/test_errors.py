@@ -30,7 +30,15 @@ GRADIENT = (
     "subsequent run. Stack trace: {}. This can happen with torch.compile(mode='reduce-overhead') "
     "and gradient accumulation when a .grad tensor is allocated during CUDAGraph capture."
 )
-# The words after the trace differ in torch 2.14: nothing may hang on them.
+# torch 2.14 and 2.15.
+NEWER = TEXT.partition("To prevent")[0] + (
+    "To prevent overwriting, call torch.compiler.cudagraph_mark_step_begin() before each model "
+    "invocation. If a tensor is a user-visible output that must remain live across generations, "
+    "manually clone the tensor outside torch.compile(), or set torch._inductor.config.triton."
+    "cudagraph_trees_generation_cloning = 'user_visible' to clone all user-visible tensors that "
+    "persist across generations."
+)
+# Nothing may hang on the words after the trace.
 OTHER_TAIL = TEXT.partition("Stack trace")[0] + "Stack trace: {}. Other words."
 NO_TRACE = "[Could not find stack trace]"
 HAS_NOTES = sys.version_info >= (3, 11)
@@ -43,6 +51,8 @@ HAS_NOTES = sys.version_info >= (3, 11)
         (TEXT.format(NO_TRACE), Overwritten(False, "", "")),
         (GRADIENT.format(TRACE), Overwritten(True, "/srv/block.py:7", "attend")),
         (GRADIENT.format(NO_TRACE), Overwritten(True, "", "")),
+        (NEWER.format(TRACE), Overwritten(False, "/srv/block.py:7", "attend")),
+        (NEWER.format(NO_TRACE), Overwritten(False, "", "")),
         (OTHER_TAIL.format(TRACE), Overwritten(False, "/srv/block.py:7", "attend")),
         (
             TEXT.format('File "/my nets/a b.py", line 3, in f'),
@@ -92,6 +102,7 @@ def test_words_on_a_tensor_that_was_overwritten():
     assert "silently" in finding.consequence
     assert "y = f(x).clone()" in finding.remedy
     assert "cudaguard.graph_safe(f)" in finding.remedy
+    assert "rule CG039" in finding.remedy
     assert "cudagraph_mark_step_begin() is no cure: it ends the step" in finding.remedy
     assert "SAM2" not in finding.remedy
     assert len(finding.links) == 1
