@@ -156,7 +156,8 @@ def files_below(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
     found: list[str] = []
-    for root, folders, names in os.walk(path):
+    # A folder that cannot be read stands for itself: to read it tells why.
+    for root, folders, names in os.walk(path, onerror=lambda error: found.append(error.filename)):
         folders[:] = [
             name
             for name in folders

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import textwrap
 
 import pytest
@@ -300,3 +301,18 @@ def test_files_of_a_folder(tmp_path):
     names = [name[len(str(tmp_path)) + 1 :] for name in files_below(str(tmp_path))]
     assert names == ["a.ipynb", "b.py", "sub/c.py"]
     assert files_below("no/such/file") == ["no/such/file"]
+
+
+def test_folder_that_cannot_be_read_is_told(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    folder.chmod(0)
+    user = os.geteuid()
+    if user == 0:  # to whom nothing is closed
+        os.seteuid(65534)
+    try:
+        (file,) = files_below(str(folder))
+        assert read(file).problem == "cannot be read: Permission denied"
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
