@@ -156,8 +156,11 @@ def files_below(path: str) -> list[str]:
     if not os.path.isdir(path):
         return [path]
     found: list[str] = []
-    # A folder that cannot be read stands for itself: to read it tells why.
-    for root, folders, names in os.walk(path, onerror=lambda error: found.append(error.filename)):
+
+    def closed(error: OSError) -> None:
+        found.append(error.filename)  # to read it as a file tells why
+
+    for root, folders, names in os.walk(path, onerror=closed):
         folders[:] = [
             name
             for name in folders
