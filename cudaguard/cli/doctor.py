@@ -166,7 +166,27 @@ def _report(checks: list[Any], packages: dict[str, str] | None) -> dict[str, Any
         "interpreter": sys.executable or "unknown",
     }
     environment["torch"] = "unknown" if packages is None else packages.get("torch", "none")
-    return document(checks, environment, cudaguard.__version__)
+    report = document(checks, environment, cudaguard.__version__)
+    for check in report["checks"]:
+        for finding in check["findings"]:
+            finding["command"] = _for_this_python(finding["command"])
+    return report
+
+
+def _for_this_python(command: str) -> str:
+    """Return a command in which pip is that of this environment, which need not be on PATH."""
+    import shlex
+    import shutil
+    import sysconfig
+
+    if not command.startswith("pip "):
+        return command
+    folder = os.path.dirname(os.path.abspath(shutil.which("pip") or ""))
+    if folder == os.path.abspath(sysconfig.get_path("scripts")):
+        return command
+    pip = f"{shlex.quote(sys.executable)} -m pip "
+    parts = command.split(" && ")
+    return " && ".join(pip + part[4:] if part.startswith("pip ") else part for part in parts)
 
 
 def _write(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -285,7 +288,7 @@ def test_two_distributions_that_overwrite_one_another(planted):
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
     assert "cupy/_core/core.so and 1 more files" in found["what"]
-    assert found["command"].endswith("&& pip install 'cupy-cuda13x>=13.5'")
+    assert found["command"].endswith("pip install 'cupy-cuda13x>=13.5'")
 
 
 def test_files_that_are_alike_or_no_libraries_may_be_shared(planted):
@@ -318,7 +321,8 @@ def test_torch_of_another_release_than_is_required(planted, requires, status):
     if findings:
         assert findings[0]["what"].startswith("torchvision 0.20.1 requires torch")
         assert "torch 2.6.0+cu124 is installed" in findings[0]["what"]
-        assert findings[0]["command"] == "pip install --upgrade torchvision torch==2.6.0"
+        wanted = "pip install --upgrade torchvision torch==2.6.0"
+        assert findings[0]["command"].endswith(wanted)
 
 
 def test_wheels_of_a_cuda_that_nobody_requires(planted):
@@ -327,7 +331,22 @@ def test_wheels_of_a_cuda_that_nobody_requires(planted):
     torch(planted, requires=("nvidia-cublas==13.1.0.3",))
     status, findings = planted.one("CG905")
     assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert findings[0]["command"] == "pip uninstall -y nvidia-cublas-cu12"
+    assert findings[0]["command"].endswith("pip uninstall -y nvidia-cublas-cu12")
+
+
+def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted):
+    planted.distribution("nvidia-cublas-cu12", "12.4.5.8")
+    planted.distribution("nvidia-cublas", "13.1.0.3")
+    torch(planted, requires=("nvidia-cublas==13.1.0.3",))
+    uninstall = "pip uninstall -y nvidia-cublas-cu12"
+
+    def command(path):
+        told = ("--format", "json", "--no-redact", "--only", "CG905")
+        _, out, _ = planted.run(*told, env={"PATH": path})
+        return json.loads(out)["checks"][0]["findings"][0]["command"]
+
+    assert command("/usr/bin:/bin") == f"{shlex.quote(sys.executable)} -m {uninstall}"
+    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin") == uninstall
 
 
 def broken_metadata(planted):
@@ -363,7 +382,7 @@ def test_wheels_that_torch_does_not_pin(planted):
     assert [one["what"] for one in findings] == [
         "torch 2.6.0 requires nvidia-cudnn-cu13==9.20.0.48, and 9.1.0.70 is installed."
     ]
-    assert findings[0]["command"] == "pip install nvidia-cudnn-cu13==9.20.0.48"
+    assert findings[0]["command"].endswith("pip install nvidia-cudnn-cu13==9.20.0.48")
     shutil.rmtree(planted.folder / "nvidia_cublas-13.1.1.3.dist-info")
     _, findings = planted.one("CG906")
     assert "nvidia-cublas==13.1.*, and it is not installed" in findings[1]["what"]
