@@ -62,11 +62,15 @@ def check_extension(
         that cannot be said: no glibc, a file that cannot be read, tables that make no sense.
 
     Raises:
-        TypeError: `path` is no path, or `given` is a single text.
+        TypeError: `path` is no path, or `given` is a single text or has what is no name.
     """
     if isinstance(given, str):
         raise TypeError(f"given must be a tuple of module names such as ({given!r},), not a text")
-    return check_one_of_many(os.fspath(path), tuple(given or ()), None)
+    modules = tuple(given or ())
+    for module in modules:
+        if not isinstance(module, str):
+            raise TypeError(f"given must have names of modules such as 'torch', not {module!r}")
+    return check_one_of_many(os.fsdecode(path), modules, None)
 
 
 def check_one_of_many(
