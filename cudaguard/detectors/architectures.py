@@ -41,7 +41,6 @@ class ArchitectureDetector:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue: list[tuple[Callable[[], None], list[str]]] | None = None
-        self._told: set[str] = set()  # ids of what is told once
 
     def torch_is_there(self) -> None:
         """Look at once if torch uses CUDA already, else when it does."""
@@ -92,9 +91,7 @@ class ArchitectureDetector:
         from cudaguard.repairs.kernel_compilers import findings_of, known_devices
 
         for finding in findings_of(known_devices(), _default_device()):
-            if finding.id not in self._told:
-                self._told.add(finding.id)
-                self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
+            self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
 
     def _tell(self, finding: Finding) -> None:
         self._engine.tell(finding, CudaGuardWarning, frame=frame_outside_of("torch"))

@@ -70,7 +70,14 @@ def cuda_major(library: str) -> str:
 
 def library_of(symbol: str) -> str:
     """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
-    return next((library for start, library in _LIBRARIES if symbol.startswith(start)), "")
+    return next(
+        (
+            library
+            for start, library in _LIBRARIES
+            if symbol.startswith(start) and symbol[len(start) : len(start) + 1].isupper()
+        ),
+        "",
+    )
 
 
 def belongs_to_others(symbol: str) -> str:

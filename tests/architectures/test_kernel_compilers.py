@@ -224,17 +224,35 @@ def test_nvml_that_is_there_is_asked(made):
     assert not [call for call in ran.calls if call.startswith("cu")]
 
 
-def test_error_of_cupy_is_explained_by_what_is_there(made):
+def test_it_is_told_once(made):
+    program = made()
+    again = USE_CUPY + "cupy.cuda.compiler.use(sys.argv[1])\nprint(*told())"
+    ran = program.run(GUARD + again, program.nvrtc((12, 4)), capability="12.0")
+    assert (ran.out, ran.warned) == (["CG897", "CG897"], ["CG897"])
+
+
+@pytest.mark.parametrize(
+    ("error", "capability", "words"),
+    [
+        ("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available", "12.0",
+         "with NVRTC 12.4 it makes code for sm_90"),
+        ("CompileException: nvrtc: error: invalid value for --gpu-architecture (-arch)", "3.5",
+         "its NVRTC 12.4 does not know sm_35"),
+        ("nvrtc: error: invalid value for --gpu-architecture (-arch)", "3.5",
+         "its NVRTC 12.4 does not know sm_35"),
+    ],
+)  # fmt: skip
+def test_error_of_cupy_is_explained_by_what_is_there(made, error, capability, words):
     """As with CuPy 13, whose NVRTC is loaded past Python: there is no warning before."""
     program = made("13.6.0")
     code = (
         "import cupy, _ctypes\ncudaguard.install()\n_ctypes.dlopen(sys.argv[1], 2)\n"
         "driver().cuInit(0)\ntry:\n    with cudaguard.guard():\n"
-        "        raise RuntimeError('CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available')\n"
+        f"        raise RuntimeError({error!r})\n"
         "except RuntimeError as error: print(*getattr(error, '__notes__', ['3.9']))"
     )
-    ran = program.run(code, program.nvrtc((12, 4)), capability="12.0")
-    assert ran.out == ["3.9"] or "with NVRTC 12.4 it makes code for sm_90" in "".join(ran.out)
+    ran = program.run(code, program.nvrtc((12, 4)), capability=capability)
+    assert ran.out == ["3.9"] or words in "".join(ran.out)
 
 
 def nvjitlink(program, release):

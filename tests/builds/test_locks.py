@@ -372,6 +372,21 @@ while time.monotonic() < end:
     assert locks._is_open(str(lock.parent / "none")) is None
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_kernel_that_knows_no_leases(lock, monkeypatch, is_alone):
+    """What /proc shows is all then: enough on a machine, and not in a container."""
+    lock.parent.mkdir()
+    lock.touch()
+    namespace = locks._FIRST_PID_NAMESPACE if is_alone else "pid:[1]"
+    monkeypatch.setattr(locks.os, "readlink", lambda path: namespace)
+    monkeypatch.setattr(locks, "mount_of", lambda path, mounts: ("/", "overlay"))
+    assert locks._elsewhere(str(lock)) == ""
+    monkeypatch.setattr(locks, "_is_open", lambda path: None)
+    assert ("may have it open" in locks._elsewhere(str(lock))) is not is_alone
+    monkeypatch.setattr(locks, "_is_open", lambda path: True)
+    assert "has it open" in locks._elsewhere(str(lock))
+
+
 def test_lock_that_no_process_shows_and_somebody_has_open(lock):
     """As the kernel's NFS server has, for a builder on another machine."""
     lock.parent.mkdir()

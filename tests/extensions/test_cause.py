@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.extensions import CAUSES, Forecast, Lack, Surroundings
-from cudaguard.policy.extensions import built_for_python, cause_of, has_old_strings, taken_apart
+from cudaguard.policy.extensions import (
+    built_for_python,
+    cause_of,
+    has_old_strings,
+    library_of,
+    taken_apart,
+)
 from cudaguard.report.extension import words_for
 
 FILE = "/site/ext.so"
@@ -200,3 +206,21 @@ def test_strings_in_a_mangled_name(symbol, old):
 def test_taken_apart():
     assert taken_apart("_ZN2at3addERKNS_6TensorELj4E") == ("_ZNERKNE", ["at", "add", "Tensor"])
     assert taken_apart("_Z99short") == ("_Z", ["short"])
+
+
+@pytest.mark.parametrize(
+    ("symbol", "library"),
+    [
+        ("__nvJitLinkComplete_12_4", "libnvJitLink"),
+        ("nvJitLinkVersion", "libnvJitLink"),
+        ("ncclCommRegister", "libnccl"),
+        ("cublasLtMatmul", "libcublasLt"),
+        ("cublasSgemm_v2", "libcublas"),
+        ("cublas_gemm_of_mine", ""),
+        ("nccl_helper", ""),
+        ("ncclcount", ""),
+        ("", ""),
+    ],
+)
+def test_whose_function_it_is(symbol, library):
+    assert library_of(symbol) == library

@@ -11,6 +11,8 @@ import sysconfig
 import pytest
 
 import cudaguard
+from cudaguard.extensions import Forecast, Lack
+from cudaguard.repairs.extension import _as_said
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
 
@@ -384,6 +386,15 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
     assert f"that it gets, {older}," in done.stdout
 
 
+def test_library_that_the_loader_names_is_the_one_that_lacks_a_symbol():
+    """The forecast of torch's own extension does not go down to libcusparse."""
+    said = "/x/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version y"
+    found = _as_said(Forecast("/x/_C.so"), said)
+    assert found.symbols == (Lack("__nvJitLinkComplete_12_4", "/x/libcusparse.so.12"),)
+    found = _as_said(Forecast("/x/_C.so"), "undefined symbol: f")
+    assert found.symbols == (Lack("f", "/x/_C.so"),)
+
+
 # --- how it is asked -----------------------------------------------------------------------------
 
 
@@ -436,6 +447,13 @@ def test_wrong_arguments_are_refused():
         cudaguard.check_extension("x.so", given="torch")
     with pytest.raises(TypeError):
         cudaguard.check_extension(3)
+    with pytest.raises(TypeError, match="given must have names of modules such as 'torch', not"):
+        cudaguard.check_extension("x.so", given=(None,))
+
+
+def test_path_in_bytes_is_a_path(tmp_path):
+    path = tmp_path / "nothing.so"
+    assert cudaguard.check_extension(bytes(path)) == cudaguard.check_extension(path)
 
 
 def test_result_is_data(build):

@@ -102,7 +102,8 @@ OF_COMPILERS = {
     "nvJitLinkError: ERROR_PTX_COMPILE (4)\nnvJitLink error log: ptxas fatal   : Value 'sm_120a' "
     "is not defined for option 'gpu-name'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG898",
     "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister": "CG842",
-    "ImportError: /x/mine.so: undefined symbol: ncclCommRegister": "CG871",
+    "ImportError: /x/libcustom.so: undefined symbol: ncclCommRegister": "CG871",
+    "ImportError: /x/libtorch_mine.so: undefined symbol: nccl_helper": "CG871",
     "ValueError: Can't use arch-specific compute_120a with closest found compute capability "
     "compute_90": "CG898",
     "CCSupportError: GPU compute capability 3.5 is not supported(requires >=5.0)": "CG898",
