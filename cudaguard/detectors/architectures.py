@@ -90,7 +90,8 @@ class ArchitectureDetector:
     def _look_at_compilers(self) -> None:
         from cudaguard.repairs.kernel_compilers import findings_of, known_devices
 
-        for finding in findings_of(known_devices(), _default_device()):
+        devices = known_devices()
+        for finding in findings_of(devices, _default_device()) if devices else ():
             self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
 
     def _tell(self, finding: Finding) -> None:
