@@ -252,6 +252,8 @@ def _own_source_missing(case: _Case) -> tuple[str, str]:
             "compiled and linked: CUDA_HOME=/usr/local/cuda pip install --no-build-isolation "
             "--no-cache-dir -v ./SOURCE"
         )
+        if case.around.torch.endswith("+cpu"):  # with which nothing finds CUDA_HOME
+            remedy = f"{_TORCH_CUDA}, as {case.torch} compiles no .cu file; then {remedy}"
         return message, remedy
     message = (
         f"Something was not linked into {case.file}: {whose}, so it is the extension's own "

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cudaguard.extensions import Forecast, Lack, Surroundings
+from cudaguard.report.extension import words_for
+
 CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
 TRY = """
 import sys, cudaguard
@@ -29,6 +32,19 @@ def attempt(child):
         return done.stdout.splitlines(), done.stderr
 
     return attempt
+
+
+@pytest.mark.parametrize(("torch", "begins"), [
+    ("2.6.0+cpu", "install a CUDA build of torch"), ("2.6.0+cu124", "rebuild it with nvcc"),
+    ("", "rebuild it with nvcc"),
+])  # fmt: skip
+def test_cuda_half_takes_a_torch_that_compiles_it(torch, begins):
+    lack = Lack("frobnicate_cuda", "/x/half.so")
+    around = Surroundings("3.11", torch=torch)
+    found = Forecast("/x/half.so", symbols=(lack,))
+    _, remedy = words_for("own-source-missing", (lack,), found, around, {})
+    assert remedy.startswith(begins)
+    assert "CUDA_HOME=/usr/local/cuda pip install" in remedy
 
 
 def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
