@@ -15,7 +15,7 @@ import signal
 import sys
 from time import monotonic, sleep
 
-from cudaguard.probe.processes import descendants, is_below
+from cudaguard.probe.processes import descendants, is_below, state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  # seconds for what has been killed to be gone; a dead disk may hold it for ever
 NOT_STARTED = b"!"  # begins a line that gives the number of an error, in place of a status
 _PAUSE = 0.005
+_HEEDED = (signal.SIGCHLD, signal.SIGTERM)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")  # as in subprocess: a program is to have them
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -72,8 +73,10 @@ def main() -> NoReturn:
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    for number in (signal.SIGCHLD, signal.SIGTERM):
+    for number in _HEEDED:
         signal.signal(number, lambda *_: None)
+    # Whoever has started us may have held them back; the command is to find that as it was.
+    mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, _HEEDED)
     try:
         pid = os.fork()
     except OSError as error:  # a limit on processes
@@ -81,7 +84,7 @@ def main() -> NoReturn:
         os._exit(1)
     if not pid:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        _become(command, report)
+        _become(command, report, mask)
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # a pipe ends when the command lets go of it
         os.dup2(nothing, stream)
@@ -100,11 +103,12 @@ def _prctl() -> Callable[[int, int], object]:
     return prctl
 
 
-def _become(command: list[str], report: int) -> NoReturn:
-    """Turn this fork into the command."""
+def _become(command: list[str], report: int, mask: set[int]) -> NoReturn:
+    """Turn this fork into the command, with those signals held back."""
     try:
-        for number in (signal.SIGCHLD, signal.SIGTERM):
+        for number in _HEEDED:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for name in _IGNORED_BY_PYTHON:
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), signal.SIG_DFL)
@@ -153,7 +157,8 @@ def _end_all(pid: int) -> None:
     deadline = monotonic() + PATIENCE
     own = os.getpid()
     try:
-        os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
+        if is_below(pid, own) or not state(pid):  # it has ended, and another may have got its id
+            os.killpg(pid, signal.SIGKILL)  # at once, and also where /proc cannot be read
     except OSError:  # nobody is left in it
         pass
     while monotonic() < deadline:

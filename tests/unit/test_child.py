@@ -164,6 +164,34 @@ def test_nothing_else_of_the_users_is_ended():
         os.kill(int(daemon.stdout), signal.SIGKILL)
 
 
+def test_id_of_the_command_that_another_has_got_by_now():
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as another:
+        try:
+            code = f"from cudaguard.probe.keeper import _end_all; _end_all({another.pid})"
+            subprocess.run([sys.executable, "-c", code], env=clean_environment(), check=True)
+            assert another.poll() is None
+            assert is_there(another.pid)
+        finally:
+            another.kill()
+
+
+# A program that reads its signals from a descriptor holds them back, and hands that on.
+HOLDING_BACK = """
+import os, signal, sys
+from cudaguard.probe.child import run
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1})
+code = "import signal; print(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ()))))"
+done = run([sys.executable, "-c", code], dict(os.environ), 30)
+assert done.status == 0, done
+held = sorted(map(int, (signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1)))
+assert done.output == f"{held}\\n", done
+"""
+
+
+def test_signals_that_are_held_back_where_it_is_started():
+    subprocess.run([sys.executable, "-c", HOLDING_BACK], env=clean_environment(), check=True)
+
+
 def test_of_several_at_once_each_is_ended_alone():
     waiting = DAEMON + "time.sleep(2); print(open(f'/proc/{daemon}/cmdline').read())"
     with ThreadPoolExecutor(4) as pool:
