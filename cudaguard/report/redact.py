@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 HOME, USER, HOST, SECRET = "~", "<user>", "<host>", "<secret>"
 # Names that say nothing of anybody.
-_ANYBODY = {"", "root", "user", "localhost", "nobody"}
+_ANYBODY = {"", "root", "user", "localhost", "nobody", "ubuntu", "ec2-user", "runner", "jovyan",
+            "vscode", "mambauser", "app", "tmp", "home", "opt",
+            "python", "torch", "cuda", "conda", "nvidia"}  # fmt: skip
 _SHORTEST = 6  # of a value that is a secret wherever it stands
 _IS_SECRET = re.compile(
     r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|_KEY$|AUTH|"
@@ -109,11 +111,11 @@ def _without(text: str, secrets: Iterable[tuple[re.Pattern[str], str]]) -> str:
 
 
 def redacted(value: Any, redact: Callable[[str], str]) -> Any:
-    """Return lists and tables of texts with every text redacted."""
+    """Return lists and tables of texts with every text redacted; the keys are words of ours."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
         return [redacted(item, redact) for item in value]
     if isinstance(value, dict):
-        return {redact(key): redacted(item, redact) for key, item in value.items()}
+        return {key: redacted(item, redact) for key, item in value.items()}
     return value

@@ -76,6 +76,13 @@ def test_json_is_redacted_and_text_is_not(planted, env):
     assert str(planted.folder) in planted.run("--only", "CG905", env=env)[1]
 
 
+@pytest.mark.parametrize("name", ["python", "status", "torch"])
+def test_account_with_a_name_that_the_report_uses_leaves_it_a_report(planted, env, name):
+    """As containers have it; `checks` holds the document against its schema."""
+    told = planted.checks("--only", "CG905", env={**env, "USER": name, "HOME": f"/home/{name}"})
+    assert told[1]["CG905"]["status"] == "ok"
+
+
 def test_annotations_are_redacted(planted, env):
     """The logs of a workflow are public."""
     planted.write("half-1.0.dist-info/METADATA", "Name: half\n")
