@@ -39,9 +39,9 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = "auto") ->
             ``no-graphs``: compiled anew without CUDA graphs; its arguments must have been seen
             (rule CG027). ``generation``: torch itself copies what is still held (torch 2.14 and
             later); as rule CG039 it holds for the whole process, for all that is compiled after
-            it, and until `uninstall`. ``watch``, for debugging: results are handed out as they
-            are, and one that a later call overwrites while somebody holds it is told of, with both
-            lines.
+            it, and until `uninstall`. ``watch``, for debugging: results lie in the memory that
+            torch returns, and one that a later call overwrites while somebody holds it is told of,
+            with both lines, when the call after that begins.
         parked: What becomes of tensors that the first calls leave in attributes, dictionaries and
             lists of the module, which no copy of a result reaches: ``tell`` of them, ``rehome``
             (replace by a copy), or None, do not look. ``auto`` is ``tell`` beside ``clone`` and

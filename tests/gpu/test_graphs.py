@@ -193,8 +193,11 @@ with warnings.catch_warnings():
         watched(INPUTS[number])
 first = watched(INPUTS[5])
 again = watched(INPUTS[6])
+now = outcome(again, work(INPUTS[6]))
+del again
+watched(INPUTS[7])
 stale = [f for f in cudaguard.status().findings if f.id == "CG853"]
-print(len(stale), outcome(first, work(INPUTS[5])), outcome(again, work(INPUTS[6])))
+print(len(stale), outcome(first, work(INPUTS[5])), now)
 """,
     )
     assert found == ["1", "stale", "right"]

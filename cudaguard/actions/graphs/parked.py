@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     Path = tuple[Any, ...]
 
-CALLS = 4  # that are looked at: two until the graph is recorded, and as many for one recompilation
+# In which places are looked for: two until the graph is recorded, as many for one recompilation.
+CALLS = 4
 _OWN = ("_parameters", "_modules")
 _BUFFERS = "_buffers"  # where torch keeps them: one that a call replaces is as any other attribute
 _DEEPEST = 8  # containers within containers
@@ -29,6 +30,9 @@ _DEEPEST = 8  # containers within containers
 
 class Parked:
     """Looks through a module before and after calls.
+
+    The first calls show in what places tensors are left. Copies are made for as long as calls leave
+    something there.
 
     Args:
         root: The module.
@@ -43,34 +47,49 @@ class Parked:
         self._rehome = rehome
         self._tell = tell
         self._calls = 0
-        self._known: dict[tuple[int, str, Path], Any] = {}
+        self._places: dict[tuple[int, str, Path], Any] = {}  # with the module that each is in
+        self._before: dict[tuple[int, str, Path], Any] = {}
 
     def note(self) -> None:
-        """Take note, before a call, of what is there; does nothing after the first few."""
-        if self._calls < CALLS:
-            # The tensors themselves: the number of an object that is gone is used again.
-            self._known = {
-                (id(module), name, path): tensor
-                for module, name, path, tensor in _tensors(self._root)
-            }
+        """Take note, before a call, of what is there."""
+        if self._is_over():
+            return
+        # The tensors themselves: the number of an object that is gone is used again.
+        self._before = {
+            (id(module), name, path): tensor for module, name, path, tensor in self._there()
+        }
 
     def look(self, own: frozenset[int]) -> None:
-        """Look after a call for what is there since; does nothing after the first few.
+        """Look after a call for what is there since.
 
         Args:
             own: Storages of the arguments: what lies in them is the caller's.
         """
-        if self._calls >= CALLS:
+        if self._is_over():
             return
-        self._calls += 1
-        for module, name, path, tensor in list(_tensors(self._root)):
+        for module, name, path, tensor in list(self._there()):
             place = (id(module), name, path)
-            if self._known.get(place) is tensor or storage_of(tensor) in own:
+            if self._before.get(place) is tensor or storage_of(tensor) in own:
                 continue
             if self._rehome:
                 _put(module, name, path, tensor.clone())
-            self._tell(_words(module, name, path), tuple(tensor.shape))
-        self._known.clear()  # nobody else may hold those tensors any more
+            if place not in self._places:
+                self._places[place] = module
+                self._tell(_words(module, name, path), tuple(tensor.shape))
+        self._before = {}  # nobody else may hold those tensors any more
+        self._calls += 1
+
+    def _is_over(self) -> bool:
+        return self._calls >= CALLS and not (self._rehome and self._places)
+
+    def _there(self) -> Iterator[tuple[Any, str, Path, Any]]:
+        if self._calls < CALLS:
+            yield from _tensors(self._root)
+            return
+        for (_, name, path), module in self._places.items():
+            tensor = _at(module, name, path)
+            if isinstance(tensor, sys.modules["torch"].Tensor):
+                yield module, name, path, tensor
 
 
 def _tensors(root: Any) -> Iterator[tuple[Any, str, Path, Any]]:
@@ -89,6 +108,16 @@ def _inside(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         for key, item in list(pairs):
             yield from _inside(item, (*path, key))
+
+
+def _at(module: Any, name: str, path: Path) -> Any:
+    value = vars(module).get(name)
+    try:
+        for key in path:
+            value = value[key]
+    except (IndexError, KeyError, TypeError):  # it is something else by now
+        return None
+    return value
 
 
 def _words(module: Any, name: str, path: Path) -> str:

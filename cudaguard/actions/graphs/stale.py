@@ -9,11 +9,12 @@ from __future__ import annotations
 import sys
 import weakref
 
+from cudaguard.actions.graphs.walk import Walker
 from cudaguard.rules.graph_errors import overwritten
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -27,6 +28,18 @@ class Held:
     def __init__(self, tell: Callable[[str, tuple[int, ...], str], None]) -> None:
         self._tell = tell
         self._results: list[tuple[Any, Any, int, str]] = []
+        self._overwritten: list[tuple[Any, str, str]] = []
+
+    def begin(self) -> None:
+        """Tell, before a call, of what earlier ones have overwritten and is held all the same.
+
+        Not before: in ``y = f(x)`` the last result is held until the next one is there.
+        """
+        found, self._overwritten = self._overwritten, []
+        for reference, made_at, overwritten_at in found:
+            tensor = reference()
+            if tensor is not None:
+                self._tell(made_at, tuple(tensor.shape), overwritten_at)
 
     def look(self, where: str) -> None:
         """Look, after a call, at all results of earlier calls that are still held.
@@ -43,20 +56,36 @@ class Held:
             if _is_same(tensor, before):
                 left.append((reference, before, version, line))
             else:
-                self._tell(line, tuple(tensor.shape), where)
+                self._overwritten.append((reference, line, where))
         self._results = left
 
-    def keep(self, tensors: Iterable[Any], where: str) -> None:
+    def keep(self, result: Any, where: str) -> Any:
         """Remember what a call has returned.
 
         Args:
-            tensors: Its tensors.
+            result: The result.
             where: The line of that call.
+
+        Returns:
+            The result, of which every tensor is an object of this call. torch hands out the same
+            ones again and again once a graph is recorded, and holds them itself: nobody could tell
+            whether the program does.
         """
-        for tensor in tensors:
+        is_torchs = getattr(sys.modules["torch"]._C, "_is_cached_tensor", lambda _: False)
+        own: dict[int, tuple[Any, Any]] = {}
+
+        def visit(tensor: Any) -> Any:
+            if id(tensor) not in own:
+                twin = tensor.view_as(tensor) if is_torchs(tensor) else tensor
+                own[id(tensor)] = (tensor, twin)
+            return own[id(tensor)][1]
+
+        result = Walker(visit).walk(result)
+        for _, tensor in own.values():
             if not (tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.is_sparse):
                 before = tensor.detach().resolve_conj().resolve_neg().clone()
                 self._results.append((weakref.ref(tensor), before, _version(tensor), where))
+        return result
 
 
 def _version(tensor: Any) -> int:

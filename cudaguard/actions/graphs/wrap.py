@@ -66,6 +66,12 @@ def wrap(
         if has_tensor(value):
             listener.unknown(type(value))
 
+    def before() -> None:
+        if parked is not None:
+            parked.note()
+        if held is not None:
+            held.begin()
+
     def after(arguments: Any, result: Any) -> Any:
         nonlocal looks
         own = _storages(arguments) if parked is not None or copies else frozenset()
@@ -74,7 +80,7 @@ def wrap(
         if held is not None:
             where = listener.here()
             held.look(where)
-            held.keep(tensors_in(result), where)
+            result = held.keep(result, where)
         if not copies:
             return result
         looks += 1
@@ -84,11 +90,12 @@ def wrap(
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return function(*args, **kwargs)
-        if parked is not None:
-            try:
-                parked.note()
-            except Exception as error:
-                listener.broken(error)
+        try:
+            before()
+        except CudaGuardWarning:
+            raise
+        except Exception as error:
+            listener.broken(error)
         try:
             result = function(*args, **kwargs)
         except RuntimeError as error:

@@ -29,7 +29,9 @@ def case_watch_names_both_lines():
     with warned() as texts:
         first = watched(ONE)  # made here
         watched(TWO)  # overwritten here
-        watched(THREE)
+        assert texts == []
+        for _ in range(3):
+            watched(THREE)
     assert torch.equal(first, THREE)  # results are handed out as they are
     made, by = line_of("# made here"), line_of("# overwritten here")
     (text,) = texts
@@ -44,7 +46,8 @@ def case_watch_through_a_compiled_function():
     watched = cudaguard.graph_safe(compiled, strategy="watch")
     with warned() as texts:
         first = watched(ONE)
-        watched(TWO)
+        for _ in range(2):
+            watched(TWO)
     assert len(texts) == 1
     assert torch.equal(first["y"][0], TWO * 2)
 
@@ -58,6 +61,61 @@ def case_watch_tells_nothing_where_nothing_is_held():
             del result
             gc.collect()
     assert texts == []
+
+
+def case_watch_tells_nothing_of_what_gives_way_to_the_next_result():
+    """It is held while the next call is under way, and by nobody after that."""
+    watched = cudaguard.graph_safe(Replay(), strategy="watch")
+    with warned() as texts:
+        result = ONE
+        for number in range(6):
+            result = watched(result + number)
+    assert texts == []
+
+
+class Recorded:
+    """As torch hands out results of a recorded graph: the same object each time, which it holds."""
+
+    def __init__(self):
+        self.memory = torch.empty(4, 4)
+        torch._C._set_cached_tensors_enabled(True)
+        torch._C._add_cached_tensor(self.memory)
+
+    def __call__(self, x):
+        self.memory.data.copy_(x)
+        return {"one": self.memory, "again": [self.memory]}
+
+    def close(self):
+        torch._C._remove_cached_tensor(self.memory)
+        torch._C._set_cached_tensors_enabled(False)
+
+
+def case_watch_where_torch_holds_the_results_itself():
+    recorded = Recorded()
+    assert recorded(ONE)["one"] is recorded(TWO)["one"]
+    watched = cudaguard.graph_safe(recorded, strategy="watch")
+    try:
+        with warned() as texts:
+            for x in (ONE, TWO, THREE, ONE):
+                result = watched(x)
+        assert texts == []
+        assert result["one"] is result["again"][0]
+        assert result["one"].data_ptr() == recorded.memory.data_ptr()
+        del result
+        with warned() as texts:
+            first = watched(TWO)
+            for x in (THREE, ONE):
+                watched(x)
+        assert len(texts) == 1
+        assert torch.equal(first["one"], ONE)
+        with warned() as texts:
+            safe = cudaguard.graph_safe(recorded)
+            first, second = safe(ONE), safe(TWO)
+        assert texts == []
+        assert torch.equal(first["one"], ONE)
+        assert torch.equal(second["one"], TWO)
+    finally:
+        recorded.close()
 
 
 def case_watch_tells_nothing_where_the_values_are_the_same():
@@ -96,7 +154,7 @@ def case_watch_of_types_of_elements():
 
     watched = cudaguard.graph_safe(flip, strategy="watch")
     with warned() as texts:
-        kept = [watched(), watched()]
+        kept = [watched(), watched(), watched()]
     assert [text[:27] for text in texts] == ["[CG853] The result (3,) of "]
     del kept
 
@@ -314,6 +372,35 @@ def case_parked_is_told_of_by_itself():
         assert all("[CG852]" in text for text in texts)
 
 
+def case_what_every_call_leaves_is_rehomed_every_time():
+    class Last(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = {}
+
+        def forward(self, x):
+            self.last = x * 2
+            self.seen["one"] = x * 3
+            return x + 1
+
+    for parked, is_right in (("rehome", True), (None, False)):
+        module, held = Last(), []
+        safe = cudaguard.graph_safe(torch.compile(module.forward, backend=Pool()), parked=parked)
+        numbers = range(1, 9)
+        for number in numbers:
+            safe(ONE * number)
+            held.append((module.last, module.seen["one"]))
+        right = [
+            torch.equal(last, TWO * number) and torch.equal(one, THREE * number)
+            for number, (last, one) in zip(numbers, held)
+        ]
+        assert right == [is_right] * 7 + [True], parked
+        module.seen.clear()  # whatever the program does there between calls
+        del module.last
+        assert torch.equal(safe(ONE), TWO)
+        torch._dynamo.reset()
+
+
 def case_what_the_program_stores_between_calls_is_its_own():
     module = type("Own", (Keeps,), {})()
     safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="rehome")
@@ -363,6 +450,7 @@ def case_watch_and_parked_together():
     with warned() as texts:
         safe(ONE)
         second = safe(TWO)
+        safe(THREE)
         safe(THREE)
     assert [text[:7] for text in texts] == ["[CG853]"]
     assert torch.equal(module.kept["a"], ONE * 5)
@@ -464,7 +552,7 @@ def case_watch_under_inference_mode_and_on_odd_tensors():
         assert texts == []
     with torch.inference_mode(), warned() as texts:
         watched = cudaguard.graph_safe(Replay(), strategy="watch")
-        held = [watched(ONE), watched(TWO)]
+        held = [watched(ONE), watched(TWO), watched(TWO)]
     assert len(texts) == 1
 
 
