@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import ExtensionFileLoader
+from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
 from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.hook.loader import (

@@ -8,8 +8,8 @@ real loader is back on spec and module before a line of module code runs.
 from __future__ import annotations
 
 import sys
+from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 from _thread import _local
-from importlib.machinery import ExtensionFileLoader
 
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
 from cudaguard.hook.frames import hide_frame, of_import_system
