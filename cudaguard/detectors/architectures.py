@@ -41,6 +41,7 @@ class ArchitectureDetector:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue: list[tuple[Callable[[], None], list[str]]] | None = None
+        self._told: set[str] = set()
 
     def torch_is_there(self) -> None:
         """Look at once if torch uses CUDA already, else when it does."""
@@ -92,7 +93,9 @@ class ArchitectureDetector:
 
         devices = known_devices()
         for finding in findings_of(devices, _default_device()) if devices else ():
-            self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
+            if finding.id not in self._told:  # a second compiler has the same remedy
+                self._told.add(finding.id)
+                self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
 
     def _tell(self, finding: Finding) -> None:
         self._engine.tell(finding, CudaGuardWarning, frame=frame_outside_of("torch"))

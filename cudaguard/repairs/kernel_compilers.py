@@ -20,7 +20,7 @@ from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.probe.modules import peek
 from cudaguard.probe.nvrtc import mapped_copies
 from cudaguard.report import kernel_compilers as wording
-from cudaguard.rules.architectures import KNOWN, NVJITLINK_WHEELS, NVRTC_WHEELS
+from cudaguard.rules.architectures import KNOWN, NUMBA_WHEELS, NVRTC_WHEELS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def _of_cupy(devices: tuple[Capability, ...], default: int) -> list[Finding]:
             verdicts = [cupy_verdict(d, other, cupy, is_ptx=is_ptx) for d in some.values()]
             return not {NO_JIT, CANNOT_RUN} & set(verdicts)
 
-        return _better(release[0], fits, NVRTC_WHEELS)
+        wheels = {major: (wheel,) for major, wheel in NVRTC_WHEELS.items()}
+        return _better(release[0], fits, wheels)
 
     def asked_for(some: Devices) -> list[int]:
         return sorted({cupy_asks(device, release, cupy) for device in some.values()})
@@ -122,8 +123,7 @@ def _of_numba(devices: tuple[Capability, ...], default: int) -> list[Finding]:
             if numba_verdict(device, release, numba, links=links) == NO_JIT
         }
         if lacking:
-            wheels = NVJITLINK_WHEELS if links else NVRTC_WHEELS
-            better = _better(release[0], _fits_numba(lacking, numba), wheels)
+            better = _better(release[0], _fits_numba(lacking, numba), NUMBA_WHEELS)
             known = sorted(KNOWN[release])
             loud = default in lacking
             return [wording.numba_lacks(said, lacking, used, known, better, loud=loud)]
@@ -137,11 +137,11 @@ def _fits_numba(devices: Devices, numba: Capability) -> Callable[[Capability], b
 
 
 def _better(
-    major: int, fits: Callable[[Capability], bool], wheels: Mapping[int, str]
+    major: int, fits: Callable[[Capability], bool], wheels: Mapping[int, tuple[str, ...]]
 ) -> wording.Better:
     found = release_that_fits(major, fits)
     is_same = found is not None and found[0] == major
-    return wording.Better(found, wheels.get(major, "") if is_same else "")
+    return wording.Better(found, wheels.get(major, ()) if is_same else ())
 
 
 def _serving(copies: list[Compiler], major: int | None) -> Compiler | None:

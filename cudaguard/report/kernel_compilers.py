@@ -24,11 +24,11 @@ class Better(NamedTuple):
 
     Args:
         release: A release of CUDA whose compilers do; None if none is known.
-        wheel: The distribution of that compiler, if it is one of the same major release.
+        wheels: The distributions that have them, if it is one of the same major release.
     """
 
     release: Pair | None
-    wheel: str
+    wheels: tuple[str, ...]
 
 
 def cupy_refused(
@@ -121,7 +121,7 @@ def numba_lacks(
     """
     links = compilers.name.startswith("libnvJitLink")
     title = "nvJitLink" if links else "NVRTC"
-    remedy, command = _newer("numba-cuda", compilers, better, title)
+    remedy, command = _newer("numba-cuda", compilers, better, "NVRTC, NVVM and nvJitLink")
     first = next(iter(devices.values()))
     number = architecture(first)
     if links:
@@ -147,16 +147,20 @@ def _newer(package: str, used: Compiler, better: Better, title: str) -> tuple[st
     """Return remedy and command: what is to be installed in the place of a compiler."""
     if better.release is None:
         return f"install a release of {package} and of CUDA that was made for this GPU", ""
-    if better.wheel:
+    if better.wheels:
         release = dotted(better.release)
-        remedy = f"install {title} {release} (torch may pin another one)"
-        return remedy, f"pip install '{better.wheel}=={release}.*'"
+        remedy = f"install {title} of CUDA {release} (torch may pin another one)"
+        return remedy, f"pip install {' '.join(f'{one!r}' for one in _pinned(better))}"
     major, other = (used.release or (0, 0))[0], better.release[0]
     remedy = f"CUDA {major} has nothing for this GPU: install {package} for CUDA {other}"
     if package == "cupy":
         gone = f"pip uninstall -y cupy-cuda{major}x"
         return remedy, f"{gone} && pip install 'cupy-cuda{other}x[ctk]'"
     return remedy, f"pip install '{package}[cu{other}]'"
+
+
+def _pinned(better: Better) -> list[str]:
+    return [f"{wheel}=={dotted(better.release)}.*" for wheel in better.wheels]
 
 
 def _sm(architectures: Sequence[int]) -> str:

@@ -43,13 +43,17 @@ TORCH_WHEELS: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
     ("2.11.0", (13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
 )
 
-# Major release of CUDA -> the distributions that have its NVRTC, its nvJitLink and its ptxas.
+# Major release of CUDA -> the distribution that has its NVRTC, those that have NVRTC, NVVM and
+# nvJitLink, and the one that has its ptxas.
 NVRTC_WHEELS = {
     11: "nvidia-cuda-nvrtc-cu11",
     12: "nvidia-cuda-nvrtc-cu12",
     13: "nvidia-cuda-nvrtc",
 }
-NVJITLINK_WHEELS = {12: "nvidia-nvjitlink-cu12", 13: "nvidia-nvjitlink"}
+NUMBA_WHEELS = {
+    12: ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
+    13: ("nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink"),
+}
 PTXAS_WHEELS = {12: "nvidia-cuda-nvcc-cu12", 13: "nvidia-cuda-nvcc"}
 
 # Triton has one ptxas, and in some releases (3.3, 3.6 and later) a second one for new devices. The

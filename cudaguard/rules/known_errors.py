@@ -189,7 +189,8 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "CG842",
         r"(lib(?:torch|c10|cusparse|cusolver|cublas|cudnn|cufft|nv)\w*\.so[\d.]*): undefined "
-        r"symbol: ((?:__nvJitLink|nccl|cudnn|cublas(?:Lt)?|cusparse|cusolver|cufft|curand|nvrtc)[A-Z]\w+)",
+        r"symbol: ((?:__nvJitLink|nccl|cudnn|cublas(?:Lt)?|cusparse|cusolver|cufft|curand|nvrtc)"
+        r"[A-Z]\w+)",
         "{0} gets an older copy of the library that has {1} than it was made for.",
         "start without LD_LIBRARY_PATH if it leads to another CUDA (unset LD_LIBRARY_PATH); see "
         "whether pip list shows two releases of the nvidia-* package; else import torch before the "

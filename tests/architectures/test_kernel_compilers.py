@@ -269,7 +269,10 @@ def test_numba_is_told_of_when_it_loads_its_nvrtc(made):
     assert program.where("use") in ran.err
     assert "its NVRTC 12.4 does not know sm_120." in ran.err
     assert "Can't use arch-specific compute_120a" in ran.err
-    assert "try: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*'" in ran.err
+    assert (
+        "try: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' "
+        "'nvidia-nvjitlink-cu12==12.8.*'\n" in ran.err
+    )
 
 
 def test_numba_whose_nvjitlink_is_older(made):
@@ -278,7 +281,14 @@ def test_numba_whose_nvjitlink_is_older(made):
     ran = program.run(GUARD + USE_NUMBA, *files, capability="12.0")
     assert ran.warned == ["CG898"]
     assert "its nvJitLink 12.4 does not know sm_120." in ran.err
-    assert "try: pip install 'nvidia-nvjitlink-cu12==12.8.*'" in ran.err
+    assert "install NVRTC, NVVM and nvJitLink of CUDA 12.8" in ran.err
+
+
+def test_two_compilers_of_numba_are_told_of_once(made):
+    program = made()
+    files = program.nvrtc((12, 4)), nvjitlink(program, "12.4.127")
+    ran = program.run(GUARD + USE_NUMBA, *files, capability="12.0")
+    assert ran.warned == ["CG898"]
 
 
 @pytest.mark.parametrize(
