@@ -229,12 +229,15 @@ class Driver:
         return True
 
 
-class LoaderNews:
-    """Notices that the dynamic loader has mapped something, at the cost of one system call.
+class LoaderList:
+    """What the dynamic loader has mapped; asked whether there is more by one system call.
 
     The end of its list is remembered as it was. A library may be unloaded at any time, and its
     entry be freed; so the entry is read by ``process_vm_readv``, where an address that is gone is
     an error and not a crash, and nothing is held that would keep a library from being unloaded.
+
+    Raises:
+        AttributeError: The C library has no such function.
     """
 
     def __init__(self) -> None:
@@ -244,37 +247,37 @@ class LoaderNews:
         self._here = (ctypes.c_size_t * 2)(ctypes.addressof(self._buffer), ENTRY)
         self._there = (ctypes.c_size_t * 2)(0, ENTRY)
         self._last = b""
-
-    def names(self) -> list[str]:
-        """Return the names of the libraries that were mapped since the last call."""
-        return [library.path for library in self.libraries()]
+        self._libraries: list[Library] = []
 
     def libraries(self) -> list[Library]:
-        """Return the libraries that were mapped since the last call, their paths as the loader's.
+        """Return the libraries, their paths as the loader's: the list of the last call, extended.
 
-        Where the list has been changed elsewhere than at its end, it is all of them again.
+        A new list where the loader's has been changed elsewhere than at its end, or cannot be read
+        just now; then it is empty, and the next one is whole.
         """
         seen = self._peek() if self._last else b""
         if seen and seen == self._last:
-            return []
+            return self._libraries
+        is_longer = bool(seen) and seen[:_NEXT] == self._last[:_NEXT]
         try:
             with Memory() as memory:
-                if seen[:_NEXT] == self._last[:_NEXT] and seen:
-                    start = int.from_bytes(seen[_NEXT:], "little")  # only something was added
-                else:
-                    start = first_entry()
+                start = int.from_bytes(seen[_NEXT:], "little") if is_longer else first_entry()
                 found, last = [], (start, 0, 0, 0)
                 for last in entries(memory, start):
                     _, base, name, dynamic = last
                     path = os.fsdecode(memory.text(name)) if name else ""
                     found.append(Library(path, base, dynamic))
-        except OSError:  # changed while it was read: begin anew the next time
-            self._last = b""
-            return []
+        except OSError:  # changed while it was read
+            self._last, self._libraries = b"", []
+            return self._libraries
         # As it was read, without a next one: another thread may have mapped something meanwhile.
         self._there[0] = last[0]
         self._last = b"".join(word.to_bytes(8, "little") for word in (*last[1:], 0))
-        return found
+        if is_longer:
+            self._libraries += found
+        else:
+            self._libraries = found
+        return self._libraries
 
     def _peek(self) -> bytes:
         done = self._read(
@@ -292,3 +295,35 @@ class LoaderNews:
                 return memory.read(self._there[0], ENTRY)
         except OSError:
             return b""
+
+
+class LoaderNews:
+    """Tells one who asks now and then what the dynamic loader has mapped since the last time.
+
+    Those who ask share the list: it is read once, whoever comes first.
+    """
+
+    _list: LoaderList | None = None
+
+    def __init__(self) -> None:
+        if LoaderNews._list is None:
+            LoaderNews._list = LoaderList()
+        self._all = LoaderNews._list
+        self._seen: list[Library] = []
+        self._count = 0
+
+    def names(self) -> list[str]:
+        """Return the names of the libraries that were mapped since the last call."""
+        return [library.path for library in self.libraries()]
+
+    def libraries(self) -> list[Library]:
+        """Return the libraries that were mapped since the last call, their paths as the loader's.
+
+        Where the list has been changed elsewhere than at its end, it is all of them again.
+        """
+        libraries = self._all.libraries()
+        if libraries is not self._seen:
+            self._seen, self._count = libraries, 0
+        new = libraries[self._count :]
+        self._count += len(new)
+        return new

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from .program import on_both_drivers
@@ -364,13 +366,39 @@ print([os.path.basename(name) for name in news.names() if name], news.names())
     ]
 
 
+def test_everybody_who_asks_gets_all_news(program, others):
+    """Whoever asks first, and however the list has changed since."""
+    code = """
+def news_of(one):
+    return [os.path.basename(name) for name in one.names() if "libother" in name]
+first, second = LoaderNews(), LoaderNews()
+handles = [_ctypes.dlopen(sys.argv[1], os.RTLD_NOW)]
+print(news_of(first), news_of(second), news_of(second), news_of(first))
+handles.append(_ctypes.dlopen(sys.argv[2], os.RTLD_NOW))
+late = LoaderNews()
+print(news_of(second), news_of(late), news_of(first))
+_ctypes.dlclose(handles.pop())  # the end of the list: it is read anew
+trash = [bytes(4096) for _ in range(200)]
+print(news_of(first))
+_ctypes.dlopen(sys.argv[3], os.RTLD_NOW)
+print(news_of(first), news_of(second), news_of(late), news_of(second))
+"""
+    one, other, third = (os.path.basename(path) for path in others)
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
+        f"{[one]} {[one]} [] []",
+        f"{[other]} {[one, other]} {[other]}",
+        f"{[one]}",
+        f"{[third]} {[one, third]} {[one, third]} []",
+    ]
+
+
 def test_container_that_forbids_to_read_by_process_vm_readv(program, others):
     code = """
 refused = []
 def refuse(*arguments):
     refused.append(arguments)
     return -1
-driver_seen._news._read = refuse
+driver_seen._news._all._read = refuse
 come_and_go()
 show()
 driver()
@@ -378,7 +406,6 @@ show()
 come_and_go()
 show()
 news = LoaderNews()
-news._read = refuse
 news.names()
 print(bool(refused), news.names())
 """
