@@ -73,6 +73,9 @@ class ExtensionPatch:
                 hide_frame(error)
                 raise
 
+        for attribute in ("__module__", "__qualname__", "__doc__"):
+            setattr(create_module, attribute, getattr(original, attribute, None))
+        create_module.__wrapped__ = original  # type: ignore[attr-defined]  # inspect follows it
         self._ours = create_module
         ExtensionFileLoader.create_module = create_module  # type: ignore[assignment,method-assign]  # the patch
 

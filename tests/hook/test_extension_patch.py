@@ -43,6 +43,18 @@ def test_uninstall_restores_the_original(native):
     assert lines == ["False True", "True False"] * 2
 
 
+def test_patched_method_looks_the_same(native):
+    look = """
+        import inspect, pickle
+        method = Loader.create_module
+        print(method.__module__, method.__qualname__, method.__doc__, inspect.signature(method))
+        print(pickle.loads(pickle.dumps(method)) is method)
+    """
+    plain = native.bare(START, look)
+    assert native.bare(START, "on()", look).lines == plain.lines
+    assert plain.lines[-1] == "True"
+
+
 def test_second_install_does_not_wrap_twice(native):
     lines = native.bare(
         START,
