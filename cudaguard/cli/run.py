@@ -189,17 +189,23 @@ def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[st
         environ: The environment to start from; ``CUDAGUARD=off`` in it beats `mode`.
 
     Raises:
-        ConfigError: An unknown mode, or a configuration file that cannot be used.
+        ConfigError: An unknown mode.
     """
     from cudaguard import config
+    from cudaguard.errors import ConfigError
 
     said, _ = config.read_environment(environ)
     chosen = None if mode is None else config.parse_mode(mode, "--mode")
     if said.mode == "off":
         chosen = "off"
     elif chosen is None:
-        file = config.read_file(said.config) if said.config else None
-        chosen = said.mode or (file.mode if file is not None else None) or "fix"
+        chosen = said.mode
+        if chosen is None and said.config:
+            try:
+                chosen = config.read_file(said.config).mode
+            except (ConfigError, ImportError):  # the guard of the program tells of it
+                chosen = None
+        chosen = chosen or "fix"
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = sys.prefix

@@ -126,6 +126,16 @@ def test_variable_and_file_decide_without_an_option(child):
     assert told(child.command(*RUN, path, env={**env, "CUDAGUARD": "warn"}))["mode"] == "warn"
 
 
+@pytest.mark.parametrize("more", [{}, {"CUDAGUARD": "fix"}])
+def test_configuration_that_cannot_be_used_is_told_and_keeps_no_program_from_running(child, more):
+    """It may be set for all users of a machine."""
+    env = {"CUDAGUARD_CONFIG": "/no/such.toml", **more}
+    command = (sys.executable, "-m", "cudaguard", "run", "-c")
+    done = child.command(*command, "import cudaguard; print(cudaguard.status().mode)", env=env)
+    assert done.stdout == "fix\n"
+    assert "[CG806] /no/such.toml: cannot read" in done.stderr
+
+
 def test_kill_switch_beats_the_option(child):
     path = child.write("tell.py", TELL)
     done = child.command(*RUN, "--mode=strict", path, env={"CUDAGUARD": "off"})
