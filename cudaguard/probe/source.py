@@ -17,7 +17,7 @@ LOADERS = {
     "importlib": "import_module",
     "pytest": "importorskip",
 }
-# Parts of a statement that are run later, or apart from its head.
+# Parts of a statement that are run later, or apart from its head; also of ``lambda``.
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases", "annotation", "returns")
 
 
@@ -163,7 +163,7 @@ def _by_calls(
         elif isinstance(node, ast.IfExp):
             arms = enumerate((node.body, node.orelse))
             inside = [(node.test, where), *((arm, (*where, (id(node), n))) for n, arm in arms)]
-        elif isinstance(node, ast.AST) and not isinstance(node, ast.Lambda):
+        elif isinstance(node, ast.AST):
             parts = (value for name, value in ast.iter_fields(node) if name not in _BODIES)
             inside = [(value, where) for value in parts if isinstance(value, (list, ast.AST))]
         todo += reversed(inside)

@@ -57,6 +57,7 @@ WRONG = [
     "from importlib import import_module\nwith x(import_module('b')):\n    import a",
     "@x(__import__('b'))\ndef f(): pass\nimport a",
     "def f(x=__import__('b')): pass\nimport a",
+    "x = lambda y=__import__('b'): y\nimport a",
     "class A(__import__('b').B): pass\nimport a",
     "if __import__('b'):\n    import a",
     "x = __import__('b') if y else None\nimport a",
@@ -247,6 +248,11 @@ def test_deep_expressions_and_warnings_are_no_problem(tmp_path, recwarn):
     source = read(str(path))
     assert ([one.name for one in source.imports], source.problem) == (["a"], "")
     assert not list(recwarn)
+
+
+def test_relative_names_are_no_modules():
+    found = statements("from importlib import import_module as im\nim('.b', 'p'); im(name='..b')")
+    assert [one.module for one in found] == ["importlib"]
 
 
 def test_calls_need_nothing_of_sorters():
