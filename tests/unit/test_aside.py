@@ -13,6 +13,7 @@ from cudaguard.probe.aside import AFTERWARDS, NoAnswer, aside
 from cudaguard.probe.processes import waits_for
 
 from ..conftest import clean_environment
+from ..dead_disk import waiting_is_told
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="it takes fork")
 
@@ -25,14 +26,15 @@ def test_each_returns_what_it_returns():
         os.waitpid(found[0], 0)  # it has been buried
 
 
+@waiting_is_told
 def test_one_that_waits_is_given_up_and_the_others_are_run(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    first, stuck, last = aside([lambda: 1, pipe.read_bytes, lambda: 3], 1)
+    first, stuck, last = aside([lambda: 1, pipe.read_bytes, lambda: 3], 3)
     assert (first, last) == (1, 3)
     assert isinstance(stuck, NoAnswer)
-    assert stuck.why.startswith(f"it has not ended within 1 s, waiting for {pipe}: ")
-    assert 1 <= stuck.seconds < 30
+    assert stuck.why.startswith(f"it has not ended within 3 s, waiting for {pipe}: ")
+    assert 3 <= stuck.seconds < 30
 
 
 def test_one_that_computes_for_ever_names_no_file():
@@ -104,6 +106,7 @@ def waiting(tmp_path):
         assert waits_for(process.pid) == ""
 
 
+@waiting_is_told
 @pytest.mark.parametrize(
     "code",
     [
