@@ -31,7 +31,8 @@ _IS_SECRET_SETTING = re.compile(rf"[+~]{{0,2}}{_NAME}", re.IGNORECASE)
 # What is a secret by its own form, wherever it stands.
 _FORMS = (
     # scheme://name:password@host, and scheme://token@host; a password may have an @ of its own
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^/\s'\"]+@", re.IGNORECASE), rf"\1{SECRET}@"),
+    (re.compile(r"((?<![a-z0-9+.-])[a-z][a-z0-9+.-]*://)[^/\s'\"]+@", re.IGNORECASE),
+     rf"\1{SECRET}@"),
     (re.compile(r"([?&;](?:[\w-]*(?:token|key|secret|password|signature|sig|auth|credential)"
                 r"[\w-]*)=)[^&\s'\"#]+", re.IGNORECASE), rf"\1{SECRET}"),
     (re.compile(r"(\b(?:bearer|basic|authorization:\s*token)\s+)[\w.~+/=-]{8,}", re.IGNORECASE),
@@ -44,7 +45,8 @@ _FORMS = (
 )  # fmt: skip
 # What is one by the name in front of it. Quotes stay: the text may be JSON, itself quoted in JSON.
 _NAMED = (
-    (re.compile(r"(\b\w*(?:token|secret|passw(?:or)?d|(?:api|access|account|private)[_-]?key)\w*"
+    (re.compile(r"((?<![\w-])(?=[\w-]*?(?:token|secret|passw(?:or)?d|"
+                r"(?:api|access|account|private)[_-]?key))[\w-]+"
                 r"(?:\\?['\"])?\s*[=:]\s*)"
                 r"(?:(\\?['\"]).*?\2|(\\?['\"])?[^\s'\",;&]+)", re.IGNORECASE),
      rf"\1\2\3{SECRET}\2"),

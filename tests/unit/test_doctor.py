@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -268,6 +270,16 @@ def test_redaction(told, redacted):
     redact = redactor(environ, ("/home/ann", "/home/ann"), "box.example.org")
     assert redact(told) == redacted
     assert redact(redacted) == redacted
+
+
+@pytest.mark.parametrize("part", ["token", "a.", "--a-", "secret='", "-", "eyJa.", "api-key"])
+def test_long_texts_are_redacted_in_no_more_than_a_moment(part):
+    """In a child: a pattern that takes the square of the length would not come back."""
+    code = f"""
+from cudaguard.report.redact import redactor
+redactor({{}}, (), "")({part!r} * 20_000)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_secrets_among_arguments():
