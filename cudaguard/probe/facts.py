@@ -65,7 +65,7 @@ def _spellings(dist: str) -> tuple[str, ...]:
         return (dist,) if dist else ()
     # Python 3.9 takes hyphens for underscores, and no more.
     words = dist.replace("-", ".").replace("_", ".").split(".")
-    return dist, "_".join(words), ".".join(words)
+    return tuple(dict.fromkeys((dist, "_".join(words), ".".join(words))))
 
 
 def uses_glibc() -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from cudaguard.model import Rule
 from cudaguard.policy.decide import applies
-from cudaguard.probe.facts import Facts
+from cudaguard.probe.facts import Facts, _spellings
 
 
 def test_facts_about_the_interpreter():
@@ -72,3 +72,10 @@ def test_asking_maps_no_library_and_imports_no_cuda_module(child):
         """
     )
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["decord", "opencv-python", "zope.interface", "a_b"])
+def test_each_spelling_is_looked_for_once(name):
+    spellings = _spellings(name)
+    assert spellings[0] == name
+    assert len(set(spellings)) == len(spellings)
