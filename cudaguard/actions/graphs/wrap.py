@@ -128,8 +128,7 @@ def protect_copies(module: Any, protect: Callable[[Any], Any]) -> None:
 
     def deepcopy(memo: dict[int, Any]) -> Any:
         kind, parts = module.__reduce__()
-        twin = memo[id(module)] = kind(*copy.deepcopy(parts, memo))
-        return protect(twin)
+        return protect(kind(*copy.deepcopy(parts, memo)))
 
     # Past torch, which sets attributes of what it has wrapped. They are not pickled.
     vars(module)["__deepcopy__"] = deepcopy

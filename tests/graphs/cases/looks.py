@@ -579,6 +579,18 @@ def case_parked_argument_is_the_caller_s_and_what_was_parked_may_go():
     assert gone() is None
 
 
+def case_what_was_left_and_told_of_may_go():
+    module = type("Gone", (Keeps,), {})()
+    safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="tell")
+    with warned() as texts:
+        for _ in range(6):
+            safe(ONE)
+    assert len(texts) == 1
+    gone = weakref.ref(module.kept.pop("a"))
+    gc.collect()
+    assert gone() is None
+
+
 def case_error_that_cannot_say_what_it_is():
     class BadError(RuntimeError):
         def __str__(self):
