@@ -131,7 +131,7 @@ def _watch(pid: int, woken: int, report: int) -> None:
             for ended, status in _buried():
                 if ended == pid:
                     os.write(report, b"%d\n" % status)
-        except ChildProcessError:
+        except (BrokenPipeError, ChildProcessError):  # whoever wants to know has been killed
             pass
         ready, _, _ = select.select([0, woken], [], [])
         if 0 in ready:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from cudaguard.probe.child import KEPT, run
+from cudaguard.probe.keeper import start
 from cudaguard.probe.origins import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
 
 from ..conftest import clean_environment
@@ -173,6 +174,20 @@ def test_id_of_the_command_that_another_has_got_by_now():
             assert is_there(another.pid)
         finally:
             another.kill()
+
+
+def test_all_is_ended_also_when_nobody_is_left_to_be_told():
+    """As when we are killed at the moment at which the command ends."""
+    report, end = os.pipe()
+    os.close(report)
+    keeper = start([sys.executable, "-c", DAEMON], clean_environment(), end)
+    os.close(end)
+    with keeper:
+        daemon = int(keeper.stdout.readline())
+        keeper.stdout.read()  # the command has ended
+        time.sleep(0.2)
+        keeper.stdin.close()
+    until(lambda: not is_there(daemon))
 
 
 # A program that reads its signals from a descriptor holds them back, and hands that on.
