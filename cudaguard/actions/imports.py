@@ -6,6 +6,7 @@ import sys
 from _thread import _local
 
 from cudaguard.model import Record
+from cudaguard.probe.interrupts import is_of_signal_handler
 
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
 # after it is mapped; until then this alone tells that it has been asked for.
@@ -39,7 +40,8 @@ def import_first(module: str, rule: str) -> Outcome:
     """Import one prerequisite unless it is there.
 
     A module that another thread is still initialising is skipped as well: waiting for it is
-    how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass.
+    how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass, and so does what the
+    program's own handlers of signals raise.
     """
     names: set[str] = _under_way.__dict__.setdefault("names", set())
     if module in sys.modules or module in names:
@@ -53,6 +55,8 @@ def import_first(module: str, rule: str) -> Outcome:
             return Outcome(module, rule, "absent")
         return Outcome(module, rule, "failed", error)  # one of its own dependencies is missing
     except (Exception, SystemExit) as error:
+        if is_of_signal_handler(error):
+            raise
         return Outcome(module, rule, "failed", error)
     finally:
         names.discard(module)

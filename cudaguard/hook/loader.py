@@ -13,6 +13,7 @@ from _thread import _local
 
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
 from cudaguard.hook.frames import hide_frame, of_import_system
+from cudaguard.probe.interrupts import is_of_signal_handler
 from cudaguard.probe.modules import peek
 
 TYPE_CHECKING = False
@@ -116,6 +117,8 @@ def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: obj
         except ON_PURPOSE:
             raise
         except Exception as error:
+            if is_of_signal_handler(error):
+                raise
             host.broken(f"running {getattr(callback, '__qualname__', callback)}", error)
 
 

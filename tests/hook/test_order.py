@@ -4,6 +4,8 @@ are absent, half imported, broken or rude.
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 
@@ -203,3 +205,32 @@ def test_missing_target_fails_as_ever(pair):
         """,
         proof="",
     )
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+@pytest.mark.parametrize("kind", ["Exception", "SystemExit"])
+def test_time_limit_of_the_program_ends_a_prerequisite_as_well(pair, kind):
+    """What a handler of a signal raises is meant for the program, wherever it comes up."""
+    pair.module(
+        "prereq.py",
+        "import time\nuntil = time.monotonic() + 20\n"
+        "while time.monotonic() < until: time.sleep(0.01)\n",
+    )
+    pair.modules("target.py")
+    done = pair.guarded(
+        f"""
+        import signal
+        class TooLate({kind}): pass
+        class Limit:
+            def ring(self, *_):
+                raise TooLate
+        signal.signal(signal.SIGALRM, Limit().ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            import target
+        except TooLate:
+            print("in time", "target" in sys.modules)
+        """,
+        pair.FINDINGS,
+    )
+    assert (done.lines, done.err) == (["in time False"], "")

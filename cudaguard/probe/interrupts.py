@@ -1,0 +1,25 @@
+"""Errors that interrupt what is going on, rather than come of it."""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.probe.modules import peek
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Was it raised by a function that the program has set for a signal, as for a time limit?
+
+    It says nothing of the code it came up in, which must let it pass.
+    """
+    signal = sys.modules.get("signal")
+    known, handler_of = peek(signal, "valid_signals"), peek(signal, "getsignal")
+    if known is None or handler_of is None:  # not imported, or half imported
+        return False
+    codes = {getattr(handler_of(number), "__code__", None) for number in known()}
+    step = error.__traceback__
+    while step is not None:
+        if step.tb_frame.f_code in codes:
+            return True
+        step = step.tb_next
+    return False
