@@ -27,7 +27,7 @@ def subjects(monkeypatch, root):
 
 def test_every_row_is_printed_with_finite_ratios(child, root, subjects):
     done = child.command(
-        *(sys.executable, "-m", "benchmarks", "--quick"), env={"PYTHONPATH": str(root)}, timeout=60
+        *(sys.executable, "-m", "benchmarks", "--quick"), env={"PYTHONPATH": str(root)}, timeout=300
     )
     lines = done.stdout.splitlines()
     for group in subjects.groups(Path("not used"), 100, 300, 1):
