@@ -40,20 +40,25 @@ class Report:
     Args:
         program: What was run.
         ended: How it ended.
-        folder: Where its record is.
+        folder: Where its record is; empty if there is none.
         kills_before: `oom_kills` when it began.
+        missing: Why something is missing from the record; empty if nothing is.
     """
 
-    def __init__(self, program: Program, ended: Ended, folder: str, kills_before: int) -> None:
+    def __init__(
+        self, program: Program, ended: Ended, folder: str, kills_before: int, missing: str = ""
+    ) -> None:
         self._program = program
         self._ended = ended
         self._faults = _faults_in(folder)
         fault = self._own_fault()
         thread = fault.thread if fault is not None and fault.what else 0
-        self._story = story_of(read_journal(os.path.join(folder, JOURNAL)), ended.pid, thread)
+        journal = read_journal(os.path.join(folder, JOURNAL)) if folder else []
+        self._story = story_of(journal, ended.pid, thread)
         self._script = program.script or self._module_of_program()
         self._folder = folder
         self._kills_before = kills_before
+        self._missing = missing
         self._more_hints: list[str] = []
         self.initialising = ""
 
@@ -267,8 +272,10 @@ class Report:
             now = oom_kills()
             kills = now - self._kills_before if min(now, self._kills_before) >= 0 else None
             hints.append(wording.killed_for_memory(kills))
-        elif self.has_crashed and fault is None:
+        elif self.has_crashed and fault is None and not self._missing:
             hints.append(wording.no_traceback(wording.signal_name(number)))
+        if self._missing:
+            hints.append(wording.not_recorded(self._missing))
         if self._is_out_of_memory():
             hints.append(wording.limited_address_space(address_space()))
         return hints

@@ -169,8 +169,8 @@ def _supervise(
         if ended.status or ended.is_late or args.report:
             from cudaguard.cli.crash import Report, tell
 
-            report = Report(program, ended, record.folder, kills)
-            if args.why and report.has_crashed:
+            report = Report(program, ended, record.folder, kills, record.problem())
+            if args.why and report.has_crashed and record.folder:
                 report.learn_initialising(supervisor, environment)
             tell(report, args.report)
     except Exception as error:  # whatever it is, the program's end is what counts

@@ -97,6 +97,11 @@ def no_traceback(name: str) -> str:
     )
 
 
+def not_recorded(why: str) -> str:
+    """Return the hint that the record of the program is not whole, or is not there."""
+    return f"this report lacks what could not be written down while the program ran: {why}"
+
+
 def ended_otherwise(status: int) -> str:
     """Return the hint that the second run has not died as the first."""
     how = f"of {signal_name(-status)}" if status < 0 else f"with status {status}"

@@ -437,6 +437,17 @@ def test_program_does_not_notice_that_no_record_can_be_kept(child, limit):
     done = child.command("bash", "-c", start, check=False)
     assert done.returncode == -11
     assert "cudaguard run: the program died of SIGSEGV" in done.stderr
+    assert "could not be written down" in done.stderr
+    assert "no traceback" not in done.stderr
+
+
+def test_without_a_place_for_a_record_nothing_is_left_in_the_working_directory(child):
+    start = f"export TMPDIR=/no/such; exec {' '.join(RUN)} --why -c '{SEGFAULT}'"
+    before = sorted(os.listdir(child.folder))
+    done = child.command("bash", "-c", start, check=False)
+    assert done.returncode == -11
+    assert "once more" not in done.stderr
+    assert sorted(os.listdir(child.folder)) == before
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/dev"])
