@@ -316,6 +316,6 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": sum(files.values()),
         "imports": len(imports),
         "initialiser": first["actor"] or "" if first is not None else None,
-        "findings": len([s for s in steps if s["kind"] == "finding" and s["severity"] != "info"]),
+        "findings": len([s for s in steps if s["kind"] == "finding"]),
         "died_in": running[-1]["name"] if running else "",
     }
