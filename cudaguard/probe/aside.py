@@ -77,6 +77,7 @@ def aside(tasks: Sequence[Callable[[], Any]], limit: float) -> Iterator[Any]:
 def _fork(tasks: list[Callable[[], Any]]) -> tuple[int, int]:
     """Return a process that runs the functions, and the descriptor from which answers are read."""
     answers, end = os.pipe()
+    own = os.getpid()
     try:
         pid = os.fork()
     except OSError:
@@ -84,17 +85,20 @@ def _fork(tasks: list[Callable[[], Any]]) -> tuple[int, int]:
         os.close(end)
         raise
     if not pid:
-        _run(tasks, end)
+        _run(tasks, end, own)
     os.close(end)
     _lead(pid)
     return pid, answers
 
 
-def _run(tasks: list[Callable[[], Any]], end: int) -> NoReturn:
-    import pickle
-    import signal
-
+def _run(tasks: list[Callable[[], Any]], end: int, parent: int) -> NoReturn:
     try:
+        import pickle
+        import signal
+
+        from cudaguard.probe.keeper import end_with
+
+        end_with(parent)
         _lead(0)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with os.fdopen(end, "wb") as file:

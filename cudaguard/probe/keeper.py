@@ -103,6 +103,13 @@ def _prctl() -> Callable[[int, int], object]:
     return prctl
 
 
+def end_with(parent: int) -> None:
+    """Have this process, a fork, killed as soon as its parent ends, however it does (Linux)."""
+    _prctl()(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
 def _become(command: list[str], report: int, mask: set[int]) -> NoReturn:
     """Turn this fork into the command, with those signals held back."""
     try:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cudaguard.probe.aside import AFTERWARDS, NoAnswer, aside
-from cudaguard.probe.processes import waits_for
+from cudaguard.probe.processes import state, waits_for
 
 from ..conftest import clean_environment
 from ..dead_disk import waiting_is_told
@@ -74,6 +74,32 @@ def is_there(pid):
             return file.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="of Linux")
+def test_it_is_ended_when_this_process_is_killed(tmp_path):
+    told = tmp_path / "pid"
+    code = f"""
+import os, time
+from cudaguard.probe.aside import aside
+def waits():
+    with open({str(told)!r}, "w") as file:
+        file.write(f"{{os.getpid()}}.")
+    time.sleep(600)
+list(aside([waits], 600))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], env=clean_environment()) as ours:
+        until(lambda: told.exists() and told.read_text().endswith("."))
+        ours.kill()
+    pid = told.read_text().rstrip(".")
+    until(lambda: state(int(pid)) in ("", "Z"))
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_without_a_further_process_it_is_done_here(child):
