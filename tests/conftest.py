@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# A shell has what it starts with `&` ignore the keys of the terminal, and all children inherit it.
+for _number, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (getattr(signal, "SIGQUIT", None), signal.SIG_DFL),
+):
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 def clean_environment(**variables: str) -> dict[str, str]:

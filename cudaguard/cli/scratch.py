@@ -6,7 +6,6 @@ whatever kills it, and knows of owners in other containers too; process ids woul
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 
@@ -57,6 +56,8 @@ class Scratch:
 
 def remove_abandoned(parent: str) -> None:
     """Delete what killed processes of this user, on this machine, have left there."""
+    if os.name != "posix":  # nothing tells there whose owner lives
+        return
     try:
         with os.scandir(parent) as entries:
             found = [entry.path for entry in entries if _NAME.fullmatch(entry.name)]
@@ -89,8 +90,10 @@ def _is_abandoned(folder: str) -> bool:
 def _locks(descriptor: int) -> bool:
     """Lock a file, unless another process holds the lock or there is none to be had."""
     try:
+        import fcntl
+
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except (ImportError, OSError):
         return False
     return True
 

@@ -90,7 +90,8 @@ def examine_aside(
         running(f"{id}  {title} ...")
         answer = next(answers)
         if isinstance(answer, NoAnswer):
-            answer = Check(id, title, BROKEN, answer.why, round(1000 * answer.seconds))
+            reason = answer.why + "; --timeout S gives it more" * answer.is_late
+            answer = Check(id, title, BROKEN, reason, round(1000 * answer.seconds))
         checks.append(answer)
     packages = next(answers)
     return checks, None if isinstance(packages, NoAnswer) else packages

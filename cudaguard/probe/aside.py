@@ -28,10 +28,12 @@ class NoAnswer(NamedTuple):
     Args:
         why: Why there is nothing, as in ``it has not ended within 30 s``.
         seconds: How long it was waited for.
+        is_late: Was its time up?
     """
 
     why: str
     seconds: float
+    is_late: bool
 
 
 def aside(tasks: Sequence[Callable[[], Any]], limit: float) -> Iterator[Any]:
@@ -66,7 +68,7 @@ def aside(tasks: Sequence[Callable[[], Any]], limit: float) -> Iterator[Any]:
                     yield pickle.loads(data)  # noqa: S301  # by ourselves
                 else:
                     why = _why(pid, limit) if data is None else "its process has died"
-                    yield NoAnswer(why, monotonic() - started)
+                    yield NoAnswer(why, monotonic() - started, data is None)
             if data is None:
                 limit = min(limit, AFTERWARDS)
         finally:

@@ -6,6 +6,10 @@ import sys
 
 from cudaguard.probe.modules import peek
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def is_of_signal_handler(error: BaseException) -> bool:
     """Was it raised by a function that the program has set for a signal, as for a time limit?
@@ -16,10 +20,18 @@ def is_of_signal_handler(error: BaseException) -> bool:
     known, handler_of = peek(signal, "valid_signals"), peek(signal, "getsignal")
     if known is None or handler_of is None:  # not imported, or half imported
         return False
-    codes = {getattr(handler_of(number), "__code__", None) for number in known()}
+    codes = {_code_of(handler_of(number)) for number in known()}
     step = error.__traceback__
     while step is not None:
         if step.tb_frame.f_code in codes:
             return True
         step = step.tb_next
     return False
+
+
+def _code_of(handler: Any) -> Any:
+    """Return the code that a handler runs; None if it is not written in Python."""
+    handler = getattr(handler, "func", handler)  # functools.partial
+    if not hasattr(handler, "__code__"):  # an object that can be called
+        handler = type(handler).__call__
+    return getattr(handler, "__code__", None)

@@ -125,7 +125,7 @@ def numba_lacks(
     first = next(iter(devices.values()))
     number = architecture(first)
     if links:
-        error = f"\"ptxas fatal: Value 'sm_{number}...' is not defined for option 'gpu-name'\""
+        error = f"\"ptxas fatal: Value 'sm_{number}' is not defined for option 'gpu-name'\""
     elif known and number > min(known):
         error = f'"Can\'t use arch-specific compute_{number}a ..."'
     else:

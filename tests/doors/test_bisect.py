@@ -544,6 +544,7 @@ def test_children_end_with_a_search_that_is_ended(child, number):
     search = subprocess.Popen(
         [*BISECT, "train.py"], cwd=child.folder, env=clean_environment(),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # these tests may run under nohup
     )  # fmt: skip
     pid = child.folder / "pid"
     deadline = time.monotonic() + 60

@@ -15,6 +15,7 @@ from .doctor import DOCTOR
 from .doctor import planted as planted
 
 WAITS = "it has not ended within {} s, waiting for {}: does that disk, or pipe, answer?"
+WAITS += "; --timeout S gives it more"
 
 
 @waiting_is_told

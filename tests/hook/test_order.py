@@ -208,8 +208,16 @@ def test_missing_target_fails_as_ever(pair):
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
-@pytest.mark.parametrize("kind", ["Exception", "SystemExit"])
-def test_time_limit_of_the_program_ends_a_prerequisite_as_well(pair, kind):
+@pytest.mark.parametrize(
+    ("kind", "handler"),
+    [
+        ("Exception", "Limit().ring"),
+        ("SystemExit", "Limit().ring"),
+        ("Exception", "Limit()"),
+        ("Exception", "functools.partial(Limit.ring, None)"),
+    ],
+)
+def test_time_limit_of_the_program_ends_a_prerequisite_as_well(pair, kind, handler):
     """What a handler of a signal raises is meant for the program, wherever it comes up."""
     pair.module(
         "prereq.py",
@@ -219,12 +227,13 @@ def test_time_limit_of_the_program_ends_a_prerequisite_as_well(pair, kind):
     pair.modules("target.py")
     done = pair.guarded(
         f"""
-        import signal
+        import functools, signal
         class TooLate({kind}): pass
         class Limit:
             def ring(self, *_):
                 raise TooLate
-        signal.signal(signal.SIGALRM, Limit().ring)
+            __call__ = ring
+        signal.signal(signal.SIGALRM, {handler})
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         try:
             import target

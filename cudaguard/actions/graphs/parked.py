@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 
-from cudaguard.actions.graphs.clone import storage_of
+from cudaguard.actions.graphs.clone import storage_of, tensors_in
 from cudaguard.actions.graphs.walk import rebuilt_tuple
 
 TYPE_CHECKING = False
@@ -59,17 +59,22 @@ class Parked:
             (id(module), name, path): tensor for module, name, path, tensor in self._there()
         }
 
-    def look(self, own: frozenset[int]) -> None:
+    def look(self, own: frozenset[int], around: Any) -> None:
         """Look after a call for what is there since.
 
         Args:
             own: Storages of the arguments: what lies in them is the caller's.
+            around: The arguments and the result.
         """
         if self._is_over():
             return
+        # A graph writes to the memory of its device; counters of a model on a GPU stay.
+        on_device = any(tensor.device.type != "cpu" for tensor in tensors_in(around))
         for module, name, path, tensor in list(self._there()):
             place = (id(module), name, path)
             if self._before.get(place) is tensor or storage_of(tensor) in own:
+                continue
+            if on_device and tensor.device.type == "cpu":
                 continue
             if self._rehome:
                 _put(module, name, path, tensor.clone())

@@ -76,7 +76,7 @@ def wrap(
         nonlocal looks
         own = _storages(arguments) if parked is not None or copies else frozenset()
         if parked is not None:
-            parked.look(own)
+            parked.look(own, (arguments, result))
         if held is not None:
             where = listener.here()
             held.look(where)

@@ -300,6 +300,31 @@ def case_only_the_first_calls_are_looked_at():
     assert told == [f"Keeps.kept[{number}]" for number in range(4)]
 
 
+class Counts(torch.nn.Module):
+    """Leaves a tensor on its device, and one on the CPU."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = {}
+
+    def forward(self, x):
+        result = x * 2
+        self.kept["half"], self.kept["calls"] = result[:2], torch.ones(1)
+        return result
+
+
+def case_what_lies_on_the_cpu_beside_a_device():
+    """No graph writes there. Where all is on the CPU, as in other tests, all is told of."""
+    for device, places in (("meta", ["half"]), ("cpu", ["calls", "half"])):
+        module = type(f"Counts{device}", (Counts,), {})()
+        safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="tell")
+        with findings() as found, cudaguard.guard("observe"):
+            for _ in range(3):
+                safe(torch.ones(4, 4, device=device))
+        told = sorted(f.what.split(" ")[0] for f in found)
+        assert told == [f"Counts{device}.kept[{place!r}]" for place in places]
+
+
 class Both(NamedTuple):
     first: object
     second: int
