@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
         environ = harness.environment()
         if not _byte_code_can_be_written():
             environ["PYTHONPYCACHEPREFIX"] = str(folder / "byte-code")
+        environ["TMPDIR"] = str(folder / "temporary")  # peers leave files there
+        (folder / "temporary").mkdir()
         subjects.prepare(folder, modules, DISTRIBUTIONS)
 
         def run(subject: harness.Subject) -> dict[str, float]:
