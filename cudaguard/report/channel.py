@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.config import LOCAL_RANK_VARIABLES
+from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
 
 TYPE_CHECKING = False
@@ -81,8 +81,7 @@ class Channel:
 
 
 def _is_first_rank() -> bool:
-    ranks = (os.environ.get(variable, "") for variable in LOCAL_RANK_VARIABLES)
-    return next(filter(None, ranks), "0") == "0"
+    return not local_rank(os.environ)
 
 
 def _is_alive(process: int) -> bool:

@@ -225,6 +225,7 @@ print(order())
         ({"LOCAL_RANK": "7", "SLURM_LOCALID": "0"}, False),
         ({"LOCAL_RANK": "0", "SLURM_LOCALID": "5"}, True),
         ({"LOCAL_RANK": "", "SLURM_LOCALID": "5"}, False),
+        ({"LOCAL_RANK": "first"}, True),
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "2"}, False),
         ({"MPI_LOCALRANKID": "3"}, False),
         ({"MV2_COMM_WORLD_LOCAL_RANK": "1"}, False),
