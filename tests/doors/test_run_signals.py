@@ -56,6 +56,8 @@ def start(child):
         nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
         env = clean_environment(TMPDIR=str(child.folder))
         usual = {"stdin": nothing, "stdout": pipe, "stderr": pipe, "cwd": child.folder, "env": env}
+        # These tests may run under nohup.
+        usual["preexec_fn"] = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)
         how = {**usual, "text": True, **how}
         process = subprocess.Popen([str(word) for word in command], **how)
         started.append(process)
