@@ -8,21 +8,23 @@ Modules elsewhere that want the fixtures import them into their conftest, as the
 
 from __future__ import annotations
 
-import fcntl
 import platform
 import shutil
-import subprocess
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from ..conftest import clean_environment
+from ..kept import PIP, about, make_environment, run_python
+from ..processes import clean_environment
+from .pins import TORCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ..kept import Kept
     from ..native_fixtures import Call, DriverStubs
 
 PYCUDA = "pycuda==2026.1"
@@ -39,11 +41,7 @@ PINS = (
 )
 PINS += ("cuda-core==1.2.2", "cuda-bindings==13.5.0", "gunicorn==27.0.1", "celery==5.7.0", *BUILD)
 PINS += ("packaging", "importlib-metadata")
-# The environment of test_torch_extension.py, so that it is built once; ours sees its packages too.
-TORCH_PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-TORCH_PINS += ("packaging", "importlib-metadata")
 
-PIP = ("-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input")
 SUPPORTED = (platform.system(), platform.machine()) == ("Linux", "x86_64")
 
 
@@ -78,60 +76,46 @@ def site_packages(python: Path) -> Path:
     return found
 
 
-def add_pycuda(python: Path, toolkit: Path, stubs: DriverStubs) -> None:
-    """Build PyCUDA into the environment, unless it is there already."""
-    folder = python.parent.parent
-    built, work = folder / PYCUDA, folder / "build-pycuda"
+def add_pycuda(python: Path, work: Path, stubs: DriverStubs) -> None:
+    """Build PyCUDA into an environment, in the folder `work`."""
+    toolkit = site_packages(python) / "nvidia" / "cu13"
     # The compiler's optimiser takes most of the time of a build, and nothing is computed here.
-    environment = clean_environment(CFLAGS="-O0 -g0 -w", CXXFLAGS="-O0 -g0 -w")
-
-    def run(*command: object, cwd: Path = work) -> None:
-        subprocess.run(
-            [str(part) for part in (python, *command)],
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            timeout=1500,
-            check=True,
-        )
-
-    with open(folder.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if built.exists():
-            return
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir()
-        (work / "libcuda.so").symlink_to(stubs.folder / "libcuda.so.1")
-        isolated = ("--no-deps", "--no-build-isolation")
-        run(*PIP, "download", *isolated, "--no-binary=:all:", PYCUDA)
-        run("-m", "tarfile", "-e", *work.glob("*.tar.gz"))
-        (source,) = work.glob("*/configure.py")
-        where = (f"--cuda-root={toolkit}", f"--cudadrv-lib-dir={work}")
-        run(source, *where, "--no-cuda-enable-curand", cwd=source.parent)
-        run(*PIP, "install", *isolated, source.parent)
-        shutil.rmtree(work)
-        built.touch()
+    env = clean_environment(CFLAGS="-O0 -g0 -w", CXXFLAGS="-O0 -g0 -w")
+    work.mkdir()
+    (work / "libcuda.so").symlink_to(stubs.folder / "libcuda.so.1")
+    isolated = ("--no-deps", "--no-build-isolation")
+    download = (*PIP, "download", *isolated, "--no-binary=:all:", PYCUDA)
+    run_python(python, *download, cwd=work, env=env)
+    run_python(python, "-m", "tarfile", "-e", *work.glob("*.tar.gz"), cwd=work, env=env)
+    (source,) = work.glob("*/configure.py")
+    where = (f"--cuda-root={toolkit}", f"--cudadrv-lib-dir={work}", "--no-cuda-enable-curand")
+    run_python(python, source, *where, cwd=source.parent, env=env)
+    run_python(python, *PIP, "install", *isolated, source.parent, env=env)
+    shutil.rmtree(work)
 
 
 @pytest.fixture(scope="session")
-def cuda_packages(
-    cached_environment: Callable[..., Path], driver_stubs: DriverStubs
-) -> CudaPackages:
+def cuda_packages(kept: Kept, driver_stubs: DriverStubs) -> CudaPackages:
     """The environment with PyCUDA, numba-cuda, cuda.core and torch (without CUDA)."""
     if not SUPPORTED:
         pytest.skip("the pinned wheels are those for x86-64 Linux")
     if shutil.which("g++") is None:
         pytest.skip("there is no C++ compiler to build PyCUDA with")
-    python = cached_environment(*PINS)
-    installed = site_packages(python)
     # Behind the environment's own packages, which so go before torch's of the same name.
-    torch = site_packages(cached_environment(*TORCH_PINS))
-    (installed / "torch_environment.pth").write_text(f"{torch}\n", encoding="utf-8")
-    toolkit = installed / "nvidia" / "cu13"
-    headers = (toolkit / "include" / name for name in ("cuda.h", "cudaProfiler.h"))
-    stubs = driver_stubs.wide(*headers)
-    add_pycuda(python, toolkit, stubs)
-    return CudaPackages(python, stubs)
+    torch = site_packages(kept.environment(*TORCH))
+
+    def stubs(python: Path) -> DriverStubs:
+        headers = site_packages(python) / "nvidia" / "cu13" / "include"
+        return driver_stubs.wide(*(headers / name for name in ("cuda.h", "cudaProfiler.h")))
+
+    def make(folder: Path) -> None:
+        python = make_environment(folder, *PINS)
+        add_pycuda(python, folder / "build-pycuda", stubs(python))
+        (site_packages(python) / "torch_environment.pth").write_text(f"{torch}\n", encoding="utf-8")
+
+    folder = kept.folder("pycuda", (about(sys.executable), PINS, PYCUDA, str(torch)), make)
+    python = folder / "bin" / "python"
+    return CudaPackages(python, stubs(python))
 
 
 @pytest.fixture

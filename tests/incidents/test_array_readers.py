@@ -10,7 +10,8 @@ import pytest
 
 from .array_packages import CUPY
 from .array_packages import run_with as run_with
-from .cuda_packages import TORCH_PINS, site_packages
+from .cuda_packages import site_packages
+from .pins import TORCH
 
 pytestmark = pytest.mark.incidents
 
@@ -72,7 +73,7 @@ def run_torch(run_with, cached_environment, root):
 
     def run(code, *arguments):
         place = f"{root}:{site_packages(cached_environment(*CUPY))}"
-        return run_with(TORCH_PINS, LIMIT + code, *arguments, env={"PYTHONPATH": place})
+        return run_with(TORCH, LIMIT + code, *arguments, env={"PYTHONPATH": place})
 
     return run
 

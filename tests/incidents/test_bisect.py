@@ -10,6 +10,7 @@ import signal
 import pytest
 
 from ..documents import valid
+from .pins import OURS, TENSORFLOW, TORCH
 from .test_torch_extension import PROGRAM
 
 pytestmark = [
@@ -20,8 +21,6 @@ pytestmark = [
     ),
 ]
 
-OURS = ("packaging", "importlib-metadata")
-TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", *OURS)
 DECORD = ("decord==0.6.0", "opencv-python-headless==4.10.0.84", "numpy", "pillow==13.0.0", *OURS)
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -118,7 +117,6 @@ def test_decord_and_opencv(bisect, child):
     assert run(*start, **rule).returncode == 0
 
 
-TORCH = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools", *OURS)
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 EXTENSION = """
     #include <Python.h>

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from ..conftest import clean_environment
-from .test_torch_extension import OURS, PINS
+from .pins import TORCH
 
 pytestmark = [
     pytest.mark.incidents,
@@ -113,7 +113,7 @@ class Builder:
 
 @pytest.fixture
 def builder(child, cached_environment, root, tmp_path):
-    return Builder(child, cached_environment(*PINS, *OURS), root, tmp_path)
+    return Builder(child, cached_environment(*TORCH), root, tmp_path)
 
 
 def files(folder):

@@ -9,6 +9,8 @@ import platform
 
 import pytest
 
+from .pins import TORCH
+
 pytestmark = [
     pytest.mark.incidents,
     pytest.mark.skipif(
@@ -17,9 +19,6 @@ pytestmark = [
     ),
 ]
 
-# The environment of test_torch_extension.py, so that it is built once.
-PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-OURS = ("packaging", "importlib-metadata")
 
 PROGRAM = '''
 import ctypes
@@ -79,7 +78,7 @@ def run(child, cached_environment, root, driver_stubs):
     def run(mode, touch="pass", **variables):
         path = child.write("program.py", PROGRAM.format(touch=touch))
         env = {**driver_stubs.environment(), "PYTHONPATH": str(root), **variables}
-        return child.command(cached_environment(*PINS, *OURS), path, mode, env=env, timeout=300)
+        return child.command(cached_environment(*TORCH), path, mode, env=env, timeout=300)
 
     return run
 

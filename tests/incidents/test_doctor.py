@@ -13,12 +13,10 @@ import pytest
 
 from ..conftest import ROOT, clean_environment
 from ..documents import valid
+from .pins import OURS, TENSORFLOW, TORCH
 
 pytestmark = pytest.mark.incidents
-OURS = ("packaging", "importlib-metadata")
 # The environments of test_torch_extension.py and test_bisect.py, so that they are built once.
-TORCH = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools", *OURS)
-TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", *OURS)
 XFORMERS = "xformers==0.0.35"
 CUPTI = ("nvidia-cuda-cupti-cu11==11.8.87", "nvidia-cuda-cupti-cu12==12.4.127")
 NVTX = ("nvidia-nvtx-cu11==11.8.86", "nvidia-nvtx-cu12==12.4.127")
@@ -82,15 +80,9 @@ def test_library_that_torch_lacks(cuda_torch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def mismatch(cached_environment, tmp_path_factory):
+def mismatch(cached_environment, kept):
     """An environment with torch, and beside it an xformers that was built for another."""
-    python = cached_environment(*TORCH)
-    folder = tmp_path_factory.mktemp("xformers")
-    subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder),
-         XFORMERS], check=True, timeout=900,
-    )  # fmt: skip
-    return python, folder
+    return cached_environment(*TORCH), kept.packages(XFORMERS)
 
 
 def test_extension_for_another_torch(mismatch):

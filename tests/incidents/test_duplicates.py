@@ -8,7 +8,6 @@ that a function is missing, and that the process is ended.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import platform
@@ -16,13 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from ..conftest import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,31 +42,9 @@ OPEN = "import ctypes\nlibrary = ctypes.CDLL({!r})\n"
 
 
 @pytest.fixture(scope="session")
-def wheel() -> Callable[[str], Path]:
-    """Returns a folder with what is in one wheel, kept as the environments are."""
-    default = Path.home() / ".cache" / "cudaguard-tests"
-    cache = Path(os.environ.get("CUDAGUARD_TEST_CACHE") or default)
-
-    def wheel(pin: str) -> Path:
-        folder = cache / f"wheel-{pin}"
-        cache.mkdir(parents=True, exist_ok=True)
-        with open(f"{folder}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "complete").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                command = ("-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, pin)
-                subprocess.run(
-                    [sys.executable, *map(str, command)],
-                    check=True, stdin=subprocess.DEVNULL, env=clean_environment(), timeout=1500,
-                )  # fmt: skip
-                (file,) = folder.glob("*.whl")
-                with zipfile.ZipFile(file) as archive:
-                    archive.extractall(folder)
-                file.unlink()
-                (folder / "complete").touch()
-        return folder
-
-    return wheel
+def wheel(kept) -> Callable[[str], Path]:
+    """Returns a folder with what is in one wheel."""
+    return kept.packages
 
 
 @pytest.fixture

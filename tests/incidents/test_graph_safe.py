@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from .pins import TORCH
+
 CASES = Path(__file__).resolve().parent.parent / "graphs" / "cases"
-# The environment of test_torch_extension.py, so that it is built once.
-PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-OURS = ("packaging", "importlib-metadata")
 ON = "TORCHINDUCTOR_CUDAGRAPHS"
 
 pytestmark = [
@@ -57,7 +56,7 @@ def outcome(cached_environment, root, tmp_path_factory):
             child = Child(tmp_path_factory.mktemp(file))
             env = {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", **variables}
             env["TORCHINDUCTOR_CACHE_DIR"] = str(child.folder / "cache")
-            python = cached_environment(*PINS, *OURS)
+            python = cached_environment(*TORCH)
             run = child.command(python, CASES / "run.py", file, env=env, timeout=240, check=False)
             outcomes = dict(map(json.loads, run.stdout.splitlines()))
             ran[key] = outcomes, f"status {run.returncode}\n{run.stderr}"
@@ -119,7 +118,7 @@ FIRST = """
 
 
 def test_guard_that_is_installed_before_torch(child, cached_environment, root):
-    python = cached_environment(*PINS, *OURS)
+    python = cached_environment(*TORCH)
     done = child.python(FIRST, python=str(python), env={"PYTHONPATH": str(root)}, timeout=240)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
@@ -151,7 +150,7 @@ GENERATION = """
 
 def test_rule_that_sets_torch_s_own_setting_when_torch_imports_it(child, cached_environment, root):
     """This torch lacks it, which is told where it comes up; a newer one has it on then."""
-    python = cached_environment(*PINS, *OURS)
+    python = cached_environment(*TORCH)
     env = {"PYTHONPATH": str(root)}
     done = child.python(GENERATION, python=str(python), env=env, timeout=240)
     assert done.stderr == ""

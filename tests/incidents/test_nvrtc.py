@@ -6,13 +6,8 @@ with device properties made up. What it then gets is compiled for real.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import platform
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +18,7 @@ from .cuda_torch import cuda_torch as cuda_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.incidents,
@@ -93,27 +89,9 @@ nvrtc_probe._TOOLKITS = ()  # nothing of this machine's own
 
 
 @pytest.fixture(scope="session")
-def wheel() -> Callable[[str], Path]:
-    """Returns a folder with one distribution, as ``pip install --target`` makes it; kept."""
-    default = Path.home() / ".cache" / "cudaguard-tests"
-    cache = Path(os.environ.get("CUDAGUARD_TEST_CACHE") or default)
-
-    def get(requirement: str) -> Path:
-        folder = cache / requirement.replace("==", "-")
-        cache.mkdir(parents=True, exist_ok=True)
-        with open(f"{folder}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (folder / "complete").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                subprocess.run(
-                    [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
-                     "--disable-pip-version-check", "--target", folder, requirement],
-                    check=True, stdin=subprocess.DEVNULL, timeout=1500,
-                )  # fmt: skip
-                (folder / "complete").touch()
-        return folder
-
-    return get
+def wheel(kept) -> Callable[[str], Path]:
+    """Returns a folder with one distribution."""
+    return kept.packages
 
 
 @pytest.fixture(scope="session")

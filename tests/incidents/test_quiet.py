@@ -15,6 +15,8 @@ import random
 
 import pytest
 
+from .pins import OURS, TENSORFLOW, TORCH
+
 pytestmark = [
     pytest.mark.incidents,
     pytest.mark.skipif(
@@ -47,9 +49,6 @@ PACKAGES = {
     "grpc": ("grpcio==1.85.1", "grpc.insecure_channel('localhost:1').close()"),
 }
 # The environments of `test_torch_extension` and `test_tensorflow_triton`, built once for both.
-OURS = ("packaging", "importlib-metadata")
-TORCH_PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools", *OURS)
-TENSORFLOW_PINS = ("tensorflow-cpu==2.20.0", "triton==3.9.0", *OURS)
 WITH_TORCH = {
     "torch": "torch.linalg.inv(torch.eye(3) * 2).sum(), torch.ones(3).numpy().sum()",
     "torch._dynamo": "torch.jit.script(torch.nn.Linear(2, 1)).weight.shape",
@@ -132,11 +131,11 @@ def test_nothing_differs_under_the_guard(child, cached_environment, nothing_diff
     ids=lambda names: "-".join(names),
 )
 def test_nothing_differs_with_torch(cached_environment, nothing_differs, names):
-    python = cached_environment(*TORCH_PINS)
+    python = cached_environment(*TORCH)
     nothing_differs(python, {name: WITH_TORCH[name] for name in names})
 
 
-TENSORFLOW = """
+ON_TENSORFLOW = """
 import cudaguard
 cudaguard.install({mode!r}, disable={disable!r})
 import tensorflow as tf
@@ -152,7 +151,7 @@ def tensorflow(child, cached_environment, root):
     """Runs tensorflow beside a triton of some version; None is that of the environment."""
 
     def tensorflow(mode, triton=None, disable=()):
-        python = cached_environment(*TENSORFLOW_PINS)
+        python = cached_environment(*TENSORFLOW)
         path = [str(root)]
         if triton is not None:  # its metadata are found before the real ones
             metadata = f"Metadata-Version: 2.1\nName: triton\nVersion: {triton}\n"
@@ -163,7 +162,7 @@ def tensorflow(child, cached_environment, root):
             "CUDA_VISIBLE_DEVICES": "",
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
-        code = TENSORFLOW.format(mode=mode, disable=disable)
+        code = ON_TENSORFLOW.format(mode=mode, disable=disable)
         done = child.command(python, "-c", code, env=env, timeout=300)
         assert done.stdout.startswith("512.0\n")
         return done.stdout.splitlines()[1:], done.stderr

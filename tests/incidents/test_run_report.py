@@ -11,7 +11,8 @@ import signal
 
 import pytest
 
-from .test_tensorflow_triton import PINS, QUIET
+from .pins import TENSORFLOW
+from .test_tensorflow_triton import QUIET
 
 pytestmark = [
     pytest.mark.incidents,
@@ -30,7 +31,7 @@ print("both are there")
 
 
 def test_report_names_import_libraries_rule_change_and_command(child, cached_environment, root):
-    python = cached_environment(*PINS)
+    python = cached_environment(*TENSORFLOW)
     env = {**QUIET, "PYTHONPATH": str(root)}
     script = child.write("train.py", PROGRAM)
     report = child.folder / "report.json"
@@ -69,7 +70,7 @@ def test_report_names_import_libraries_rule_change_and_command(child, cached_env
 
 
 def test_guarded_it_works_and_nothing_is_said(child, cached_environment, root):
-    python = cached_environment(*PINS)
+    python = cached_environment(*TENSORFLOW)
     env = {**QUIET, "PYTHONPATH": str(root)}
     script = child.write("train.py", PROGRAM)
     done = child.command(python, "-m", "cudaguard", "run", script, env=env, timeout=300)
@@ -78,7 +79,7 @@ def test_guarded_it_works_and_nothing_is_said(child, cached_environment, root):
 
 
 def test_second_run_names_the_library_whose_constructors_abort(child, cached_environment, root):
-    python = cached_environment(*PINS)
+    python = cached_environment(*TENSORFLOW)
     env = {**QUIET, "PYTHONPATH": str(root)}
     script = child.write("train.py", PROGRAM)
     options = ("--mode", "observe", "--why")
@@ -97,7 +98,7 @@ def test_document_shows_what_is_printed(child, cached_environment, root):
     code = re.search(r"^```python\n# predict.py\n(.*?)^```$", section, re.DOTALL | re.M)[1]
     shown = re.search(r"^```text\n(.*?)^```$", section, re.DOTALL | re.M)[1]
     child.write("predict.py", code)
-    python = cached_environment(*PINS)
+    python = cached_environment(*TENSORFLOW)
     done = child.command(
         *(python, "-m", "cudaguard", "run", "--mode", "observe", "predict.py"),
         env={**QUIET, "PYTHONPATH": str(root)}, timeout=300, check=False,

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from ..conftest import clean_environment
+from ..kept import PIP, about, run_python
+from ..processes import clean_environment
+from .pins import TORCH
 
 pytestmark = [
     pytest.mark.incidents,
@@ -28,9 +29,6 @@ pytestmark = [
     ),
 ]
 
-# The environment of test_torch_extension.py, so that it is built once.
-PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-OURS = ("packaging", "importlib-metadata")
 SHARED = (
     "hydra-core==1.3.2",
     "omegaconf==2.3.0",
@@ -163,25 +161,23 @@ print(json.dumps(result))
 
 
 @pytest.fixture(scope="module")
-def sam2(cached_environment, tmp_path_factory):
+def sam2(cached_environment, kept):
     """Returns the interpreter, and the folders that a version of SAM2 and what it needs lie in.
 
     Installed with the setuptools and the torch that are there, as its setup.py imports torch.
     """
-    python = cached_environment(*PINS, *OURS)
-    folder = tmp_path_factory.mktemp("sam2")
-    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+    python = cached_environment(*TORCH)
+    env = clean_environment(SAM2_BUILD_CUDA="0")
 
-    def install(name, *packages):
-        if not (folder / name).exists():
-            install = (python, "-m", "pip", "install", *quiet, "--no-deps", "--no-build-isolation")
-            command = [*map(str, install), "--target", str(folder / name), *packages]
-            env = clean_environment(SAM2_BUILD_CUDA="0")
-            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, env=env, timeout=600)
-        return str(folder / name)
+    def install(*packages):
+        command = (*PIP, "install", "--no-deps", "--no-build-isolation", "--target")
+        recipe = (about(python), TORCH, packages)
+        return kept.folder(
+            "sam2", recipe, lambda folder: run_python(python, *command, folder, *packages, env=env)
+        )
 
     def get(which):
-        return python, [install(which, SAM2[which][0]), install("shared", *SHARED)]
+        return python, [str(install(SAM2[which][0])), str(install(*SHARED))]
 
     return get
 

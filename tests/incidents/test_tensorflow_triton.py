@@ -7,6 +7,8 @@ import signal
 
 import pytest
 
+from .pins import TENSORFLOW
+
 pytestmark = [
     pytest.mark.incidents,
     pytest.mark.skipif(
@@ -15,7 +17,6 @@ pytestmark = [
     ),
 ]
 
-PINS = ("tensorflow-cpu==2.20.0", "triton==3.9.0", "packaging", "importlib-metadata")
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 PROGRAM = """
 import sys
@@ -35,7 +36,7 @@ def run(child, cached_environment, root):
     """Runs a command line in the environment; returns status, lines of output and stderr."""
 
     def run(*command, **variables):
-        python = cached_environment(*PINS)
+        python = cached_environment(*TENSORFLOW)
         env = {**QUIET, "PYTHONPATH": str(root), **variables}
         done = child.command(python, *command, env=env, timeout=300, check=False)
         return done.returncode, done.stdout.splitlines(), done.stderr

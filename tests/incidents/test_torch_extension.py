@@ -14,6 +14,8 @@ import zipfile
 
 import pytest
 
+from .pins import TORCH
+
 pytestmark = [
     pytest.mark.incidents,
     pytest.mark.skipif(
@@ -52,8 +54,6 @@ int64_t distinct_sum(at::Tensor values) {
 module = load_inline("distinct_sum", cpp_sources=source, functions=["distinct_sum"])
 print("sum", module.distinct_sum(torch.tensor([1, 2, 3, 3, 2, 1])))
 '''
-PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-OURS = ("packaging", "importlib-metadata")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def total(child, cached_environment, root, built):
     """Returns the sum that the program prints."""
 
     def total(order, door="", **variables):
-        python = cached_environment(*PINS, *OURS)
+        python = cached_environment(*TORCH)
         path = child.write("program.py", PROGRAM)
         env = {
             "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
@@ -113,7 +113,7 @@ def test_extension_that_is_imported_before_torch_gets_torch_first(
 ):
     """libc10.so lies in torch's folder: the loader finds it once torch is imported."""
     assert total("torch") == 6  # builds it
-    python = cached_environment(*PINS, *OURS)
+    python = cached_environment(*TORCH)
     env = {"PYTHONPATH": f"{root}{os.pathsep}{built / 'distinct_sum'}"}
     code = """
         import distinct_sum

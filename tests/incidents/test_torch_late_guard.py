@@ -13,6 +13,8 @@ import signal
 
 import pytest
 
+from .pins import TENSORFLOW, TORCH
+
 pytestmark = [
     pytest.mark.incidents,
     pytest.mark.skipif(
@@ -67,15 +69,6 @@ for entry in cudaguard.status().touched:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """
-TORCH = (
-    "torch==2.13.0",
-    "decord==0.6.0",
-    "ninja==1.13.0",
-    "numpy",
-    "setuptools",
-    "packaging",
-    "importlib-metadata",
-)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +135,6 @@ def test_decord_is_whole_afterwards(run, order):
 
 # --- tensorflow and triton -----------------------------------------------------------------------
 
-TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", "packaging", "importlib-metadata")
 QUIET = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 TRITON = """
 import triton

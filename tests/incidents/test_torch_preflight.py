@@ -15,6 +15,8 @@ import subprocess
 
 import pytest
 
+from .pins import TORCH
+
 pytestmark = [
     pytest.mark.incidents,
     pytest.mark.skipif(
@@ -24,8 +26,6 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler"),
 ]
 
-PINS = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-OURS = ("packaging", "importlib-metadata")
 DETR = "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i"
 SOURCE = """
 #include <torch/extension.h>
@@ -75,7 +75,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def python(cached_environment):
-    return cached_environment(*PINS, *OURS)
+    return cached_environment(*TORCH)
 
 
 @pytest.fixture

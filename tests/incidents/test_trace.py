@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from ..documents import valid
+from .pins import TENSORFLOW, TORCH
 
 pytestmark = [
     pytest.mark.incidents,
@@ -16,8 +17,6 @@ pytestmark = [
         reason="the wheels exist for x86-64 Linux only",
     ),
 ]
-TORCH = ("torch==2.13.0", "decord==0.6.0", "ninja==1.13.0", "numpy", "setuptools")
-TENSORFLOW = ("tensorflow-cpu==2.20.0", "triton==3.9.0", "packaging", "importlib-metadata")
 CRASHES = "import tensorflow\nimport triton._C.libtriton\n"
 
 

@@ -1,0 +1,81 @@
+"""Children of tests: fresh interpreters that know nothing of this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def clean_environment(**variables: str) -> dict[str, str]:
+    """The environment without anything that would switch the guard on, plus `variables`."""
+    # Ranks as well: under a launcher only local rank 0 warns.
+    ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK", "OMPI_", "MPI_", "SLURM_")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    return {**kept, **variables}
+
+
+class Child:
+    """Runs Python code or command lines in new processes, in a folder of the test's own.
+
+    Every run has a time limit and no standard input, so a hang is a failure and not a wait.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, text: str) -> Path:
+        """Write a file (source is dedented) into the children's working folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def command(
+        self,
+        *command: object,
+        env: dict[str, str] | None = None,
+        timeout: float = 120,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command line; with `check`, a status other than 0 fails the test."""
+        done = subprocess.run(
+            [str(part) for part in command],
+            env=clean_environment(**(env or {})),
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def python(
+        self,
+        code: str,
+        *arguments: object,
+        flags: tuple[str, ...] = (),
+        python: str = sys.executable,
+        env: dict[str, str] | None = None,
+        timeout: float = 120,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `code` (dedented) as ``python -c`` in a fresh interpreter."""
+        return self.command(
+            python,
+            *flags,
+            "-c",
+            textwrap.dedent(code),
+            *arguments,
+            env=env,
+            timeout=timeout,
+            check=check,
+        )
