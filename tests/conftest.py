@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,14 +55,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment that has the wheel and the demo's packages."""
-    return make_environment(tmp_path_factory.mktemp("installed") / "venv", f"{wheel}[demo]")
+    """The interpreter of a fresh environment that has the wheel, and sees what else is here."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    python = make_environment(folder, "--no-deps", str(wheel), with_pip=False)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # What lies there is found, but no .pth file of it is run: of cudaguard there is the wheel only.
+    (packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return python
 
 
 @pytest.fixture(scope="session")
 def editable_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of a fresh environment with an editable install of this checkout."""
-    return make_environment(tmp_path_factory.mktemp("editable") / "venv", "--editable", str(ROOT))
+    folder = tmp_path_factory.mktemp("editable") / "venv"
+    return make_environment(folder, "--editable", str(ROOT), with_pip=False)
 
 
 @pytest.fixture(scope="session")

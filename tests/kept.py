@@ -42,12 +42,19 @@ def run_python(python: object, *arguments: object, **how: object) -> None:
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL, **options)
 
 
-def make_environment(folder: Path, *requirements: str, python: str = sys.executable) -> Path:
-    """Make a virtual environment with `requirements` in `folder`; return its interpreter."""
-    run_python(python, "-m", "venv", folder)
+def make_environment(
+    folder: Path, *requirements: str, python: str = sys.executable, with_pip: bool = True
+) -> Path:
+    """Make a virtual environment with `requirements` in `folder`; return its interpreter.
+
+    Without pip it is made in half the time; then this interpreter's own installs into it.
+    """
+    run_python(python, "-m", "venv", *([] if with_pip else ["--without-pip"]), folder)
     interpreter = folder / "bin" / "python"
-    if requirements:
+    if requirements and with_pip:
         run_python(interpreter, *PIP, "install", *requirements)
+    elif requirements:
+        run_python(sys.executable, *PIP, "--python", interpreter, "install", *requirements)
     return interpreter
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import sys
 import sysconfig
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,6 +86,7 @@ class Module:
         self.text = path.read_text(encoding="utf-8")
         self.tree = ast.parse(self.text)
 
+    @cached_property
     def imports(self) -> list[Import]:
         found: list[Import] = []
 
@@ -139,7 +141,7 @@ class Package:
 
     def arrows(self, module: Module) -> list[tuple[str, Import]]:
         """Return (module imported, import) for all imports of ours in a module."""
-        resolved = [(self.resolve(found.target), found) for found in module.imports()]
+        resolved = [(self.resolve(found.target), found) for found in module.imports]
         return [(target, found) for target, found in resolved if target is not None]
 
 
@@ -198,7 +200,7 @@ def third_party_imports(package: Package) -> list[str]:
     return [
         f"{module.name}:{found.line} imports {found.target}"
         for module in package.modules.values()
-        for found in module.imports()
+        for found in module.imports
         if not found.for_types
         and part_of(found.target) not in {*standard, HOSTS.get(module.part)}
         and (found.at_top or part_of(found.target) not in DEPENDENCIES)
@@ -221,7 +223,7 @@ def impure_policy(package: Package) -> list[str]:
         if module.part == "policy":
             faults += [
                 f"{module.name}:{found.line} imports {found.target}"
-                for found in module.imports()
+                for found in module.imports
                 if part_of(found.target)
                 in ("os", "sys", "importlib", "subprocess", "pathlib", "io")
             ]
@@ -258,19 +260,23 @@ CHECKS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def package():
+    return Package(PACKAGE)
+
+
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_package_has_no_such_fault(check):
-    assert check(Package(PACKAGE)) == []
+def test_package_has_no_such_fault(package, check):
+    assert check(package) == []
 
 
-def test_walker_sees_the_whole_package():
-    package = Package(PACKAGE)
+def test_walker_sees_the_whole_package(package):
     assert {"__init__", "wiring", "hook.loader", "rules.catalog", "cli.run"} <= set(package.modules)
     assert {"activation", "layers", "errors"} <= {
         t for t, _ in package.arrows(package.modules["wiring"])
     }
     assert any(found.target == "packaging.version" or "packaging" in found.target
-               for found in package.modules["policy.versions"].imports())  # fmt: skip
+               for found in package.modules["policy.versions"].imports)  # fmt: skip
 
 
 OTHER_FILES = (

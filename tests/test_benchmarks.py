@@ -25,6 +25,7 @@ def subjects(monkeypatch, root):
     return importlib.import_module("benchmarks.subjects")
 
 
+@pytest.mark.incidents
 def test_every_row_is_printed_with_finite_ratios(child, root, subjects):
     done = child.command(
         *(sys.executable, "-m", "benchmarks", "--quick"), env={"PYTHONPATH": str(root)}, timeout=300

@@ -61,7 +61,7 @@ baton = Guarded(path)
 if baton.try_acquire():
     with open(path + ".builds", "a") as file:
         file.write("begin\\n")
-    time.sleep(1)
+    time.sleep(0.5)
     with open(path + ".builds", "a") as file:
         file.write("end\\n")
     baton.release()
@@ -217,7 +217,7 @@ def test_builder_that_is_killed_while_others_wait(start, lock):
     holder = start(HOLD)
     assert holder.stdout.readline() == "held\n"
     waiters = [start(BUILD) for _ in range(3)]
-    time.sleep(2)
+    time.sleep(1)
     assert [waiter.poll() for waiter in waiters] == [None] * 3
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -226,7 +226,7 @@ def test_builder_that_is_killed_while_others_wait(start, lock):
 
 
 def test_living_builder_is_waited_for_and_named(start, lock):
-    code = HOLD.replace("time.sleep(600)", "time.sleep(4); os.remove(sys.argv[1])")
+    code = HOLD.replace("time.sleep(600)", "time.sleep(2); os.remove(sys.argv[1])")
     holder = start(code, "--api-key", "s3cr3t")
     assert holder.stdout.readline() == "held\n"
     os.utime(lock, (1, 1))
@@ -251,7 +251,7 @@ def test_young_lock_is_left_alone_for_a_while(left, start, lock):
 def test_other_modes_remove_nothing(left, start, lock, mode):
     left()
     waiter = start(BUILD, MODE=mode)
-    time.sleep(3)
+    time.sleep(1.5)
     assert waiter.poll() is None
     assert lock.exists()
     (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
@@ -261,6 +261,7 @@ def test_other_modes_remove_nothing(left, start, lock, mode):
     assert err.count(f"try: rm {lock}") == (mode == "warn")
 
 
+@pytest.mark.incidents
 def test_lock_from_the_future_is_not_waited_for_without_a_word(left, start, lock):
     """The clock was set back, or the folder comes from a machine that is ahead."""
     left(age=-3600)

@@ -118,6 +118,7 @@ def test_children_of_every_start_method_are_guarded(child, python):
     assert done.stdout.split() == ["fork", "observe", "spawn", "observe", "forkserver", "observe"]
 
 
+@pytest.mark.incidents
 def test_uninstalling_leaves_nothing(child, wheel, tmp_path):
     environment = tmp_path / "venv"
     child.command(sys.executable, "-m", "venv", environment)

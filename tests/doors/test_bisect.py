@@ -150,6 +150,7 @@ def test_killed_and_out_of_memory(bisect, child, code, failure):
     assert {key: found["failure"][key] for key in failure} == failure
 
 
+@pytest.mark.incidents
 def test_hang_and_nothing_is_left_behind(bisect, child):
     child.write("a.py", "")
     child.write("b.py", "")

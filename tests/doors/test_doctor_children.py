@@ -82,6 +82,7 @@ def test_guard_that_is_put_up_at_start_is_kept_out_of_the_first_try(planted, chi
     assert "under the guard, it works" in findings[0]["evidence"]
 
 
+@pytest.mark.incidents
 def test_each_way_to_fail(planted, child):
     child.write("hangs.py", "while True: pass")
     child.write("raises.py", "raise ImportError('not today')")

@@ -18,6 +18,7 @@ WAITS = "it has not ended within {} s, waiting for {}: does that disk, or pipe, 
 WAITS += "; --timeout S gives it more"
 
 
+@pytest.mark.incidents
 @waiting_is_told
 def test_dead_disk_holds_one_check_only(planted, tmp_path):
     disk = tmp_path / "disk"
@@ -45,6 +46,7 @@ def pipe(planted):
     return str(metadata)
 
 
+@pytest.mark.incidents
 @waiting_is_told
 def test_pipe_among_the_metadata_is_told_by_name(planted, pipe, child):
     bundle = child.folder / "bundle.md"

@@ -159,6 +159,7 @@ def test_test_of_what_is_not_there(rules):
         assert rules("test", "--timeout", limit, "CG001")[:2] == (2, [])
 
 
+@pytest.mark.incidents
 def test_without_a_package_index_it_cannot_be_tested(rules, child):
     """pip is told that there is none: the environment is real, and it is removed."""
     env = {"PIP_NO_INDEX": "1", "TMPDIR": str(child.folder)}

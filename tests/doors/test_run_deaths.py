@@ -102,7 +102,7 @@ def test_library_that_dies_while_ctypes_loads_it(child, run, library):
 
 @pytest.mark.parametrize("dies", ["ctypes.string_at(0)", "import broken"])
 def test_import_in_another_thread_is_not_blamed(child, run, dies):
-    child.write("decord.py", "import time; print('began', flush=True); time.sleep(60)")
+    child.write("decord.py", "import time; print('began', flush=True); begun = 1; time.sleep(60)")
     child.write("broken.py", "import ctypes; ctypes.string_at(0)")
     script = child.write(
         "train.py",
@@ -113,7 +113,7 @@ def test_import_in_another_thread_is_not_blamed(child, run, dies):
             import decord
 
         threading.Thread(target=load, daemon=True).start()
-        while "decord" not in sys.modules:
+        while not hasattr(sys.modules.get("decord"), "begun"):
             time.sleep(0.01)
         {dies}
         """,
@@ -532,6 +532,7 @@ def gone(pid):
         return True
 
 
+@pytest.mark.incidents
 def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     script = child.write(
         "hang.py",

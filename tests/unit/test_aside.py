@@ -42,6 +42,7 @@ def test_one_that_computes_for_ever_names_no_file():
     assert stuck.why == "it has not ended within 0.5 s"
 
 
+@pytest.mark.incidents
 def test_others_have_less_time_once_one_has_waited():
     found = list(aside([lambda: time.sleep(60)] * 2, AFTERWARDS + 1))
     assert [one.why for one in found] == [
