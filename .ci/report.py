@@ -47,7 +47,8 @@ def main() -> int:
         print(f"skipped in every run: {name}: {skipped[name]}")
     allowed = (*options.allow, "\0")
     never = [name for name in skipped_always if not skipped[name].startswith(allowed)]
-    print(f"{len(ran)} tests ran in at least one of {len(options.results)} runs, {len(never)} in none")
+    runs = len(options.results)
+    print(f"{len(ran)} tests ran in at least one of {runs} runs, {len(never)} in none")
     return 1 if never or not ran else 0
 
 

@@ -141,7 +141,7 @@ MENDED = [
 def named(value):
     """The id of a case: what can be shown of it."""
     try:
-        return repr(value)[:30]
+        return repr(value).partition(" at 0x")[0][:30]
     except (RuntimeError, ValueError):
         return "hostile"
 

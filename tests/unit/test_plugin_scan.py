@@ -121,7 +121,9 @@ def test_zip_file_on_the_path_is_skipped(tmp_path):
     assert scan([str(archive)]) == {}
 
 
-@pytest.mark.parametrize("entry", [None, 0, 3, b"bytes", [], object()], ids=repr)
+@pytest.mark.parametrize(
+    "entry", [None, 0, 3, b"bytes", [], object()], ids=lambda entry: type(entry).__name__
+)
 def test_what_is_no_string_on_the_path_is_ignored_as_by_import(tmp_path, entry):
     write(tmp_path / "plug-1.dist-info")
     assert set(scan([entry, str(tmp_path)])) == {"mod"}

@@ -163,7 +163,11 @@ def test_refusal_names_origin_rule_field_and_what_fits(fields, field, words):
     assert words in message
 
 
-@pytest.mark.parametrize("value", [None, 3, "CG001", {"id": "x"}, (), Rule, object()], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [None, 3, "CG001", {"id": "x"}, (), Rule, object()],
+    ids=lambda value: str(value).partition(" at 0x")[0],
+)
 def test_what_is_no_rule_is_refused(value):
     with pytest.raises(RuleError, match=r"here: expected a cudaguard\.Rule, got "):
         check_rule(value, "here")
