@@ -654,3 +654,31 @@ def test_what_other_threads_note_meanwhile_does_no_harm():
     detector = SimpleNamespace(_engine=SimpleNamespace(touched=touched))
     found = DuplicateDetector._by_rule(detector, "/x.so")
     assert found == "was loaded before torch by CG001"
+
+
+@pytest.mark.parametrize("record", ["", "journal.jsonl"])
+def test_libraries_that_come_and_go_leave_nothing_in_memory(child, compiler, record):
+    """As those of compilers do, each in a file of its own name."""
+    shutil.copy(compiler.library("libtiny.so", "int tiny(void) { return 7; }\n"), child.folder)
+    done = child.python(
+        """
+        import collections, ctypes, _ctypes, gc, os, shutil, sys, cudaguard, cudaguard.wiring
+        cudaguard.install()
+        def load(first, last):
+            for number in range(first, last):
+                path = os.path.abspath(f"lib{number:08}.so")
+                shutil.copyfile("libtiny.so", path)
+                _ctypes.dlclose(ctypes.CDLL(path)._handle)
+                os.unlink(path)
+            gc.collect()
+            return sys.getallocatedblocks()
+        # Of events a number is kept, which it would take long to come to.
+        journal = cudaguard.wiring._state.engine.journal
+        journal._seen = collections.deque(maxlen=1)
+        before = load(0, 200)
+        print((load(200, 600) - before) / 400, cudaguard.status().findings)
+        """,
+        env={"CUDAGUARD_JOURNAL": record},
+    )
+    grown, _, findings = done.stdout.partition(" ")
+    assert (float(grown) < 0.5, findings.strip()) == (True, "()"), done.stdout
