@@ -6,10 +6,10 @@ loading of a library. The innermost that was under way when the answer changed i
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import _local, get_ident
 
+from cudaguard.calls import os
 from cudaguard.config import local_rank
 from cudaguard.errors import ContextError, ContextWarning, LatchedEnvironmentWarning
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of

@@ -6,9 +6,9 @@ of their own ask for.
 
 from __future__ import annotations
 
-import os
 from _thread import allocate_lock
 
+from cudaguard.calls import os
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hook.loader import here
 from cudaguard.policy.duplicates import Copy, Stray, are_alike, are_parts, winners

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import os
 from cudaguard.hook.caller import caller_frame, describe, importing
 from cudaguard.probe.mapped import mapped_files
 from cudaguard.probe.modules import peek

@@ -6,10 +6,10 @@ place for as long as the guard is installed and decide per call.
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import allocate_lock
 
+from cudaguard.calls import os
 from cudaguard.errors import ExtensionError
 from cudaguard.hook.caller import caller_frame, describe, module_of
 from cudaguard.hook.frames import hide_frame

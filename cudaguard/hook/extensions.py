@@ -6,10 +6,10 @@ that opened and closed around an import would be left open by two threads that o
 
 from __future__ import annotations
 
-import os
 import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
+from cudaguard.calls import os
 from cudaguard.hook.dlopen import getdlopenflags
 from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.hook.loader import (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import _local
 
+from cudaguard.calls import os
 from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.hook.loader import GuardLoader
 

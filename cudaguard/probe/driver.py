@@ -11,8 +11,8 @@ Management" and "Context Management".
 from __future__ import annotations
 
 import ctypes
-import os
 
+from cudaguard.calls import os
 from cudaguard.model import Record
 from cudaguard.probe.loaded import ENTRY, Library, Memory, entries, first_entry
 
