@@ -253,9 +253,19 @@ def hook_imports_actions(package: Package) -> list[str]:
     ]
 
 
+def calls_that_programs_replace(package: Package) -> list[str]:
+    return [
+        f"{module.name}:{found.line} imports {found.target}"
+        for module in package.modules.values()
+        if module.part in ("hook", "detectors", "loads")
+        for found in module.imports()
+        if not found.for_types and part_of(found.target) in ("os", "io")
+    ]
+
+
 CHECKS = [
     modules_without_a_level, upward_arrows, cycles, third_party_imports, beyond_the_vocabulary,
-    impure_policy, hook_imports_actions, too_long,
+    impure_policy, hook_imports_actions, too_long, calls_that_programs_replace,
 ]  # fmt: skip
 
 
@@ -310,6 +320,8 @@ OTHER_FILES = (
         (impure_policy, "policy/x.py", "def f(sys):\n    return sys.modules"),
         (impure_policy, "policy/x.py", "def f():\n    return open('x')"),
         (hook_imports_actions, "hook/x.py", "def f():\n    from cudaguard.actions.scope import s"),
+        (calls_that_programs_replace, "hook/x.py", "import os"),
+        (calls_that_programs_replace, "hook/x.py", "def f():\n    from os import stat"),
         (too_long, "engine.py", "\n" * (LONGEST + 1)),
     ],
 )  # fmt: skip
