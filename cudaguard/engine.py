@@ -14,7 +14,7 @@ from _thread import allocate_lock
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.hook.caller import caller_frame, describe, importing
 from cudaguard.hook.extensions import ExtensionPatch
-from cudaguard.hook.finder import EveryTopLevel, GuardFinder
+from cudaguard.hook.finder import EveryTopLevel, GuardFinder, is_parting
 from cudaguard.hook.journal import Journal
 from cudaguard.hook.lazy import LazyFilter
 from cudaguard.hook.loader import NOTHING, Slots
@@ -284,6 +284,7 @@ class Engine:
         """Return what is changed in this process now and will be put back, in words."""
         parts = (
             ("sys.meta_path: one finder", self.finder.is_up),
+            ("sys.meta_path: one place, until no import is under way", is_parting()),
             ("importlib.machinery.ExtensionFileLoader.create_module", self.extensions.is_up),
             ("sys.setdlopenflags", self.loads.flags.is_up),
             ("ctypes.CDLL.__init__", self.loads.ctypes.is_up),

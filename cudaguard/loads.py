@@ -6,9 +6,9 @@ what a load has changed.
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import os
 from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
 from cudaguard.hook.loader import ON_PURPOSE
 from cudaguard.probe.modules import peek
@@ -57,7 +57,10 @@ class Loads:
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
         ctypes = sys.modules.get("ctypes")
-        if peek(ctypes, "cdll") is not None and peek(ctypes, "CDLL") is not None:
+        cdll = peek(ctypes, "CDLL")
+        # The class of ctypes itself, not what a program has put there instead.
+        is_own = type(cdll) is type and cdll.__module__ == "ctypes"
+        if is_own and peek(ctypes, "cdll") is not None:
             self.ctypes.put_up(ctypes)  # type: ignore[arg-type]  # None has no such attributes
 
     def forget(self) -> None:

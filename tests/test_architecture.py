@@ -24,6 +24,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 LEVELS = {
     "errors": 0,
     "model": 0,
+    "calls": 0,
     "array_interface": 1,
     "checks": 1,
     "config": 1,
@@ -56,7 +57,7 @@ LEVELS = {
     "__init__": 15,
     "__main__": 15,
 }
-VOCABULARY = ("errors", "model", "config", "extensions", "checks", "gpus")
+VOCABULARY = ("calls", "errors", "model", "config", "extensions", "checks", "gpus")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")
@@ -192,7 +193,7 @@ def standard_library() -> set[str]:
         folder = Path(sysconfig.get_path("stdlib"))
         files = [*folder.iterdir(), *(folder / "lib-dynload").iterdir()]
         names = {file.name.partition(".")[0] for file in files} | set(sys.builtin_module_names)
-    return {*names, "_frozen_importlib_external", "cudaguard"}
+    return {*names, "_frozen_importlib", "_frozen_importlib_external", "cudaguard"}
 
 
 def third_party_imports(package: Package) -> list[str]:
@@ -254,9 +255,19 @@ def hook_imports_actions(package: Package) -> list[str]:
     ]
 
 
+def calls_that_programs_replace(package: Package) -> list[str]:
+    return [
+        f"{module.name}:{found.line} imports {found.target}"
+        for module in package.modules.values()
+        if module.part in ("hook", "detectors", "loads")
+        for found in module.imports()
+        if not found.for_types and part_of(found.target) in ("os", "io")
+    ]
+
+
 CHECKS = [
     modules_without_a_level, upward_arrows, cycles, third_party_imports, beyond_the_vocabulary,
-    impure_policy, hook_imports_actions, too_long,
+    impure_policy, hook_imports_actions, too_long, calls_that_programs_replace,
 ]  # fmt: skip
 
 
@@ -315,6 +326,8 @@ OTHER_FILES = (
         (impure_policy, "policy/x.py", "def f(sys):\n    return sys.modules"),
         (impure_policy, "policy/x.py", "def f():\n    return open('x')"),
         (hook_imports_actions, "hook/x.py", "def f():\n    from cudaguard.actions.scope import s"),
+        (calls_that_programs_replace, "hook/x.py", "import os"),
+        (calls_that_programs_replace, "hook/x.py", "def f():\n    from os import stat"),
         (too_long, "engine.py", "\n" * (LONGEST + 1)),
     ],
 )  # fmt: skip

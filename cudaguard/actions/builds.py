@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 from _thread import allocate_lock, get_ident
-from contextlib import contextmanager
 
 from cudaguard.probe.locks import identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from types import TracebackType
 
     from cudaguard.probe.locks import Identity
 
@@ -33,18 +33,26 @@ class Variables:
         self._set: dict[str, tuple[str, str | None, tuple[int, ...]]] = {}
         self._heeds_forks = False
 
-    @contextmanager
-    def during(self, values: Mapping[str, str]) -> Iterator[None]:
-        """Have variables set inside the block."""
-        held, thread = [], get_ident()
+    def during(self, values: Mapping[str, str]) -> _During:
+        """Return what has variables set inside its block."""
+        return _During(self, values)
+
+    def take(self, values: Mapping[str, str], thread: int) -> list[str]:
+        """Set variables for a thread, and return which of them `give_back` has to be given."""
+        held: list[str] = []
         try:
             for name, value in values.items():
                 if self._take(name, value, thread):
                     held.append(name)
-            yield
-        finally:
-            for name in held:
-                self._give_back(name, thread)
+        except BaseException:
+            self.give_back(held, thread)
+            raise
+        return held
+
+    def give_back(self, names: list[str], thread: int) -> None:
+        """Put variables back, once no other thread has them set."""
+        for name in names:
+            self._give_back(name, thread)
 
     def theirs(self, name: str) -> str | None:
         """Return what a variable is but for the builds that are under way."""
@@ -91,6 +99,30 @@ class Variables:
         here = get_ident()
         for name, (ours, before, holders) in tuple(self._set.items()):
             self._leave_to(name, ours, before, tuple(one for one in holders if one == here))
+
+
+class _During:
+    """Has variables set inside its block.
+
+    Not made by `contextlib`, which writes to the errors that pass: some let nobody do that.
+    """
+
+    def __init__(self, variables: Variables, values: Mapping[str, str]) -> None:
+        self._variables, self._values = variables, values
+        self._held: list[str] = []
+        self._thread = 0
+
+    def __enter__(self) -> None:
+        self._thread = get_ident()
+        self._held = self._variables.take(self._values, self._thread)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._variables.give_back(self._held, self._thread)
 
 
 VARIABLES = Variables()  # those of this process

@@ -10,10 +10,10 @@ Management"; CUDA programming guide, "CUDA Environment Variables".
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from operator import index
 
+from cudaguard.calls import os
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
 from cudaguard.devices import ContextHandle, Device
 from cudaguard.errors import ContextError

@@ -10,12 +10,12 @@ Source: ``elf.h``; ``proc(5)``; the look-up predicate of glibc's ``elf/dl-lookup
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import NamedTuple
 
 from cudaguard.actions.memory import write
 from cudaguard.actions.scope import packages_of
+from cudaguard.calls import os
 from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
 from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
+
+from cudaguard.calls import open_file, os
 
 
 def write(address: int, data: bytearray) -> None:
@@ -59,7 +60,7 @@ def _protections() -> list[tuple[int, int, int]]:
 
     bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
     found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+    with open_file("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         for line in file:
             area, flags = line.split()[:2]
             start, _, stop = area.partition("-")

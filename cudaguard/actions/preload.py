@@ -9,10 +9,10 @@ Source: ``dlopen(3)``, ``ld.so(8)``; how nvidia's wheels are laid out: ``nvidia/
 
 from __future__ import annotations
 
-import os
 import sys
 from glob import escape, glob
 
+from cudaguard.calls import open_file, os
 from cudaguard.probe.elf import folders_of, read_elf
 from cudaguard.probe.facts import at_start
 
@@ -151,7 +151,7 @@ def _is_findable(name: str, folders: Iterable[str]) -> bool:
     ):
         return True
     try:
-        with open(LOADER_CACHE, "rb") as file:
+        with open_file(LOADER_CACHE, "rb") as file:
             return os.fsencode(f"/{name}") + b"\0" in file.read()
     except OSError:
         return False

@@ -5,8 +5,7 @@ Prevention only: the mode of a load is changed before it happens, so nothing has
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.rules.families import GLOBAL_ON_PURPOSE
 from cudaguard.rules.patterns import arguments, matches
 

@@ -6,8 +6,7 @@ kept local nor demoted. Source: ``dlopen(3)``.
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.probe.facts import at_start
 
 RTLD_DEEPBIND: int = getattr(os, "RTLD_DEEPBIND", 0)  # 0: the platform has none

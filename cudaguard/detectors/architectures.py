@@ -7,9 +7,9 @@ numba-cuda load their compilers then.
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import os
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning
 from cudaguard.hook.caller import caller_frame, frame_outside, frame_outside_of, module_of

@@ -6,11 +6,10 @@ loading of a library. The innermost that was under way when the answer changed i
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import _local, get_ident
-from contextlib import contextmanager
 
+from cudaguard.calls import os
 from cudaguard.config import local_rank
 from cudaguard.errors import ContextError, ContextWarning, LatchedEnvironmentWarning
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
@@ -24,9 +23,9 @@ from cudaguard.rules.latches import DRIVER, TORCH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from cudaguard.detectors.architectures import ArchitectureDetector
     from cudaguard.detectors.process import ProcessDetector
@@ -144,17 +143,9 @@ class CudaDetector:
         if self._architectures is not None:
             self._architectures.leave()
 
-    @contextmanager
-    def own_use(self) -> Iterator[None]:
-        """Attribute what happens inside the block to the guard itself."""
-        actors = self._actors()
-        self.look()
-        actors.append(wording.OURSELVES)
-        try:
-            yield
-        finally:
-            self.look(wording.OURSELVES)
-            actors.pop()
+    def own_use(self) -> _OwnUse:
+        """Return a block: what happens inside is attributed to the guard itself."""
+        return _OwnUse(self.look, self._actors())
 
     def loaded(self, library: str, extension: str) -> None:
         """Look after a library was loaded.
@@ -298,6 +289,28 @@ class CudaDetector:
             self._foreign = (actor, where, state.current)  # it may come later
         finding = wording.foreign_context(actor, where, state.current, beside_torch)
         self._engine.tell(finding, ContextWarning, frame=frame)
+
+
+class _OwnUse:
+    """See `CudaDetector.own_use`. Not by `contextlib`, which writes to the errors that pass."""
+
+    def __init__(self, look: Callable[[str | None], object], actors: list[str]) -> None:
+        self._look, self._actors = look, actors
+
+    def __enter__(self) -> None:
+        self._look(None)
+        self._actors.append(wording.OURSELVES)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._look(wording.OURSELVES)
+        finally:
+            self._actors.pop()
 
 
 def _parts(version: object) -> tuple[int, ...]:

@@ -6,9 +6,9 @@ of their own ask for.
 
 from __future__ import annotations
 
-import os
 from _thread import allocate_lock
 
+from cudaguard.calls import os
 from cudaguard.hook.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.hook.loader import here
 from cudaguard.policy.duplicates import Copy, Stray, are_alike, are_parts, winners
@@ -90,11 +90,13 @@ class DuplicateDetector:
             What of it is in the table, where that has its like in the process, and what has gone
             astray.
         """
-        libraries = self._news.libraries()
-        new = [one for one in libraries if (one.path, one.dynamic) not in self._known]
+        there = {(one.path, one.dynamic): one for one in self._news.libraries()}
+        new = [one for key, one in there.items() if key not in self._known]
+        if there and self._news.is_whole:
+            self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
+        self._known.update(there)
         if not new:
             return [], []
-        self._known.update((one.path, one.dynamic) for one in new)
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
             self._copies.update(come)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import os
 from cudaguard.hook.caller import caller_frame, describe, importing
 from cudaguard.probe.mapped import mapped_files
 from cudaguard.probe.modules import peek
@@ -92,9 +92,12 @@ class Mappings:
             news = peek(sys.modules.get("cudaguard.probe.driver"), "LoaderNews")
             self._news = None if news is None else news()
         if self._news is None:
-            now = sorted(mapped_files())
+            now, is_whole = sorted(mapped_files()), True
         else:
             now = [os.path.realpath(name) for name in self._news.names() if os.sep in name]
+            is_whole = self._news.is_whole
         new = [file for file in dict.fromkeys(now) if file not in self._known]
-        self._known.update(new)
+        if now and is_whole:
+            self._known.clear()  # of what was unloaded
+        self._known.update(now)
         return new

@@ -6,10 +6,10 @@ fork. It becomes a finding where a child uses CUDA all the same.
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import _local
 
+from cudaguard.calls import os
 from cudaguard.errors import CudaGuardWarning, ForkWarning, LatchedEnvironmentWarning
 from cudaguard.hook import audit
 from cudaguard.hook.caller import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.errors import LatchedEnvironmentWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.probe.facts import at_start

@@ -8,8 +8,9 @@ Source: `PEP 578 <https://peps.python.org/pep-0578/>`_; library reference, "Audi
 
 from __future__ import annotations
 
-import os
 import sys
+
+from cudaguard.calls import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ place for as long as the guard is installed and decide per call.
 
 from __future__ import annotations
 
-import os
 import sys
 from _thread import allocate_lock
 
+from cudaguard.calls import os
 from cudaguard.errors import ExtensionError
 from cudaguard.hook.caller import caller_frame, describe, module_of
 from cudaguard.hook.frames import hide_frame
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
 
 RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
+getdlopenflags: Callable[[], int] = getattr(sys, "getdlopenflags", int)
 
 
 class FlagsPatch:
@@ -53,34 +54,24 @@ class FlagsPatch:
         """Is the patch in force?"""
         return self._ours is not None
 
+    def is_by(self, ours: object) -> bool:
+        """Is it in force by that stand-in? Others pass through, wherever somebody has them."""
+        return self._ours is ours
+
     def put_up(self) -> None:
         """Patch the function; does nothing if it is patched, or the platform has no scopes."""
         if self.is_up or not RTLD_GLOBAL:
             return
-        original = self._original = sys.setdlopenflags
+        self._original = sys.setdlopenflags
+        self._ours = sys.setdlopenflags = _SetFlags(self, self._original)
 
-        def setdlopenflags(*args: Any, **kwargs: Any) -> None:
-            if sys is None or sys.meta_path is None:  # the interpreter shuts down
-                return original(*args, **kwargs)
-            try:
-                if self._ours is not setdlopenflags or kwargs or len(args) != 1:
-                    return original(*args, **kwargs)  # in its own words, if the call is wrong
-                # None: no code has called it, but a thread that runs nothing else, or atexit.
-                module = module_of(sys._getframe().f_back) or None
-                flags, done = local_mode(self._host, self._decide, module, args[0])
-                original(flags)
-                self.set_by = _caller() if flags & RTLD_GLOBAL else ("", "")
-                if done is not None:
-                    call_each(self._host, (done,))
-            except BaseException as error:
-                hide_frame(error)
-                raise
-
-        for attribute in ("__module__", "__qualname__", "__doc__"):
-            setattr(setdlopenflags, attribute, getattr(original, attribute, None))
-        setdlopenflags.__text_signature__ = "(flags, /)"  # type: ignore[attr-defined]  # inspect's
-        self._ours = setdlopenflags
-        sys.setdlopenflags = setdlopenflags
+    def set(self, original: Callable[[Any], None], flags: Any, module: str) -> None:
+        """Set flags, as far as they may be, for the module that asks for it; empty if none does."""
+        flags, done = local_mode(self._host, self._decide, module, flags)
+        original(flags)
+        self.set_by = _caller() if getdlopenflags() & RTLD_GLOBAL else ("", "")
+        if done is not None:
+            call_each(self._host, (done,))
 
     def take_down(self) -> bool:
         """Put it back; False if someone else has patched on top, and ours passes through."""
@@ -91,21 +82,71 @@ class FlagsPatch:
         return clean
 
 
+class _SetFlags:
+    """Shows itself as the function it stands in for, and as that binds to no instance or class."""
+
+    def __init__(self, patch: FlagsPatch, original: Callable[..., None]) -> None:
+        self._patch, self._original = patch, original
+        self.__module__, self.__doc__ = original.__module__, original.__doc__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        original = self._original
+        if sys is None or sys.meta_path is None:  # the interpreter shuts down
+            return original(*args, **kwargs)
+        try:
+            if kwargs or len(args) != 1 or not self._patch.is_by(self):
+                return original(*args, **kwargs)  # in its own words, if the call is wrong
+            # No frame: no code has called it, but a thread that runs nothing else, or atexit.
+            module = module_of(sys._getframe().f_back)
+            return self._patch.set(original, number_of(args[0]), module)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+
+    @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
+    def __class__(self) -> type:
+        return type(self._original)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+    def __reduce__(self) -> str:
+        return self._original.__name__  # found by that in its module
+
+
+def number_of(flags: Any) -> Any:
+    """Return flags as the number that they stand for; as they are, if for none."""
+    try:
+        if hasattr(type(flags), "__index__"):
+            # As Python's own functions do, and past what a class of its own makes of `&`.
+            return int.__index__(range(flags).stop)
+    except BaseException as error:
+        hide_frame(error)
+        raise
+    return flags
+
+
 def _caller() -> tuple[str, str]:
     frame = caller_frame()
     return module_of(frame), describe(frame)
 
 
 def local_mode(
-    host: Host, decide: Decide, name: Any, mode: Any
+    host: Host, decide: Decide, name: str, mode: Any
 ) -> tuple[Any, Callable[[], None] | None]:
-    """Return the mode or flags that a load gets, and what to call when it has happened."""
+    """Return the mode or flags that a load gets, and what to call when it has happened.
+
+    Without a name, or where the flags are no number, whoever is called has own words for that.
+    """
+    if not (name and isinstance(mode, int) and mode & RTLD_GLOBAL):
+        return mode, None
     try:
-        decision = decide(os.fsdecode(name)) if mode & RTLD_GLOBAL else None
+        decision = decide(name)
     except ON_PURPOSE:
         raise
-    except TypeError:
-        return mode, None  # no name or no flags: whoever is called has own words for that
     except Exception as error:
         host.broken(f"deciding the symbol scope of {name}", error)
         return mode, None
@@ -162,18 +203,19 @@ class CtypesPatch:
                 return
             loaded: tuple[Callable[..., None], ...] = ()
             is_open = args[0] if args else kwargs.get("handle")
-            asked = mode
-            if self._ours is __init__ and name is not None and is_open is None:
-                self._before(name)
-                mode, done = local_mode(self._host, self._decide, name, mode)
-                loaded = (lambda: self._host.after_mapping(os.fsdecode(name), "", asked),)
-                if done is not None:
-                    loaded = (done, *loaded)
             try:
+                if self._ours is __init__ and name is not None and is_open is None:
+                    path, mode = _text(name), number_of(mode)
+                    asked = mode if isinstance(mode, int) else 0
+                    self._before(path)
+                    mode, done = local_mode(self._host, self._decide, path, mode)
+                    loaded = (lambda: self._host.after_mapping(path, "", asked),)
+                    if done is not None:
+                        loaded = (done, *loaded)
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
                 if loaded and isinstance(error, OSError):
-                    look_at_failure(self._host, error, _text(name))
+                    look_at_failure(self._host, error, path)
                 hide_frame(error)
                 raise
             call_each(self._host, loaded)
@@ -184,9 +226,9 @@ class CtypesPatch:
         self._class, self._original, self._ours = cdll, original, __init__
         cdll.__init__ = __init__
 
-    def _before(self, name: Any) -> None:
+    def _before(self, path: str) -> None:
         try:
-            call_each(self._host, (self._host.before_load,), _text(name))
+            call_each(self._host, (self._host.before_load,), path)
         except ExtensionError as refused:
             # Who loads a library by ctypes is prepared for no other error.
             raise OSError(str(refused)) from refused
@@ -201,8 +243,12 @@ class CtypesPatch:
 
 
 def _text(name: Any) -> str:
-    """Return the name of a library as text, empty for what is no name."""
+    """Return the name of a library as text and nothing more, empty for what is no name."""
     try:
-        return os.fsdecode(name)
+        path = os.fspath(name)
     except TypeError:
         return ""
+    except BaseException as error:
+        hide_frame(error)
+        raise
+    return str.__str__(os.fsdecode(path))

@@ -6,10 +6,11 @@ that opened and closed around an import would be left open by two threads that o
 
 from __future__ import annotations
 
-import os
 import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
+from cudaguard.calls import os
+from cudaguard.hook.dlopen import getdlopenflags
 from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.hook.loader import (
     NOTHING,
@@ -63,8 +64,10 @@ class ExtensionPatch:
         @of_import_system
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
             try:
-                if self._ours is create_module:
-                    if _STANDARD_LIBRARY not in (spec.origin or ""):
+                # What is no text is refused by Python, in its own words.
+                name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
+                if self._ours is create_module and type(name) is str and type(file) is str:
+                    if _STANDARD_LIBRARY not in file:
                         return self._create(original, loader, spec)
                     if self.pythons_own is not NOTHING:
                         return self._create_pythons_own(original, loader, spec)
@@ -130,7 +133,7 @@ class ExtensionPatch:
             raise
         here.mapping = outer
         close_each(host, closes, None)
-        call_each(host, (host.after_mapping,), spec.origin or "", name, sys.getdlopenflags())
+        call_each(host, (host.after_mapping,), spec.origin or "", name, getdlopenflags())
         return module
 
     @of_import_system

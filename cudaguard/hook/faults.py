@@ -6,7 +6,7 @@ its user, has switched ``faulthandler`` on, that stays as it is.
 
 from __future__ import annotations
 
-import os
+from cudaguard.calls import os
 
 # Far above what programs open: the number of a closed descriptor is soon used for another file,
 # and programs that become daemons close them all.

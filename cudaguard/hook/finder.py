@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import _local
 
+from cudaguard.calls import os
 from cudaguard.hook.frames import hide_frame, of_import_system
 from cudaguard.hook.loader import GuardLoader
 
@@ -13,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from types import FrameType, ModuleType
     from typing import Any
 
     from cudaguard.hook.loader import Host
@@ -72,7 +73,7 @@ class GuardFinder:
         try:
             # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
             # the old spec during a reload.
-            spec = self._first_answer(name, path, target)
+            spec = _first_answer(_behind(self), name, path, target)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -85,58 +86,125 @@ class GuardFinder:
             spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
         return spec
 
-    @of_import_system
-    def _first_answer(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None
-    ) -> ModuleSpec | None:
-        """Ask the finders behind this one; those in front have been asked already."""
-        finders = list(sys.meta_path)
-        try:
-            for finder in finders[self._place(finders) + 1 :]:
-                find = getattr(finder, "find_spec", None)
-                if find is not None:
-                    spec: ModuleSpec | None = find(name, path, target)
-                    if spec is not None:
-                        return spec
-                elif sys.version_info < (3, 12):
-                    find = getattr(finder, "find_module", None)
-                    if find is not None and find(name, path) is not None:
-                        return None  # only importlib knows how to use it; it asks again
-        except BaseException as error:
-            hide_frame(error)
-            raise
-        return None
-
     # --- our place on sys.meta_path -------------------------------------------------
     #
-    # The list is only ever replaced, not changed: another thread may be iterating it in the
-    # middle of an import, and would skip a finder, and with it a module that is there. Other
-    # finders are compared by identity; their __eq__ may say anything.
+    # The list stays the one it is: the program may hold it. Other finders are compared by
+    # identity; their __eq__ may say anything.
 
     @property
     def is_up(self) -> bool:
         """Does this finder stand on ``sys.meta_path``?"""
-        return self._place(sys.meta_path) >= 0
+        return _place(self) >= 0
 
     @property
     def is_first(self) -> bool:
         """Is it the first to be asked?"""
-        return self._place(sys.meta_path) == 0
+        return _place(self) == 0
 
     def put_first(self) -> None:
         """Put it before all others."""
-        if not self.is_up:
-            sys.meta_path.insert(0, self)
-            return
-        sys.meta_path = [self, *(finder for finder in sys.meta_path if finder is not self)]
+        finders: list[Any] = sys.meta_path
+        if finders and type(finders[0]) is Parting:
+            finders[0] = self
+        else:  # a search under way asks somebody twice by that, and passes by nobody
+            finders.insert(0, self)
+        self._leave(1)
 
     def take_away(self) -> None:
         """Take it from the list; does nothing if it is not there."""
-        if self.is_up:
-            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+        self._leave(0)
 
-    def _place(self, finders: Sequence[object]) -> int:
-        for index, finder in enumerate(finders):
-            if finder is self:
-                return index
-        return -1
+    def _leave(self, start: int) -> None:
+        finders: list[Any] = sys.meta_path
+        for place, finder in enumerate(finders):
+            if finder is self and place >= start:
+                parting = finders[place] = Parting()
+                if not _searches():
+                    parting.go()
+                return
+
+
+class Parting:
+    """Keeps the place that a finder of ours had, until no search for a module is under way.
+
+    A shorter list would have such a search pass by the next finder, and by what that has. One that
+    begins meanwhile is handed on here to all behind, so that it can do without them afterwards.
+    """
+
+    @of_import_system
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec the finders behind this one give."""
+        try:
+            spec = _first_answer(_behind(self), name, path, target)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if _is_search(sys._getframe(1)) and _searches() == 1:
+            self.go()
+        return spec
+
+    def go(self) -> None:
+        """Leave the list."""
+        place = _place(self)
+        if place >= 0:
+            finder: Any = sys.meta_path.pop(place)
+            if finder is not self:  # another thread has changed the list just now
+                sys.meta_path.insert(place, finder)
+
+
+def is_parting() -> bool:
+    """Does a finder of ours still have its place on ``sys.meta_path``, asked no more?"""
+    return any(type(finder) is Parting for finder in sys.meta_path)
+
+
+def _place(finder: object) -> int:
+    """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
+    for place, one in enumerate(sys.meta_path):
+        if one is finder:
+            return place
+    return -1
+
+
+def _behind(finder: object) -> list[Any]:
+    """Return who is asked after a finder; those in front have been asked already."""
+    finders = list(sys.meta_path)
+    places = (place for place, one in enumerate(finders, 1) if one is finder)
+    return [one for one in finders[next(places, 0) :] if type(one) is not Parting]
+
+
+@of_import_system
+def _first_answer(
+    finders: list[Any], name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    try:
+        for finder in finders:
+            find = getattr(finder, "find_spec", None)
+            if find is not None:
+                spec: ModuleSpec | None = find(name, path, target)
+                if spec is not None:
+                    return spec
+            elif sys.version_info < (3, 12):
+                find = getattr(finder, "find_module", None)
+                if find is not None and find(name, path) is not None:
+                    return None  # only importlib knows how to use it; it asks again
+    except BaseException as error:
+        hide_frame(error)
+        raise
+    return None
+
+
+def _searches() -> int:
+    """Return how many searches for modules are under way, in all threads."""
+    count = 0
+    for thread in sys._current_frames().values():
+        frame: FrameType | None = thread
+        while frame is not None:
+            count += _is_search(frame)
+            frame = frame.f_back
+    return count
+
+
+def _is_search(frame: FrameType) -> bool:
+    return frame.f_code is _find_spec.__code__

@@ -23,7 +23,12 @@ def of_import_system(function: Function) -> Function:
     return function
 
 
+# What `raise` itself uses: a class may have its own idea of attributes, as frozen dataclasses do.
+_traceback: Any = BaseException.__traceback__
+
+
 def hide_frame(error: BaseException) -> None:
     """Drop the frame that catches `error`: it is none of the user's business (3.11+)."""
-    if error.__traceback__ is not None:
-        error.__traceback__ = error.__traceback__.tb_next
+    traceback = _traceback.__get__(error)
+    if traceback is not None:
+        _traceback.__set__(error, traceback.tb_next)

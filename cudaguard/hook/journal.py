@@ -10,11 +10,11 @@ program has died. It is nobody's wish but ours: where it cannot be written nothi
 
 from __future__ import annotations
 
-import os
 from _collections import deque  # type: ignore[import-not-found]  # light: `collections` is not
 from _thread import get_ident
 from time import time
 
+from cudaguard.calls import os
 from cudaguard.model import Event
 
 TYPE_CHECKING = False

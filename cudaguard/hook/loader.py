@@ -216,7 +216,7 @@ class _Load:
 class GuardLoader:
     """Transparent stand-in for `real`: equal to it, of its class, with its attributes."""
 
-    __slots__ = ("_load",)
+    __slots__ = ("__weakref__", "_load")
     _load: _Load
 
     def __init__(self, real: Any, spec: ModuleSpec, host: Host) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from cudaguard.calls import open_file
+
 _HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
 _COMPILER = re.compile(rb"GCC: \([^)\0]{0,80}\) ([0-9.]{1,12})")
 _MOST = 1 << 25  # the code of a large extension comes after its constants at times
@@ -27,7 +29,7 @@ def compiler(path: str) -> str:
 
 def _start_of(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with open_file(path, "rb") as file:
             return file.read(_MOST)
     except (OSError, ValueError):
         return b""

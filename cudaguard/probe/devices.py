@@ -10,9 +10,9 @@ guide, "CUDA Environment Variables"; MIG user guide, "CUDA Device Enumeration".
 
 from __future__ import annotations
 
-import os
 import re
 
+from cudaguard.calls import os
 from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
 
 _FILE = "libnvidia-ml.so"

@@ -11,8 +11,8 @@ Management" and "Context Management".
 from __future__ import annotations
 
 import ctypes
-import os
 
+from cudaguard.calls import os
 from cudaguard.model import Record
 from cudaguard.probe.loaded import ENTRY, Library, Memory, entries, first_entry
 
@@ -311,6 +311,7 @@ class LoaderNews:
         self._all = LoaderNews._list
         self._seen: list[Library] = []
         self._count = 0
+        self.is_whole = False  # was the last answer all that is mapped?
 
     def names(self) -> list[str]:
         """Return the names of the libraries that were mapped since the last call."""
@@ -322,7 +323,8 @@ class LoaderNews:
         Where the list has been changed elsewhere than at its end, it is all of them again.
         """
         libraries = self._all.libraries()
-        if libraries is not self._seen:
+        self.is_whole = libraries is not self._seen
+        if self.is_whole:
             self._seen, self._count = libraries, 0
         new = libraries[self._count :]
         self._count += len(new)

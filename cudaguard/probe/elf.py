@@ -5,8 +5,7 @@ Source: the ELF specification (System V ABI, chapters 4 and 5), ``elf(5)``.
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.model import Record
 
 TYPE_CHECKING = False

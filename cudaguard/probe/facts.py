@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
+
+from cudaguard.calls import open_file, os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def built_for() -> int:
 def is_sibling(pid: int) -> bool:
     """Is that another process which the parent of this one has started?"""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
+        with open_file(f"/proc/{pid}/stat", "rb") as file:
             parent = int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):  # it has ended, or is one outside this container
         return False
@@ -110,7 +111,7 @@ def is_sibling(pid: int) -> bool:
 def at_start(variable: str) -> str:
     """Return what a variable was when this process started, which is when the loader read it."""
     try:
-        with open("/proc/self/environ", "rb") as file:
+        with open_file("/proc/self/environ", "rb") as file:
             entries = file.read().split(b"\0")
     except OSError:
         return ""

@@ -6,10 +6,10 @@ symbols, the symbols. Nothing is loaded for it.
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from cudaguard.calls import os
 from cudaguard.extensions import Forecast, Lack
 from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.facts import uses_glibc

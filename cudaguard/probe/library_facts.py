@@ -6,9 +6,9 @@ Read from files, after the program has ended. Source: ``elf(5)`` (notes; ``NT_GN
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
+from cudaguard.calls import open_file, os
 from cudaguard.probe.elf import ElfFile
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ def read_library(path: str) -> LibraryFile:
 
 
 def _build(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:
+    with open_file(path, "rb", buffering=0) as file:
         header = file.read(64)
         if header[:6] != b"\x7fELF\x02\x01":
             return ""
@@ -116,7 +116,7 @@ def _names(folder: str) -> list[str]:
 
 def _recorded(record: str, files: Iterable[str]) -> list[str]:
     try:
-        with open(record, encoding="utf-8", errors="replace") as file:
+        with open_file(record, encoding="utf-8", errors="replace") as file:
             text = "\n" + file.read()
     except OSError:
         return []

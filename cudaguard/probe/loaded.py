@@ -11,9 +11,9 @@ Source: ``link.h``, ``elf.h``, ``dlinfo(3)``, ``proc(5)``; System V ABI, chapter
 from __future__ import annotations
 
 import errno
-import os
 from typing import NamedTuple
 
+from cudaguard.calls import os
 from cudaguard.probe.facts import at_start
 
 TYPE_CHECKING = False

@@ -5,13 +5,13 @@ Source: ``proc(5)``, ``/proc/self/maps``.
 
 from __future__ import annotations
 
-import os
+from cudaguard.calls import open_file, os
 
 
 def mapped_files() -> set[str]:
     """Return the files of which code is mapped into this process; empty where nobody tells."""
     try:
-        with open("/proc/self/maps", "rb", buffering=0) as file:
+        with open_file("/proc/self/maps", "rb", buffering=0) as file:
             lines = file.readall().split(b"\n")
     except OSError:
         return set()

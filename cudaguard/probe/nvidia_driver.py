@@ -5,11 +5,11 @@ Source: the driver's README ("The /proc interface"), and how its installers lay 
 
 from __future__ import annotations
 
-import os
 import re
 from glob import glob
 from typing import NamedTuple
 
+from cudaguard.calls import open_file, os
 from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.search_path import Place, SearchPath
 
@@ -74,7 +74,7 @@ def _is_gpu(device: str) -> bool:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open_file(path, encoding="utf-8", errors="replace") as file:
             return file.read(1 << 12)
     except OSError:
         return ""

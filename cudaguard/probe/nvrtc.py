@@ -8,11 +8,11 @@ Source: NVRTC documentation, "Basic Usage"; how NVIDIA's and PyTorch's wheels ar
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from glob import escape, glob
 
+from cudaguard.calls import os
 from cudaguard.gpus import Compiler
 from cudaguard.probe.elf import ElfFile, read_elf
 from cudaguard.probe.facts import at_start

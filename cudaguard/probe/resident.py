@@ -7,8 +7,8 @@ library's entry in the loader's list.
 from __future__ import annotations
 
 import ctypes
-import os
 
+from cudaguard.calls import os
 from cudaguard.probe.image import Image
 from cudaguard.probe.loaded import ENTRY, Library, Memory
 from cudaguard.probe.shared_object import SharedObject

@@ -6,9 +6,9 @@ which ``ldconfig -p`` prints.
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import open_file, os
 from cudaguard.probe.facts import at_start
 
 TYPE_CHECKING = False
@@ -187,7 +187,7 @@ def cache_entries(path: str) -> dict[bytes, list[bytes]]:
         known = _known.get(path)
         if known is not None and known[0] == key:
             return known[1]
-        with open(path, "rb") as file:
+        with open_file(path, "rb") as file:
             data = file.read(_LARGEST)
     except OSError:
         return {}

@@ -7,7 +7,8 @@ searches the program, what it was started with, and everything loaded with ``RTL
 from __future__ import annotations
 
 import ctypes
-import os
+
+from cudaguard.calls import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from mmap import ACCESS_READ, mmap
 
+from cudaguard.calls import open_file, os
 from cudaguard.extensions import Surroundings
 from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.modules import peek
@@ -107,7 +107,7 @@ def architectures(torch: str) -> tuple[str, ...]:
     """
     try:
         with (
-            open(os.path.join(torch, "lib", "libtorch_python.so"), "rb") as file,
+            open_file(os.path.join(torch, "lib", "libtorch_python.so"), "rb") as file,
             mmap(file.fileno(), 0, access=ACCESS_READ) as data,
         ):
             return _listed(data)
@@ -158,7 +158,7 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
 
 def _said(path: str) -> dict[str, str]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open_file(path, encoding="utf-8") as file:
             return dict(_SAID.findall(file.read(1 << 16)))
     except (OSError, ValueError):
         return {}

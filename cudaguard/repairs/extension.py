@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.errors import ExtensionError, ExtensionWarning
 from cudaguard.extensions import ExtensionCheck, Forecast, Lack
 from cudaguard.hook.caller import caller_frame, describe

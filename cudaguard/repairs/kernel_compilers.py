@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
+from cudaguard.calls import open_file, os
 from cudaguard.gpus import Compiler
 from cudaguard.policy.architectures import CANNOT_RUN, NO_JIT
 from cudaguard.policy.kernel_compilers import (
@@ -155,7 +155,7 @@ def _major_of_cupy(folders: object) -> int | None:
     """Return the major release of CUDA that a wheel of CuPy was built for; None if it is none."""
     try:
         folder = folders[0]  # type: ignore[index]  # of a package, or none
-        with open(os.path.join(folder, ".data", "_wheel.json"), encoding="utf-8") as file:
+        with open_file(os.path.join(folder, ".data", "_wheel.json"), encoding="utf-8") as file:
             return int(str(json.load(file)["cuda"]).partition(".")[0])
     except (IndexError, KeyError, OSError, TypeError, ValueError):
         return None

@@ -7,9 +7,9 @@ forked process uses CUDA is said by that process itself, as nobody else may come
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import open_file, os
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
 
@@ -87,7 +87,7 @@ def _is_first_rank() -> bool:
 def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
-        with open(f"/proc/{process}/stat", "rb") as file:  # dead and not waited for: Z
+        with open_file(f"/proc/{process}/stat", "rb") as file:  # dead and not waited for: Z
             return file.read().rpartition(b")")[2].split()[:1] != [b"Z"]
     except ProcessLookupError:
         return False
@@ -100,7 +100,7 @@ def _command_line() -> list[str]:
     arguments = [*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ())]
     if not hasattr(sys, "orig_argv"):  # Python 3.9
         try:
-            with open("/proc/self/cmdline", "rb") as file:
+            with open_file("/proc/self/cmdline", "rb") as file:
                 arguments += os.fsdecode(file.read()).split("\0")
         except OSError:
             pass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
+from cudaguard.calls import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.model import Finding
 from cudaguard.report.messages import FIX, switch_off, too_late
 

@@ -9,8 +9,7 @@ directly; their format is the `entry points specification
 
 from __future__ import annotations
 
-import os
-
+from cudaguard.calls import os
 from cudaguard.errors import RuleError
 from cudaguard.model import Record, Rule
 from cudaguard.rules.check import check_rule

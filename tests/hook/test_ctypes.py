@@ -222,6 +222,17 @@ SAME = {
     "pythonapi": "print(ctypes.pythonapi.Py_IsInitialized())",
     "cdll": "print(ctypes.cdll.LoadLibrary('./libvictim.so').ask())",
     "cdll-item": "print(ctypes.cdll['./libvictim.so'].ask())",
+    "odd-modes": """if True:
+        class Index:
+            def __index__(self): print("asked"); return 2
+        class Odd(int):
+            def __and__(self, other): raise ZeroDivisionError
+        class Name(str):
+            def __contains__(self, other): raise ZeroDivisionError
+            __hash__ = str.__hash__
+        for mode in (Index(), Odd(2), True):
+            print(ctypes.CDLL(Name('./libvictim.so'), mode).ask())
+        """,
     "handle": "h = ctypes.CDLL('./libvictim.so')._handle; "
     "print(ctypes.CDLL('any name', handle=h).ask())",
 }

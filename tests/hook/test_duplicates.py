@@ -654,3 +654,32 @@ def test_what_other_threads_note_meanwhile_does_no_harm():
     detector = SimpleNamespace(_engine=SimpleNamespace(touched=touched))
     found = DuplicateDetector._by_rule(detector, "/x.so")
     assert found == "was loaded before torch by CG001"
+
+
+@pytest.mark.parametrize("record", ["", "journal.jsonl"])
+def test_libraries_that_come_and_go_leave_nothing_in_memory(child, compiler, record):
+    """As those of compilers do, each in a file of its own name."""
+    shutil.copy(compiler.library("libtiny.so", "int tiny(void) { return 7; }\n"), child.folder)
+    done = child.python(
+        """
+        import collections, ctypes, _ctypes, gc, os, shutil, sys, cudaguard, cudaguard.wiring
+        cudaguard.install()
+        def load(first, last):
+            for number in range(first, last):
+                path = os.path.abspath(f"lib{number:08}.so")
+                shutil.copyfile("libtiny.so", path)
+                _ctypes.dlclose(ctypes.CDLL(path)._handle)
+                os.unlink(path)
+            gc.collect()
+            return sys.getallocatedblocks()
+        # Of events a number is kept, which it would take long to come to.
+        journal = cudaguard.wiring._state.engine.journal
+        journal._seen = collections.deque(maxlen=1)
+        blocks = [load(number, number + 150) for number in range(0, 750, 150)]
+        # What grows does so every time; the tables of Python itself, now and then.
+        print(min(map(int.__sub__, blocks[1:], blocks)) / 150, cudaguard.status().findings)
+        """,
+        env={"CUDAGUARD_JOURNAL": record},
+    )
+    grown, _, findings = done.stdout.partition(" ")
+    assert (float(grown) < 0.5, findings.strip()) == (True, "()"), done.stdout

@@ -125,3 +125,44 @@ def test_earlier_patch_of_somebody_else_is_called_and_restored(native):
         """,
     ).lines
     assert lines == ["True ['target']", "True"]
+
+
+def test_odd_specs_are_answered_as_by_python(native):
+    """Whoever makes a spec of his own hears what Python says of it, and nothing of ours."""
+    for number in range(4):
+        native.extension(f"odd{number}")
+    look = """
+        import importlib, pathlib, types
+        loader = Loader("odd0", glob.glob("odd0.*.so")[0])
+        class Text(str):
+            __hash__ = str.__hash__
+            def __contains__(self, part): raise ZeroDivisionError
+        class Lazy:
+            name = property(lambda self: "odd1")
+            origin = property(lambda self: glob.glob("odd1.*.so")[0])
+        def show(word, **fields):
+            try:
+                print(word, loader.create_module(types.SimpleNamespace(**fields)).answer())
+            except Exception as error:
+                print(word, type(error).__name__, error)
+        path = loader.path
+        show("plain", name="odd0", origin=path)
+        print(loader.create_module(Lazy()).answer(), loader.create_module(spec=Lazy()).answer())
+        show("text", name=Text("odd2"), origin=Text(glob.glob("odd2.*.so")[0]))
+        show("path", name="odd3", origin=pathlib.Path(path))
+        show("bytes", name="odd3", origin=path.encode())
+        show("number", name="odd3", origin=3)
+        show("no origin", name="odd3")
+        show("nowhere", name="odd3", origin=None)
+        show("zero byte", name="odd3", origin="a\\0b")
+        show("nameless", origin=path)
+        show("numbered", name=5, origin=path)
+        try:
+            loader.create_module(None)
+        except AttributeError as error:
+            print(error)
+        """
+    plain = native.bare(START, look)
+    guarded = native.bare(START, "on()", look)
+    assert (guarded.lines, guarded.err) == (plain.lines, "")
+    assert plain.lines[:3] == ["plain 42", "42 42", "text 42"]

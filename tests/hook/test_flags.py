@@ -121,6 +121,48 @@ print(sys.getdlopenflags(), inspect.signature(sys.setdlopenflags))
     assert guarded.err == plain.err == ""
 
 
+def test_values_that_stand_for_numbers(loud):
+    calls = """
+import os
+class Index:
+    def __init__(self, number): self.number = number
+    def __index__(self): print("asked"); return self.number
+class Odd(int):
+    def __and__(self, other): raise ZeroDivisionError
+    __rand__ = __or__ = __bool__ = __and__
+class Failing:
+    def __index__(self): raise LookupError("no number")
+for flags in (Index(os.RTLD_NOW), Odd(os.RTLD_NOW | os.RTLD_GLOBAL), True, Failing(), Index("2")):
+    try:
+        sys.setdlopenflags(flags)
+    except Exception as error:
+        print(type(error).__name__, error)
+    print(sys.getdlopenflags())
+"""
+    plain = loud.bare("import sys", calls)
+    guarded = loud.bare("import sys, cudaguard; cudaguard.install()", calls)
+    assert (guarded.lines[:-1], guarded.err) == (plain.lines[:-1], plain.err)
+    assert plain.lines[-1] == guarded.lines[-1] == "1"
+
+
+def test_function_in_a_class_is_no_method(loud):
+    use = """
+import copy, inspect, pickle, types
+class Loader:
+    set_flags = sys.setdlopenflags
+Loader().set_flags(sys.getdlopenflags())
+Loader.set_flags(sys.getdlopenflags())
+f = sys.setdlopenflags
+print(Loader.set_flags is f, repr(f), isinstance(f, types.BuiltinFunctionType), callable(f))
+print(f.__name__, f.__qualname__, f.__module__, f.__self__ is sys, f.__doc__, inspect.signature(f))
+print(hasattr(f, "__get__"), hasattr(f, "__code__"), f == f, {f: 1}[f], inspect.isbuiltin(f))
+print(pickle.loads(pickle.dumps(f)) is f, copy.copy(f) is f, copy.deepcopy(f) is f)
+"""
+    plain = loud.bare("import sys", use)
+    guarded = loud.bare("import sys, cudaguard; cudaguard.install()", use)
+    assert (guarded.lines, guarded.err) == (plain.lines, "")
+
+
 def test_call_that_no_code_makes(loud):
     """There is no frame below that of a thread's own function, nor below one of atexit."""
     calls = """

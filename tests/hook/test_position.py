@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 FIND = """
 import importlib.machinery, importlib.util, sys
 class Finder:
@@ -102,3 +104,156 @@ def test_installing_again_regains_the_place_as_the_finding_advises(pair):
         print(sum(type(f).__name__ == "GuardFinder" for f in sys.meta_path))
     """).lines
     assert lines == ["0", "1"]
+
+
+# --- the list is the program's ------------------------------------------------------------------
+
+PROGRAM = """
+from sys import meta_path  # what many programs hold on to
+import importlib.machinery, importlib.util, threading
+class Finder:
+    # Finds one module, and does something while it is asked for another.
+    def __init__(self, finds, on="", do=None): self.finds, self.on, self.do = finds, on, do
+    def find_spec(self, name, path=None, target=None):
+        if name == self.on and self.do:  # once: a search may come by twice when the list grows
+            do, self.do = self.do, None
+            do()
+        if name == self.finds:
+            return importlib.machinery.ModuleSpec(name, self)
+    def create_module(self, spec): return None
+    def exec_module(self, module): pass
+def missing(name):
+    try:
+        __import__(name)
+    except ImportError:
+        return True
+def ours():
+    return [type(f).__name__ for f in sys.meta_path if type(f).__module__.startswith("cudaguard")]
+"""
+
+
+def test_list_stays_the_one_that_the_program_holds(pair):
+    pair.modules("target.py", "prereq.py")
+    lines = pair.guarded(
+        PROGRAM,
+        """
+        before = [f for f in meta_path if "cudaguard" not in type(f).__module__]
+        finder = Finder("virtual")
+        meta_path.insert(0, finder)
+        import target, virtual
+        print(sys.meta_path is meta_path, ours())
+        meta_path.remove(finder)
+        del sys.modules["virtual"]
+        print(missing("virtual"))
+        cudaguard.uninstall()
+        meta_path.insert(0, finder)
+        import virtual
+        cudaguard.install()
+        cudaguard.uninstall()
+        print(sys.meta_path is meta_path, meta_path == [finder, *before])
+        """,
+        proof="",
+    ).lines
+    assert lines == ["True ['GuardFinder']", "True", "True True"]
+
+
+CHANGES = {
+    "uninstall": "cudaguard.uninstall()",
+    "move": "sys.meta_path.insert(0, Finder('')); cudaguard.install()",
+    "move-by-an-import": "sys.meta_path.insert(0, Finder('')); import target",
+    "block": "with cudaguard.guard(): pass",
+}
+
+
+# Python lets no other thread import anything while a finder is asked.
+WHERE = [("here", name) for name in CHANGES] + [("thread", n) for n in CHANGES if "import" not in n]
+
+
+@pytest.mark.parametrize(("where", "change"), WHERE)
+@pytest.mark.parametrize("place", range(4))
+def test_no_finder_is_passed_by_while_the_list_changes(pair, change, place, where):
+    """`sought` is found behind whoever is being asked when the list changes."""
+    change = CHANGES[change]
+    pair.modules("target.py", "prereq.py")
+    ran = pair.guarded(
+        PROGRAM,
+        f"""
+        def change():
+            {change.replace("; ", chr(10) + " " * 12)}
+        def elsewhere():
+            thread = threading.Thread(target=change)
+            thread.start()
+            thread.join()
+        if {change!r}.startswith("with"):
+            cudaguard.uninstall()
+        here = {where == "here"}
+        changing = Finder("", "sought", change if here else elsewhere)
+        sys.meta_path.insert({place}, changing)
+        sys.meta_path.insert({place} + 1, Finder("sought"))
+        cudaguard.status()
+        import sought
+        print("found", sys.meta_path is meta_path)
+        missing("nothing"), missing("nothing")
+        print("Parting" in ours(), "one place" in str(cudaguard.status().touched))
+        """,
+        proof="",
+    )
+    assert (ran.lines, ran.err) == (["found True", "False False"], "")
+
+
+def test_place_is_kept_and_said_to_be_while_a_search_is_under_way(pair):
+    lines = pair.guarded(
+        PROGRAM,
+        """
+        def change():
+            cudaguard.uninstall()
+            print(ours(), cudaguard.status().touched[0])
+            missing("another")  # one search of this thread is under way still
+            print(ours())
+        sys.meta_path.append(Finder("sought", "sought", change))
+        import sought
+        print(ours())
+        missing("another")
+        print(ours())
+        """,
+        proof="",
+    ).lines
+    kept = "['Parting'] sys.meta_path: one place, until no import is under way"
+    assert lines == [kept, "['Parting']", "['Parting']", "[]"]
+
+
+def test_many_threads_import_while_the_guard_comes_and_goes(pair):
+    lines = pair.guarded(
+        PROGRAM,
+        """
+        import time
+        sys.setswitchinterval(1e-6)
+        class Part(Finder):
+            def find_spec(self, name, path=None, target=None):
+                time.sleep(0)  # another thread's turn
+                if name.endswith(self.finds):
+                    return importlib.machinery.ModuleSpec(name, self)
+        sys.meta_path[1:1] = [Part(f"_{i}") for i in range(5)]
+        length = len(sys.meta_path)
+        lost, done = [], threading.Event()
+        def work(part):
+            for i in range(part, 600, 3):
+                if missing(f"module{i}_{i % 5}"):
+                    lost.append(i)
+        def change():
+            while not done.is_set():
+                cudaguard.uninstall()
+                cudaguard.install()
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+        changing = threading.Thread(target=change)
+        for thread in (changing, *threads): thread.start()
+        for thread in threads: thread.join()
+        done.set()
+        changing.join()
+        for i in range(len(sys.meta_path)):
+            missing("nothing")
+        print(lost, len(sys.meta_path) - length, ours(), sys.meta_path is meta_path)
+        """,
+        proof="",
+    ).lines
+    assert lines == ["[] 0 ['GuardFinder'] True"]

@@ -129,6 +129,18 @@ def test_equality_and_hash_of_a_found_loader(source):
     )
 
 
+def test_weak_references_to_a_found_loader(source):
+    source.same(
+        FOUND,
+        """
+        import weakref
+        known = weakref.WeakKeyDictionary({loader: "the one"})
+        print(weakref.ref(loader)() is loader, known[loader], len(known))
+        """,
+        proof=WRAPPED,
+    )
+
+
 def test_pickle_and_copy_of_a_found_loader_give_the_real_one(source):
     lines = source.same(
         FOUND,
