@@ -86,6 +86,12 @@ class Loads:
 
             tell_of_runtime(self._engine, spec.name, spec.origin, elf.runtime)
         self._provide_for(spec, elf.needed)
+        if self.flags.masked_for:
+            from cudaguard.actions.scope import rules_for_module
+            from cudaguard.repairs.scope import leave_global
+
+            rules = rules_for_module(self.flags.masked_for, self._engine.registry.scoping)
+            leave_global(self._engine, rules, spec)
         for pattern, rule in self._engine.registry.shielding:
             from cudaguard.actions.scope import covers
             from cudaguard.rules.patterns import matches
@@ -142,7 +148,7 @@ class Loads:
         from cudaguard.actions.scope import rules_for_library
 
         rules = rules_for_library(library, scoping)
-        return self._scope(rules, os.path.basename(library), library)
+        return self._scope(rules, os.path.basename(library), library, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `hook.dlopen.FlagsPatch`)."""
@@ -156,13 +162,14 @@ class Loads:
         return self._scope(rules, f"extension modules of {module.partition('.')[0]}", module)
 
     def _scope(
-        self, rules: tuple[Rule, ...], subject: str, source: str
+        self, rules: tuple[Rule, ...], subject: str, source: str, *, is_file: bool = False
     ) -> tuple[bool, Callable[[], None]] | None:
         if not rules:
             return None
+        from cudaguard.actions.own_runtime import runtime_in
         from cudaguard.repairs.scope import scope_of
 
-        return scope_of(self._engine, rules, subject, source)
+        return scope_of(self._engine, rules, subject, source, runtime_in(source) if is_file else "")
 
     # --- after a load ---------------------------------------------------------------
 

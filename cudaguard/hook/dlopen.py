@@ -47,6 +47,8 @@ class FlagsPatch:
         self._ours: object = None
         # Module and line of the call that has RTLD_GLOBAL in force; empty if none has.
         self.set_by = ("", "")
+        # Module whose RTLD_GLOBAL was taken from the flags in force; empty if none was.
+        self.masked_for = ""
 
     @property
     def is_up(self) -> bool:
@@ -70,6 +72,7 @@ class FlagsPatch:
                 flags, done = local_mode(self._host, self._decide, module, args[0])
                 original(flags)
                 self.set_by = _caller() if flags & RTLD_GLOBAL else ("", "")
+                self.masked_for = module or "" if flags != args[0] else ""
                 if done is not None:
                     call_each(self._host, (done,))
             except BaseException as error:
