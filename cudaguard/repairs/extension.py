@@ -217,7 +217,8 @@ def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
 def _refusal(
     check: ExtensionCheck, said: str, frame: FrameType | None, *, is_import: bool
 ) -> Refusal:
-    finding = not_loaded(check, said, describe(frame), compiler(check.path))
+    where, built_by = describe(frame), compiler(check.path)
+    finding = not_loaded(check, said, where, built_by, is_import=is_import)
     return Refusal(said, finding, None if frame is None else Place(frame), is_import)
 
 
