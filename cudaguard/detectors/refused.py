@@ -14,7 +14,6 @@ import sys
 from cudaguard.errors import ExtensionWarning
 from cudaguard.hook.excepthook import ErrorHook
 from cudaguard.hook.loader import ON_PURPOSE, print_instead
-from cudaguard.rules.known_errors import text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,6 +92,8 @@ class Refusals:
         if not self._kept or not isinstance(error, Exception):
             return
         try:
+            from cudaguard.rules.known_errors import text_of
+
             texts = "\n".join(map(text_of, _shown_with(error)))
             for said in [said for said in self._kept if said in texts]:
                 self._tell(self._kept.pop(said))

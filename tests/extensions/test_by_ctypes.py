@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from .conftest import TO_THE_END
+
 LOAD = """
 import ctypes, sys, cudaguard
 cudaguard.install({mode!r})
@@ -111,7 +113,9 @@ def test_error_that_ends_the_program_is_explained_at_the_line_of_the_user(
     assert done.stderr.count("ExtensionWarning: [CG841]") == 1
     assert done.stderr.startswith(f"{program}:{line_of(code)}: {TOLD}")
     traceback = done.stderr[done.stderr.index("Traceback") :]
-    assert traceback.startswith(plain.stderr)  # as ever; `run` adds its report
+    if sys.version_info >= (3, 11):  # before, our frame around the load is seen
+        assert traceback.startswith(plain.stderr)  # as ever; `run` adds its report
+    assert plain.stderr.splitlines()[-1] in traceback
     assert done.returncode == plain.returncode == 1
 
 
@@ -163,6 +167,7 @@ def test_error_that_leaves_a_guarded_block_is_explained(plugin, child):
     assert done.stderr.startswith("<string>:6: ")
 
 
+@TO_THE_END
 @pytest.mark.parametrize("is_watched", [True, False])
 def test_import_of_a_watched_module_that_fails_is_explained(plugin, child, is_watched):
     child.write("taker.py", f"import ctypes\nctypes.CDLL({str(plugin)!r})\n")

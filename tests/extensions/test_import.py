@@ -9,6 +9,8 @@ import pytest
 from cudaguard.extensions import Forecast, Lack, Surroundings
 from cudaguard.report.extension import words_for
 
+from .conftest import TO_THE_END
+
 CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
 TRY = """
 import sys, cudaguard
@@ -112,6 +114,7 @@ def test_nothing_is_changed_where_the_error_says_it_itself(build, child):
         assert child.python(program, check=False).stdout == f"{is_same}\n"
 
 
+@TO_THE_END
 @pytest.mark.parametrize("catches", [False, True])
 def test_watched_package_whose_native_part_fails(build, child, catches):
     """Told if the package fails with it, and not if that does without."""
@@ -137,6 +140,7 @@ def test_watched_package_whose_native_part_fails(build, child, catches):
     assert (TOLD in done.stderr) is not catches
 
 
+@TO_THE_END
 def test_watched_extension_that_fails(build, child):
     build.module("half", **CALL)
     done = child.python(
