@@ -15,6 +15,7 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.actions.memory import write
+from cudaguard.actions.own_runtime import runtime_among
 from cudaguard.actions.scope import packages_of
 from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
@@ -132,10 +133,11 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         members = [member for member in members if member.hidden and _is_global(member, scope)]
         if not members:
             return Demotion("local", library=library)
-        bad = [m.image.library.path for m in members if m.image.shows_runtime(m.symbols, m.hidden)]
+        has_runtime = [m.image for m in members if m.image.shows_runtime(m.symbols, m.hidden)]
+        bad = runtime_among(image.library.path for image in has_runtime)
         if bad:
-            reason = f"{bad[0]} contains its own C++ runtime, which that would break"
-            return Demotion("refused", reason, library, runtime=bad[0])
+            reason = f"{bad} contains its own C++ runtime, which that would break"
+            return Demotion("refused", reason, library, runtime=bad)
         images = {lib: Image(memory, lib) for lib in everything}
         _refuse_what_breaks(members, [images[lib] for lib in everything if lib not in group])
         hidden = {place for member in members for place in member.addresses(member.hidden)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.actions.own_runtime import has_own_runtime
+from cudaguard.actions.own_runtime import runtime_among
 from cudaguard.actions.scope import names_library, packages_of
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.hook.caller import (
@@ -52,7 +52,7 @@ def judge(
     packages, facts = Packages(), Facts()
     hijacks = []
     owners = dict.fromkeys(new for _, _, new, _ in moved)
-    runtime = next(filter(has_own_runtime, owners), "")
+    runtime = runtime_among(owners)
     for owner in owners:
         package = packages.of(owner)
         if _is_at_home(owner, package, load, since) or any(

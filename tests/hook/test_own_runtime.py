@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 SOURCE = """
+#include <iostream>
 #include <locale>
 #include <sstream>
 #include <string>
@@ -205,6 +206,29 @@ def test_extension_that_brings_it_is_loaded_with_the_flags_that_were_asked_for(s
     assert ran.lines[:2] == RIGHT
     assert TOLD[0] in ran.lines
     assert "owner.native was loaded with RTLD_GLOBAL in spite of rule LOCAL1" in ran.err
+
+
+FIRST = "import ctypes; first = ctypes.CDLL('./libfirst.so'); first.numbers()"
+
+
+@pytest.mark.parametrize("actions", [LOCAL, HIDE_ALL, HIDE_RUNTIME], ids=["local", "all", "std"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_beside_a_runtime_that_was_there_first_it_is_kept_out_of_the_way(scene, actions, is_late):
+    """The library itself fails either way; what is loaded later does not, if it is kept out."""
+    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    rule = install(*actions)
+    code = ("import owner", rule) if is_late and actions is not LOCAL else (rule, "import owner")
+    ran = scene.bare(FIRST, *code, USE)
+    assert ran.lines[0] == RIGHT[0]
+    assert ran.err == ""
+    assert scene.bare(FIRST, "import owner", USE).lines[0] == " alpha"  # no number
+
+
+def test_advice_beside_a_runtime_that_was_there_first_is_a_rule_that_cures(scene):
+    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    told = "import cudaguard; cudaguard.install()"
+    asked = "print(['[[rules]]' in f.remedy for f in cudaguard.status().findings])"
+    assert scene.bare(FIRST, told, "import owner", asked).lines == ["[True]"]
 
 
 def test_advice_is_no_rule_that_would_break_it(scene):
