@@ -95,7 +95,7 @@ class Refusals:
             from cudaguard.rules.known_errors import text_of
 
             texts = "\n".join(map(text_of, _shown_with(error)))
-            for said in [said for said in self._kept if said in texts]:
+            for said in [said for said in list(self._kept) if said in texts]:
                 self._tell(self._kept.pop(said))
         except Exception as failure:
             self._engine.broken("looking at an error", failure)
