@@ -12,7 +12,7 @@ import sys
 from _thread import allocate_lock
 
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
-from cudaguard.hook.caller import caller_frame, describe, importing
+from cudaguard.hook.caller import Place, caller_frame, describe, importing
 from cudaguard.hook.extensions import ExtensionPatch
 from cudaguard.hook.finder import EveryTopLevel, GuardFinder, is_parting
 from cudaguard.hook.journal import Journal
@@ -298,7 +298,7 @@ class Engine:
         finding: Finding,
         category: type[CudaGuardWarning],
         *,
-        frame: FrameType | None = None,
+        frame: FrameType | Place | None = None,
         loud: bool | None = None,
     ) -> bool:
         """Record a finding and, unless the mode or its severity says otherwise, warn of it.

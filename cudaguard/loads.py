@@ -14,9 +14,6 @@ from cudaguard.hook.loader import ON_PURPOSE
 from cudaguard.probe.modules import peek
 from cudaguard.rules.initialisers import INITIALISERS
 
-_NOT_FOUND = ": cannot open shared object file"
-_SEARCH_PATH = "LD_LIBRARY_PATH"
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +25,9 @@ if TYPE_CHECKING:
     from cudaguard import repairs
     from cudaguard.detectors.cuda import CudaDetector
     from cudaguard.detectors.duplicates import DuplicateDetector
+    from cudaguard.detectors.refused import Refusals
     from cudaguard.detectors.scope import ScopeDetector
+    from cudaguard.hook.excepthook import ErrorHook
     from cudaguard.hook.finder import GuardFinder
     from cudaguard.hook.loader import Close, Host
     from cudaguard.model import Rule
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         """What this half asks of `cudaguard.engine.Engine`."""
 
         finder: GuardFinder
+        errors: ErrorHook | None
 
 
 class Loads:
@@ -51,6 +51,7 @@ class Loads:
         self._detectors: tuple[ScopeDetector | DuplicateDetector, ...] = ()
         self.cuda: CudaDetector | None = None
         self._has_begun = False
+        self._refusals: Refusals | None = None  # once there is one
         self.ctypes = CtypesPatch(self.scope_of_library, engine)
         self.flags = FlagsPatch(self.scope_of_extensions, engine)
 
@@ -69,6 +70,8 @@ class Loads:
             self.cuda.forget()
         self._detectors, self.cuda = (), None
         self._has_begun = False
+        if self._refusals is not None:
+            self._refusals.forget()
 
     # --- before a load --------------------------------------------------------------
 
@@ -89,6 +92,12 @@ class Loads:
 
             tell_of_runtime(self._engine, spec.name, spec.origin, elf.runtime)
         self._provide_for(spec, elf.needed)
+        if self.flags.masked_for:
+            from cudaguard.actions.scope import rules_for_module
+            from cudaguard.repairs.scope import leave_global
+
+            rules = rules_for_module(self.flags.masked_for, self._engine.registry.scoping)
+            leave_global(self._engine, rules, spec)
         for pattern, rule in self._engine.registry.shielding:
             from cudaguard.actions.scope import covers
             from cudaguard.rules.patterns import matches
@@ -145,7 +154,7 @@ class Loads:
         from cudaguard.actions.scope import rules_for_library
 
         rules = rules_for_library(library, scoping)
-        return self._scope(rules, os.path.basename(library), library)
+        return self._scope(rules, os.path.basename(library), library, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `hook.dlopen.FlagsPatch`)."""
@@ -159,13 +168,14 @@ class Loads:
         return self._scope(rules, f"extension modules of {module.partition('.')[0]}", module)
 
     def _scope(
-        self, rules: tuple[Rule, ...], subject: str, source: str
+        self, rules: tuple[Rule, ...], subject: str, source: str, *, is_file: bool = False
     ) -> tuple[bool, Callable[[], None]] | None:
         if not rules:
             return None
+        from cudaguard.actions.own_runtime import runtime_in
         from cudaguard.repairs.scope import scope_of
 
-        return scope_of(self._engine, rules, subject, source)
+        return scope_of(self._engine, rules, subject, source, runtime_in(source) if is_file else "")
 
     # --- after a load ---------------------------------------------------------------
 
@@ -190,6 +200,8 @@ class Loads:
         if self.cuda is not None:
             with self._safely():
                 self.cuda.error_passes(error)
+        if self._refusals is not None:
+            self._refusals.error_passes(error)
         if isinstance(error, Exception):
             from cudaguard.repairs.errors import error_passes
 
@@ -206,23 +218,16 @@ class Loads:
             record_end(self._engine, error)
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look whether a library was meant to be found by a variable that is set too late.
+        """Look at why the loader has refused a library (see `hook.loader.Host`)."""
+        if self._engine.mode != "off":
+            self._refused().load_failed(error, library)
 
-        Why an extension for torch that is loaded by its path (``torch.ops.load_library``) was
-        refused is told as well.
-        """
-        if self._engine.mode == "off":
-            return
-        missing, found, _ = str(error).partition(_NOT_FOUND)
-        said = os.environ.get(_SEARCH_PATH, "")
-        if found and said:
-            from cudaguard.detectors.search_path import tell_of_late_path
+    def _refused(self) -> Refusals:
+        if self._refusals is None:
+            from cudaguard.detectors.refused import Refusals
 
-            tell_of_late_path(self._engine, missing, said)
-        if os.sep in library and sys.platform.startswith("linux"):
-            from cudaguard.repairs.extension import tell_of_refused
-
-            tell_of_refused(self._engine, library, error)
+            self._refusals = Refusals(self._engine)
+        return self._refusals
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
         """Import what has a library that one of an extension's libraries needs.
@@ -231,7 +236,9 @@ class Loads:
         libraries before it runs anything of them: after such a refusal a second try is a first one.
         An error that the extension's own code lets pass says nothing of this file, or of none.
         """
-        missing, found, _ = str(error).partition(_NOT_FOUND)
+        from cudaguard.detectors.refused import NOT_FOUND
+
+        missing, found, _ = str(error).partition(NOT_FOUND)
         if self._engine.mode == "off" or not found or spec.origin is None:
             return False
         refused = error.path
@@ -245,13 +252,7 @@ class Loads:
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded (see `hook.loader.Host`)."""
-        if self._engine.mode == "off" or not sys.platform.startswith("linux"):
-            return None
-        try:
-            from cudaguard.repairs.extension import explained
-        except ImportError:  # a Python without ctypes has nothing to look with
-            return None
-        return explained(self._engine, spec, error)
+        return None if self._engine.mode == "off" else self._refused().explained(spec, error)
 
     def _safely(self) -> _Safely:
         return _Safely(self._failed)
@@ -264,10 +265,20 @@ class Loads:
         self._engine.broken("looking at libraries and at CUDA", error)
 
     def window(self, spec: ModuleSpec) -> Close | None:
-        """Watch the CUDA driver during an import (see `hook.loader.Slots`)."""
+        """Watch an import: the CUDA driver, and how it fails (see `hook.loader.Slots`)."""
         if self.cuda is None and self._is_asked_for(spec.name):
             self.look(must=True)
-        return None if self.cuda is None else self.cuda.window(spec)
+        close = None if self.cuda is None else self.cuda.window(spec)
+        if spec.name not in self._engine.finder.watched:  # a part of a watched package
+            return close
+
+        def closing(error: BaseException | None) -> None:
+            if close is not None:
+                close(error)
+            if error is not None and self._refusals is not None:
+                self._refusals.error_passes(error)
+
+        return closing
 
     def _is_asked_for(self, name: str) -> bool:
         """Is the module watched for what it does to the driver, rather than for a rule?"""

@@ -14,6 +14,7 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.actions.memory import write
+from cudaguard.actions.own_runtime import runtime_among
 from cudaguard.actions.scope import packages_of
 from cudaguard.calls import os
 from cudaguard.probe.facts import uses_glibc
@@ -54,6 +55,7 @@ class Demotion(NamedTuple):
         bound: Who had bound to them before and stays so: modules, packages or libraries, and
             to how many names.
         left: Libraries of the package that were not changed, each with the reason, in words.
+        runtime: Whose own C++ runtime hiding would have broken, if it was refused for that.
     """
 
     state: str
@@ -63,6 +65,7 @@ class Demotion(NamedTuple):
     names: int = 0
     bound: tuple[tuple[str, int], ...] = ()
     left: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 class _RefusedError(Exception):
@@ -130,6 +133,11 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         members = [member for member in members if member.hidden and _is_global(member, scope)]
         if not members:
             return Demotion("local", library=library)
+        has_runtime = [m.image for m in members if m.image.shows_runtime(m.symbols, m.hidden)]
+        bad = runtime_among(image.library.path for image in has_runtime)
+        if bad:
+            reason = f"{bad} contains its own C++ runtime, which that would break"
+            return Demotion("refused", reason, library, runtime=bad)
         images = {lib: Image(memory, lib) for lib in everything}
         _refuse_what_breaks(members, [images[lib] for lib in everything if lib not in group])
         hidden = {place for member in members for place in member.addresses(member.hidden)}
@@ -147,7 +155,7 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         return Demotion("refused", str(refused), library)
     except OSError as error:
         return Demotion("failed", f"{error.strerror or error}", library)
-    shown = [member.image.library.path for member in members if _is_found(member, scope)]
+    shown = [m.image.library.path for m in members if _finds_any(m, m.hidden, scope)]
     if shown:
         return Demotion("failed", f"names of {shown[0]} are still found", library)
     names = sum(len(member.hidden) for member in members)
@@ -212,11 +220,6 @@ def _is_global(member: _Member, scope: GlobalScope) -> bool:
     rows = enumerate(zip(table[4::SYMBOL], table[6::SYMBOL], table[7::SYMBOL]))
     defined = [index for index, (info, low, high) in rows if info > 15 and (low or high)]
     return _finds_any(member, defined, scope)
-
-
-def _is_found(member: _Member, scope: GlobalScope) -> bool:
-    """Are names that were hidden found all the same?"""
-    return _finds_any(member, member.hidden, scope)
 
 
 def _finds_any(member: _Member, indices: Sequence[int], scope: GlobalScope) -> bool:

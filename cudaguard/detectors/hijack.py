@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.actions.own_runtime import runtime_among
 from cudaguard.actions.scope import names_library, packages_of
 from cudaguard.calls import os
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
@@ -50,10 +51,12 @@ def judge(
     load = None if loaded is None else Load(*loaded)
     packages, facts = Packages(), Facts()
     hijacks = []
-    for owner in dict.fromkeys(new for _, _, new, _ in moved):
+    owners = dict.fromkeys(new for _, _, new, _ in moved)
+    runtime = runtime_among(owners)
+    for owner in owners:
         package = packages.of(owner)
         if _is_at_home(owner, package, load, since) or any(
-            _cares(engine, rule, load, since, facts)
+            _cares(engine, rule, load, since, facts, bool(runtime))
             for rule in _rules_about(engine, owner, package, load)
         ):
             continue
@@ -67,7 +70,7 @@ def judge(
             )
         )
     if hijacks:
-        _tell(engine, tuple(hijacks), load, since)
+        _tell(engine, tuple(hijacks), load, since, runtime)
 
 
 def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool:
@@ -105,7 +108,9 @@ def _rules_about(engine: Engine, owner: str, package: str, load: Load | None) ->
     ]
 
 
-def _cares(engine: Engine, rule: Rule, load: Load | None, since: str, facts: Facts) -> bool:
+def _cares(
+    engine: Engine, rule: Rule, load: Load | None, since: str, facts: Facts, has_runtime: bool
+) -> bool:
     """Does the rule see to this itself: by choice not at all, by telling, or by acting yet?
 
     A rule that should have kept the names out and did not must not silence what is seen.
@@ -115,9 +120,10 @@ def _cares(engine: Engine, rule: Rule, load: Load | None, since: str, facts: Fac
     imported = [name for name in rule.watch if is_imported(name)]
     if since == GUARD:
         return bool(imported)  # hindsight looks at what was imported before the guard
-    if engine.mode not in REPAIRING or rule.grade == "warn":
-        # It has told so where the scope was asked for.
-        return load is not None and load.is_global and bool(arguments(rule, "local_scope"))
+    # It tells where the scope is asked for.
+    has_told = load is not None and load.is_global and bool(arguments(rule, "local_scope"))
+    if engine.mode not in REPAIRING or rule.grade == "warn" or (has_runtime and has_told):
+        return has_told
     if not imported or not arguments(rule, "demote"):
         return False
     if any(map(is_under_way, imported)):
@@ -127,12 +133,14 @@ def _cares(engine: Engine, rule: Rule, load: Load | None, since: str, facts: Fac
     return True
 
 
-def _tell(engine: Engine, hijacks: tuple[Hijack, ...], load: Load | None, since: str) -> None:
+def _tell(
+    engine: Engine, hijacks: tuple[Hijack, ...], load: Load | None, since: str, runtime: str
+) -> None:
     frame = caller_frame()
     culprit = Culprit("", "", "")
     if load is not None:
         culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
-    finding = hijacked(hijacks, load, culprit, since)
+    finding = hijacked(hijacks, load, culprit, since, runtime)
     if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
         if load is not None and is_importing():
             name = load.extension or culprit.module

@@ -102,7 +102,18 @@ def is_importing() -> bool:
     return False
 
 
-def describe(frame: FrameType | None) -> str:
+class Place:
+    """What is told of a frame later. The frame itself would keep the program's variables alive."""
+
+    __slots__ = ("f_code", "f_globals", "f_lineno")
+
+    def __init__(self, frame: FrameType) -> None:
+        self.f_code = frame.f_code
+        self.f_lineno = frame.f_lineno
+        self.f_globals = {"__name__": frame.f_globals.get("__name__")}
+
+
+def describe(frame: FrameType | Place | None) -> str:
     """Return ``file:line`` of a frame, or an empty string for none."""
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

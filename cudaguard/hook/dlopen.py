@@ -48,6 +48,8 @@ class FlagsPatch:
         self._ours: object = None
         # Module and line of the call that has RTLD_GLOBAL in force; empty if none has.
         self.set_by = ("", "")
+        # Module whose RTLD_GLOBAL was taken from the flags in force; empty if none was.
+        self.masked_for = ""
 
     @property
     def is_up(self) -> bool:
@@ -67,8 +69,9 @@ class FlagsPatch:
 
     def set(self, original: Callable[[Any], None], flags: Any, module: str) -> None:
         """Set flags, as far as they may be, for the module that asks for it; empty if none does."""
-        flags, done = local_mode(self._host, self._decide, module, flags)
-        original(flags)
+        masked, done = local_mode(self._host, self._decide, module, flags)
+        original(masked)
+        self.masked_for = module if masked != flags else ""
         self.set_by = _caller() if getdlopenflags() & RTLD_GLOBAL else ("", "")
         if done is not None:
             call_each(self._host, (done,))

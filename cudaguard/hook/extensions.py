@@ -123,12 +123,13 @@ class ExtensionPatch:
                     module = original(loader, spec)
         except BaseException as error:
             here.mapping = outer
-            close_each(host, closes, error)
+            better = None
             if isinstance(error, ImportError):
                 look_at_failure(host, error)
                 better = explained(host, spec, error)
-                if better is not None:
-                    raise better from error
+            close_each(host, closes, error)
+            if better is not None:
+                raise better from error
             hide_frame(error)
             raise
         here.mapping = outer

@@ -26,7 +26,7 @@ _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFF
 _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _SEGMENT = 56  # bytes of an entry of the table of segments
 _SYMBOL = 24  # bytes of an entry of the symbol table
-_UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
+UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 
 
 class Elf(Record):
@@ -100,6 +100,11 @@ def is_truncated(path: str) -> bool:
 def needed_libraries(path: str) -> tuple[str, ...]:
     """Return the libraries that a shared object needs."""
     return read_elf(path).needed
+
+
+def is_runtime_id(name: bytes) -> bool:
+    """Return True for ``std::...::id``, by which a C++ runtime knows its facets."""
+    return name.startswith(b"_ZNSt") and name.endswith(b"2idE")
 
 
 def exported_runtime(path: str) -> tuple[str, ...]:
@@ -237,12 +242,11 @@ class ElfFile:
         last += next((index for index, low in enumerate(tail) if low & 1), 0)
         entries = self._at(table + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
         kinds = entries[4::_SYMBOL]
-        if _UNIQUE_OBJECT not in kinds:
+        if UNIQUE_OBJECT not in kinds:
             return ()
-        unique = [index for index, kind in enumerate(kinds) if kind == _UNIQUE_OBJECT]
+        unique = [index for index, kind in enumerate(kinds) if kind == UNIQUE_OBJECT]
         names = [self._name(_number(entries, index * _SYMBOL, 4)) for index in unique]
-        ids = [name for name in names if name.startswith(b"_ZNSt") and name.endswith(b"2idE")]
-        return tuple(name.decode("ascii", "replace") for name in ids)
+        return tuple(name.decode("ascii", "replace") for name in names if is_runtime_id(name))
 
     def _place(self, tag: int) -> int | None:
         """Return where in the file the address lies that a tag gives."""

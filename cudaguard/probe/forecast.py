@@ -39,7 +39,7 @@ class Settled(NamedTuple):
 
     Args:
         asked: How many symbols it asks others for.
-        owners: The files of those that have them, as `_Load._identity` tells them.
+        owners: The files of those that have them, as `Load._identity` tells them.
     """
 
     asked: int
@@ -72,7 +72,7 @@ def forecast(
             resident = opened.enter_context(Resident())
             if resident.handle(path):
                 return Forecast(path, needed=file.needed)
-            load = _Load(path, file, resident, opened, given)
+            load = Load(path, file, resident, opened, given)
             return load.forecast({} if settled is None else settled)
     except (OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
@@ -122,8 +122,12 @@ class _Object:
         self.symbols = SharedObject(file)
 
 
-class _Load:
-    """One load, gone through as the loader would."""
+class Load:
+    """One load, gone through as the loader would.
+
+    Attributes:
+        objects: What the loader would use, the extension first; filled by `map_libraries`.
+    """
 
     def __init__(
         self,
@@ -137,7 +141,7 @@ class _Load:
         self._opened = opened
         self._count = 0
         # The closest to the extension first.
-        self._objects: list[_Object] = []
+        self.objects: list[_Object] = []
         self._handles = [resident.program]
         # By the names under which libraries are asked for: a handle, or an object.
         self._served: dict[str, int | _Object | None] = {}
@@ -191,13 +195,13 @@ class _Load:
     def forecast(self, settled: dict[object, Settled]) -> Forecast:
         """Go through the load and return what it would meet."""
         needed = self._root.file.needed
-        lacking = self._map_libraries()
-        for one in self._objects:
+        lacking = self.map_libraries()
+        for one in self.objects:
             problem, detail = problem_of(one.file)
             if problem:
                 detail = f"{one.path}, which it needs: {detail}"
                 return Forecast(self._root.path, problem, detail, needed)
-        new = [one for one in self._objects if one.is_new]
+        new = [one for one in self.objects if one.is_new]
         versions = [lack for one in new for lack in self._missing_versions(one)]
         symbols: list[Lack] = []
         if not lacking and not versions:  # otherwise they are but a consequence
@@ -210,11 +214,11 @@ class _Load:
             symbols=tuple(symbols[:_MOST_LACKS]),
         )
 
-    def _map_libraries(self) -> list[Lack]:
+    def map_libraries(self) -> list[Lack]:
         """Find the libraries that are needed, and theirs; return those that are nowhere."""
         lacking = []
-        self._objects.append(self._root)
-        for one in self._objects:  # which grows: breadth first
+        self.objects.append(self._root)
+        for one in self.objects:  # which grows: breadth first
             for name in one.file.needed:
                 if name in self._served:
                     continue
@@ -224,9 +228,9 @@ class _Load:
                 elif isinstance(served, int):
                     if served not in self._handles:
                         self._handles.append(served)
-                elif served not in self._objects:
-                    self._objects.append(served)
-        self._objects += [one for one in self._global if one not in self._objects]
+                elif served not in self.objects:
+                    self.objects.append(served)
+        self.objects += [one for one in self._global if one not in self.objects]
         return lacking
 
     def _serve(self, name: str, one: _Object) -> int | _Object | None:
@@ -237,7 +241,7 @@ class _Load:
                 return handle
         if name in self._given:
             return self._given[name]
-        for other in self._objects:
+        for other in self.objects:
             if name in (other.file.text(_DT_SONAME), other.path):
                 return other
         path = self._search.find(name, one.place)
@@ -246,7 +250,7 @@ class _Load:
         handle = self._resident.handle(path)  # the same file, under another name
         if handle:
             return handle
-        for other in self._objects:
+        for other in self.objects:
             if os.path.samefile(other.path, path):
                 return other
         return self._open(path, one.place, is_new=True)
@@ -268,7 +272,7 @@ class _Load:
 
     def _missing_symbols(self, new: list[_Object], settled: dict[object, Settled]) -> list[Lack]:
         found: list[Lack] = []
-        scope: list[int | _Object] = [*self._handles, *self._objects]
+        scope: list[int | _Object] = [*self._handles, *self.objects]
         there = {self._identity(one) for one in scope}
         left = _MOST_LOOKUPS
         for one in new:
@@ -322,7 +326,7 @@ class _Load:
                     handles.remove(handle)
                     handles.insert(0, handle)
                 return handle
-        for one in self._objects:
+        for one in self.objects:
             if one.symbols.defines(wanted):
                 return one
         if not wanted.version:

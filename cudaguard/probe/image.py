@@ -8,6 +8,8 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
+from cudaguard.probe.elf import CXX_RUNTIME, UNIQUE_OBJECT, is_runtime_id
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,6 +117,21 @@ class Image:
         """
         table = self.address(DT_PLTGOT)
         return DT_PLTRELSZ in self and table > 0 and self._memory.number(table + 16) != 0
+
+    def shows_runtime(self, symbols: Symbols, indices: Iterable[int]) -> bool:
+        """Return True if these symbols show a C++ runtime of the library's own to everyone.
+
+        They do by ``std::...::id`` objects, of which the loader keeps one per process.
+
+        Args:
+            symbols: Its symbol table.
+            indices: Of which symbols.
+        """
+        names, kinds = symbols.names, symbols.table[4::SYMBOL]
+        return CXX_RUNTIME not in self.needed and any(
+            kinds[index] == UNIQUE_OBJECT and is_runtime_id(symbols.name(names[index]))
+            for index in indices
+        )
 
     def symbols(self) -> Symbols:
         """Return the dynamic symbol table."""

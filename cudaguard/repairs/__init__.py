@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from cudaguard.actions.replace import Replaced
     from cudaguard.errors import CudaGuardWarning
+    from cudaguard.hook.caller import Place
     from cudaguard.hook.journal import Journal
     from cudaguard.model import Finding
     from cudaguard.rules.registry import Registry
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
             finding: Finding,
             category: type[CudaGuardWarning],
             *,
-            frame: FrameType | None = None,
+            frame: FrameType | Place | None = None,
             loud: bool | None = None,
         ) -> bool:
             """Record a finding and warn of it where that is wanted."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cudaguard.calls import os
 from cudaguard.errors import ExtensionError, ExtensionWarning
 from cudaguard.extensions import ExtensionCheck, Forecast, Lack
-from cudaguard.hook.caller import caller_frame, describe
+from cudaguard.hook.caller import Place, caller_frame, describe, frame_outside_of
 from cudaguard.policy.extensions import (
     ACCELERATED,
     TORCH_LIBRARIES,
@@ -27,7 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from importlib.machinery import ModuleSpec
+    from types import FrameType
 
+    from cudaguard.model import Finding
     from cudaguard.probe.forecast import Settled
     from cudaguard.repairs import Engine
 
@@ -141,58 +145,81 @@ def refuse_truncated(engine: Engine, path: str, name: str | None = None) -> None
     check = _judged(forecast(path))
     if check.cause != "truncated":
         return  # somebody has just completed it
-    _tell(engine, check, "", loud=engine.mode in ("warn", "strict"))
+    frame = caller_frame()
+    finding = not_loaded(check, "", describe(frame), compiler(check.path))
+    loud = engine.mode in ("warn", "strict")
+    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
     if engine.mode in REPAIRING:
         raise ExtensionError(error_text(check, ""), name=name, path=path)
 
 
-def explained(engine: Engine, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-    """Return an error that says why the loader has refused an extension, None to let it be.
-
-    It is told as well: whoever expects an ``ImportError`` may swallow it.
+class Refusal(NamedTuple):
+    """What is to be told of a load that the loader has refused.
 
     Args:
-        engine: Is told.
+        said: The loader's words.
+        finding: Why, and what to do.
+        place: The line of the program that asked for it.
+        is_import: Has it asked by an import?
+    """
+
+    said: str
+    finding: Finding
+    place: Place | None
+    is_import: bool
+
+
+def explained(
+    engine: Engine, spec: ModuleSpec, error: ImportError
+) -> tuple[Refusal | None, ImportError | None]:
+    """Return why the loader has refused an extension, and an error that says so.
+
+    None for each where there is nothing to say, or by the mode no error of ours to be raised.
+
+    Args:
+        engine: Knows the mode, and what was told.
         spec: The extension.
         error: What the import has raised.
     """
     if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
-        return None
+        return None, None
     said = str(error)
-    found = _as_said(forecast(spec.origin or ""), said)
-    if found is None:
-        return None
-    check = _judged(found)
-    if check.ok is not False or any(is_told_of(engine, name) for name in check.missing_libraries):
-        return None
-    _tell(engine, check, said, loud=engine.mode in ("warn", "strict"))
+    check = _check_as_said(spec.origin or "", said)
+    if check is None or any(is_told_of(engine, name) for name in check.missing_libraries):
+        return None, None
+    refusal = _refusal(check, said, caller_frame(), is_import=True)
     if engine.mode not in REPAIRING:
-        return None
-    return ExtensionError(error_text(check, said), name=error.name, path=error.path)
+        return refusal, None
+    return refusal, ExtensionError(error_text(check, said), name=error.name, path=error.path)
 
 
-def tell_of_refused(engine: Engine, path: str, error: Exception) -> None:
-    """Tell why a library was not loaded by its path, if it is one for torch.
-
-    Others are tried by programs that do without them, and say nothing.
+def refused(path: str, error: Exception) -> Refusal | None:
+    """Return why a library was not loaded by its path, if it is one for torch.
 
     Args:
-        engine: Is told.
         path: The library.
         error: What ctypes has raised, and goes on to raise.
     """
     if not any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path)):
-        return
-    found = _as_said(forecast(path), str(error))
+        return None
+    check = _check_as_said(path, str(error))
+    if check is None:
+        return None
+    return _refusal(check, str(error), frame_outside_of("torch"), is_import=False)
+
+
+def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
+    found = _as_said(forecast(path), said)
     check = _judged(found) if found is not None else None
-    if check is not None and check.ok is False:
-        _tell(engine, check, str(error), loud=engine.mode != "observe")
+    return check if check is not None and check.ok is False else None
 
 
-def _tell(engine: Engine, check: ExtensionCheck, said: str, *, loud: bool) -> None:
-    frame = caller_frame()
-    finding = not_loaded(check, said, describe(frame), compiler(check.path))
-    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
+def _refusal(
+    check: ExtensionCheck, said: str, frame: FrameType | None, *, is_import: bool
+) -> Refusal:
+    where, built_by = describe(frame), compiler(check.path)
+    finding = not_loaded(check, said, where, built_by, is_import=is_import)
+    return Refusal(said, finding, None if frame is None else Place(frame), is_import)
 
 
 def _as_said(found: Forecast, said: str) -> Forecast | None:

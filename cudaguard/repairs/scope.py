@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+from cudaguard.actions.own_runtime import runtime_in
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.decide import applies
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def scope_of(
-    engine: Engine, rules: tuple[Rule, ...], subject: str, source: str
+    engine: Engine, rules: tuple[Rule, ...], subject: str, source: str, runtime: str = ""
 ) -> tuple[bool, Callable[[], None]] | None:
     """Decide about something that is about to be loaded with RTLD_GLOBAL.
 
@@ -31,6 +35,7 @@ def scope_of(
         rules: The rules that name it.
         subject: What it is called in a message: a library, or the extensions of a package.
         source: The library's path, or the module that asks for the global scope.
+        runtime: The file that comes with it and has its own C++ runtime, if any.
 
     Returns:
         None if no rule applies here; otherwise whether it has to stay local, and what to call
@@ -41,8 +46,40 @@ def scope_of(
     if rule is None:
         return None
     frame = caller_frame()
+    if runtime:
+        return False, lambda: _tell_left(engine, rule, subject, runtime, frame)
     stays_local = engine.mode in REPAIRING and rule.grade != "warn"
     return stays_local, lambda: _loaded(engine, rule, subject, source, stays_local, frame)
+
+
+def leave_global(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
+    """Map an extension with RTLD_GLOBAL, as asked for, if local scope would break it.
+
+    Args:
+        engine: Is told.
+        rules: The rules that have taken RTLD_GLOBAL from the flags in force.
+        spec: The extension.
+    """
+    path, facts = os.path.abspath(spec.origin or ""), Facts()
+    rule = next((rule for rule in rules if applies(rule, facts)), None)
+    runtime = runtime_in(path)
+    if rule is None or not runtime:
+        return
+    import _ctypes
+
+    try:
+        _ctypes.dlopen(path, sys.getdlopenflags() | os.RTLD_GLOBAL)
+    except OSError:  # the import itself will say so
+        return
+    _tell_left(engine, rule, spec.name, runtime, caller_frame())
+
+
+def _tell_left(
+    engine: Engine, rule: Rule, subject: str, runtime: str, frame: FrameType | None
+) -> None:
+    finding = wording.left_global(rule, subject, runtime, describe(frame))
+    if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
+        engine.deferred.append(finding.what)
 
 
 def _loaded(

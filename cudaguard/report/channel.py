@@ -15,9 +15,26 @@ from cudaguard.errors import CudaGuardWarning, ForkWarning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType
+    from typing import Any, Protocol
 
     from cudaguard.model import Finding
+
+    class Frame(Protocol):
+        """A frame, or what is kept of one."""
+
+        @property
+        def f_code(self) -> CodeType:
+            """The code, which names its file."""
+
+        @property
+        def f_globals(self) -> dict[str, Any]:
+            """The module's variables, its name among them."""
+
+        @property
+        def f_lineno(self) -> int:
+            """The line."""
+
 
 # How multiprocessing starts its own processes. A program on the command line (``-c``) may
 # import from it as well, though not these.
@@ -50,9 +67,7 @@ class Channel:
         self.findings.append(finding)
         return True
 
-    def tell(
-        self, finding: Finding, category: type[CudaGuardWarning], frame: FrameType | None
-    ) -> None:
+    def tell(self, finding: Finding, category: type[CudaGuardWarning], frame: Frame | None) -> None:
         """Warn of a finding, or only log it where a warning would be noise.
 
         Raises:
@@ -123,7 +138,7 @@ def log(text: str, *, level: str) -> None:
     logger.log(getattr(logging, level), text)
 
 
-def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) -> None:
+def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> None:
     import warnings
 
     file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("<cudaguard>", 0)

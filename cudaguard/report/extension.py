@@ -306,9 +306,12 @@ def _list(names: list[str], form: str = "{}") -> str:
     return f"{shown} and {left} more" if left > 0 else shown
 
 
-def not_loaded(check: ExtensionCheck, said: str, where: str, built_by: str = "") -> Finding:
-    """An extension that the loader has refused, or that was kept from it."""
-    evidence = [f"imported at {where}"] if where else []
+def not_loaded(
+    check: ExtensionCheck, said: str, where: str, built_by: str = "", *, is_import: bool = True
+) -> Finding:
+    """An extension or library that the loader has refused, or that was kept from it."""
+    evidence = [f"{'imported' if is_import else 'loaded'} at {where}"] if where else []
+    fails = "the import fails" if is_import else "the library is not loaded"
     evidence += [f"the loader: {said}"] if said else []
     evidence.append(f"{check.path}{f', built by GCC {built_by}' if built_by else ''}")
     return Finding(
@@ -316,7 +319,7 @@ def not_loaded(check: ExtensionCheck, said: str, where: str, built_by: str = "")
         f"{check.message}.",
         severity="error",
         evidence=evidence,
-        consequence="the import fails" if said else "the import would end the process (SIGBUS)",
+        consequence=fails if said else "the import would end the process (SIGBUS)",
         remedy=check.remedy,
     )
 

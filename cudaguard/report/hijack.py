@@ -21,6 +21,11 @@ _SINCE = {
     UNSEEN: "has come into the global symbol scope, and nobody saw by whom",
 }
 _MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
+RELINK = (
+    "use a release of it that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
+    "with -Wl,--exclude-libs,ALL"
+)
+STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
 _PROGRAM = ("", "__main__", "__mp_main__")
 _MARK = 8  # digits
 
@@ -72,7 +77,7 @@ class Culprit(NamedTuple):
 
 
 def hijacked(
-    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str
+    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str, runtime: str = ""
 ) -> Finding:
     """Copies of other people's symbols have come into the global scope, and no rule knows it.
 
@@ -81,6 +86,7 @@ def hijacked(
         load: What was loaded; None if nobody saw it.
         culprit: Who loaded it.
         since: If nobody saw it: one of `GUARD`, `CTYPES` and `UNSEEN`.
+        runtime: The file among them that contains its own C++ runtime, if any.
     """
     first = os.path.basename(hijacks[0].owner)
     more = f" and {len(hijacks) - 1} more" if len(hijacks) > 1 else ""
@@ -95,11 +101,17 @@ def hijacked(
     return Finding(
         HIJACK,
         f"{what}, with names of {titles}.",
-        evidence=(*_cause(load, culprit), *map(_taken, hijacks)),
+        evidence=(*_cause(load, culprit), *map(_taken, hijacks), *own_runtime(runtime)),
         consequence="what is loaded from now on is bound to these copies (what was loaded before "
         f"is safe): {'; '.join(dangers)}.",
-        remedy=_remedy(hijacks, load, culprit, since),
+        remedy=STAY_GLOBAL if runtime else _remedy(hijacks, load, culprit, since),
     )
+
+
+def own_runtime(library: str) -> tuple[str, ...]:
+    """Return the evidence that a library must stay as it is; none for no library."""
+    words = "contains its own C++ runtime: with local scope or hidden names it would break"
+    return (f"{library} {words}",) if library else ()
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -209,8 +221,7 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
         consequence="it and the C++ libraries that share libstdc++.so.6 (torch among them) use "
         "halves of two runtimes, by order of import: numbers and messages come out empty or cut, "
         "or the program crashes.",
-        remedy="rebuild it without -static-libstdc++, or with -Wl,--exclude-libs,ALL; until then "
-        "use a release of it that links the shared runtime",
+        remedy=RELINK,
         links=(
             "https://github.com/pytorch/pytorch/issues/109923",
             "https://github.com/CVCUDA/CV-CUDA/issues/113",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudaguard.calls import os
 from cudaguard.model import Finding
+from cudaguard.report.hijack import STAY_GLOBAL, own_runtime
 from cudaguard.report.messages import FIX, switch_off, too_late
 
 TYPE_CHECKING = False
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
         def left(self) -> tuple[str, ...]:
             """Libraries that were not changed, each with the reason."""
 
+        @property
+        def runtime(self) -> str:
+            """The library whose own C++ runtime hiding would have broken."""
+
 
 def kept_local(rule: Rule, source: str, where: str) -> str:
     """Return the log text of a repair."""
@@ -62,6 +67,20 @@ def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
         + ("give the rule the grade 'fix'" if rule.grade == "warn" else FIX),
+        links=rule.links,
+    )
+
+
+def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
+    """What a rule keeps local was loaded globally, since local scope would break it."""
+    return Finding(
+        rule.id,
+        f"{subject} was loaded with RTLD_GLOBAL in spite of rule {rule.id}: local scope would "
+        "break its own C++ runtime.",
+        rule=rule.id,
+        evidence=(*own_runtime(runtime), f"RTLD_GLOBAL asked for at {where}"),
+        consequence=rule.why,
+        remedy=STAY_GLOBAL,
         links=rule.links,
     )
 
@@ -93,8 +112,8 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
         if done.state != "done"
         else f"what is loaded from now on is safe{' from the hidden names' if done.left else ''}; "
         f"what is listed may fail, and only a new start helps it: {rule.why}",
-        remedy=late.remedy,
-        command=late.command,
+        remedy=STAY_GLOBAL if done.runtime else late.remedy,
+        command="" if done.runtime else late.command,
         links=rule.links,
     )
 
@@ -102,7 +121,9 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
 def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
     """Names came into the global scope in spite of a rule, and could not all be taken back."""
     bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
+    remedy = "keep the library local where it is loaded, or import what it endangers before it"
     if done.state == "done":
+        remedy = "import the modules listed before it"
         what = f"{module} made its names global, and others were bound before they were hidden."
         evidence = f"{hidden(rule, done)}; bound to them before, and still: {bound}"
     else:
@@ -114,9 +135,7 @@ def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
         rule=rule.id,
         evidence=(evidence, *done.left),
         consequence=rule.why,
-        remedy="import the modules listed before it"
-        if done.state == "done"
-        else "keep the library local where it is loaded, or import what it endangers before it",
+        remedy=STAY_GLOBAL if done.runtime else remedy,
         links=rule.links,
     )
 

@@ -15,6 +15,10 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+TO_THE_END = pytest.mark.skipif(
+    sys.version_info < (3, 11),
+    reason="before Python 3.11 an import that rules watch is not looked at to its end",
+)
 MODULE = """
 #include <Python.h>
 {body}

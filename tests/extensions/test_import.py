@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from cudaguard.extensions import Forecast, Lack, Surroundings
 from cudaguard.report.extension import words_for
+
+from .conftest import TO_THE_END
 
 CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
 TRY = """
@@ -56,8 +60,8 @@ def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
     assert lines[2].startswith(f"The CUDA half of {path.name} was not linked: `frobnicate_cuda`")
     assert lines[3].startswith("  remedy: rebuild it with nvcc visible")
     assert lines[4] == f"  the loader: {path}: undefined symbol: frobnicate_cuda"
-    assert lines[5:] == ["finding CG841 error"]
-    assert told == ""  # the error tells it
+    assert lines[5:] == []
+    assert told == ""
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "off"])
@@ -67,22 +71,98 @@ def test_without_repairs_the_error_of_the_loader_passes(build, attempt, mode):
     assert lines[0] == f"ImportError | half | {path}"
     assert lines[1] == "None"
     assert lines[2] == f"{path}: undefined symbol: frobnicate_cuda"
-    assert lines[3:] == ([] if mode == "off" else ["finding CG841 error"])
-    assert ("ExtensionWarning: [CG841] The CUDA half of" in told) is (mode == "warn")
+    assert lines[3:] == []
+    assert told == ""
 
 
-def test_strict_prints_before_it_raises(build, attempt):
+TOLD = "ExtensionWarning: [CG841] The CUDA half of"
+ENDS = """import cudaguard, sys; cudaguard.install({mode!r}); hook = sys.excepthook
+{code}import half"""
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict", "warn", "observe", "off"])
+def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(build, child, mode):
     build.module("half", **CALL)
-    lines, told = attempt("half", "strict")
-    assert lines[0].startswith("ExtensionError")
-    assert "ExtensionWarning: [CG841] The CUDA half of" in told
+    program = child.write("program.py", ENDS.format(mode=mode, code=""))
+    done = child.command(sys.executable, program, check=False)
+    assert done.returncode == 1
+    assert (TOLD in done.stderr) is (mode in ("warn", "strict"))
+    if mode in ("warn", "strict"):
+        assert done.stderr.startswith(f"{program}:2: {TOLD}")
+    error = "cudaguard.ExtensionError: The CUDA half of"
+    assert (error in done.stderr) is (mode in ("fix", "strict"))
 
 
-def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, attempt):
+@pytest.mark.parametrize("mode", ["fix", "warn"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_error_is_reported_by_the_launcher_if_it_ends_the_program(build, child, mode, ends):
     build.module("half", **CALL)
-    lines, told = attempt("half", "warn", flags=("-W", "error::UserWarning"))
-    assert lines[0].startswith("ImportError")
-    assert "ExtensionWarning" in told
+    code = "import half\n" if ends else "try:\n    import half\nexcept ImportError: pass\n"
+    program = child.write("program.py", code)
+    journal = child.write("journal", "")
+    start = (sys.executable, "-m", "cudaguard", "run", "--mode", mode, program)
+    done = child.command(*start, env={"CUDAGUARD_JOURNAL": str(journal)}, check=False)
+    assert ("CG841" in journal.read_text(encoding="utf-8")) is ends
+    assert ("CG841" in done.stderr) is ends
+
+
+def test_nothing_is_changed_where_the_error_says_it_itself(build, child):
+    build.module("half", **CALL)
+    code = "try: import half\nexcept ImportError: print(sys.excepthook is hook)\n"
+    for mode, is_same in (("fix", True), ("warn", False)):
+        program = ENDS.format(mode=mode, code=code)
+        assert child.python(program, check=False).stdout == f"{is_same}\n"
+
+
+@TO_THE_END
+@pytest.mark.parametrize("catches", [False, True])
+def test_watched_package_whose_native_part_fails(build, child, catches):
+    """Told if the package fails with it, and not if that does without."""
+    build.module("half", **CALL)
+    (child.folder / "packed").mkdir()
+    part = next(child.folder.glob("half*.so"))
+    part.rename(child.folder / "packed" / part.name)
+    code = "from packed import half\n"
+    if catches:
+        code = f"try:\n    {code}except ImportError: pass\n"
+    child.write("packed/__init__.py", code)
+    done = child.python(
+        """
+        import cudaguard
+        cudaguard.install("warn", rules=[cudaguard.Rule("LOCAL1", ("packed",), "Test.")])
+        try:
+            import packed
+        except ImportError as error:
+            print(type(error).__name__)
+        """
+    )
+    assert done.stdout == ("" if catches else "ImportError\n")
+    assert (TOLD in done.stderr) is not catches
+
+
+@TO_THE_END
+def test_watched_extension_that_fails(build, child):
+    build.module("half", **CALL)
+    done = child.python(
+        """
+        import cudaguard
+        cudaguard.install("warn", rules=[cudaguard.Rule("LOCAL1", ("half",), "Test.")])
+        try:
+            import half
+        except ImportError as error:
+            print(type(error).__name__)
+        """
+    )
+    assert done.stdout == "ImportError\n"
+    assert done.stderr.startswith(f"<string>:5: {TOLD}")
+
+
+def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, child):
+    build.module("half", **CALL)
+    program = ENDS.format(mode="warn", code="")
+    done = child.python(program, flags=("-W", "error::UserWarning"), check=False)
+    assert TOLD in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ImportError: ")
 
 
 def test_library_that_is_missing(build, attempt):

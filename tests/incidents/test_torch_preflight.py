@@ -218,6 +218,42 @@ def test_truncated_extension(extension, import_it, child, python, root, tmp_path
     assert child.python(code, python=str(python), env=env, check=False).returncode == -7  # SIGBUS
 
 
+TRY = """
+import sys
+import cudaguard; cudaguard.install("strict")
+import torch
+def load(names):
+    for name in names:
+        try:
+            torch.ops.load_library(name)  # here
+            return name
+        except Exception:
+            if name == names[-1]:
+                raise
+print(load(sys.argv[1:]))
+"""
+
+
+def test_variants_of_a_library_are_tried_in_peace(child, python, root, tmp_path):
+    """As torchcodec tries its own, one for each release of FFmpeg."""
+    (torch,) = (python.parent.parent / "lib").glob("python3*/site-packages/torch/lib")
+    link = ("-Wl,--no-as-needed", f"-L{torch}", "-lc10")
+    for name, body in (("bad", "int absent_f(void); int f(void) { return absent_f(); }"),
+                       ("good", "int f(void) { return 1; }")):  # fmt: skip
+        (tmp_path / f"{name}.c").write_text(body, encoding="utf-8")
+        command = ["cc", "-shared", "-fPIC", "-o", f"{name}.so", f"{name}.c", *link]
+        subprocess.run(command, cwd=tmp_path, check=True)
+    program = child.write("program.py", TRY)
+    env = {"PYTHONPATH": str(root)}
+    good, bad = tmp_path / "good.so", tmp_path / "bad.so"
+    done = child.command(python, program, bad, good, env=env)
+    assert (done.stdout.strip(), "CG841" in done.stderr) == (str(good), False)
+    done = child.command(python, program, bad, env=env, check=False)
+    line = TRY.splitlines().index("            torch.ops.load_library(name)  # here") + 1
+    assert f"{program}:{line}: ExtensionWarning: [CG841] Something was not linked" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("OSError: ")
+
+
 @pytest.mark.parametrize("preload", ["", "torch"])
 def test_no_false_alarm_and_no_miss_in_the_whole_environment(child, python, root, capsys, preload):
     from ..extensions.test_accuracy import JUDGE

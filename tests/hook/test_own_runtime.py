@@ -1,0 +1,252 @@
+"""A library with a C++ runtime of its own stays global: local scope or hiding would break it.
+
+The package `owner` loads `libowner.so` (linked with ``-static-libstdc++``) with RTLD_GLOBAL.
+`libother.so` is any C++ library: it brings libstdc++.so.6 into the process.
+"""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+COMPILER = shutil.which("g++")
+
+pytestmark = [
+    pytest.mark.skipif(
+        (sys.platform, platform.machine()) != ("linux", "x86_64")
+        or not platform.libc_ver()[0].startswith("glibc"),
+        reason="STB_GNU_UNIQUE and hiding are of glibc on x86-64",
+    ),
+    pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
+]
+
+SOURCE = """
+#include <iostream>
+#include <locale>
+#include <sstream>
+#include <string>
+static std::string said;
+extern "C" const char *numbers() {
+    std::ostringstream out;
+    out << 42 << " " << 1.5;
+    said = out.str();
+    return said.c_str();
+}
+extern "C" const char *facets() {
+    try {
+        std::locale c("C");
+        bool is = std::use_facet<std::ctype<char>>(c).is(std::ctype_base::alpha, 'a');
+        return is ? "alpha" : "wrong";
+    } catch (const std::exception &error) { return said = error.what(), said.c_str(); }
+}
+extern "C" int which() { return 1; }
+extern "C" int of_owner() { return which(); }
+"""
+EXTENSION = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "native", nullptr, -1, nullptr};
+PyMODINIT_FUNC PyInit_native() { return PyModule_Create(&definition); }
+"""
+WRAPPER = 'extern "C" const char *numbers(); extern "C" const char *wrapped() { return numbers(); }'
+STATIC = ("-static-libstdc++", "-static-libgcc")
+PACKAGE = """
+import ctypes, os
+path = os.path.join(os.path.dirname(__file__), {library!r})
+{load}
+library = ctypes.CDLL(path)
+library.numbers.restype = library.facets.restype = ctypes.c_char_p
+"""
+BY_PYTHON = "ctypes.CDLL(path, ctypes.RTLD_GLOBAL)"
+BY_C = """
+dlopen = ctypes.pythonapi.dlopen
+dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+assert dlopen(os.fsencode(path), os.RTLD_NOW | os.RTLD_GLOBAL)
+"""
+BY_FLAGS = """
+import sys
+flags = sys.getdlopenflags()
+sys.setdlopenflags(flags | os.RTLD_GLOBAL)
+from owner import native
+sys.setdlopenflags(flags)
+"""
+# What the other library computes, then what the package's own does beside it.
+USE = """
+import ctypes
+other = ctypes.CDLL("./libother.so")
+other.numbers.restype = other.facets.restype = ctypes.c_char_p
+for library in (other, owner.library):
+    print(library.numbers().decode(), library.facets().decode())
+"""
+RIGHT = ["42 1.5 alpha", "42 1.5 alpha"]
+SAID = """
+import cudaguard
+for found in cudaguard.status().findings:
+    print("finding", found.id, "[[rules]]" in found.remedy, "-static-libstdc++" in found.remedy)
+for entry in cudaguard.status().touched:
+    if entry.endswith("(stays)"):
+        print("touched", entry)
+"""
+LOCAL = ("local_scope:libowner.so*",)
+HIDE_ALL = ("demote:libowner.so*", "hide:*", "keep:of_*")
+HIDE_RUNTIME = ("demote:libowner.so*", "hide:std")
+TOLD = ["finding LOCAL1 False True"]
+
+
+def install(*actions: str, mode: str = "fix") -> str:
+    rule = f"cudaguard.Rule('LOCAL1', ('owner',), 'Test.', actions={actions!r})"
+    return f"import cudaguard; cudaguard.install({mode!r}, rules=[{rule}])"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Returns a compiled library: by name, source and flags."""
+    folder = tmp_path_factory.mktemp("built")
+
+    def build(name, source, *flags):
+        library = folder / name
+        if not library.exists():
+            library.parent.mkdir(exist_ok=True)
+            (folder / "source.cpp").write_text(source, encoding="utf-8")
+            command = [COMPILER, "-shared", "-fPIC", "-o", library, "source.cpp", *flags]
+            command = [str(part) for part in command]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if "cannot find -lstdc++" in done.stderr:
+                pytest.skip("there is no static libstdc++")
+            assert done.returncode == 0, done.stderr
+        return library
+
+    return build
+
+
+class Scene:
+    def __init__(self, pair, built) -> None:
+        self.child, self.bare, self.built = pair.child, pair.bare, built
+        shutil.copy(built("libother.so", SOURCE), self.child.folder)
+        self.package()
+
+    def package(self, library="libowner.so", load=BY_PYTHON, flags=STATIC, kind="static") -> None:
+        """Write the package; `flags` are how its library is linked, `kind` names that."""
+        (self.child.folder / "owner").mkdir(exist_ok=True)
+        shutil.copy(self.built(f"{kind}/libowner.so", SOURCE, *flags), self.child.folder / "owner")
+        code = PACKAGE.format(library=library, load=load)
+        self.child.write("owner/__init__.py", code)
+
+
+@pytest.fixture
+def scene(pair, built) -> Scene:
+    return Scene(pair, built)
+
+
+def test_unguarded_both_work_as_the_library_is_global(scene):
+    assert scene.bare("import owner", USE).lines == RIGHT
+
+
+@pytest.mark.parametrize("load", [LOCAL, HIDE_ALL, HIDE_RUNTIME], ids=["local", "all", "std"])
+@pytest.mark.parametrize("mode", ["fix", "warn", "strict"])
+def test_rule_leaves_it_global_and_says_why(scene, load, mode):
+    ran = scene.bare(install(*load, mode=mode), "import owner", USE, SAID)
+    assert ran.lines[:2] == RIGHT
+    assert [line for line in ran.lines[2:] if line.startswith("touched")] == []
+    if mode != "warn" or load is LOCAL:
+        assert ran.lines[2:] == TOLD
+        assert "owner/libowner.so contains its own C++ runtime" in ran.err
+        assert ran.err.count("SymbolScopeWarning") == 1
+
+
+@pytest.mark.parametrize("actions", [HIDE_ALL, HIDE_RUNTIME], ids=["all", "std"])
+def test_rule_that_comes_later_hides_nothing_of_it(scene, actions):
+    ran = scene.bare("import owner", install(*actions), USE, SAID)
+    assert ran.lines == [*RIGHT, "finding CG802 False True"]
+    assert "owner/libowner.so contains its own C++ runtime" in ran.err
+
+
+def test_other_names_of_it_are_hidden_as_ever(scene):
+    asked = "print(ctypes.CDLL(None).which)"
+    ran = scene.bare("import owner", install("demote:libowner.so*", "hide:which"), USE, SAID)
+    assert ran.lines[:2] == RIGHT
+    assert "1 names hidden" in ran.lines[2]
+    assert ran.err == ""
+    assert "undefined symbol: which" in scene.bare(
+        "import owner", install("demote:libowner.so*", "hide:which"),
+        f"import ctypes\ntry: {asked}\nexcept AttributeError as error: print(error)",
+    ).out  # fmt: skip
+
+
+def test_library_that_brings_it_along_stays_global_as_well(scene):
+    folder = scene.child.folder / "owner"
+    own = scene.built("static/libowner.so", SOURCE, *STATIC)
+    flags = (own, "-Wl,-rpath,$ORIGIN", "-nodefaultlibs")
+    shutil.copy(scene.built("libwrapper.so", WRAPPER, *flags), folder)
+    load = 'ctypes.CDLL(os.path.join(os.path.dirname(path), "libwrapper.so"), ctypes.RTLD_GLOBAL)'
+    scene.package(load=load)
+    ran = scene.bare(install("local_scope:libwrapper.so*"), "import owner", USE, SAID)
+    assert ran.lines == [*RIGHT, *TOLD]
+
+
+def test_library_that_c_code_makes_global_is_not_hidden(scene):
+    scene.package(load=BY_C)
+    ran = scene.bare(install(*HIDE_ALL), "import owner", USE, SAID)
+    assert ran.lines == [*RIGHT, *TOLD]
+
+
+def test_extension_that_brings_it_is_loaded_with_the_flags_that_were_asked_for(scene):
+    own = scene.built("static/libowner.so", SOURCE, *STATIC)
+    name = f"native{sysconfig.get_config_var('EXT_SUFFIX')}"
+    flags = (f"-I{sysconfig.get_path('include')}", own, "-Wl,-rpath,$ORIGIN", "-nodefaultlibs")
+    flags = ("-Wl,--no-as-needed", *flags)
+    shutil.copy(scene.built(name, EXTENSION, *flags), scene.child.folder / "owner")
+    scene.package(load=BY_FLAGS)
+    assert scene.bare("import owner", USE).lines == RIGHT
+    ran = scene.bare(install(*LOCAL), "import owner", USE, SAID)
+    assert ran.lines[:2] == RIGHT
+    assert TOLD[0] in ran.lines
+    assert "owner.native was loaded with RTLD_GLOBAL in spite of rule LOCAL1" in ran.err
+
+
+FIRST = "import ctypes; first = ctypes.CDLL('./libfirst.so'); first.numbers()"
+
+
+@pytest.mark.parametrize("actions", [LOCAL, HIDE_ALL, HIDE_RUNTIME], ids=["local", "all", "std"])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_beside_a_runtime_that_was_there_first_it_is_kept_out_of_the_way(scene, actions, is_late):
+    """The library itself fails either way; what is loaded later does not, if it is kept out."""
+    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    rule = install(*actions)
+    code = ("import owner", rule) if is_late and actions is not LOCAL else (rule, "import owner")
+    ran = scene.bare(FIRST, *code, USE)
+    assert ran.lines[0] == RIGHT[0]
+    assert ran.err == ""
+    assert scene.bare(FIRST, "import owner", USE).lines[0] == " alpha"  # no number
+
+
+def test_advice_beside_a_runtime_that_was_there_first_is_a_rule_that_cures(scene):
+    shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
+    told = "import cudaguard; cudaguard.install()"
+    asked = "print(['[[rules]]' in f.remedy for f in cudaguard.status().findings])"
+    assert scene.bare(FIRST, told, "import owner", asked).lines == ["[True]"]
+
+
+def test_advice_is_no_rule_that_would_break_it(scene):
+    for load in (BY_PYTHON, BY_C):
+        scene.package(load=load)
+        ran = scene.bare("import ctypes, cudaguard; cudaguard.install()", "import owner", USE, SAID)
+        assert ran.lines == [*RIGHT, "finding CG812 False True"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags"), [("shared", ()), ("hiding", (*STATIC, "-Wl,--exclude-libs,ALL"))]
+)
+def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, kind, flags):
+    scene.package(kind=kind, flags=flags)
+    ran = scene.bare(install(*LOCAL), "import owner", USE, SAID)
+    assert ran.lines[:2] == RIGHT
+    assert ran.lines[2:] == ["touched libowner.so: kept in local symbol scope by LOCAL1 (stays)"]
+    assert ran.err == ""
+    ran = scene.bare("import owner", install(*HIDE_ALL), USE, SAID)
+    assert ran.lines[:2] == RIGHT
+    assert "hidden from the global symbol scope by LOCAL1" in ran.lines[2]
