@@ -22,6 +22,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 # its own part.
 LEVELS = {
     "errors": 0,
+    "files": 0,
     "model": 0,
     "array_interface": 1,
     "checks": 1,
@@ -55,7 +56,7 @@ LEVELS = {
     "__init__": 15,
     "__main__": 15,
 }
-VOCABULARY = ("errors", "model", "config", "extensions", "checks", "gpus")
+VOCABULARY = ("errors", "files", "model", "config", "extensions", "checks", "gpus")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")

@@ -23,6 +23,7 @@ from cudaguard.cli.common import (
     paint,
     show,
 )
+from cudaguard.files import write_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -191,7 +192,6 @@ def _write(path: str, document: dict[str, Any]) -> None:
     else:
         content = _shown(document, "json" if ending == ".json" else "text") + "\n"
     try:
-        with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
+        write_text(path, content, os.O_CREAT | os.O_EXCL)
     except OSError as error:
         note("bisect", f"{path} cannot be written: {error}")

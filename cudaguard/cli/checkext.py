@@ -109,9 +109,10 @@ def _files_of(what: str) -> list[str] | None:
     if os.path.exists(what):
         return [what]
     from cudaguard.probe.distributions import metadata_library
+    from cudaguard.probe.facts import bounded
 
     try:
-        paths = metadata_library().files(what) or ()
+        paths = bounded(metadata_library().distribution(what)).files or ()
         found = [str(path.locate()) for path in paths]
     except Exception:  # not installed, or broken metadata
         return None

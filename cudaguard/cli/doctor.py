@@ -22,6 +22,7 @@ from cudaguard.cli.common import (
     paint,
     show,
 )
+from cudaguard.files import write_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -263,8 +264,7 @@ def _redactor(site: Site) -> Callable[[str], str]:
 
 def _save(path: str, content: str) -> bool:
     try:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
+        write_text(path, content)
     except OSError as error:
         note("doctor", f"{path} cannot be written: {error}")
         return False

@@ -11,6 +11,7 @@ import os
 import sys
 
 from cudaguard.cli.common import FOUND, OK, USAGE, has_colour, json_text, note, say, show
+from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def _trace(args: Namespace) -> int:
         raise ValueError(problem)
     environment = guarded_environment(args.mode, os.environ)
     for path in args.output:
-        with open(path, "a", encoding="utf-8"):
-            pass  # now, not when hours have been spent
+        os.close(open_to_write(path))  # now, not when hours have been spent
     record = Record()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
@@ -185,9 +185,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
         text = _rendered(document, args.format or _SUFFIXES.get(suffix, "text"), False)
-        # The name of a file may be no text at all.
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
+        write_text(path, text + "\n")
 
 
 def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
@@ -237,8 +235,7 @@ def _compare(args: Namespace) -> int:
 
         text = as_text(found, (first, second))
     if path:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
+        write_text(path, text + "\n")
     else:
         show(text)
     return FOUND if differs(found) else OK
@@ -252,11 +249,12 @@ def _read(path: str) -> dict[str, Any]:
     """
     import json
 
-    with open(path, encoding="utf-8") as file:
-        try:
-            document = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path}: no JSON: {error}") from None
+    try:
+        document = json.loads(read_bytes(path, LARGEST))
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("command") != "trace":
         raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
     if document.pop("schema", None) != 1:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.files import read_start
+
 _BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
 
 
@@ -59,5 +61,4 @@ def is_same_build(one: str, other: str) -> bool:
 
 
 def _beginning(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(_BEGINNING)
+    return read_start(path, _BEGINNING)

@@ -1,0 +1,133 @@
+"""Files of others, read within bounds; files of our own, readable by this user alone.
+
+What should be metadata may be a pipe that nobody feeds, a link to ``/dev/zero``, or larger than
+memory. Where we write, somebody else may have put a link to a file that is not to be written to.
+"""
+
+from __future__ import annotations
+
+import os
+from os import O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY, close, fstat, lseek, read, stat, write
+from os import open as _open
+from os.path import islink
+from stat import S_ISDIR, S_ISREG
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+
+LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
+_CHUNK = 1 << 16
+# Some systems lack one or the other; O_BINARY is Windows'.
+_SAFE = (
+    getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# The system's own names for streams and devices are links; nobody else can put one there.
+_STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
+
+
+def open_to_read(path: Path) -> int:
+    """Return a descriptor of a regular file.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+        ValueError: That is no path.
+    """
+    # Before it is opened: that alone wakes the writer of a pipe, or rewinds a tape.
+    kind = stat(path).st_mode
+    if not S_ISREG(kind):
+        raise (IsADirectoryError if S_ISDIR(kind) else OSError)("not a regular file")
+    file = _open(path, O_RDONLY | _SAFE)
+    return _regular(file)
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return what is in a regular file.
+
+    Args:
+        path: The file.
+        most: Bytes; a larger file is refused.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or is larger.
+        ValueError: That is no path.
+    """
+    data = read_start(path, most + 1)
+    if len(data) > most:
+        raise OSError(f"larger than {most} bytes")
+    return data
+
+
+def read_start(path: Path, most: int) -> bytes:
+    """Return the first bytes of a regular file; raises what `open_to_read` does."""
+    file = open_to_read(path)
+    try:
+        return _read(file, most)
+    finally:
+        close(file)
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """Return the last bytes of a regular file; raises what `open_to_read` does."""
+    file = open_to_read(path)
+    try:
+        lseek(file, max(0, fstat(file).st_size - most), os.SEEK_SET)
+        return _read(file, most)
+    finally:
+        close(file)
+
+
+def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
+    """Return a descriptor of a regular file or standard stream, never one that a link leads to.
+
+    Args:
+        path: The file.
+        flags: Besides those for writing: ``O_CREAT``, ``O_APPEND``, ``O_TRUNC``, ``O_EXCL``.
+        mode: Of a file that is created.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+        ValueError: That is no path.
+    """
+    is_stream = os.fspath(path).rpartition("/")[0] in _STREAMS
+    try:
+        file = _open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), mode)
+    except OSError:
+        if not is_stream and not flags & O_EXCL and islink(path):
+            raise OSError("it is a link, and files are not written through links") from None
+        raise
+    return file if is_stream else _regular(file)
+
+
+def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
+    """Write a text file; for the arguments and errors see `open_to_write`."""
+    file = open_to_write(path, flags, mode)
+    try:
+        os.set_blocking(file, True)  # a stream may be slow
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            data = data[write(file, data) :]
+    finally:
+        close(file)
+
+
+def _regular(file: int) -> int:
+    if not S_ISREG(fstat(file).st_mode):
+        close(file)
+        raise OSError("not a regular file")
+    return file
+
+
+def _read(file: int, most: int) -> bytes:
+    parts = []
+    while most > 0:
+        part = read(file, min(most, _CHUNK))
+        if not part:
+            break
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
