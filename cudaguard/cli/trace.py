@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.cli.common import FOUND, OK, USAGE, has_colour, json_text, note, say, show
+from cudaguard.cli.common import FOUND, OK, SCHEMA, USAGE, has_colour, json_text, note, say, show
 from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
 
 TYPE_CHECKING = False
@@ -245,18 +245,30 @@ def _read(path: str) -> dict[str, Any]:
     """Return a trace that was written as JSON, without the number of its schema.
 
     Raises:
+        OSError: It cannot be read.
         ValueError: It is none.
     """
     import json
 
+    from cudaguard import report
+    from cudaguard.policy.shape import misfit
+
+    def refused(constant: str) -> None:
+        raise ValueError(f"{constant} is no number")
+
     try:
-        document = json.loads(read_bytes(path, LARGEST))
+        document = json.loads(read_bytes(path, LARGEST), parse_constant=refused)
     except OSError as error:
         raise OSError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("command") != "trace":
         raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
-    if document.pop("schema", None) != 1:
+    if document.get("schema") != SCHEMA:
         raise ValueError(f"{path}: written by another release of cudaguard")
+    schema = os.path.join(report.__path__[0], "schema", "trace.json")
+    problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
+    if problem:
+        raise ValueError(f"{path}: damaged trace: {problem}; write it anew")
+    del document["schema"]
     return document
