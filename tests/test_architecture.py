@@ -23,6 +23,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 LEVELS = {
     "errors": 0,
     "files": 0,
+    "text": 0,
     "model": 0,
     "array_interface": 1,
     "checks": 1,
@@ -56,7 +57,7 @@ LEVELS = {
     "__init__": 15,
     "__main__": 15,
 }
-VOCABULARY = ("errors", "files", "model", "config", "extensions", "checks", "gpus")
+VOCABULARY = ("errors", "files", "text", "model", "config", "extensions", "checks", "gpus")
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")

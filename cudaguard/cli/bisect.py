@@ -24,6 +24,7 @@ from cudaguard.cli.common import (
     show,
 )
 from cudaguard.files import write_text
+from cudaguard.text import printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,6 +175,7 @@ def _shown(document: dict[str, Any], format: str) -> str:
 
     if format == "json":
         return json_text(document)
+    document = printable_data(document)
     if format == "github":
         level = "notice" if document["verdict"] == "works" else "error"
         return github(level, report.text(document), title="cudaguard bisect")

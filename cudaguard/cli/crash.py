@@ -16,6 +16,7 @@ from cudaguard.probe.journal import Fault, last_initialised, read_faults, read_j
 from cudaguard.probe.limits import address_space, oom_kills
 from cudaguard.report import crash as wording
 from cudaguard.report.redact import redacted_arguments
+from cudaguard.text import printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -322,7 +323,9 @@ def tell(report: Report, path: str | None) -> None:
     """Write the report: in words where there is something to say, as JSON to a file if asked."""
     document = report.document()
     if report.is_told:
-        text = wording.as_text(document, lambda text: paint(text, "bold", sys.stderr))
+        text = wording.as_text(
+            printable_data(document), lambda text: paint(text, "bold", sys.stderr)
+        )
         say(f"\n{text}\n", sys.stderr)
     if path:
         write_text(path, json_text(document) + "\n")

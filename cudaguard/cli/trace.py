@@ -12,6 +12,7 @@ import sys
 
 from cudaguard.cli.common import FOUND, OK, SCHEMA, USAGE, has_colour, json_text, note, say, show
 from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
+from cudaguard.text import printable, printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -193,6 +194,7 @@ def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
 
     if form == "json":
         return json_text(document)
+    document = printable_data(document)
     is_picture = form in ("svg", "html")
     processes = [
         {**process, "rows": rows_of(native_only(process) if is_picture else process)}
@@ -233,7 +235,7 @@ def _compare(args: Namespace) -> int:
     else:
         from cudaguard.report.trace_diff import as_text
 
-        text = as_text(found, (first, second))
+        text = as_text(printable_data(found), (printable(first), printable(second)))
     if path:
         write_text(path, text + "\n")
     else:

@@ -142,4 +142,6 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) 
         ):
             raise  # the user named us
         if sys.stderr is not None:  # print() would take that for stdout
-            print(f"{file}:{line}: {category.__name__}: {text}", file=sys.stderr)
+            from cudaguard.text import printable
+
+            print(f"{printable(file)}:{line}: {category.__name__}: {text}", file=sys.stderr)
