@@ -21,9 +21,9 @@ PACKAGE = Path(cudaguard.__file__).parent
 # A part of the package -> its level; a module imports only from levels below its own, or from
 # its own part.
 LEVELS = {
+    "files": -1,
+    "text": -1,
     "errors": 0,
-    "files": 0,
-    "text": 0,
     "model": 0,
     "array_interface": 1,
     "checks": 1,
