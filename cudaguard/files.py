@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
 _CHUNK = 1 << 16
+_ODD = "not a regular file"
+# EISDIR and EINVAL: the same everywhere, and `errno` is one module more at start-up.
+_IS_FOLDER, _INVALID = 21, 22
 # Some systems lack one or the other; O_BINARY is Windows'.
 _SAFE = (
     getattr(os, "O_NONBLOCK", 0)
@@ -40,9 +43,8 @@ def open_to_read(path: Path) -> int:
     # Before it is opened: that alone wakes the writer of a pipe, or rewinds a tape.
     kind = stat(path).st_mode
     if not S_ISREG(kind):
-        raise (IsADirectoryError if S_ISDIR(kind) else OSError)("not a regular file")
-    file = _open(path, O_RDONLY | _SAFE)
-    return _regular(file)
+        raise OSError(_IS_FOLDER if S_ISDIR(kind) else _INVALID, _ODD, os.fspath(path))
+    return _regular(_open(path, O_RDONLY | _SAFE), path)
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -58,7 +60,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     """
     data = read_start(path, most + 1)
     if len(data) > most:
-        raise OSError(f"larger than {most} bytes")
+        raise OSError(_INVALID, f"larger than {most} bytes", os.fspath(path))
     return data
 
 
@@ -98,16 +100,17 @@ def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
         file = _open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), mode)
     except OSError:
         if not is_stream and not flags & O_EXCL and islink(path):
-            raise OSError("it is a link, and files are not written through links") from None
+            raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
         raise
-    return file if is_stream else _regular(file)
+    return file if is_stream else _regular(file, path)
 
 
 def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
     """Write a text file; for the arguments and errors see `open_to_write`."""
     file = open_to_write(path, flags, mode)
     try:
-        os.set_blocking(file, True)  # a stream may be slow
+        if os.name == "posix":
+            os.set_blocking(file, True)  # a stream may be slow
         data = memoryview(text.encode("utf-8", "backslashreplace"))
         while data:
             data = data[write(file, data) :]
@@ -115,10 +118,10 @@ def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC, mode: int 
         close(file)
 
 
-def _regular(file: int) -> int:
+def _regular(file: int, path: Path) -> int:
     if not S_ISREG(fstat(file).st_mode):
         close(file)
-        raise OSError("not a regular file")
+        raise OSError(_INVALID, _ODD, os.fspath(path))
     return file
 
 

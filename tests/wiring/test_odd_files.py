@@ -53,7 +53,8 @@ def test_doctor_tells_odd_metadata(planted, make, file):
     status, (found,) = planted.one("CG905", timeout=LIMIT)
     assert status == "warn"
     why = "larger than 67108864 bytes" if make is huge else "not a regular file"
-    assert found["what"] == f"The metadata in {folder} cannot be used: OSError: {why}."
+    told = f"The metadata in {folder} cannot be used: OSError: [Errno 22] {why}"
+    assert found["what"] == f"{told}: '{folder / file}'."
 
 
 @odd
