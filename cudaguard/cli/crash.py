@@ -32,6 +32,7 @@ CRASHES = frozenset(
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
     if hasattr(signal, name)
 )
+_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
 _FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 
@@ -55,7 +56,7 @@ class Report:
         self._faults = _faults_in(folder)
         fault = self._own_fault()
         thread = fault.thread if fault is not None and fault.what else 0
-        journal = read_journal(os.path.join(folder, JOURNAL)) if folder else []
+        journal = read_journal(os.path.join(folder, JOURNAL), _MOST) if folder else []
         self._story = story_of(journal, ended.pid, thread)
         self._script = program.script or self._module_of_program()
         self._folder = folder

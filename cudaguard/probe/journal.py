@@ -41,12 +41,17 @@ class Fault(NamedTuple):
     thread: int = 0
 
 
-def read_journal(path: str) -> list[dict[str, Any]]:
-    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty."""
+def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
+    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty.
+
+    Args:
+        path: The file.
+        most: Bytes; its end counts.
+    """
     import json
 
     found = []
-    for line in _end_of(path).splitlines():
+    for line in _end_of(path, most).splitlines():
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
@@ -106,8 +111,8 @@ def last_initialised(path: str) -> str:
     return os.fsdecode(found[-1]) if found else ""
 
 
-def _end_of(path: str) -> bytes:
+def _end_of(path: str, most: int = LARGEST) -> bytes:
     try:
-        return read_end(path, LARGEST)
+        return read_end(path, most)
     except OSError:
         return b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import signal
 import stat
@@ -227,3 +228,14 @@ def test_the_package_opens_files_by_these_functions_only():
                 if function.startswith(("linecache.", "tokenize.open")):
                     found.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
     assert found == []
+
+
+def test_the_end_of_a_journal_counts_and_lines_of_another_shape_do_not(tmp_path):
+    good = {"pid": 1, "kind": "import", "name": "m", "thread": 1, "where": "", "time": 0.5}
+    wrong = [{**good, key: value} for key in good for value in (None, [], {})]
+    wrong += [{**good, "details": 1}, {key: good[key] for key in good if key != "time"}, [1], 7]
+    lines = [json.dumps(one) for one in (*wrong, good, {**good, "name": "last"})]
+    (tmp_path / "journal").write_text("\n".join(("[" * 100_000, "{", *lines, '{"pid"')))
+    path = str(tmp_path / "journal")
+    assert [one["name"] for one in read_journal(path)] == ["m", "last"]
+    assert [one["name"] for one in read_journal(path, len(lines[-1]) + 20)] == ["last"]
