@@ -120,7 +120,9 @@ def log(text: str, *, level: str) -> None:
     if not logger.handlers:
         # Without a handler of the program's own, logging would print to stderr by itself.
         logger.addHandler(logging.NullHandler())
-    logger.log(getattr(logging, level), text)
+    from cudaguard.text import printable_lines
+
+    logger.log(getattr(logging, level), printable_lines(text))
 
 
 def _warn(text: str, category: type[CudaGuardWarning], frame: FrameType | None) -> None:

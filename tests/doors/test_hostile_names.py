@@ -67,6 +67,16 @@ def test_warning_and_status(child):
     assert "LOCAL001" in done.stderr
 
 
+def test_log_of_a_repair(child):
+    code = f"""
+    import logging, cudaguard
+    logging.basicConfig(level="INFO", format="%(message)s")
+    from cudaguard.report.channel import log
+    log({EVIL!r}, level="INFO")
+    """
+    shown(child.python(code), err=SHOWN.replace("\\n::", "\n\\x3a:"))
+
+
 def test_lint(child, rules):
     name = f"{EVIL}.py"
     child.write(name, "import late\nimport early\n")
