@@ -20,6 +20,7 @@ def load_ipython_extension(ipython: Any) -> None:
     """
     from cudaguard.hook.loader import is_imported
     from cudaguard.report.notebook import loaded
+    from cudaguard.text import printable_lines
     from cudaguard.wiring import install, status
 
     before = status()
@@ -36,7 +37,7 @@ def load_ipython_extension(ipython: Any) -> None:
                     rules.append(f"{rule.id}, {rule.title or rule.why}")
     new = [item for item in now.touched if item not in before.touched]
     repaired = [item[: -len(STAYS)] for item in new if item.endswith(STAYS)]
-    print(loaded(mode, early, repaired), file=sys.stderr)
+    print(printable_lines(loaded(mode, early, repaired)), file=sys.stderr)
     ipython.register_magic_function(_tell_status, "line", MAGIC)
 
 

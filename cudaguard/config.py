@@ -10,6 +10,7 @@ import os
 import sys
 
 from cudaguard.errors import ConfigError
+from cudaguard.files import read_bytes
 from cudaguard.model import MODES, Record
 
 TYPE_CHECKING = False
@@ -238,7 +239,7 @@ def read_file(path: object) -> Settings:
         name = os.path.expanduser(os.fspath(path))  # type: ignore[call-overload]  # refused below
         if isinstance(name, bytes):
             name = os.fsdecode(name)
-        text = _read_text(name)
+        text = read_bytes(name, FILE_LIMIT).decode("utf-8-sig")
     except TypeError:
         raise ConfigError(f"config: expected the path of a TOML file, got {path!r}") from None
     except UnicodeDecodeError as error:
@@ -260,19 +261,6 @@ def read_file(path: object) -> Settings:
             raise ConfigError(f"{name}: expected a table [tool.cudaguard]")
         document = table
     return _from_table(document, name)
-
-
-def _read_text(name: str) -> str:
-    import stat
-
-    # A pipe or a terminal would block for ever.
-    if not stat.S_ISREG(os.stat(name).st_mode):
-        raise ValueError("not a regular file")
-    with open(name, "rb") as file:
-        data = file.read(FILE_LIMIT + 1)
-    if len(data) > FILE_LIMIT:
-        raise ValueError(f"larger than {FILE_LIMIT} bytes")
-    return data.decode("utf-8-sig")
 
 
 def _from_table(table: Mapping[str, Any], name: str) -> Settings:

@@ -262,8 +262,9 @@ class Finding(Record):
 
     def __str__(self) -> str:
         """Return a headline and labelled lines; what is empty is left out."""
-        lines = [f"[{self.id}] {self.what}"]
-        lines += [f"  evidence: {item}" for item in self.evidence]
+        from cudaguard.text import printable
+
+        lines = [f"[{self.id}] {self.what}", *(f"  evidence: {item}" for item in self.evidence)]
         for label, text in (
             ("consequence", self.consequence),
             ("remedy", self.remedy),
@@ -272,7 +273,7 @@ class Finding(Record):
         ):
             if text:
                 lines.append(f"  {label}: {text}")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 class Plan(Record):
@@ -342,7 +343,8 @@ class Status(Record):
 
     def __str__(self) -> str:
         """Return the mode, what was touched and what was found, for a terminal."""
-        lines = [f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"]
-        lines += [f"touched: {item}" for item in self.touched]
-        lines += [str(finding) for finding in self.findings]
-        return "\n".join(lines)
+        from cudaguard.text import printable
+
+        head = f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"
+        touched = (printable(f"touched: {item}") for item in self.touched)
+        return "\n".join((head, *touched, *map(str, self.findings)))

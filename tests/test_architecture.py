@@ -22,9 +22,11 @@ PACKAGE = Path(cudaguard.__file__).parent
 # A part of the package -> its level; a module imports only from levels below its own, or from
 # its own part.
 LEVELS = {
+    "calls": -2,
+    "files": -1,
+    "text": -1,
     "errors": 0,
     "model": 0,
-    "calls": 0,
     "array_interface": 1,
     "checks": 1,
     "config": 1,
@@ -57,7 +59,9 @@ LEVELS = {
     "__init__": 15,
     "__main__": 15,
 }
-VOCABULARY = ("calls", "errors", "model", "config", "extensions", "checks", "gpus")
+VOCABULARY = (
+    "calls", "errors", "files", "text", "model", "config", "extensions", "checks", "gpus",
+)  # fmt: skip
 ALLOWED = {("cli", "__init__"): "the command line tells the version"}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")

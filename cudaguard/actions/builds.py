@@ -6,6 +6,7 @@ import json
 import os
 from _thread import allocate_lock, get_ident
 
+from cudaguard.files import read_bytes, write_text
 from cudaguard.probe.locks import identity
 
 TYPE_CHECKING = False
@@ -169,9 +170,8 @@ def take_over(path: str, of: Identity) -> int | None:
 def read_stamp(folder: str) -> dict[str, str]:
     """Return what the extension in a folder was built for; nothing if that is not known."""
     try:
-        with open(os.path.join(folder, STAMP), encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
+        found = json.loads(read_bytes(os.path.join(folder, STAMP), 1 << 20))
+    except (OSError, ValueError, RecursionError):
         return {}
     texts = found.items() if isinstance(found, dict) else ()
     return {key: value for key, value in texts if isinstance(value, str)}
@@ -185,8 +185,8 @@ def write_stamp(folder: str, stamp: Mapping[str, str]) -> str:
     """
     path = os.path.join(folder, STAMP)
     new = f"{path}.{os.getpid()}"
-    with open(new, "w", encoding="utf-8") as file:
-        json.dump(dict(stamp), file, indent=1)
+    # For all who share the folder: it is no secret.
+    write_text(new, json.dumps(dict(stamp), indent=1), mode=0o666)
     os.replace(new, path)
     return path
 

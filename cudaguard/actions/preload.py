@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from glob import escape, glob
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
+from cudaguard.files import LARGEST, read_start
 from cudaguard.probe.elf import folders_of, read_elf
 from cudaguard.probe.facts import at_start
 
@@ -151,7 +152,6 @@ def _is_findable(name: str, folders: Iterable[str]) -> bool:
     ):
         return True
     try:
-        with open_file(LOADER_CACHE, "rb") as file:
-            return os.fsencode(f"/{name}") + b"\0" in file.read()
+        return os.fsencode(f"/{name}") + b"\0" in read_start(LOADER_CACHE, LARGEST)
     except OSError:
         return False

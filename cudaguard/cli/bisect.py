@@ -23,6 +23,8 @@ from cudaguard.cli.common import (
     paint,
     show,
 )
+from cudaguard.files import write_text
+from cudaguard.text import printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -173,6 +175,7 @@ def _shown(document: dict[str, Any], format: str) -> str:
 
     if format == "json":
         return json_text(document)
+    document = printable_data(document)
     if format == "github":
         level = "notice" if document["verdict"] == "works" else "error"
         return github(level, report.text(document), title="cudaguard bisect")
@@ -191,7 +194,6 @@ def _write(path: str, document: dict[str, Any]) -> None:
     else:
         content = _shown(document, "json" if ending == ".json" else "text") + "\n"
     try:
-        with open(path, "x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
+        write_text(path, content, os.O_CREAT | os.O_EXCL)
     except OSError as error:
         note("bisect", f"{path} cannot be written: {error}")

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.cli.common import FORMATS, FOUND, OK, USAGE, add_format, github, json_text, note
+from cudaguard.cli.common import (
+    FORMATS,
+    FOUND,
+    OK,
+    USAGE,
+    add_format,
+    github,
+    json_text,
+    note,
+    show,
+)
+from cudaguard.text import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +77,7 @@ def execute(args: Namespace) -> int:
         ]
     if args.format == "json":
         data = [{**check.to_dict(), "given": list(given)} for _, check, given in checks]
-        print(json_text({"command": "check-ext", "checks": data}))
+        show(json_text({"command": "check-ext", "checks": data}))
     elif args.format == "github":
         _annotate(checks)
     else:
@@ -79,7 +90,7 @@ def _annotate(checks: list[tuple[str, ExtensionCheck, tuple[str, ...]]]) -> None
         if not check.ok:
             level = "error" if check.ok is False else "warning"
             text = " ".join(part for part in (check.message, check.remedy) if part)
-            print(github(level, text, title=f"cudaguard check-ext: {check.cause}", file=file))
+            show(github(level, text, title=f"cudaguard check-ext: {check.cause}", file=file))
 
 
 def _print(
@@ -90,14 +101,14 @@ def _print(
             continue
         assumed = f" (once {' and '.join(given)} is imported)" if given else ""
         words = {True: "would load", False: "would NOT load", None: "cannot be judged"}[check.ok]
-        print(f"{file}: {words}{assumed}{f' [{check.cause}]' if check.cause else ''}")
+        show(printable(f"{file}: {words}{assumed}{f' [{check.cause}]' if check.cause else ''}"))
         for text in (check.message, f"remedy: {check.remedy}" if check.remedy else ""):
             if text:
-                print(f"    {text}")
+                show(printable(f"    {text}"))
     results = [check.ok for _, check, _ in checks]
     counts = (("would load", True), ("would not load", False), ("cannot be judged", None))
     told = ", ".join(f"{results.count(ok)} {words}" for words, ok in counts if ok in results)
-    print(f"{len(results)} checked: {told}" if results else "no extensions found")
+    show(f"{len(results)} checked: {told}" if results else "no extensions found")
 
 
 def _files_of(what: str) -> list[str] | None:
@@ -109,9 +120,10 @@ def _files_of(what: str) -> list[str] | None:
     if os.path.exists(what):
         return [what]
     from cudaguard.probe.distributions import metadata_library
+    from cudaguard.probe.facts import bounded
 
     try:
-        paths = metadata_library().files(what) or ()
+        paths = bounded(metadata_library().distribution(what)).files or ()
         found = [str(path.locate()) for path in paths]
     except Exception:  # not installed, or broken metadata
         return None

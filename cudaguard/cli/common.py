@@ -10,6 +10,8 @@ import os
 import sys
 from io import TextIOWrapper
 
+from cudaguard.text import printable, printable_lines
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -70,7 +72,8 @@ def json_text(document: Mapping[str, Any]) -> str:
     """Return a JSON document with the number of its schema first."""
     import json
 
-    return json.dumps({"schema": SCHEMA, **document}, indent=2)
+    text = json.dumps({"schema": SCHEMA, **document}, indent=2)
+    return text.replace("##", "\\u0023#")  # Azure takes ##vso[ for a command in the middle of JSON
 
 
 def show(text: str) -> None:
@@ -85,7 +88,7 @@ def show(text: str) -> None:
 
 def note(command: str, text: str) -> None:
     """Say something besides the document, on standard error."""
-    say(f"cudaguard {command}: {text}\n", sys.stderr)
+    say(f"cudaguard {command}: {printable(text)}\n", sys.stderr)
 
 
 def say(text: str, stream: TextIO | None) -> None:
@@ -140,7 +143,7 @@ def github(level: str, message: str, *, title: str = "", **where: object) -> str
 
 
 def _escaped(value: object, more: str = "") -> str:
-    text = str(value)
+    text = printable_lines(str(value))
     for sign in f"%\r\n{more}":  # the percent sign first: it escapes the others
         text = text.replace(sign, f"%{ord(sign):02X}")
     return text
@@ -168,12 +171,12 @@ class Progress:
         if self._rewrites:
             self._rewrite(text)
         else:
-            say(f"{text}\n", self._stream)
+            say(f"{printable(text)}\n", self._stream)
 
     def say(self, text: str) -> None:
         """Write a line that stays."""
         self.clear()
-        say(f"{text}\n", self._stream)
+        say(f"{printable(text)}\n", self._stream)
 
     def clear(self) -> None:
         """Take the line away."""
@@ -186,6 +189,6 @@ class Progress:
             columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):
             columns = 0
-        text = text[: (columns or 80) - 1]
+        text = printable(text)[: (columns or 80) - 1]
         say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
         self._shown = len(text)

@@ -7,6 +7,7 @@ import signal
 import sys
 
 from cudaguard.cli.common import TIMEOUT, json_text, note, paint, say
+from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.hook.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.policy.crash import Fit, fitting, story_of
 from cudaguard.policy.patch import imports_up_to, moved_first, with_guard
@@ -15,6 +16,7 @@ from cudaguard.probe.journal import Fault, last_initialised, read_faults, read_j
 from cudaguard.probe.limits import address_space, oom_kills
 from cudaguard.report import crash as wording
 from cudaguard.report.redact import redacted_arguments
+from cudaguard.text import printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ CRASHES = frozenset(
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
     if hasattr(signal, name)
 )
+_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
 RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
 _FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 
@@ -53,10 +56,11 @@ class Report:
         self._faults = _faults_in(folder)
         fault = self._own_fault()
         thread = fault.thread if fault is not None and fault.what else 0
-        journal = read_journal(os.path.join(folder, JOURNAL)) if folder else []
+        journal = read_journal(os.path.join(folder, JOURNAL), _MOST) if folder else []
         self._story = story_of(journal, ended.pid, thread)
         self._script = program.script or self._module_of_program()
         self._folder = folder
+        self._sources: dict[str, list[str]] = {}
         self._kills_before = kills_before
         self._missing = missing
         self._more_hints: list[str] = []
@@ -176,9 +180,7 @@ class Report:
         return [self._frame(*frame) for frame in reversed(error["stack"])] if error else []
 
     def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
-        import linecache
-
-        source = linecache.getline(file, line).strip()
+        source = "".join(self._lines_of(file)[line - 1 : line]).strip() if line > 0 else ""
         if not source and self._is_program(file):
             source = "".join(self._program.words[1].splitlines()[line - 1 : line]).strip()
         return {
@@ -207,10 +209,19 @@ class Report:
     def _source(self) -> str:
         """Return the text of the program, empty if it is in no file or that cannot be read."""
         try:
-            with open(self._script, encoding="utf-8") as file:
-                return file.read()
+            return read_bytes(self._script, LARGEST).decode()
         except (OSError, ValueError):
             return ""
+
+    def _lines_of(self, file: str) -> list[str]:
+        """Return the lines of a source, none if it cannot be read."""
+        if file not in self._sources:
+            try:
+                text = read_bytes(file, LARGEST).decode("utf-8", "replace")
+            except (OSError, ValueError):
+                text = ""
+            self._sources[file] = text.splitlines()
+        return self._sources[file]
 
     # --- why, and what then -----------------------------------------------------------
 
@@ -313,8 +324,9 @@ def tell(report: Report, path: str | None) -> None:
     """Write the report: in words where there is something to say, as JSON to a file if asked."""
     document = report.document()
     if report.is_told:
-        text = wording.as_text(document, lambda text: paint(text, "bold", sys.stderr))
+        text = wording.as_text(
+            printable_data(document), lambda text: paint(text, "bold", sys.stderr)
+        )
         say(f"\n{text}\n", sys.stderr)
     if path:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(json_text(document) + "\n")
+        write_text(path, json_text(document) + "\n")

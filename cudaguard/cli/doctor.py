@@ -20,8 +20,11 @@ from cudaguard.cli.common import (
     json_text,
     note,
     paint,
+    say,
     show,
 )
+from cudaguard.files import write_text
+from cudaguard.text import printable_data, printable_lines
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,7 +154,8 @@ def _tell(id: str, error: BaseException) -> None:
     import traceback
 
     note("doctor", f"{id} itself has failed:")
-    traceback.print_exception(type(error), error, error.__traceback__)
+    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    say(printable_lines(told), sys.stderr)
 
 
 def _report(checks: list[Any], packages: dict[str, str] | None) -> dict[str, Any]:
@@ -208,11 +212,12 @@ def _write(
         def painted(words: str, style: str) -> str:
             return words if stream is None else paint(words, style, stream)
 
-        shown = document.text(report, painted, verbose=args.verbose)
+        shown = document.text(printable_data(report), painted, verbose=args.verbose)
     went_well = True
     if args.bundle:
         environ = {name: site.environ[name] for name in sorted(site.environ) if _matters(name)}
-        content = document.bundle(report, environ, packages or {}, json_text(data))
+        parts = printable_data((report, environ, packages or {}))
+        content = document.bundle(*parts, json_text(data))
         went_well = _save(args.bundle, redact(content) if redact else content)
     if args.output:
         return _save(args.output, f"{shown}\n") and went_well
@@ -263,8 +268,7 @@ def _redactor(site: Site) -> Callable[[str], str]:
 
 def _save(path: str, content: str) -> bool:
     try:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(content)
+        write_text(path, content)
     except OSError as error:
         note("doctor", f"{path} cannot be written: {error}")
         return False

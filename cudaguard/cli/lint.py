@@ -21,6 +21,7 @@ from cudaguard.cli.common import (
     paint,
     show,
 )
+from cudaguard.text import printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def _print(found: list[dict[str, Any]], files: list[str], problems: int, format:
             text = report.text(one).partition(": ")[2]
             show(github("error", text, title=f"cudaguard {one['rule']}", **where))
         else:
-            first, end, rest = report.text(one).partition("\n")
+            first, end, rest = report.text(printable_data(one)).partition("\n")
             show(paint(first, "bold", sys.stdout) + end + rest)
     note("lint", report.summary(found, len(files)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from cudaguard.cli.scratch import Scratch
+from cudaguard.files import open_to_write, write_text
 from cudaguard.hook.record import JOURNAL
 
 _ROOM = 1 << 14  # bytes; more than one line of the record
@@ -27,7 +28,7 @@ class Record:
         try:
             self._scratch = Scratch("run", parent)
             path = os.path.join(self._scratch.folder, JOURNAL)
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+            os.close(open_to_write(path, os.O_CREAT | os.O_EXCL))
         except OSError as error:
             self._problem = str(error)
             self.remove()
@@ -38,8 +39,7 @@ class Record:
         """Return why something may be missing from the record, or an empty string."""
         if self.folder:
             try:  # a process that cannot write gives its record up without a word
-                with open(os.path.join(self.folder, "room"), "wb") as file:
-                    file.write(b" " * _ROOM)
+                write_text(os.path.join(self.folder, "room"), " " * _ROOM)
             except OSError as error:
                 return str(error)
             if not os.path.exists("/proc/self/maps"):

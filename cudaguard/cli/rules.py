@@ -19,6 +19,7 @@ from cudaguard.cli.common import (
     paint,
     show,
 )
+from cudaguard.text import printable, printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def execute(args: Namespace) -> int:
     else:
         for rule in chosen:
             state = "on " if rule.id in active else "off"
-            show(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}")
+            show(printable(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}"))
     return OK
 
 
@@ -139,7 +140,7 @@ def _test(rule: Rule, args: Namespace) -> int:
     if args.format == "json":
         show(json_text(document))
     else:
-        headline, end, rest = reproduction.text(document).partition("\n")
+        headline, end, rest = reproduction.text(printable_data(document)).partition("\n")
         show(paint(headline, "bold", sys.stdout) + end + rest)
     return STATUS[document["verdict"]]
 
@@ -172,7 +173,7 @@ def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
 
 
 def _show(rule: Rule, *, is_on: bool) -> None:
-    show(f"{rule.id}: {rule.title}" if rule.title else rule.id)
+    show(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
     lines = (
         ("", rule.why),
         ("state", f"{'on' if is_on else 'off'}, grade {rule.grade}"),
@@ -187,7 +188,7 @@ def _show(rule: Rule, *, is_on: bool) -> None:
     )
     for name, text in lines:
         if text:
-            show(f"  {name}: {text}" if name else f"  {text}")
+            show(printable(f"  {name}: {text}" if name else f"  {text}"))
 
 
 def _check(file: str) -> int:
@@ -208,7 +209,7 @@ def _check(file: str) -> int:
     if problems:
         return FOUND
     names = ", ".join(rule.id for rule in rules) or "no rules"
-    show(f"{file}: in order, {names}")
+    show(printable(f"{file}: in order, {names}"))
     return OK
 
 

@@ -12,6 +12,7 @@ import sys
 
 from cudaguard.cli.common import USAGE, note
 from cudaguard.cli.program import FLAGS, UNGUARDED, WITH_VALUE, letters, parsed
+from cudaguard.files import open_to_write
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,8 +120,7 @@ def execute(args: Namespace) -> int:
     try:
         environment = guarded_environment(args.mode, os.environ)
         if args.report:
-            with open(args.report, "a", encoding="utf-8"):
-                pass  # now, not when hours have been spent
+            os.close(open_to_write(args.report))  # now, not when hours have been spent
     except (ConfigError, OSError) as error:
         note("run", str(error))
         return USAGE

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import contextmanager, suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOCK = "lock"
 _KINDS = ("run", "bisect", "rules-test")
@@ -35,6 +40,7 @@ class Scratch:
         self.folder = os.path.join(parent, f"cudaguard-{kind}-{os.urandom(8).hex()}")
         self.lock = -1
         os.mkdir(self.folder, 0o700)
+        self._its = os.lstat(self.folder)
         try:
             # Under another name at first: whoever finds a lock that nobody holds removes it.
             new = os.path.join(self.folder, f"{LOCK}.new")
@@ -48,7 +54,14 @@ class Scratch:
 
     def close(self) -> None:
         """Delete it with all that is in it."""
-        _remove(self.folder)
+        if os.name != "posix":
+            import shutil
+
+            shutil.rmtree(self.folder, ignore_errors=True)
+        else:
+            with suppress(OSError), _opened(self.folder) as within:
+                if os.path.samestat(os.fstat(within), self._its):
+                    _remove(self.folder, within)
         if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
@@ -64,22 +77,34 @@ def remove_abandoned(parent: str) -> None:
     except OSError:  # whoever wants to write there will see
         return
     for folder in found:
-        try:
-            if _is_abandoned(folder):
-                _remove(folder)
-        except OSError:  # another has been quicker, or it is not ours
-            continue
+        # Else another has been quicker, or it is not ours.
+        with suppress(OSError), _opened(folder) as within:
+            if _is_abandoned(within):
+                _remove(folder, within)
 
 
-def _is_abandoned(folder: str) -> bool:
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    """Yield a descriptor of a folder that only this user can put things in.
+
+    What is checked and removed is what it refers to: where others may rename folders (a shared
+    one without the sticky bit), a path leads to something else a moment later.
+
+    Raises:
+        OSError: It is none.
+    """
     within = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         its = os.fstat(within)
-        if its.st_uid != os.geteuid() or its.st_mode & 0o077:  # others may have put things in it
-            return False
-        lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+        if its.st_uid != os.geteuid() or its.st_mode & 0o077:
+            raise PermissionError(f"{folder}: others may have put things in it")
+        yield within
     finally:
         os.close(within)
+
+
+def _is_abandoned(within: int) -> bool:
+    lock = os.open(LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
     try:
         # The locks of other machines are not seen on every network file system.
         return os.read(lock, 64) == _machine() and _locks(lock)
@@ -107,12 +132,18 @@ def _machine() -> bytes:
         return os.uname().nodename.encode()
 
 
-def _remove(folder: str) -> None:
-    try:
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
+def _remove(folder: str, within: int) -> None:
+    """Delete a folder by its descriptor; what others keep busy stays."""
+    for _, folders, files, here in os.fwalk(".", topdown=False, dir_fd=within):
+        for name in folders:
+            try:
+                os.rmdir(name, dir_fd=here)
+            except NotADirectoryError:  # a link to one
+                files.append(name)
+            except OSError:
+                continue
+        for name in files:
+            with suppress(OSError):
+                os.unlink(name, dir_fd=here)
+    with suppress(OSError):  # by its path there can only be an empty one, or nothing to remove
         os.rmdir(folder)
-    except OSError:  # there are folders in it, or a process has just begun a file, or it is gone
-        import shutil
-
-        shutil.rmtree(folder, ignore_errors=True)

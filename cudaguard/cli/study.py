@@ -15,6 +15,7 @@ from cudaguard.cli.trials import (
     Try,
     rules_at_work,
 )
+from cudaguard.files import write_text
 from cudaguard.policy import bisect as search
 from cudaguard.policy.bisect import BAD, GOOD
 from cudaguard.probe.origins import LOCAL, STANDARD, distributions_of, origin_of
@@ -270,8 +271,7 @@ class Study:
         fields = report.rule_fields(self._found, date.today().isoformat())
         path = os.path.join(self._folder, "cudaguard.toml")
         text = report.toml(fields)
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
+        write_text(path, text)
         try:
             rules_from_tables(read_file(path).tables, path)
         except RuleError:  # a module cannot come before the package that it lies in
@@ -305,8 +305,7 @@ class Study:
         folder = path[0] if is_local else ""
         code = report.reproducer(found, program, folder, is_module=self._is_module)
         place = os.path.join(self._folder, "reproducer.py")
-        with open(place, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(code)
+        write_text(place, code)
         fails = failure is not None and any(
             tried.failure is not None and failure.is_like(tried.failure)
             for _ in range(self._args.repeats)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.cli.common import FOUND, OK, USAGE, has_colour, json_text, note, say, show
+from cudaguard.cli.common import FOUND, OK, SCHEMA, USAGE, has_colour, json_text, note, say, show
+from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
+from cudaguard.text import printable, printable_data
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,8 +149,7 @@ def _trace(args: Namespace) -> int:
         raise ValueError(problem)
     environment = guarded_environment(args.mode, os.environ)
     for path in args.output:
-        with open(path, "a", encoding="utf-8"):
-            pass  # now, not when hours have been spent
+        os.close(open_to_write(path))  # now, not when hours have been spent
     record = Record()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
@@ -185,9 +186,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
         text = _rendered(document, args.format or _SUFFIXES.get(suffix, "text"), False)
-        # The name of a file may be no text at all.
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
+        write_text(path, text + "\n")
 
 
 def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
@@ -195,6 +194,7 @@ def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
 
     if form == "json":
         return json_text(document)
+    document = printable_data(document)
     is_picture = form in ("svg", "html")
     processes = [
         {**process, "rows": rows_of(native_only(process) if is_picture else process)}
@@ -235,10 +235,9 @@ def _compare(args: Namespace) -> int:
     else:
         from cudaguard.report.trace_diff import as_text
 
-        text = as_text(found, (first, second))
+        text = as_text(printable_data(found), (printable(first), printable(second)))
     if path:
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text + "\n")
+        write_text(path, text + "\n")
     else:
         show(text)
     return FOUND if differs(found) else OK
@@ -248,17 +247,30 @@ def _read(path: str) -> dict[str, Any]:
     """Return a trace that was written as JSON, without the number of its schema.
 
     Raises:
+        OSError: It cannot be read.
         ValueError: It is none.
     """
     import json
 
-    with open(path, encoding="utf-8") as file:
-        try:
-            document = json.load(file)
-        except ValueError as error:
-            raise ValueError(f"{path}: no JSON: {error}") from None
+    from cudaguard import report
+    from cudaguard.policy.shape import misfit
+
+    def refused(constant: str) -> None:
+        raise ValueError(f"{constant} is no number")
+
+    try:
+        document = json.loads(read_bytes(path, LARGEST), parse_constant=refused)
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: no JSON: {error}") from None
     if not isinstance(document, dict) or document.get("command") != "trace":
         raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
-    if document.pop("schema", None) != 1:
+    if document.get("schema") != SCHEMA:
         raise ValueError(f"{path}: written by another release of cudaguard")
+    schema = os.path.join(report.__path__[0], "schema", "trace.json")
+    problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
+    if problem:
+        raise ValueError(f"{path}: damaged trace: {problem}; write it anew")
+    del document["schema"]
     return document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.files import LARGEST, read_bytes
 from cudaguard.policy.bisect import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
 from cudaguard.probe.child import run
 
@@ -151,11 +152,11 @@ def words(failure: Failure) -> str:
 
 def _lines(path: str) -> list[tuple[str, str]]:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            pairs = (line.rstrip("\n").partition(" ") for line in file)
-            return [(what, name) for what, _, name in pairs]
+        text = read_bytes(path, LARGEST).decode("utf-8", "replace")
     except OSError:  # the child ended before it could note anything
         return []
+    pairs = (line.partition(" ") for line in text.split("\n") if line)
+    return [(what, name) for what, _, name in pairs]
 
 
 class Oracle:
@@ -225,8 +226,8 @@ def rules_at_work(journal: str) -> list[str]:
     imported: set[str] = set()
     needed: list[str] = []
     try:
-        with open(journal, encoding="utf-8") as file:
-            events = [json.loads(line) for line in file]
+        text = read_bytes(journal, LARGEST).decode()
+        events = [json.loads(line) for line in text.splitlines()]
     except (OSError, ValueError):
         return []
     for event in events:

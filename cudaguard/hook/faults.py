@@ -7,6 +7,7 @@ its user, has switched ``faulthandler`` on, that stays as it is.
 from __future__ import annotations
 
 from cudaguard.calls import os
+from cudaguard.files import open_to_write
 
 # Far above what programs open: the number of a closed descriptor is soon used for another file,
 # and programs that become daemons close them all.
@@ -28,7 +29,7 @@ def write_faults(path: str, dump_signal: int = 0) -> None:
     is_on = faulthandler.is_enabled()
     if is_on and not dump_signal:
         return
-    low = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    low = open_to_write(path, os.O_APPEND | os.O_CREAT)
     try:
         file = os.dup2(low, _free_number(), inheritable=False)
     finally:

@@ -15,6 +15,7 @@ from _thread import get_ident
 from time import time
 
 from cudaguard.calls import os
+from cudaguard.files import open_to_write
 from cudaguard.model import Event
 
 TYPE_CHECKING = False
@@ -103,12 +104,12 @@ class Journal:
             return
         if self._record:
             try:
-                _append(self._record, data, os.O_WRONLY | os.O_APPEND)
+                _append(self._record, data, os.O_APPEND)
             except Exception:  # a full disk; or the command has ended before us, and its folder
                 self._record = ""
         if self._path:
             try:
-                _append(path, data, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                _append(path, data, os.O_APPEND | os.O_CREAT)
             except Exception as error:
                 self._path = ""
                 self._unwritable(path, error)
@@ -129,7 +130,7 @@ def _json_of(value: object, quoted: Callable[[str], str]) -> str:
 def _append(path: str, data: bytes, flags: int) -> None:
     # Opened for each line: a descriptor that is kept may be closed behind our back, as
     # daemons close all of them, and its number then belongs to a file of the program.
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o644)
+    descriptor = open_to_write(path, flags)
     try:
         os.write(descriptor, data)
     finally:

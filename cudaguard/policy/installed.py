@@ -8,7 +8,10 @@ from cudaguard.policy.versions import in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
+
+# The hash of an empty file in RECORD. Nobody misses one: a package without ``__init__.py`` works.
+EMPTY = "sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
 
 
 class Overlap(NamedTuple):
@@ -57,6 +60,21 @@ def overlaps(files: Iterable[tuple[str, str, str]]) -> list[Overlap]:
         if owner != dist and before != digest:
             found.setdefault((owner, dist), []).append(path)
     return [Overlap(*pair, tuple(paths)) for pair, paths in found.items()]
+
+
+def sharers(files: Iterable[tuple[str, str, str]], gone: Container[str]) -> list[str]:
+    """Return the distributions that lose files when others are uninstalled.
+
+    An installer deletes whatever the distribution lists, even where another one has the same
+    file with the same content.
+
+    Args:
+        files: As of `overlaps`.
+        gone: The distributions to be uninstalled.
+    """
+    listed = [one for one in files if one[1] and one[1] != EMPTY]
+    doomed = {path for path, _, dist in listed if dist in gone}
+    return list(dict.fromkeys(d for path, _, d in listed if path in doomed and d not in gone))
 
 
 class Asked(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.calls import open_file
+from cudaguard.files import read_start
 
 _HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
 _COMPILER = re.compile(rb"GCC: \([^)\0]{0,80}\) ([0-9.]{1,12})")
@@ -29,7 +29,6 @@ def compiler(path: str) -> str:
 
 def _start_of(path: str) -> bytes:
     try:
-        with open_file(path, "rb") as file:
-            return file.read(_MOST)
+        return read_start(path, _MOST)
     except (OSError, ValueError):
         return b""

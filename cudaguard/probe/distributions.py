@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from cudaguard.probe.elf import read_elf
+from cudaguard.probe.facts import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def installed() -> tuple[list[Distribution], list[Unreadable]]:
     unreadable = []
     for one in metadata_library().distributions():
         try:
-            dist = _read(one)
+            dist = _read(bounded(one))
         except Exception as error:  # whatever the file contains, and whoever provides it
             unreadable.append(Unreadable(_place(one), f"{type(error).__name__}: {error}"))
             continue

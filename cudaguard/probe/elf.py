@@ -6,6 +6,7 @@ Source: the ELF specification (System V ABI, chapters 4 and 5), ``elf(5)``.
 from __future__ import annotations
 
 from cudaguard.calls import os
+from cudaguard.files import open_to_read
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -149,7 +150,7 @@ class ElfFile:
         self.header = self._start = b""
         self.is_truncated = False
         self.has_dynamic_section = False
-        self._file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        self._file = open_to_read(path)
         self._loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
         self._tags: dict[int, int] = {}
         self._strings: int | None = None  # where in the file the names begin

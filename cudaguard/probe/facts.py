@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 
 from cudaguard.calls import open_file, os
+from cudaguard.files import LARGEST, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from importlib.metadata import Distribution
+    from typing import Any
 
 
 class Facts:
@@ -54,11 +57,29 @@ def _version(name: str) -> str | None:
     from importlib import metadata
 
     try:
-        return metadata.version(name)
+        return bounded(metadata.distribution(name)).version
     # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
     # Releases of Python raise different things, and a rule must be certain to act.
     except Exception:
         return None
+
+
+def bounded(dist: Distribution) -> Distribution:
+    """Return a distribution that reads its metadata within bounds, if they are files.
+
+    What should be metadata may be a pipe that nobody feeds, or a link to ``/dev/zero``.
+    """
+    folder: Any = getattr(dist, "_path", None)
+
+    def read_text(filename: str) -> str | None:
+        try:
+            return read_bytes(folder.joinpath(filename), LARGEST).decode()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
+            return None  # as the method that this replaces
+
+    if isinstance(folder, os.PathLike):  # one in a zip file is none
+        vars(dist)["read_text"] = read_text  # all of its properties call it
+    return dist
 
 
 def _spellings(dist: str) -> tuple[str, ...]:

@@ -6,13 +6,19 @@ import os
 import re
 from typing import NamedTuple
 
+from cudaguard.files import LARGEST, read_end
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_LARGEST = 64 << 20  # bytes of a file; its end counts
+# Of a line of the journal; the program may have written to it as well.
+_LINE: dict[str, Any] = {
+    "pid": int, "kind": str, "name": str, "thread": int, "where": str, "time": (int, float),
+    "details": (dict, type(None)),
+}  # fmt: skip
 _FATAL = "Fatal Python error: "
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)$')
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
 _HEADING = re.compile(
     r"^(?P<is_current>Current t|T)hread 0x(?P<thread>[0-9a-f]+) .*\(most recent call first\):$"
 )
@@ -35,17 +41,24 @@ class Fault(NamedTuple):
     thread: int = 0
 
 
-def read_journal(path: str) -> list[dict[str, Any]]:
-    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty."""
+def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
+    """Return the lines of a journal; what a full disk has cut is left out, a missing file empty.
+
+    Args:
+        path: The file.
+        most: Bytes; its end counts.
+    """
     import json
 
     found = []
-    for line in _end_of(path).splitlines():
+    for line in _end_of(path, most).splitlines():
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and {"pid", "kind", "name", "thread", "where"} <= set(entry):
+        if isinstance(entry, dict) and all(
+            isinstance(entry.get(key), kind) for key, kind in _LINE.items()
+        ):
             found.append(entry)
     return found
 
@@ -98,11 +111,8 @@ def last_initialised(path: str) -> str:
     return os.fsdecode(found[-1]) if found else ""
 
 
-def _end_of(path: str) -> bytes:
+def _end_of(path: str, most: int = LARGEST) -> bytes:
     try:
-        with open(path, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _LARGEST))
-            return file.read()
+        return read_end(path, most)
     except OSError:
         return b""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
+from cudaguard.files import LARGEST, open_to_read, read_bytes
 from cudaguard.probe.elf import ElfFile
 
 TYPE_CHECKING = False
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 SITES = ("/site-packages/", "/dist-packages/")
 _DT_SONAME = 14
 _PT_NOTE, _NT_GNU_BUILD_ID = 4, 3
+_SEGMENT = 56  # bytes of an entry of the table of segments
 _LONGEST = 1 << 12  # bytes of a segment of notes
 
 
@@ -47,19 +49,21 @@ def read_library(path: str) -> LibraryFile:
 
 
 def _build(path: str) -> str:
-    with open_file(path, "rb", buffering=0) as file:
-        header = file.read(64)
-        if header[:6] != b"\x7fELF\x02\x01":
+    file = open_to_read(path)
+    try:
+        header = os.pread(file, 64, 0)
+        # A header may claim anything else, and gigabytes of it.
+        if header[:6] != b"\x7fELF\x02\x01" or _number(header, 54, 2) != _SEGMENT:
             return ""
-        file.seek(_number(header, 32, 8))
-        size, count = _number(header, 54, 2), _number(header, 56, 2)
-        segments = file.read(size * count)
-        for place in range(0, len(segments) - 55, size or 56):
+        segments = os.pread(file, _SEGMENT * _number(header, 56, 2), _number(header, 32, 8))
+        for place in range(0, len(segments) - _SEGMENT + 1, _SEGMENT):
             if _number(segments, place, 4) == _PT_NOTE:
-                file.seek(_number(segments, place + 8, 8))
-                found = _build_in(file.read(min(_number(segments, place + 32, 8), _LONGEST)))
+                length = min(_number(segments, place + 32, 8), _LONGEST)
+                found = _build_in(os.pread(file, length, _number(segments, place + 8, 8)))
                 if found:
                     return found
+    finally:
+        os.close(file)
     return ""
 
 
@@ -116,8 +120,7 @@ def _names(folder: str) -> list[str]:
 
 def _recorded(record: str, files: Iterable[str]) -> list[str]:
     try:
-        with open_file(record, encoding="utf-8", errors="replace") as file:
-            text = "\n" + file.read()
+        text = "\n" + read_bytes(record, LARGEST).decode("utf-8", "replace")
     except OSError:
         return []
     return [inside for inside in files if f"\n{inside}," in text]

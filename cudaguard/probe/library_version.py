@@ -6,7 +6,8 @@ libraries are installed elsewhere: ``libx.so.1`` is a link to ``libx.so.1.2.3``.
 
 from __future__ import annotations
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
+from cudaguard.files import read_start
 
 _BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
 
@@ -59,5 +60,4 @@ def is_same_build(one: str, other: str) -> bool:
 
 
 def _beginning(path: str) -> bytes:
-    with open_file(path, "rb") as file:
-        return file.read(_BEGINNING)
+    return read_start(path, _BEGINNING)

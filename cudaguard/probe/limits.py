@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.files import read_bytes
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -111,7 +113,7 @@ def _number(path: str) -> int | None:
 
 def _lines(path: str) -> Iterator[str]:
     try:
-        with open(path, encoding="utf-8") as file:
-            yield from map(str.strip, file)
+        text = read_bytes(path, 1 << 20).decode()
     except (OSError, ValueError):
         return
+    yield from map(str.strip, text.splitlines())

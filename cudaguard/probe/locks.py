@@ -11,6 +11,8 @@ import signal
 import time
 from typing import NamedTuple
 
+from cudaguard.files import open_to_read
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,7 +188,7 @@ def _is_open(path: str) -> bool | None:
     import fcntl
 
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = open_to_read(path)
     except OSError:
         return None
     try:

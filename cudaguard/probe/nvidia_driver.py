@@ -9,7 +9,8 @@ import re
 from glob import glob
 from typing import NamedTuple
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
+from cudaguard.files import read_start
 from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.search_path import Place, SearchPath
 
@@ -74,7 +75,6 @@ def _is_gpu(device: str) -> bool:
 
 def _text(path: str) -> str:
     try:
-        with open_file(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 12)
+        return read_start(path, 1 << 12).decode("utf-8", "replace")
     except OSError:
         return ""

@@ -6,6 +6,7 @@ import os
 import sys
 
 from cudaguard.probe.distributions import metadata_library
+from cudaguard.probe.facts import bounded
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     for dist in metadata_library().distributions():
         try:
+            bounded(dist)
             tops = (dist.read_text("top_level.txt") or "").split()
             if not tops:
                 tops = [path.parts[0].partition(".")[0] for path in dist.files or ()]

@@ -13,6 +13,8 @@ import sys
 from glob import escape, glob
 from mmap import ACCESS_READ, mmap
 
+from cudaguard.files import open_to_read
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,9 +43,13 @@ def installed_elsewhere() -> list[str]:
 def release_of(path: str) -> tuple[int, int] | None:
     """Return the release of CUDA that a ptxas belongs to; None if it does not say."""
     try:
-        with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            place = data.find(_START)
-            text = data[place : place + _LONGEST] if place >= 0 else b""
+        file = open_to_read(path)
+        try:
+            with mmap(file, 0, access=ACCESS_READ) as data:
+                place = data.find(_START)
+                text = data[place : place + _LONGEST] if place >= 0 else b""
+        finally:
+            os.close(file)
     except (OSError, ValueError):
         return None
     match = _RELEASE.search(text)

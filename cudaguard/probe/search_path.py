@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
+from cudaguard.files import LARGEST, read_start
 from cudaguard.probe.facts import at_start
 
 TYPE_CHECKING = False
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 CACHE = "/etc/ld.so.cache"
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER, _ENTRY = 48, 24  # bytes
-_LARGEST = 1 << 26
 DT_RPATH, DT_RUNPATH, DT_FLAGS_1 = 15, 29, 0x6FFFFFFB
 _NO_DEFAULT_FOLDERS = 0x800
 _known: dict[str, tuple[tuple[int, int], dict[bytes, list[bytes]]]] = {}
@@ -132,11 +132,7 @@ def header_of(path: str) -> bytes:
         OSError: It cannot be read.
         ValueError: That is no path.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        return os.pread(file, 64, 0)
-    finally:
-        os.close(file)
+    return read_start(path, 64)
 
 
 def machine_of(header: bytes) -> tuple[bytes, bytes]:
@@ -187,8 +183,7 @@ def cache_entries(path: str) -> dict[bytes, list[bytes]]:
         known = _known.get(path)
         if known is not None and known[0] == key:
             return known[1]
-        with open_file(path, "rb") as file:
-            data = file.read(_LARGEST)
+        data = read_start(path, LARGEST)
     except OSError:
         return {}
     found: dict[bytes, list[bytes]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from cudaguard.files import LARGEST, read_bytes
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -113,8 +114,7 @@ def loaders_in(tree: ast.Module) -> set[str]:
 def imports_of_file(path: str) -> list[str]:
     """Return the modules that a script imports at its top level; none if it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            found = imports_in(parsed(file.read(), path))
+        found = imports_in(parsed(read_bytes(path, LARGEST), path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return list(dict.fromkeys(one.module for one in found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from cudaguard.files import LARGEST, read_bytes
 from cudaguard.model import Record
 from cudaguard.probe.source import Import, imports_in, loaders_in, parsed
 
@@ -63,8 +64,7 @@ class Source(Record):
 def read(path: str) -> Source:
     """Read a file; what cannot be read or parsed is told in the result."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_bytes(path, LARGEST)
     except OSError as error:
         return Source(path, problem=f"cannot be read: {error.strerror or error}")
     if path.endswith(NOTEBOOK):

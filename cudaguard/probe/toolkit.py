@@ -12,6 +12,8 @@ import sys
 import sysconfig
 from glob import glob
 
+from cudaguard.files import read_bytes
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,10 +85,10 @@ def lacks(home: str, *, is_for_nvcc: bool = True) -> str:
 def newest_gcc(home: str) -> int | None:
     """Return the newest major version of GCC that a toolkit takes, by its own header."""
     try:
-        with open(os.path.join(home, "include/crt/host_config.h"), encoding="utf-8") as file:
-            match = re.search(r"gcc versions later than (\d+) are not supported", file.read())
+        header = read_bytes(os.path.join(home, "include/crt/host_config.h"), 1 << 20)
     except (OSError, ValueError):
         return None
+    match = re.search(rb"gcc versions later than (\d+) are not supported", header)
     return int(match[1]) if match else None
 
 

@@ -6,8 +6,9 @@ import re
 import sys
 from mmap import ACCESS_READ, mmap
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
 from cudaguard.extensions import Surroundings
+from cudaguard.files import open_to_read, read_start
 from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.modules import peek
 from cudaguard.probe.shared_object import DT_STRSZ, DT_STRTAB, SharedObject, Wanted
@@ -106,11 +107,12 @@ def architectures(torch: str) -> tuple[str, ...]:
         torch: The folder of the package.
     """
     try:
-        with (
-            open_file(os.path.join(torch, "lib", "libtorch_python.so"), "rb") as file,
-            mmap(file.fileno(), 0, access=ACCESS_READ) as data,
-        ):
-            return _listed(data)
+        file = open_to_read(os.path.join(torch, "lib", "libtorch_python.so"))
+        try:
+            with mmap(file, 0, access=ACCESS_READ) as data:
+                return _listed(data)
+        finally:
+            os.close(file)
     except (OSError, ValueError):
         return ()
 
@@ -158,8 +160,7 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
 
 def _said(path: str) -> dict[str, str]:
     try:
-        with open_file(path, encoding="utf-8") as file:
-            return dict(_SAID.findall(file.read(1 << 16)))
+        return dict(_SAID.findall(read_start(path, 1 << 16).decode()))
     except (OSError, ValueError):
         return {}
 

@@ -10,6 +10,7 @@ import os
 import sys
 from typing import NamedTuple
 
+from cudaguard.files import read_bytes
 from cudaguard.probe.child import run
 
 TYPE_CHECKING = False
@@ -154,9 +155,8 @@ def end_children() -> None:
 
     for file in glob("/proc/self/task/*/children"):
         try:
-            with open(file, encoding="ascii") as listed:
-                for pid in map(int, listed.read().split()):
-                    os.kill(pid, SIGTERM)  # to the keepers: see `cudaguard.probe.keeper`
+            for pid in map(int, read_bytes(file, 1 << 20).split()):
+                os.kill(pid, SIGTERM)  # to the keepers: see `cudaguard.probe.keeper`
         except OSError:  # it has ended meanwhile
             continue
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 
-from cudaguard.calls import open_file, os
+from cudaguard.calls import os
+from cudaguard.files import read_bytes
 from cudaguard.gpus import Compiler
 from cudaguard.policy.architectures import CANNOT_RUN, NO_JIT
 from cudaguard.policy.kernel_compilers import (
@@ -155,9 +156,9 @@ def _major_of_cupy(folders: object) -> int | None:
     """Return the major release of CUDA that a wheel of CuPy was built for; None if it is none."""
     try:
         folder = folders[0]  # type: ignore[index]  # of a package, or none
-        with open_file(os.path.join(folder, ".data", "_wheel.json"), encoding="utf-8") as file:
-            return int(str(json.load(file)["cuda"]).partition(".")[0])
-    except (IndexError, KeyError, OSError, TypeError, ValueError):
+        said = json.loads(read_bytes(os.path.join(folder, ".data", "_wheel.json"), 1 << 20))
+        return int(str(said["cuda"]).partition(".")[0])
+    except (IndexError, KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
 
 

@@ -135,7 +135,9 @@ def log(text: str, *, level: str) -> None:
     if not logger.handlers:
         # Without a handler of the program's own, logging would print to stderr by itself.
         logger.addHandler(logging.NullHandler())
-    logger.log(getattr(logging, level), text)
+    from cudaguard.text import printable_lines
+
+    logger.log(getattr(logging, level), printable_lines(text))
 
 
 def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> None:
@@ -157,4 +159,6 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> N
         ):
             raise  # the user named us
         if sys.stderr is not None:  # print() would take that for stdout
-            print(f"{file}:{line}: {category.__name__}: {text}", file=sys.stderr)
+            from cudaguard.text import printable
+
+            print(f"{printable(file)}:{line}: {category.__name__}: {text}", file=sys.stderr)

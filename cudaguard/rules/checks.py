@@ -30,9 +30,10 @@ CHECKS: dict[str, Topic] = {
     ),
     "CG905": Topic(
         "distributions do not overwrite or contradict one another",
-        "Two distributions that bring the same file (cupy and cupy-cuda12x, wheels of two CUDA "
-        "families), requirements on torch that the installed one does not meet, metadata that "
-        "cannot be read. Told from metadata alone.",
+        "Two distributions that contain the same file with different contents (cupy and "
+        "cupy-cuda12x, wheels of two CUDA families), files of NVIDIA's wheels that are gone, "
+        "requirements on torch that the installed one does not meet, metadata that cannot be "
+        "read. Told from metadata alone.",
     ),
     "CG906": Topic(
         "NVIDIA's wheels are those that torch was built with",

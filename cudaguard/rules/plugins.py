@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from cudaguard.calls import os
 from cudaguard.errors import RuleError
+from cudaguard.files import read_bytes
 from cudaguard.model import Record, Rule
 from cudaguard.rules.check import check_rule
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 GROUP = "cudaguard.rules"
+_LARGEST = 1 << 20  # bytes
 _HEADER = f"[{GROUP}]".encode()
 
 
@@ -62,8 +64,7 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
                 continue
             seen.add(project)
             try:
-                with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
-                    data = file.read()
+                data = read_bytes(os.path.join(folder, name, "entry_points.txt"), _LARGEST)
             except OSError:
                 continue
             if _HEADER in data:

@@ -288,16 +288,85 @@ def test_two_distributions_that_overwrite_one_another(planted):
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
     assert "cupy/_core/core.so and 1 more files" in found["what"]
-    assert found["command"].endswith("pip install 'cupy-cuda13x>=13.5'")
+    assert "pip uninstall -y cupy-cuda12x && " in found["command"]
+    assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
 
 
-def test_files_that_are_alike_or_no_libraries_may_be_shared(planted):
+def test_files_that_are_alike_or_made_to_be_shared(planted):
     planted.write("shared/both.so", "same")
     planted.write("shared/__init__.py", "first")
     planted.distribution("one", files=("shared/both.so", "shared/__init__.py"))
     planted.write("shared/__init__.py", "second")
     planted.distribution("two", files=("shared/both.so", "shared/__init__.py"))
     assert planted.one("CG905") == ("ok", [])
+
+
+HEADERS = ("nvidia/cuda_runtime/include/cuda.h", "nvidia/cuda_runtime/include/alike.h")
+EMPTY = "nvidia/__init__.py"
+
+
+def two_runtimes(planted, *, differing: bool):
+    """Two of NVIDIA's wheels in one folder, as pip installs them; nothing requires the old one."""
+    for name, version in (("cu11", "11.8.89"), ("cu12", "12.4.127")):
+        library = f"nvidia/cuda_runtime/lib/libcudart.so.{version.partition('.')[0]}"
+        planted.write(library, name)
+        planted.write(HEADERS[0], name if differing else "alike")
+        planted.write(HEADERS[1], "alike")
+        planted.write(EMPTY)
+        files = (library, *HEADERS, EMPTY)
+        planted.distribution(f"nvidia-cuda-runtime-{name}", version, files=files)
+    planted.distribution("nvidia-other-cu12", files=(EMPTY,))
+    torch(planted, requires=("nvidia-cuda-runtime-cu12==12.4.127",))
+
+
+@pytest.mark.parametrize("differing", [True, False])
+def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
+    """Their headers have one path each, and pip deletes what the old one lists."""
+    two_runtimes(planted, differing=differing)
+    status, findings = planted.one("CG905")
+    severities = [one["severity"] for one in findings]
+    assert (status, severities) == (("warn", ["warn", "info"]) if differing else ("ok", ["info"]))
+    for found in findings:
+        first, second = found["command"].split(" && ")
+        assert first.endswith("pip uninstall -y nvidia-cuda-runtime-cu11")
+        restored = "--force-reinstall --no-deps nvidia-cuda-runtime-cu12==12.4.127"
+        assert second.endswith(f"pip install {restored}")
+
+
+def test_text_files_of_others_that_overlap_are_a_note(planted):
+    for name in ("one", "two"):
+        planted.write("tests/conftest.py", name)
+        planted.distribution(name, files=("tests/conftest.py",))
+    status, (found,) = planted.one("CG905")
+    assert (status, found["severity"]) == ("ok", "info")
+    assert "both contain tests/conftest.py, with different contents" in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "status"),
+    [(HEADERS, "warn"), ((*HEADERS, "nvidia/cuda_runtime/lib/libcudart.so.12"), "fail"),
+     ((EMPTY,), "ok"), ((), "ok")],
+)  # fmt: skip
+def test_files_of_a_wheel_of_nvidias_that_are_gone(planted, lost, status):
+    files = (*HEADERS, EMPTY, "nvidia/cuda_runtime/lib/libcudart.so.12")
+    for file in files:
+        planted.write(file, "" if file == EMPTY else file)
+    planted.distribution("nvidia-cuda-runtime-cu12", "12.4.127", files=files)
+    planted.write("other/gone.py")
+    planted.distribution("other", files=("other/gone.py",))
+    for file in ("other/gone.py", *lost):
+        (planted.folder / file).unlink()
+    found, findings = planted.one("CG905")
+    assert found == status
+    for one in findings:
+        assert one["what"].startswith(
+            f"nvidia-cuda-runtime-cu12 12.4.127 lacks {one['evidence'][0]}"
+        )
+        assert set(lost) == set(one["evidence"])
+        assert one["command"].endswith(
+            "pip install --force-reinstall --no-deps nvidia-cuda-runtime-cu12==12.4.127"
+        )
+    assert len(findings) == (status != "ok")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""``cudaguard doctor`` where a file does not answer: a dead disk, a pipe that nobody feeds."""
+"""``cudaguard doctor`` where a file does not answer: a dead disk."""
 
 from __future__ import annotations
 
@@ -37,24 +37,23 @@ def test_dead_disk_holds_one_check_only(planted, tmp_path):
 
 
 @pytest.fixture
-def pipe(planted):
-    """The metadata of a distribution, which is a pipe."""
+def stuck(planted):
+    """The metadata of a distribution, which are on a dead disk."""
     planted.distribution("fine", "2.0")
-    metadata = planted.distribution("stuck") / "METADATA"
-    metadata.unlink()
-    os.mkfifo(metadata)
-    return str(metadata)
+    folder = planted.distribution("stuck")
+    with dead_disk(folder):
+        yield str(folder / "METADATA")
 
 
 @pytest.mark.incidents
 @waiting_is_told
-def test_pipe_among_the_metadata_is_told_by_name(planted, pipe, child):
+def test_metadata_on_a_dead_disk_are_told_by_name(planted, stuck, child):
     bundle = child.folder / "bundle.md"
     options = ("--timeout", "2", "--no-redact", "--bundle", str(bundle), "--only", "CG905")
     status, out, err = planted.run(*options)
     assert status == 3
     title = "distributions do not overwrite or contradict one another"
-    assert f"broken   CG905  {title} ({WAITS.format(2, pipe)})" in out
+    assert f"broken   CG905  {title} ({WAITS.format(2, stuck)})" in out
     assert "torch unknown" in out
     assert "what is broken here is cudaguard" not in out
     assert err == ""
@@ -66,7 +65,7 @@ def test_pipe_among_the_metadata_is_told_by_name(planted, pipe, child):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_while_it_waits(planted, pipe, child, number, status):
+def test_interrupted_while_it_waits(planted, stuck, child, number, status):
     """Nothing stays behind."""
     doctor = subprocess.Popen(
         DOCTOR, cwd=child.folder, env=clean_environment(PYTHONPATH=str(planted.folder)),

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.incidents
 # The environments of test_torch_extension.py and test_bisect.py, so that they are built once.
 XFORMERS = "xformers==0.0.35"
 CUPTI = ("nvidia-cuda-cupti-cu11==11.8.87", "nvidia-cuda-cupti-cu12==12.4.127")
+RUNTIME = ("nvidia-cuda-runtime-cu11==11.8.89", "nvidia-cuda-runtime-cu12==12.4.127")
 NVTX = ("nvidia-nvtx-cu11==11.8.86", "nvidia-nvtx-cu12==12.4.127")
 
 
@@ -128,10 +129,41 @@ def test_wheels_of_two_cuda_families_in_one_folder(cached_environment, tmp_path,
     if not damaged:
         assert (done.returncode, errors) == (0, [])
         return
-    (found,) = errors
+    # With --target, pip replaces whole folders: files of the first that the second lacks are gone.
+    (found,) = [one for one in errors if " both contain " in one["what"]]
     assert (done.returncode, check["status"]) == (1, "fail")
     assert damaged in found["what"]
     assert {wheel.partition("==")[0] for wheel in wheels} <= set(found["what"].split())
+
+
+def test_advice_about_wheels_of_two_cuda_families_leaves_the_other_whole(tmp_path):
+    """To uninstall one deletes most headers of the other; the advice brings them back."""
+    environment = tmp_path / "env"
+    python = environment / "bin" / "python"
+    steps = (
+        [sys.executable, "-m", "venv", environment],
+        [python, "-m", "pip", "install", "--quiet", *OURS, *RUNTIME],
+    )
+    for step in steps:
+        subprocess.run(list(map(str, step)), check=True, timeout=600)
+    headers = environment.glob("lib/python*/site-packages/nvidia/cuda_runtime/include/**/*.h*")
+    before = len(list(headers))
+
+    def examine():
+        status, checks = doctor(python, "--only", "CG905")
+        return status, checks["CG905"]["status"], checks["CG905"]["findings"]
+
+    _, status, (overlap, left_over) = examine()
+    assert (status, overlap["severity"]) == ("warn", "warn")
+    assert overlap["command"] == left_over["command"]
+    remove, _, _ = overlap["command"].partition(" && ")
+    subprocess.run(["sh", "-c", f"{remove} --quiet"], check=True, timeout=300)
+    _, status, (missing,) = examine()
+    assert (status, missing["severity"]) == ("warn", "warn")
+    subprocess.run(["sh", "-c", missing["command"]], check=True, timeout=300)
+    assert examine() == (0, "ok", [])
+    headers = environment.glob("lib/python*/site-packages/nvidia/cuda_runtime/include/**/*.h*")
+    assert len(list(headers)) > 0.9 * before
 
 
 def test_orders_of_tensorflow_and_triton(cached_environment):

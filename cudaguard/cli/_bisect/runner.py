@@ -18,7 +18,8 @@ class Journal:
 
     def __init__(self, path):
         self.pid = os.getpid()
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         self.file = os.open(path, flags, 0o600) if path else None
 
     def note(self, what, name):

@@ -168,28 +168,59 @@ def need_the_driver(dists: Sequence[str]) -> Finding:
     )
 
 
-def overwritten(overlap: Overlap, *, keep: str, is_native: bool) -> Finding:
+def overwritten(overlap: Overlap, *, gone: str, restored: Sequence[str], severity: str) -> Finding:
     """Two distributions that were installed over one another.
 
     Args:
         overlap: Which, and their files.
-        keep: The one to keep, as a requirement.
-        is_native: Are shared objects among the files?
+        gone: The one to uninstall.
+        restored: What loses files by that, as ``NAME==VERSION``.
+        severity: Of the finding.
     """
     count, pair = len(overlap.files), (overlap.first, overlap.second)
     return Finding(
         INSTALLED,
-        f"{pair[0]} and {pair[1]} both bring {overlap.files[0]}"
+        f"{pair[0]} and {pair[1]} both contain {overlap.files[0]}"
         f"{f' and {count - 1} more files' if count > 1 else ''}, with different contents.",
-        severity="error" if is_native else "warn",
+        severity=severity,
         evidence=(*overlap.files[:_SHOWN], *_more(count - _SHOWN, "files")),
         consequence=(
-            "what was installed last has overwritten the other, and uninstalling either of them "
-            "takes files from both"
+            "the one installed last overwrote files of the other; uninstalling either deletes "
+            "files of both"
         ),
-        remedy="keep one of them, and install that one anew",
-        command=f"pip uninstall -y {' '.join(pair)} && pip install {shlex.quote(keep)}",
+        remedy=f"uninstall {gone}, then reinstall what loses files by that",
+        command=_uninstall((gone,), restored),
     )
+
+
+def files_missing(pinned: str, files: Sequence[str]) -> Finding:
+    """A distribution of which files are gone.
+
+    Args:
+        pinned: The distribution, as ``NAME==VERSION``.
+        files: What is gone, libraries first.
+    """
+    has_libraries = ".so" in files[0]
+    return Finding(
+        INSTALLED,
+        f"{pinned.replace('==', ' ')} lacks {files[0]}"
+        f"{f' and {len(files) - 1} more files' if len(files) > 1 else ''} that it installed.",
+        severity="error" if has_libraries else "warn",
+        evidence=(*files[:_SHOWN], *_more(len(files) - _SHOWN, "files")),
+        consequence="programs that load these libraries fail" if has_libraries
+        else "builds that need these files fail",
+        remedy="reinstall it at the same version",
+        command=f"pip install {_restoring((pinned,))}",
+    )  # fmt: skip
+
+
+def _uninstall(gone: Iterable[str], restored: Sequence[str]) -> str:
+    command = f"pip uninstall -y {' '.join(gone)}"
+    return f"{command} && pip install {_restoring(restored)}" if restored else command
+
+
+def _restoring(pinned: Iterable[str]) -> str:
+    return f"--force-reinstall --no-deps {' '.join(map(shlex.quote, pinned))}"
 
 
 def not_met(unmet: Unmet) -> Finding:
@@ -220,13 +251,16 @@ def metadata_unreadable(path: str, why: str) -> Finding:
     )
 
 
-def left_over(major: str, wheels: Sequence[str], others: Sequence[str]) -> Finding:
+def left_over(
+    major: str, wheels: Sequence[str], others: Sequence[str], restored: Sequence[str]
+) -> Finding:
     """Wheels of a CUDA that nothing here asks for.
 
     Args:
         major: That CUDA.
         wheels: They.
         others: The other CUDAs of which wheels are installed.
+        restored: What loses files when they are uninstalled, as ``NAME==VERSION``.
     """
     return Finding(
         INSTALLED,
@@ -236,8 +270,9 @@ def left_over(major: str, wheels: Sequence[str], others: Sequence[str]) -> Findi
         evidence=tuple(wheels),
         consequence="they take up room, and what looks for a CUDA library by its folder may take "
         "one of them",
-        remedy="remove them, if you do not use them yourself",
-        command=f"pip uninstall -y {' '.join(wheels)}",
+        remedy="if you do not use them, uninstall them"
+        + (", then reinstall the wheels that share files with them" if restored else ""),
+        command=_uninstall(wheels, restored),
     )
 
 

@@ -1,0 +1,64 @@
+"""Text for terminals and logs: what they would act on is written as an escape.
+
+Names of files, distributions and modules are whatever somebody chose: a control sequence would
+clear the screen, a new line would forge a finding, and ``::error::`` makes GitHub annotate a build.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+# Commands to GitHub, Azure and TeamCity, which they see at any place of a line. Those of GitHub
+# that begin with two colons count at the beginning, where a line may be broken.
+_COMMANDS = ("##[", "##vso[", "##teamcity[")
+_BLOCKS = ("code", "patch", "toml")  # keys of documents, of text that has several lines
+
+
+def printable(text: str, keep: str = "") -> str:
+    """Return a text as one line that no terminal and no log acts on.
+
+    Args:
+        text: Whatever it is.
+        keep: Characters that are let be.
+    """
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() or one in keep else _escape(one) for one in text)
+    if "::" in text:
+        words = text.split(" ")
+        text = " ".join(
+            word.replace("::", f"{_escape(':')}:", 1) if word.lstrip()[:2] == "::" else word
+            for word in words
+        )
+    for command in _COMMANDS if "##" in text else ():
+        text = text.replace(command, f"{_escape('#')}{command[1:]}")
+    return text
+
+
+def printable_lines(text: str) -> str:
+    """Return the same of a text that has several lines."""
+    return "\n".join(printable(line, keep="\t") for line in text.split("\n"))
+
+
+def printable_data(data: T) -> T:
+    """Return the document of a command as its text form shows it; JSON has the exact data."""
+    if isinstance(data, str):
+        return printable(data)  # type: ignore[return-value]  # the same type, here and below
+    if isinstance(data, dict):
+        return {  # type: ignore[return-value]
+            printable_data(key): printable_lines(value)
+            if key in _BLOCKS and isinstance(value, str)
+            else printable_data(value)
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return type(data)(map(printable_data, data))
+    return data
+
+
+def _escape(character: str) -> str:
+    code = character.encode("unicode_escape").decode()
+    return code if code != character else f"\\x{ord(character):02x}"
