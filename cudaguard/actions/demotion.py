@@ -179,8 +179,18 @@ def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
 
     names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
     # Nothing runs past the zero byte, so that names need not be cut out one by one.
-    signs = {"*": r"[^\0]*", "?": r"[^\0]"}
-    bodies = ("".join(signs.get(sign) or re.escape(sign) for sign in name) for name in names)
+    bodies: list[str] = []
+    stars = 0
+    for name in names:
+        parts = [r"[^\0]".join(map(re.escape, part.split("?"))) for part in name.split("*")]
+        body = parts.pop(0)
+        last = rf"[^\0]*{parts.pop()}" if parts else ""
+        for part in filter(None, parts):
+            # A star between two others takes as little as it can, and never anything else: no
+            # name takes more than one pass, however many stars there are.
+            stars += 1
+            body += rf"(?=(?P<star{stars}>[^\0]*?{part}))(?P=star{stars})"
+        bodies.append(body + last)
     return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())
 
 
