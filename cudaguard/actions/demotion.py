@@ -179,18 +179,13 @@ def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
 
     names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
     # Nothing runs past the zero byte, so that names need not be cut out one by one.
-    bodies: list[str] = []
-    stars = 0
+    bodies, stars = list[str](), 0
     for name in names:
-        parts = [r"[^\0]".join(map(re.escape, part.split("?"))) for part in name.split("*")]
-        body = parts.pop(0)
-        last = rf"[^\0]*{parts.pop()}" if parts else ""
-        for part in filter(None, parts):
-            # A star between two others takes as little as it can, and never anything else: no
-            # name takes more than one pass, however many stars there are.
+        body, *rest = (r"[^\0]".join(map(re.escape, part.split("?"))) for part in name.split("*"))
+        for part in rest[:-1]:  # an inner star takes the least, and never more: one pass is all
             stars += 1
-            body += rf"(?=(?P<star{stars}>[^\0]*?{part}))(?P=star{stars})"
-        bodies.append(body + last)
+            body += rf"(?=(?P<s{stars}>[^\0]*?{part}))(?P=s{stars})"
+        bodies.append(body + "".join(rf"[^\0]*{part}" for part in rest[-1:]))
     return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())
 
 
