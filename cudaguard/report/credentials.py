@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from cudaguard.report.random_words import looks_random
+
 SECRET = "<secret>"  # noqa: S105  # what stands in its place
 
 # --- names ----------------------------------------------------------------------------------
@@ -27,6 +29,7 @@ _ENDS = (
 _SECRET_PARTS = {"authorization", "cookie", "pwd", "passwd", "password", "secret", "jwt", "token"}
 _WEAK_PARTS = {
     "auth",
+    "session",
     "pass",
     "pat",
     "cred",
@@ -102,10 +105,15 @@ _SIGN_OF_A_SECRET = re.compile(r"[\d!#$%^&*@_]|[a-z][A-Z]")
 _MIXED = re.compile(r"(?=[\w-]*\d)(?=[\w-]*[A-Za-z])[\w-]{8,}\Z")
 _ASSIGNED = re.compile(
     r"(?P<around>[\"'`]?)(?<![\w.-])(?:--?|[+~]{1,2})?(?P<name>[A-Za-z_][\w.-]*"
-    r"(?: key| token)?)(?P<closing>\\{0,4}[\"'])?\]?\s{0,4}(?P<sign>[=:]>?=?)\s{0,4}"
+    r"(?: key| token)?)(?P<closing>\\{0,4}[\"'])?\]?\s{0,4}(?P<sign>\??[=:]{1,3}>?=?)\s{0,4}"
 )
 _QUOTED = re.compile(r"(?P<quote>\\{0,4}[\"'])")
 _BARE = re.compile(r"[^\s'\",;&]+")
+# What may be a credential behind any name, unless that says what else it is.
+_UNNAMED = re.compile(r"[\"']?([A-Za-z0-9][\w+=-]{15,400})(?![\w.+/=-])")
+_OF_A_HASH = re.compile(
+    r"sha|md5|hash|digest|commit|rev|build|id\Z|tag|symbol|file|name|path|kernel", re.IGNORECASE
+)
 _GOES_ON = re.compile(r"[ \t]+[^\s#]|[.:;?!)]")
 _TO_THE_SPACE = re.compile(r"\S+")
 _LONGEST = 1 << 14  # characters of a value
@@ -153,9 +161,15 @@ def _by_name(text: str) -> str:
     parts: list[str] = []
     done = 0
     for match in _ASSIGNED.finditer(text):
+        if match.start("name") < done:
+            continue
         name = match["name"]
-        rank = _rank(name) if match.start("name") >= done else _NO
+        rank = _rank(name)
         if not rank:
+            value = _UNNAMED.match(text, match.end())
+            if value and not _OF_A_HASH.search(name) and looks_random(value[1], is_value=True):
+                parts += text[done : value.start(1)], SECRET
+                done = value.end(1)
             continue
         if name.lower() in _HEADERS and match["sign"] == ":":
             header = _OF_A_HEADER.match(text, match.end())
@@ -206,6 +220,19 @@ def is_option_of_secret(option: str, value: str, before: str) -> bool:
     return rank > _NO and _is_value(value, rank, is_prose=rank == _WEAK)
 
 
+# As lists of variables have it: a name, and beside it a value.
+_PAIR = re.compile(
+    r"\b(?:name|key|Name|Key)[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<name>[\w.-]{3,80})[\"']?,?\s{0,40}"
+    r"[\"']?(?:value|Value)[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?P<value>[^\s'\"<>{}]{1,4000})"
+)
+
+
+def _pair(match: re.Match[str]) -> str:
+    if is_secret_name(match["name"]) and _is_value(match["value"], _SURE):
+        return f"{match.string[match.start() : match.start('value')]}{SECRET}"
+    return match[0]
+
+
 def _by_option(text: str) -> str:
     """Replace the values of options that stand after a space."""
     parts: list[str] = []
@@ -223,45 +250,7 @@ def _by_option(text: str) -> str:
 
 # --- forms ----------------------------------------------------------------------------------
 
-_WORD = re.compile(r"[A-Za-z0-9]+")
-_HEX = re.compile(r"[0-9a-f]*|[0-9A-F]*")
-_LONG_LETTERS = re.compile(r"[a-z]{4,}|[A-Z]{4,}")
-_NAMED_HASH = re.compile(
-    r"(?:sha|md5|git|commit|rev|build|hash|digest|blob|tree|image|layer|cache|container|tmp|lib|id|"
-    r"uuid|py|cp|torch|cu|g)\d{0,3}[-_]",
-    re.IGNORECASE,
-)
 _DIGEST = re.compile(r"(?:sha\d{1,3}|md5)[-:=]\Z", re.IGNORECASE)
-
-
-def looks_random(word: str) -> bool:
-    """Return True if a word has letters and digits without order, as names and versions never do.
-
-    Plain hexadecimal numbers have not: they are build ids and hashes.
-    """
-    pieces = _WORD.findall(word)
-    longest = max(pieces, key=len, default="")
-    if len(longest) < 16 or word.startswith(("_Z", "_R")):
-        return False
-    if _HEX.fullmatch(longest):
-        prefix = word[: word.index(longest)]
-        is_prefixed = len(longest) >= 32 and 2 <= len(prefix) <= 12 and prefix[-1] in "-_"
-        return is_prefixed and not _NAMED_HASH.fullmatch(prefix)
-    kinds = ["0" if c.isdigit() else "A" if c.isupper() else "a" for c in longest]
-    if "0" not in kinds or len(set(kinds)) < 2:
-        return False
-    changes = sum(map(str.__ne__, kinds, kinds[1:])) / (len(kinds) - 1)
-    ordered = sum(map(len, _LONG_LETTERS.findall(longest))) / len(longest)
-    if len(set(kinds)) == 3:
-        return len(longest) >= 18 and changes > 0.33 and ordered < 0.4
-    # Two kinds of sign: with a short prefix only, or many names of kernels would be such words.
-    prefix = word[: word.index(longest)]
-    digits = kinds.count("0")
-    is_prefixed = 2 <= len(prefix) <= 12 and prefix[-1] in "-_."
-    glued = re.match(r"[A-Za-z]{2,6}?(?=[0-9a-f]{32}\Z)", longest)
-    return bool(glued) or (is_prefixed and digits > 3 and changes > 0.25 and len(longest) >= 20)
-
-
 _CANDIDATE = re.compile(r"(?<![\w/+.~-])[A-Za-z0-9_][\w.+/~-]{15,}={0,2}")
 _IN_URL = re.compile(
     r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,30}://)(?P<rest>[^\s'\"<>]+)"
@@ -333,7 +322,7 @@ def _url(match: re.Match[str]) -> str:
 
 def without_credentials(text: str) -> str:
     """Return a text with its credentials replaced."""
-    return _by_option(_by_name(_by_form(text)))
+    return _PAIR.sub(_pair, _by_option(_by_name(_by_form(text))))
 
 
 def is_assigned(word: str) -> bool:
