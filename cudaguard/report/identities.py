@@ -68,16 +68,16 @@ _V4 = re.compile(
     r"(?<![\w.+-])(?P<ip>\d{1,3}(?:\.\d{1,3}){3})(?P<more>:\d{1,5}\b|/\d{1,2}\b)?(?![\w+]|\.\w|-\w)"
 )
 # What tells addresses and versions of four parts apart, where the numbers do not.
-_BEFORE_AN_ADDRESS = re.compile(
-    r"(?:addr(?:ess)?|host(?:name)?|server|peer|inet|src|dst|from|to|via|gateway|node|connect(?:ing)?|"
-    r"bind|listen(?:ing)?|ping|nameserver|remote|client|endpoint|ip)[\s=:\"'(/\[]{1,4}\Z|://\Z|@\Z",
-    re.IGNORECASE,
-)
-_BEFORE_A_VERSION = re.compile(
-    r"(?:[=<>~!]=\s?|\b(?:version|release|v|rev)\W{0,4}|"
-    r"\b(?:nvidia|lib|cu|nccl|npp|tensorrt|driver|nvjitlink|opencv)[\w.+-]{0,60}\W{1,40})\Z",
-    re.IGNORECASE,
-)
+_ADDRESS_WORDS = {
+    "addr", "address", "host", "hostname", "server", "peer", "inet", "src", "dst", "from", "to",
+    "via", "gateway", "node", "connect", "connecting", "bind", "listen", "listening", "ping",
+    "nameserver", "remote", "client", "endpoint", "ip",
+}  # fmt: skip
+_VERSION_WORDS = (
+    "version", "release", "rev", "nvidia", "lib", "cu", "nccl", "npp", "tensorrt", "driver",
+    "nvjitlink", "opencv",
+)  # fmt: skip
+_NOT_OF_A_WORD = re.compile(r"[^\w.+-]")
 _PRIVATE_V4 = re.compile(
     r"10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\."
 )
@@ -92,9 +92,12 @@ def _is_address(match: re.Match[str]) -> bool:
     if max(numbers) > 255 or ip.startswith(_NOBODYS_V4):
         return False
     before = match.string[max(0, match.start() - 80) : match.start()].rpartition("\n")[2]
-    if match["more"] or _BEFORE_AN_ADDRESS.search(before):
+    word = before.rstrip(" \t|=:,(['\"/<>~!")
+    between = before[len(word) :]
+    word = _NOT_OF_A_WORD.split(word)[-1].lower()
+    if match["more"] or between.endswith("//") or word.rpartition("_")[2] in _ADDRESS_WORDS:
         return True
-    if _BEFORE_A_VERSION.search(before):
+    if "==" in between or ">=" in between or word == "v" or word.startswith(_VERSION_WORDS):
         return False
     return numbers[0] > _LARGEST_MAJOR or _PRIVATE_V4.match(ip) is not None
 

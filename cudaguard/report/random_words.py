@@ -31,16 +31,18 @@ def looks_random(word: str, *, is_value: bool = False) -> bool:
         return False
     pieces = list(_WORD.finditer(word))
     for piece in pieces:
-        prefix = word[: piece.start()]
-        is_prefixed = 2 <= len(prefix) <= 12 and prefix[-1] in "-_."
-        if len(piece[0]) >= 16 and _is_random(piece[0], prefix, is_prefixed, is_value=is_value):
+        if len(piece[0]) < 16:
+            continue
+        prefix = word[: piece.start()] if piece.start() <= 12 else ""
+        if _is_random(piece[0], prefix, is_value=is_value):
             return True
     together = "".join(piece[0] for piece in pieces)
     kinds, changes, ordered = _order(together)
     return kinds == 3 and len(together) >= 20 and changes > 0.36 and ordered < 0.25
 
 
-def _is_random(piece: str, prefix: str, is_prefixed: bool, *, is_value: bool) -> bool:
+def _is_random(piece: str, prefix: str, *, is_value: bool) -> bool:
+    is_prefixed = len(prefix) > 1 and prefix[-1] in "-_."
     if _HEX.fullmatch(piece):
         is_hash = _NAMED_HASH.fullmatch(prefix) is not None
         return len(piece) >= 32 and (is_value or is_prefixed) and not is_hash
