@@ -92,6 +92,7 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
         normalizing(),
         constructing(folder),
         protecting(),
+        texts(modules * 1000),
         activation(folder, starts),
     )
 
@@ -484,6 +485,21 @@ def protecting() -> Group:
         (Subject("calls", ("calling",), "torch", script="graphs.py"),),
         tuple(rows),
     )
+
+
+def texts(size: int) -> Group:
+    """Lines of a megabyte: a log, and those that hold patterns up."""
+    return Group(
+        f"Texts: a line of {size // 1000} kB explained and redacted, and one pass over a log",
+        (Subject("texts", ("measuring", str(size)), script="texts.py"),),
+        (
+            Row("explain(), the worst line", "texts:explain", "texts:pass", 500 / 65, "0.5 s/65 ms",
+                "one pass"),
+            Row("explain(), a log", "texts:explain a log", "texts:pass", beside="one pass"),
+            Row("redaction, the worst line", "texts:redact", "texts:pass", beside="one pass"),
+            Row("redaction, a log", "texts:redact a log", "texts:pass", beside="one pass"),
+        ),
+    )  # fmt: skip
 
 
 def activation(folder: Path, starts: int) -> Group:

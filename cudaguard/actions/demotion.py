@@ -187,8 +187,13 @@ def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
 
     names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
     # Nothing runs past the zero byte, so that names need not be cut out one by one.
-    signs = {"*": r"[^\0]*", "?": r"[^\0]"}
-    bodies = ("".join(signs.get(sign) or re.escape(sign) for sign in name) for name in names)
+    bodies, stars = list[str](), 0
+    for name in names:
+        body, *rest = (r"[^\0]".join(map(re.escape, part.split("?"))) for part in name.split("*"))
+        for part in rest[:-1]:  # an inner star takes the least, and never more: one pass is all
+            stars += 1
+            body += rf"(?=(?P<s{stars}>[^\0]*?{part}))(?P=s{stars})"
+        bodies.append(body + "".join(rf"[^\0]*{part}" for part in rest[-1:]))
     return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())
 
 

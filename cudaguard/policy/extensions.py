@@ -19,7 +19,7 @@ ACCELERATED = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", 
                "libtorch_hip.so", "libc10_xpu.so", "libtorch_xpu.so")  # fmt: skip
 # The number in the soname is CUDA's major version. (It is not for cuFFT, cuRAND, cuSOLVER, cuDNN.)
 _CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
-_PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)\w*\.so")
+_PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)[a-z]*\.so")
 _CUDA_SYMBOL = re.compile(r"(cuda[A-Z]|__cuda|cu[A-Z]|cu(blas|dnn|fft|rand|solver|sparse)|nvrtc)")
 # What the functions of NVIDIA's libraries begin with.
 _LIBRARIES = (
@@ -29,9 +29,9 @@ _LIBRARIES = (
     ("cufft", "libcufft"), ("curand", "libcurand"), ("nvrtc", "libnvrtc"),
 )  # fmt: skip
 _TORCH_SYMBOL = re.compile(r"_Z(T[VIST]|GV)?N[VKRO]*(2at|3c10|5torch|6caffe2)|(_Z\d+)?THP?[A-Z]")
-_TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[^/]*\.so$")
+_TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]*\.so$")
 # What stands in a mangled name besides identifiers: substitutions, parameters, literals.
-_NO_LENGTH = re.compile(r"S[0-9A-Z]*_|T[0-9]*_|L[a-z]n?[0-9]+E|(\d+)")
+_NO_LENGTH = re.compile(r"S[0-9A-Z]{0,12}_|T[0-9]{0,12}_|L[a-z]n?[0-9]+E|(\d+)")
 OTHERS = (
     (("_ZNSt", "_ZNKSt", "_ZSt", "_ZTVSt", "_ZTISt", "__gxx_", "__cxa_", "_ZTVN10__cxxabiv1"),
      "the C++ runtime"),

@@ -15,7 +15,7 @@ from cudaguard.probe.elf import ElfFile
 from cudaguard.probe.search_path import Place, SearchPath
 
 LIBRARY = "libcuda.so.1"
-_SAID = re.compile(r"Kernel Module\b.*?\s(\d+\.\d+(?:\.\d+)?)\s")
+_SAID = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
 _NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
 
 

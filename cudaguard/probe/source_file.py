@@ -22,7 +22,7 @@ PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 # A line of Python may begin with the operator ``%``, apart from what follows.
 _MAGIC = re.compile(r"%%?[A-Za-z_]|[!?]")
 # As in ``files = !ls`` and ``took = %timeit -o f()``.
-_ASSIGNED_MAGIC = re.compile(r"(\s*[\w.,\s]+=\s*)(?:!|%[A-Za-z_])")
+_ASSIGNED_MAGIC = re.compile(r"([\w.,\s]+=\s*)(?:!|%[A-Za-z_])")
 SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+# What a path has up to the packages; a look at the beginning of each word alone.
+_IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
 _MOST = 6  # items of a list; frames
 # We and the import machinery stand between the program's statement and what it loads.
 _BETWEEN = ("<frozen importlib", os.path.dirname(os.path.dirname(__file__)) + os.sep)
@@ -151,7 +153,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
         if finding["severity"] != "info" and not is_told_below:
             _add(lines, "found", f"[{finding['id']}] {finding['what']}")
             for item in finding["evidence"][:_MOST]:
-                _add(lines, "", re.sub(r"/\S*-packages/", "", item))
+                _add(lines, "", _IN_PACKAGES.sub(r"\1", item))
     if error is not None:
         _add(lines, "error", f"[{error['id']}] {error['what']}")
         _add(lines, "remedy", error["remedy"])

@@ -30,7 +30,15 @@ def line_of_fork(text: str) -> str:
 
     The last one: the text of an error of another process has its traceback in it.
     """
-    for line in reversed(text.splitlines()):
-        if any(part in line for part in (*_CERTAIN, *_ERROR_3)):
-            return line.strip()
-    return ""
+    parts = (*_CERTAIN, *_ERROR_3)
+    at = max(map(text.rfind, parts))
+    if at < 0:
+        return ""
+    end = text.find("\n", at)
+    around = text[text.rfind("\n", 0, at) + 1 : len(text) if end < 0 else end]
+    # Progress bars end their lines with other signs.
+    return next(
+        line.strip()
+        for line in reversed(around.splitlines())
+        if any(part in line for part in parts)
+    )

@@ -64,7 +64,8 @@ DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")
 _MOST = 1 << 20  # characters of a log that are looked through: its end
 _TORCH_LIBRARY = r"(lib(?:c10|torch|torch_cpu|torch_python)\.so)"
 _CUDA_NAMES = "cudart|cublas|cublasLt|cudnn\\w*|cufft|curand|cusolver|cusparse|nccl|nvrtc|nvJitLink"
-_CUDA_LIBRARY = rf"(lib(?:{_CUDA_NAMES})\.so)"
+_CUDA_LIBRARY = rf"(\blib(?:{_CUDA_NAMES})\.so)"
+_CUDA = r"[Cc][Uu][Dd][Aa]|\bcu[A-Z]"
 _NOT_FOUND = ": cannot open shared object file"
 
 KNOWN_ERRORS: tuple[KnownError, ...] = (
@@ -100,7 +101,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG898",
-        r"nvJitLink[\s\S]{0,300}'sm_\w{1,9}' is not defined|"
+        r"nvJitLink[^']{0,300}'sm_\w{1,9}' is not defined|"
         r"'sm_\w{1,9}' is not defined[\s\S]{0,100}NVJITLINK_ERROR|"
         r"Can't use arch-specific compute_\w{1,9} with closest found compute capability|"
         r"GPU compute capability \d{1,2}\.\d is not supported ?\(requires|"
@@ -136,7 +137,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG863",
-        r"ptxas fatal.{0,200}'(sm_\w{1,20})' is not defined",
+        r"ptxas fatal[^'\n]{0,200}'(sm_\w{1,20})' is not defined",
         "The ptxas that Triton uses does not know {0}.",
         "set TRITON_PTXAS_PATH to the ptxas of a newer CUDA toolkit, or update triton",
         links=("https://github.com/triton-lang/triton/issues/8539",),
@@ -172,7 +173,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG882",
-        r"(lib(?:c10|torch)_cuda\w*\.so)" + _NOT_FOUND,
+        r"(\blib(?:c10|torch)_cuda\w*\.so)" + _NOT_FOUND,
         "The extension links {0}: it was built for a torch with CUDA, and this torch has none, or "
         "is not imported yet.",
         "print(torch.version.cuda): if that is None install a torch with CUDA, or build the "
@@ -188,7 +189,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG842",
-        r"(lib(?:torch|c10|cusparse|cusolver|cublas|cudnn|cufft|nv)\w*\.so[\d.]*): undefined "
+        r"(\blib(?:torch|c10|cusparse|cusolver|cublas|cudnn|cufft|nv)\w*\.so[\d.]*): undefined "
         r"symbol: ((?:__nvJitLink|nccl|cudnn|cublas(?:Lt)?|cusparse|cusolver|cufft|curand|nvrtc)"
         r"[A-Z]\w+)",
         "{0} gets an older copy of the library that has {1} than it was made for.",
@@ -247,7 +248,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG875",
-        r"detected CUDA version.*mismatches the version that was used to compile",
+        r"detected CUDA version.{0,200}mismatches the version that was used to compile",
         "nvcc is of another major version than the CUDA that torch was built with.",
         "install the toolkit of torch.version.cuda and set CUDA_HOME to it, or a torch for the "
         "CUDA of this nvcc",
@@ -275,7 +276,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     ),
     KnownError(
         "CG879",
-        r"(?:[Cc][Uu][Dd][Aa]|\bcu[A-Z])[^\n]{0,200}(?:invalid resource handle|invalid device "
+        rf"(?:{_CUDA})(?:(?!{_CUDA})[^\n]){{0,200}}(?:invalid resource handle|invalid device "
         r"context|context is destroyed)|cannot operate on non-primary CUDA context",
         "Streams, events or memory of one CUDA context are used in another, as where PyCUDA's own "
         "context stands beside the primary one of torch.",
