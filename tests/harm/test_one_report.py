@@ -26,7 +26,10 @@ def bare_environment(tmp_path, root):
     return folder / "bin" / "python", packages
 
 
-@pytest.mark.xfail(reason="site runs .pth lines twice in a virtual environment, and so do we tell")
+@pytest.mark.xfail(
+    raises=AssertionError,
+    reason="site runs .pth lines twice in a virtual environment, and each tells",
+)
 def test_start_up_that_fails_is_told_once_in_a_virtual_environment(child, bare_environment):
     python, packages = bare_environment
     child.write(f"{packages}/cudaguard/__init__.py", "raise RuntimeError('broken')\n")
@@ -71,11 +74,15 @@ def run_removed(native, root, removal: str):
     return ran.err
 
 
-@pytest.mark.xfail(reason="each hook tells of its own failure, also where all have one cause")
-def test_guard_that_is_removed_under_a_running_program_says_so_once(native, root):
+@pytest.mark.xfail(
+    raises=AssertionError,
+    reason="each hook tells of its own failure, also where all have one cause",
+)
+def test_guard_that_is_removed_under_a_running_program_says_so_once_at_most(native, root):
     """As `pip install --upgrade` does it; whatever is needed of it from then on is not there."""
     said = run_removed(native, root, "shutil.rmtree('updated/cudaguard')")
-    assert len([line for line in said.splitlines() if "failed" in line]) == 1
+    # Nothing at all, where all that is needed has been imported by then.
+    assert len([line for line in said.splitlines() if "failed" in line]) <= 1
 
 
 def test_guard_that_is_not_removed_says_nothing(native, root):
@@ -117,10 +124,13 @@ if __name__ == "__main__":
         process.join()
 """
 NEW_SERVER = pytest.mark.xfail(
-    sys.version_info >= (3, 14), reason="the server of Python 3.14 is taken for a program"
+    sys.version_info >= (3, 14),
+    raises=AssertionError,
+    reason="the server of Python 3.14 is taken for a program",
 )
 OTHER_SERVER = pytest.mark.xfail(
-    reason="a server of workers is known by the very words of its command line"
+    raises=AssertionError,
+    reason="a server of workers is known by the very words of its command line",
 )
 
 

@@ -14,10 +14,12 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="one process for each alarm")
 
 LOST = pytest.mark.xfail(
-    reason="the guard's nets take an exception of a signal handler or thread for a failure of ours"
+    raises=AssertionError,
+    reason="the guard's nets take an exception of a signal handler or thread for a failure of ours",
 )
 WAITS = pytest.mark.xfail(
-    reason="a load from within a look waits for the lock that the interrupted look holds"
+    raises=AssertionError,
+    reason="a load from within a look waits for the lock that the interrupted look holds",
 )
 SENT = [("signal", "TimeLimit"), ("signal", "TimeoutError"), ("thread", "TimeLimit")]
 FEW = 60  # today's guard loses every third, or more
