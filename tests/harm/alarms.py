@@ -44,9 +44,8 @@ class Alarm:
         self.delay = delay
         self.has_gone_off = False
         self.place = "unknown"
-        self.is_unraisable = (
-            False  # Python itself could not raise it: in a weak reference's callback
-        )
+        # Python itself could not raise it, as in the callback of a weak reference.
+        self.is_unraisable = False
 
     def by_signal(self) -> None:
         """Set a timer whose handler raises."""
