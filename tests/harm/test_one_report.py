@@ -142,9 +142,7 @@ OTHER_SERVER = pytest.mark.xfail(
         pytest.param("import others", id="as-others", marks=OTHER_SERVER),
     ],
 )
-def test_bad_setting_is_told_once_under_a_server_of_workers(
-    child, editable_python, changes, begins
-):
+def test_bad_setting_is_told_once_under_a_server_of_workers(child, changes, begins):
     child.write("others.py", AS_OTHERS_DO)
     program = child.write("program.py", SERVED.format(begins=begins, changes=changes))
     env = {"CUDAGUARD": "fix", "CUDAGUARD_RULES": "nonsense"}
