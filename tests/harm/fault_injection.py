@@ -1,0 +1,253 @@
+"""Has every function of the guard fail once, and looks how the guarded program ends.
+
+Run by path; takes minutes::
+
+    python tests/harm/fault_injection.py [--samples N] [--seconds S]
+
+The guard is copied, and each function of the copy asks first whether it is to raise: inside the
+`try` that it begins with, if it does. So the error comes from the guard's own lines, with no frame
+of anybody else. A program is fine if it prints and returns what it does unguarded, or guarded
+without a fault, and hears one report at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LIMIT = 60  # seconds for one program; it takes half a second
+ERRORS = ("RuntimeError", "MemoryError", "OSError")
+PROGRAMS = {
+    "decord": """
+        import decord
+        import cv2
+        import numpy
+        print(cv2.imencode(".png", numpy.zeros((4, 4, 3), numpy.uint8))[0])
+    """,
+    "fork": """
+        import ctypes
+        import os
+        import sys
+        import _ctypes
+        import numpy
+        ctypes.CDLL(_ctypes.__file__, ctypes.RTLD_GLOBAL)
+        try:
+            ctypes.CDLL("./libabsent.so")
+        except OSError as error:
+            print(error)
+        try:
+            import absent
+        except ImportError as error:
+            print(error)
+        sys.stdout.flush()
+        if os.fork() == 0:
+            import numpy.random
+            ctypes.CDLL(_ctypes.__file__)
+            print("child", flush=True)
+            os._exit(3)
+        print(os.waitstatus_to_exitcode(os.wait()[1]))
+    """,
+}
+ASKS = "for _fault in __faults__.get({key!r}, ()): raise _fault('injected')\n"
+# In front of each program. The variables have names that the guard does not know: where it is
+# installed, the line in its .pth file has been run by then.
+BEGINS = """
+import builtins, os
+builtins.__faults__ = {}
+error, function = os.environ.pop("FAULT", " ").split(" ")
+reached = os.environ.pop("REACHED", "")
+if reached:
+    class Reached(dict):
+        def get(self, key, default):
+            if key not in self:
+                self[key] = default
+                with open(reached, "a") as file:
+                    file.write(key + "\\n")
+            return default
+    builtins.__faults__ = Reached()
+if error:
+    builtins.__faults__[function] = iter([getattr(builtins, error)])
+os.environ["CUDAGUARD"] = os.environ.pop("GUARD_MODE")
+import _cudaguard_boot
+_cudaguard_boot.start()
+"""
+
+
+class Fault(NamedTuple):
+    """One function that fails in one program."""
+
+    program: str
+    function: str  # its file and its qualified name
+    error: str
+
+
+class End(NamedTuple):
+    """How a program ended."""
+
+    status: int | str
+    out: str
+    err: str
+
+    @property
+    def reports(self) -> int:
+        """How often the guard has said that something of its own failed."""
+        return self.err.count("[CG807]") + self.err.count("\ncudaguard: ")
+
+
+def functions(tree: ast.AST, name: str = "") -> list[tuple[str, ast.stmt]]:
+    """Return each function's qualified name and its first statement behind the docstring."""
+    found = []
+    for node in ast.iter_child_nodes(tree):
+        inner = name
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            inner = f"{name}.{node.name}".lstrip(".")
+            if not isinstance(node, ast.ClassDef):
+                body = node.body[ast.get_docstring(node) is not None :]
+                while body and isinstance(body[0], ast.Try):
+                    body = body[0].body
+                if body and body[0].lineno > node.lineno:
+                    found.append((inner, body[0]))
+        found += functions(node, inner)
+    return found
+
+
+def instrument(source: str, file: str) -> str:
+    """Return the source of a module whose functions ask whether they are to fail."""
+    lines = source.splitlines(keepends=True)
+    for name, first in functions(ast.parse(source)):
+        decorators = [one.lineno for one in getattr(first, "decorator_list", ())]
+        at = min([first.lineno, *decorators]) - 1
+        asks = ASKS.format(key=f"{file}:{name}")
+        lines[at] = " " * first.col_offset + asks + lines[at]
+    return "".join(lines)
+
+
+class Laboratory:
+    """A copy of the guard whose functions fail on demand, and programs that are run with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for file in ROOT.glob("cudaguard/**/*.py"):
+            copy = folder / "guard" / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            text = file.read_text(encoding="utf-8")
+            name = file.relative_to(ROOT).as_posix()
+            copy.write_text(instrument(text, name), encoding="utf-8")
+        shutil.copy(ROOT / "_cudaguard_boot.py", folder / "guard")
+        for name, text in PROGRAMS.items():
+            code = BEGINS + textwrap.dedent(text)
+            (folder / f"program_{name}.py").write_text(code, encoding="utf-8")
+        self.fine: dict[str, set[tuple[int | str, str]]] = {}
+
+    def run(self, program: str, mode: str = "fix", **variables: str) -> End:
+        """Run a program in a mode of the guard."""
+        ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+        environment.update(variables, GUARD_MODE=mode, PYTHONPATH=str(self.folder / "guard"))
+        command = [sys.executable, f"program_{program}.py"]
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return End("hangs", "", "")
+        return End(done.returncode, done.stdout, done.stderr)
+
+    def faults(self, *programs: str) -> list[Fault]:
+        """Return all that can fail in these programs; runs each without a fault first."""
+        found = []
+        for program in programs:
+            reached = self.folder / f"{program}.reached"
+            ends = [
+                self.run(program, mode="off"),
+                self.run(program, REACHED=str(reached)),
+                self.run(program),
+            ]
+            self.fine[program] = {(end.status, end.out) for end in ends}
+            for function in sorted(set(reached.read_text().splitlines())):
+                found += [Fault(program, function, error) for error in ERRORS]
+        return found
+
+    def fails(self, fault: Fault) -> str:
+        """Run a program with a fault; return what is wrong with its end, empty if nothing is."""
+        end = self.run(fault.program, FAULT=f"{fault.error} {fault.function}")
+        if end.status == "hangs":
+            return "hangs"
+        if (end.status, end.out) not in self.fine[fault.program]:
+            said = end.err.strip().splitlines()[-1:] or [""]
+            return f"ends with {end.status}: {said[0][:200]}"
+        return f"{end.reports} reports" if end.reports > 1 else ""
+
+    def try_each(self, faults: list[Fault], *, seconds: float) -> dict[Fault, str]:
+        """Run all faults, two programs at a time; those left when the time is over are not in."""
+        ends = time.monotonic() + seconds
+
+        def one(fault: Fault) -> str | None:
+            return self.fails(fault) if time.monotonic() < ends else None
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            tried = dict(zip(faults, pool.map(one, faults)))
+        return {fault: said for fault, said in tried.items() if said is not None}
+
+
+def sample(faults: list[Fault], number: int, seed: int) -> list[Fault]:
+    """Return some of the faults, the same for the same seed."""
+    return random.Random(seed).sample(faults, min(number, len(faults)))
+
+
+def main() -> None:
+    """Run what is asked for, and print the share of programs that end well."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--program", choices=PROGRAMS, action="append")
+    parser.add_argument("--samples", type=int, help="so many, rather than all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=1800, help="begin none after so long")
+    parser.add_argument("--json", help="write all ends to this file")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        laboratory = Laboratory(Path(folder))
+        faults = laboratory.faults(*(asked.program or PROGRAMS))
+        if asked.samples:
+            faults = sample(faults, asked.samples, asked.seed)
+        ends = laboratory.try_each(faults, seconds=asked.seconds)
+    wrong = {fault: said for fault, said in ends.items() if said}
+    share = 1 - len(wrong) / max(len(ends), 1)
+    print(f"{len(ends)} of {len(faults)} faults tried; {share:.1%} of the programs end well")
+    for program in sorted({fault.program for fault in ends}):
+        of = [fault for fault in ends if fault.program == program]
+        bad = sum(fault in wrong for fault in of)
+        print(f"  {program}: {len(of)} tried, {bad} end otherwise ({1 - bad / len(of):.1%})")
+    by_function = collections.defaultdict(list)
+    for fault, said in wrong.items():
+        by_function[fault.function].append(f"{fault.program} {fault.error}: {said}")
+    for function in sorted(by_function, key=lambda f: -len(by_function[f])):
+        print(function)
+        for line in by_function[function]:
+            print(f"    {line}")
+    if asked.json:
+        Path(asked.json).write_text(json.dumps([[*fault, said] for fault, said in ends.items()]))
+
+
+if __name__ == "__main__":
+    main()
