@@ -10,7 +10,7 @@ import sys
 
 from cudaguard.calls import os
 from cudaguard.hook.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
-from cudaguard.hook.loader import ON_PURPOSE
+from cudaguard.hook.net import Net
 from cudaguard.probe.modules import peek
 from cudaguard.rules.initialisers import INITIALISERS
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from importlib.machinery import ModuleSpec
-    from types import TracebackType
     from typing import Protocol
 
     from cudaguard import repairs
@@ -254,8 +253,8 @@ class Loads:
         """Return an error that says why an extension was not loaded (see `hook.loader.Host`)."""
         return None if self._engine.mode == "off" else self._refused().explained(spec, error)
 
-    def _safely(self) -> _Safely:
-        return _Safely(self._failed)
+    def _safely(self) -> Net:
+        return Net(self._failed)
 
     def _failed(self, error: Exception) -> None:
         """Stop looking after a failure of ours: it is told once, and costs no repairs."""
@@ -327,26 +326,3 @@ class Loads:
         self.cuda = CudaDetector(self._engine)
         since = "guard" if at_install else "ctypes"
         self._detectors = ScopeDetector(self._engine, since), DuplicateDetector(self._engine, since)
-
-
-class _Safely:
-    """Hands a failure of ours to `failed`; what is raised on purpose passes."""
-
-    __slots__ = ("_failed",)
-
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._failed = failed
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, ON_PURPOSE):
-            return False
-        self._failed(error)
-        return True

@@ -44,8 +44,8 @@ FUNCTIONS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", 
              "finditer")  # fmt: skip
 # Patterns that are put together when the program runs: module -> how to get them, and the method.
 MADE = {
-    "cudaguard.actions.demotion": (
-        "[_pattern_of_names(('a*b?c*d*a*e', '*a*b*a*c', '?x*'))]",
+    "cudaguard.actions.scope": (
+        "[pattern_of_names(('a*b?c*d*a*e', '*a*b*a*c', '?x*'))]",
         "match",
     ),
     "cudaguard.report.redact": ("[_any_of(('abc', r'ab(?![\\w-])', r'(?<![^\\W_])b'))]", "sub"),

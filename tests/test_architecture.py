@@ -264,7 +264,7 @@ def calls_that_programs_replace(package: Package) -> list[str]:
         f"{module.name}:{found.line} imports {found.target}"
         for module in package.modules.values()
         if module.part in ("hook", "detectors", "loads")
-        for found in module.imports()
+        for found in module.imports
         if not found.for_types and part_of(found.target) in ("os", "io")
     ]
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cudaguard.actions.memory import write
 from cudaguard.actions.own_runtime import runtime_among
-from cudaguard.actions.scope import packages_of
+from cudaguard.actions.scope import packages_of, pattern_of_names
 from cudaguard.calls import os
 from cudaguard.probe.facts import uses_glibc
 from cudaguard.probe.image import SYMBOL, Image
@@ -23,7 +23,7 @@ from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.probe.modules import peek
 from cudaguard.probe.packages import Packages
 from cudaguard.probe.symbols import GlobalScope
-from cudaguard.rules.families import FAMILIES, GLOBAL_ON_PURPOSE
+from cudaguard.rules.families import GLOBAL_ON_PURPOSE
 from cudaguard.rules.patterns import arguments, matches
 
 TYPE_CHECKING = False
@@ -123,8 +123,8 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         # The library that the rule names may have none of the names itself, or stand before
         # another one of the package that has them too: all of the package is looked at.
         hide = arguments(rule, "hide")
-        hides = None if "*" in hide else _pattern_of_names(hide)  # None: all
-        keeps = _pattern_of_names(arguments(rule, "keep"))
+        hides = None if "*" in hide else pattern_of_names(hide)  # None: all
+        keeps = pattern_of_names(arguments(rule, "keep"))
         members = [
             _planned(Image(memory, lib), hides, keeps)
             for lib in group
@@ -179,22 +179,6 @@ def _write_all(members: list[_Member]) -> None:
             for earlier in members[:written]:
                 _write(earlier, undo=True)
             raise
-
-
-def _pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
-    """Return what matches a name, zero byte included, in a string table."""
-    import re
-
-    names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
-    # Nothing runs past the zero byte, so that names need not be cut out one by one.
-    bodies, stars = list[str](), 0
-    for name in names:
-        body, *rest = (r"[^\0]".join(map(re.escape, part.split("?"))) for part in name.split("*"))
-        for part in rest[:-1]:  # an inner star takes the least, and never more: one pass is all
-            stars += 1
-            body += rf"(?=(?P<s{stars}>[^\0]*?{part}))(?P=s{stars})"
-        bodies.append(body + "".join(rf"[^\0]*{part}" for part in rest[-1:]))
-    return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())
 
 
 def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[bytes]) -> _Member:

@@ -12,9 +12,9 @@ Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``).
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 
+from cudaguard.calls import os
 from cudaguard.probe.elf import CXX_RUNTIME, ElfFile, exported_runtime
 from cudaguard.probe.loaded import Memory, first_entry, loaded_libraries, serving_file
 

@@ -6,11 +6,12 @@ Prevention only: the mode of a load is changed before it happens, so nothing has
 from __future__ import annotations
 
 from cudaguard.calls import os
-from cudaguard.rules.families import GLOBAL_ON_PURPOSE
+from cudaguard.rules.families import FAMILIES, GLOBAL_ON_PURPOSE
 from cudaguard.rules.patterns import arguments, matches
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterable
 
     from cudaguard.model import Rule
@@ -62,3 +63,19 @@ def packages_of(rule: Rule) -> frozenset[str]:
         *(required_name(item).replace("-", "_") for item in rule.dist),
     )
     return frozenset(name.lower() for name in names)
+
+
+def pattern_of_names(words: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Return what matches a name, its zero byte included, in a string table of an ELF file."""
+    import re
+
+    names = [n for word in words for n in (FAMILIES[word].names if word in FAMILIES else (word,))]
+    # Nothing runs past the zero byte, so that names need not be cut out one by one.
+    bodies, stars = list[str](), 0
+    for name in names:
+        body, *rest = (r"[^\0]".join(map(re.escape, part.split("?"))) for part in name.split("*"))
+        for part in rest[:-1]:  # an inner star takes the least, and never more: one pass is all
+            stars += 1
+            body += rf"(?=(?P<s{stars}>[^\0]*?{part}))(?P=s{stars})"
+        bodies.append(body + "".join(rf"[^\0]*{part}" for part in rest[-1:]))
+    return re.compile(rf"(?:{'|'.join(bodies) or '(?!)'})\0".encode())

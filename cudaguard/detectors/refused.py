@@ -8,9 +8,9 @@ the import of a watched module.
 
 from __future__ import annotations
 
-import os
 import sys
 
+from cudaguard.calls import os
 from cudaguard.errors import ExtensionWarning
 from cudaguard.hook.excepthook import ErrorHook
 from cudaguard.hook.loader import ON_PURPOSE, print_instead

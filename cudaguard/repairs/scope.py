@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from cudaguard.actions.own_runtime import runtime_in
+from cudaguard.calls import os
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.hook.caller import caller_frame, describe
 from cudaguard.policy.decide import applies
