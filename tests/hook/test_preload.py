@@ -283,9 +283,7 @@ def test_library_that_was_closed_again_is_opened(scene):
 def test_nothing_is_done_where_it_is_not_installed(scene, mode):
     shutil.rmtree(scene.folder / "site" / "nvidia")
     lines = scene.run(install(mode=mode), "import taker", ASK, MAPPED, SAID).stdout.splitlines()
-    assert lines[:2] == [RED, f"old/{SONAME}"]
-    (failure,) = lines[2:]
-    assert f"another version of {SONAME} than the one found" in failure
+    assert lines == [RED, f"old/{SONAME}"]
     scene.path = []
     assert scene.lines(install(mode=mode, watch="json"), "import json", MAPPED, SAID) == [""]
 
@@ -319,9 +317,7 @@ def test_opt_in_rule_acts_when_it_is_enabled(scene):
 
 def test_module_that_is_not_watched_is_let_be(scene):
     lines = scene.lines(install(watch="other"), "import taker", ASK, MAPPED, SAID)
-    assert lines[:2] == [RED, f"old/{SONAME}"]
-    (failure,) = lines[2:]
-    assert failure.startswith("finding CG841 ")
+    assert lines == [RED, f"old/{SONAME}"]
 
 
 # --- preload: which file -------------------------------------------------------------------------

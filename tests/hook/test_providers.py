@@ -131,7 +131,7 @@ def test_library_that_only_another_library_needs(indirect, route):
 def test_provider_of_such_a_library_that_fails_is_told_once(indirect):
     indirect.child.write("provider/__init__.py", "1 / 0")
     ran = run(indirect, "by-name")
-    assert ran.lines == ["True", "", "['CG801', 'CG841']"]
+    assert ran.lines == ["True", "", "['CG801']"]
     assert ran.err.count("provider could not be imported before target") == 1
 
 
@@ -179,13 +179,13 @@ def test_provider_that_is_there_is_not_imported_again(scene):
 
 def test_provider_that_is_not_installed_is_no_fault(scene):
     rule = RULE.replace("provider", "nowhere")
-    assert run(scene, "by-name", "strict", rule).lines == ["True", "", "['CG841']"]
+    assert run(scene, "by-name", "strict", rule).lines == ["True", "", "[]"]
 
 
 def test_provider_that_fails_is_told_and_the_loader_has_the_word(scene):
     scene.child.write("provider/__init__.py", "1 / 0")
     ran = run(scene, "by-name")
-    assert ran.lines == ["True", "", "['CG801', 'CG841']"]
+    assert ran.lines == ["True", "", "['CG801']"]
     assert "provider could not be imported before target" in ran.err
 
 
@@ -225,7 +225,7 @@ print(target.answer(), target is provider.first)
     ],
 )
 def test_rule_that_does_not_apply_imports_nothing(scene, rule):
-    assert run(scene, "by-name", rule=rule).lines == ["True", "", "['CG841']"]
+    assert run(scene, "by-name", rule=rule).lines == ["True", "", "[]"]
 
 
 def test_guard_after_the_provider_is_not_too_late(scene):
