@@ -12,7 +12,10 @@ import pytest
 
 from . import attacks
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="runs patterns in forks")
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="runs patterns in forks"),
+]
 
 
 def test_every_pattern_takes_lines_of_a_megabyte(child, root):
