@@ -57,11 +57,14 @@ class Loads:
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
         ctypes = sys.modules.get("ctypes")
-        cdll = peek(ctypes, "CDLL")
-        # The class of ctypes itself, not what a program has put there instead.
-        is_own = type(cdll) is type and cdll.__module__ == "ctypes"
-        if is_own and peek(ctypes, "cdll") is not None:
-            self.ctypes.put_up(ctypes)  # type: ignore[arg-type]  # None has no such attributes
+        # The class of ctypes itself, whatever a program has put in its place.
+        for name in ("CDLL", "PyDLL"):
+            there = peek(ctypes, name)
+            for one in there.__mro__ if type(there) is type else ():
+                is_own = one.__name__ == "CDLL" and one.__module__ == "ctypes"
+                if is_own and peek(ctypes, "cdll") is not None:
+                    self.ctypes.put_up(one, peek(ctypes, "DEFAULT_MODE"))
+                    return
 
     def forget(self) -> None:
         """Stop looking; a later look begins anew."""

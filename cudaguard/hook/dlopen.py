@@ -18,7 +18,6 @@ from cudaguard.hook.loader import ON_PURPOSE, call_each, look_at_failure
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import ModuleType
     from typing import Any
 
     from cudaguard.hook.loader import Host
@@ -184,14 +183,13 @@ class CtypesPatch:
         """Is the patch in force?"""
         return self._ours is not None
 
-    def put_up(self, ctypes: ModuleType) -> None:
+    def put_up(self, cdll: Any, default_mode: int) -> None:
         """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""
-        cdll: Any = ctypes.CDLL
         if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
             return  # nothing to do here, done, or being done by another thread
         try:
             if cdll is not self._class:
-                self._patch(cdll, ctypes.DEFAULT_MODE)
+                self._patch(cdll, default_mode)
         finally:
             self._changing.release()
 

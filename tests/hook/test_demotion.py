@@ -660,7 +660,7 @@ demotion.first_entry = first_entry
     ),
     "no-memory-file": (
         """
-import os
+from cudaguard.calls import os
 _open = os.open
 def refuse(path, *args, **kwargs):
     if path == "/proc/self/mem": raise PermissionError(13, "Permission denied", path)
