@@ -49,7 +49,7 @@ def test_paint(monkeypatch):
 
 
 def test_annotation_is_escaped():
-    assert github("error", "50%\nmore, or: less\r") == "::error::50%25%0Amore, or: less%0D"
+    assert github("error", "50%\nmore, or: less\r") == "::error::50%25%0Amore, or: less\\r"
     line = github("warning", "m", title="a: b, 100%", file="x,y:z.py", line=3, col=None)
     assert line == "::warning file=x%2Cy%3Az.py,line=3,title=a%3A b%2C 100%25::m"
 
