@@ -17,7 +17,7 @@ def start():
     if word in ("", "off", "0", "false", "no"):
         return
     try:
-        from cudaguard.wiring import boot
+        from cudaguard.api import boot
 
         boot()
     except Exception as error:

@@ -89,7 +89,7 @@ def traced(_watched, _further):
     import tempfile
 
     import cudaguard as package
-    from cudaguard.wiring import _state
+    from cudaguard.api import _state
 
     descriptor, path = tempfile.mkstemp(prefix="benchmark-trace-")
     os.close(descriptor)
@@ -196,7 +196,7 @@ def demotion(folder):
     ctypes.CDLL(f"{folder}/benchmark_package/names.so", ctypes.RTLD_GLOBAL)
     print("load", process_time() - start)
     from cudaguard import Rule
-    from cudaguard.actions.demotion import demote
+    from cudaguard.features.symbol_scope.repair.demotion import demote
 
     actions = ("demote:names.so", "hide:*", "keep:benchmark_1")
     rule = Rule("BENCHMARK", ("benchmark_package",), "its names are taken back", actions=actions)
@@ -392,7 +392,7 @@ def print_all(times):
 def plugins_by_cudaguard(site):
     """The scan as `install` does it, and with what it must import first."""
     start = process_time()
-    from cudaguard.rules.plugins import scan
+    from cudaguard.core.plugins import scan
 
     only_this_site(site)
     middle = process_time()

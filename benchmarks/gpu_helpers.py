@@ -128,7 +128,7 @@ def threads():
 
 def state():
     """What the guard's own probe says, in words."""
-    from cudaguard.probe.driver import Driver
+    from cudaguard.system.driver import Driver
 
     seen = Driver().state()
     if seen.error:

@@ -57,7 +57,7 @@ PROBE = tuple(
     Question(
         "probe",
         f"one look, in us: {what}",
-        f"from cudaguard.probe.driver import Driver\nlook = Driver()\n{code}\n"
+        f"from cudaguard.system.driver import Driver\nlook = Driver()\n{code}\n"
         f"tell(us=us(look.{call}), state=state())",
     )
     for what, code, call in (

@@ -34,8 +34,8 @@ def time_of(function, text):
 
 def measuring(characters):
     """Explaining and redacting, beside one plain pass over a text of the same length."""
-    from cudaguard.known import explain
-    from cudaguard.report.redact import redactor
+    from cudaguard.system.redact import redactor
+    from cudaguard.tools.known import explain
 
     redact = redactor({"USER": "somebody"}, ("/home/somebody",), "somewhere")
     words = re.compile(r"\w+")

@@ -16,9 +16,15 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.arrays import normalize as normalize
-    from cudaguard.arrays import validate as validate
-    from cudaguard.devices import ContextHandle as ContextHandle
+    from cudaguard.api import Guard as Guard
+    from cudaguard.api import active_rules as active_rules
+    from cudaguard.api import add_rule as add_rule
+    from cudaguard.api import create_context as create_context
+    from cudaguard.api import guard as guard
+    from cudaguard.api import install as install
+    from cudaguard.api import status as status
+    from cudaguard.api import uninstall as uninstall
+    from cudaguard.elf.extension_check import ExtensionCheck as ExtensionCheck
     from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
     from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
     from cudaguard.errors import ConfigError as ConfigError
@@ -36,41 +42,35 @@ if TYPE_CHECKING:
     from cudaguard.errors import LatchedEnvironmentWarning as LatchedEnvironmentWarning
     from cudaguard.errors import RuleError as RuleError
     from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
-    from cudaguard.extensions import ExtensionCheck as ExtensionCheck
-    from cudaguard.graphs import graph_safe as graph_safe
-    from cudaguard.known import explain as explain
+    from cudaguard.features.array_interface.functions import normalize as normalize
+    from cudaguard.features.array_interface.functions import validate as validate
+    from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe
+    from cudaguard.features.cuda_init.devices import ContextHandle as ContextHandle
+    from cudaguard.features.extensions.repair import check_extension as check_extension
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
     from cudaguard.model import Status as Status
-    from cudaguard.repairs.extension import check_extension as check_extension
-    from cudaguard.wiring import Guard as Guard
-    from cudaguard.wiring import active_rules as active_rules
-    from cudaguard.wiring import add_rule as add_rule
-    from cudaguard.wiring import create_context as create_context
-    from cudaguard.wiring import guard as guard
-    from cudaguard.wiring import install as install
-    from cudaguard.wiring import status as status
-    from cudaguard.wiring import uninstall as uninstall
+    from cudaguard.tools.known import explain as explain
 
 _HOMES = {
     "ArrayInterfaceError": "errors",
     "ArrayInterfaceWarning": "errors",
     "ConfigError": "errors",
     "ContextError": "errors",
-    "ContextHandle": "devices",
+    "ContextHandle": "features.cuda_init.devices",
     "ContextWarning": "errors",
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
     "Event": "model",
-    "ExtensionCheck": "extensions",
+    "ExtensionCheck": "elf.extension_check",
     "ExtensionError": "errors",
     "ExtensionWarning": "errors",
     "Finding": "model",
     "ForkWarning": "errors",
     "GraphError": "errors",
     "GraphWarning": "errors",
-    "Guard": "wiring",
+    "Guard": "api",
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
     "LatchedEnvironmentWarning": "errors",
@@ -78,22 +78,22 @@ _HOMES = {
     "RuleError": "errors",
     "Status": "model",
     "SymbolScopeWarning": "errors",
-    "active_rules": "wiring",
-    "add_rule": "wiring",
-    "check_extension": "repairs.extension",
-    "create_context": "wiring",
-    "explain": "known",
-    "graph_safe": "graphs",
-    "guard": "wiring",
-    "install": "wiring",
-    "normalize": "arrays",
-    "status": "wiring",
-    "uninstall": "wiring",
-    "validate": "arrays",
+    "active_rules": "api",
+    "add_rule": "api",
+    "check_extension": "features.extensions.repair",
+    "create_context": "api",
+    "explain": "tools.known",
+    "graph_safe": "features.cuda_graphs.functions",
+    "guard": "api",
+    "install": "api",
+    "normalize": "features.array_interface.functions",
+    "status": "api",
+    "uninstall": "api",
+    "validate": "features.array_interface.functions",
 }
 
 # By these names IPython finds what `%load_ext cudaguard` is to do; not for programs.
-_HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_ipython")
+_HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "tools.ipython")
 
 __all__ = [
     "ArrayInterfaceError",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.cli import main
+from cudaguard.tools.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -95,7 +95,7 @@ class Rule(Record):
         needs: Modules that must be imported before the watched one, in this order; ``context``
             among them stands for a CUDA context (see `install`, `context`).
         actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``;
-            docs/rules.md has all verbs, and an unknown one is answered with the list.
+            docs/reference/rules.md has all verbs, and an unknown one is answered with the list.
         grade: ``fix`` (repaired by default), ``opt-in`` (only when enabled by id) or
             ``warn`` (told, never repaired).
         links: Public evidence.
@@ -262,7 +262,7 @@ class Finding(Record):
 
     def __str__(self) -> str:
         """Return a headline and labelled lines; what is empty is left out."""
-        from cudaguard.text import printable
+        from cudaguard.files.text import printable
 
         lines = [f"[{self.id}] {self.what}", *(f"  evidence: {item}" for item in self.evidence)]
         for label, text in (
@@ -343,7 +343,7 @@ class Status(Record):
 
     def __str__(self) -> str:
         """Return the mode, what was touched and what was found, for a terminal."""
-        from cudaguard.text import printable
+        from cudaguard.files.text import printable
 
         head = f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"
         touched = (printable(f"touched: {item}") for item in self.touched)

@@ -44,12 +44,12 @@ FUNCTIONS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", 
              "finditer")  # fmt: skip
 # Patterns that are put together when the program runs: module -> how to get them, and the method.
 MADE = {
-    "cudaguard.actions.scope": (
+    "cudaguard.features.symbol_scope.patterns": (
         "[pattern_of_names(('a*b?c*d*a*e', '*a*b*a*c', '?x*'))]",
         "match",
     ),
-    "cudaguard.report.redact": ("[_any_of(('abc', r'ab(?![\\w-])', r'(?<![^\\W_])b'))]", "sub"),
-    "cudaguard.rules.known_errors": ("[_compiled(k.pattern) for k in KNOWN_ERRORS]", "search"),
+    "cudaguard.system.redact": ("[_any_of(('abc', r'ab(?![\\w-])', r'(?<![^\\W_])b'))]", "sub"),
+    "cudaguard.core.known_errors": ("[_compiled(k.pattern) for k in KNOWN_ERRORS]", "search"),
 }
 
 

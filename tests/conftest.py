@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from .kept import PIP, Kept, kept_by_user, make_environment, run_python
 from .native_fixtures import driver_stubs as driver_stubs
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Hypothesis without time limits: these tests say nothing about speed.
+settings.register_profile("cudaguard", deadline=None)
+settings.load_profile("cudaguard")
 
 # A shell has what it starts with `&` ignore the keys of the terminal, and all children inherit it.
 for _number, _usual in (

@@ -10,7 +10,7 @@ import fastjsonschema
 
 import cudaguard
 
-SCHEMAS = Path(cudaguard.__file__).parent / "report" / "schema"
+SCHEMAS = Path(cudaguard.__file__).parent / "tools" / "schema"
 
 
 def valid(command: str, text: str) -> Any:

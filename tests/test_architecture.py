@@ -19,54 +19,68 @@ import cudaguard
 
 PACKAGE = Path(cudaguard.__file__).parent
 
-# A part of the package -> its level; a module imports only from levels below its own, or from
-# its own part.
-LEVELS = {
-    "calls": -2,
-    "files": -1,
-    "text": -1,
-    "errors": 0,
-    "model": 0,
-    "array_interface": 1,
-    "checks": 1,
-    "config": 1,
-    "devices": 1,
-    "extensions": 1,
-    "gpus": 1,
-    "rules": 2,
-    "policy": 3,
-    "probe": 3,
-    "layers": 3,
-    "hook": 4,
-    "actions": 4,
-    "report": 4,
-    "repairs": 5,
-    "detectors": 6,
-    "loads": 7,
-    "slots": 8,
-    "engine": 9,
-    "hindsight": 10,
-    "activation": 11,
-    "wiring": 12,
-    "arrays": 13,
-    "graphs": 13,
-    "known": 13,
-    "doctor": 13,
-    "cli": 14,
-    "_ipython": 14,
-    "_pytest": 14,
-    "_rapids": 14,
-    "__init__": 15,
-    "__main__": 15,
+# The floors of the house, from below; a module imports only from its own floor or from below.
+FLOORS = ("ground", "elf", "system", "core", "features", "api", "tools")
+GROUND = {"config", "errors", "files", "model"}
+FACE = {"__init__": "tools", "__main__": "tools"}  # the first names everything, lazily
+# What still points upwards, and is to go: the core calls features by name, where it shall only
+# know a table; features ask `api` for what is in force.
+STILL_UPWARDS = {
+    ("core.engine", "features.cuda_init.repair.creation"),
+    ("core.hindsight", "features.import_order.repair.imports"),
+    ("core.hindsight", "features.import_order.repair.preload"),
+    ("core.hindsight", "features.symbol_scope.repair.scope"),
+    ("core.lifecycle", "features.cuda_init.repair.creation"),
+    ("core.loads", "features.cuda_init.detector.contexts"),
+    ("core.loads", "features.duplicate_libraries.detector.duplicates"),
+    ("core.loads", "features.extensions.detector"),
+    ("core.loads", "features.extensions.repair"),
+    ("core.loads", "features.import_order.repair.order"),
+    ("core.loads", "features.symbol_scope.detector.runtime"),
+    ("core.loads", "features.symbol_scope.detector.scope"),
+    ("core.loads", "features.symbol_scope.facts"),
+    ("core.loads", "features.symbol_scope.patterns"),
+    ("core.loads", "features.symbol_scope.repair.scope"),
+    ("core.passing_errors", "features.cuda_graphs.known_errors"),
+    ("core.passing_errors", "features.cuda_graphs.messages"),
+    ("core.passing_errors", "features.cuda_init.known_errors"),
+    ("core.passing_errors", "features.gpu_architectures.known_errors"),
+    ("core.replacements", "features.array_interface.messages"),
+    ("core.replacements", "features.array_interface.repair.arguments"),
+    ("core.replacements", "features.array_interface.repair.entries"),
+    ("core.replacements", "features.builds.repair.builds"),
+    ("core.replacements", "features.cuda_graphs.repair.compilations"),
+    ("core.replacements", "features.cuda_graphs.repair.setting"),
+    ("core.replacements", "features.gpu_architectures.messages.architectures"),
+    ("core.replacements", "features.gpu_architectures.repair.fusers"),
+    ("core.settings", "features.catalog"),
+    ("core.slots", "features.builds.repair.builds"),
+    ("core.slots", "features.cuda_init.repair.stand_ins"),
+    ("core.slots", "features.gpu_architectures.repair.nvrtc"),
+    ("core.slots", "features.gpu_architectures.repair.ptxas"),
+    ("core.slots", "features.import_order.repair.order"),
+    ("core.slots", "features.import_order.repair.preload"),
+    ("core.slots", "features.symbol_scope.repair.scope"),
+    ("features.array_interface.functions", "api"),
+    ("features.cuda_graphs.functions", "api"),
+    ("features.extensions.checks", "api"),
 }
-VOCABULARY = (
-    "calls", "errors", "files", "text", "model", "config", "extensions", "checks", "gpus",
-)  # fmt: skip
-ALLOWED = {("cli", "__init__"): "the command line tells the version"}
+# What features still take from one another.
+STILL_ACROSS = {
+    ("features.builds.checks", "features.extensions.repair"),
+    ("features.builds.repair.builds", "features.extensions.repair"),
+    ("features.cuda_init.detector.contexts", "features.gpu_architectures.detector"),
+    ("features.cuda_init.repair.stand_ins", "features.import_order.repair.imports"),
+    ("features.extensions.checks", "features.duplicate_libraries.messages.installed"),
+    ("features.extensions.detector", "features.import_order.detector"),
+    ("features.extensions.repair", "features.import_order.repair.order"),
+    ("features.import_order.detector", "features.cuda_init.messages"),
+    ("features.import_order.repair.order", "features.cuda_init.repair.creation"),
+}
 # Programs and start-up files that lie in the package but are never imported as a part of it.
 SCRIPTS = ("_bisect", "_demo", "_reproducers", "_site")
 # A front end is loaded by its host, which is there then.
-HOSTS = {"_pytest": "pytest"}
+HOSTS = {"tools.pytest": "pytest"}
 DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}
 LONGEST = 350  # lines
 
@@ -154,10 +168,20 @@ def part_of(name: str) -> str:
     return name.partition(".")[0]
 
 
-def modules_without_a_level(package: Package) -> list[str]:
-    return [
-        f"{m.name}: {m.part} has no level" for m in package.modules.values() if m.part not in LEVELS
-    ]
+def floor_of(name: str) -> int:
+    part = part_of(name)
+    part = "ground" if part in GROUND else FACE.get(part, part)
+    return FLOORS.index(part) if part in FLOORS else -1
+
+
+def feature_of(name: str) -> str:
+    """Return the folder of a feature that a module lies in, or ""."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "features" and len(parts) > 2 else ""
+
+
+def modules_outside_the_house(package: Package) -> list[str]:
+    return [f"{name}: on no floor" for name in package.modules if floor_of(name) < 0]
 
 
 def upward_arrows(package: Package) -> list[str]:
@@ -165,9 +189,20 @@ def upward_arrows(package: Package) -> list[str]:
         f"{module.name}:{found.line} imports {target}"
         for module in package.modules.values()
         for target, found in package.arrows(module)
-        if part_of(target) != module.part
-        and (module.part, part_of(target)) not in ALLOWED
-        and LEVELS.get(part_of(target), 99) >= LEVELS.get(module.part, 99)
+        if target != "__init__" or floor_of(module.name) < FLOORS.index("tools")
+        if floor_of(target) > floor_of(module.name)
+        if (module.name, target) not in STILL_UPWARDS
+    ]
+
+
+def arrows_between_features(package: Package) -> list[str]:
+    return [
+        f"{module.name}:{found.line} imports {target}"
+        for module in package.modules.values()
+        for target, found in package.arrows(module)
+        if feature_of(module.name) and feature_of(target)
+        if feature_of(module.name) != feature_of(target)
+        if (module.name, target) not in STILL_ACROSS
     ]
 
 
@@ -207,25 +242,26 @@ def third_party_imports(package: Package) -> list[str]:
         for module in package.modules.values()
         for found in module.imports
         if not found.for_types
-        and part_of(found.target) not in {*standard, HOSTS.get(module.part)}
+        and part_of(found.target) not in {*standard, HOSTS.get(module.name)}
         and (found.at_top or part_of(found.target) not in DEPENDENCIES)
     ]
 
 
-def beyond_the_vocabulary(package: Package) -> list[str]:
+def words_that_do(package: Package) -> list[str]:
+    """What is said needs values, and nothing that looks or changes."""
     return [
         f"{module.name}:{found.line} imports {target}"
         for module in package.modules.values()
-        if module.part in ("report", "probe")
+        if module.part == "features" and "messages" in module.name.split(".")
         for target, found in package.arrows(module)
-        if part_of(target) not in (*VOCABULARY, module.part)
+        if target.split(".")[-2:-1] == ["repair"] or target.split(".")[-1] == "repair"
     ]
 
 
 def impure_policy(package: Package) -> list[str]:
     faults = []
     for module in package.modules.values():
-        if module.part == "policy":
+        if "policy" in module.name.split("."):
             faults += [
                 f"{module.name}:{found.line} imports {found.target}"
                 for found in module.imports
@@ -249,29 +285,19 @@ def too_long(package: Package) -> list[str]:
     ]
 
 
-def hook_imports_actions(package: Package) -> list[str]:
-    return [
-        f"{module.name}:{found.line} imports {target}"
-        for module in package.modules.values()
-        if module.part == "hook"
-        for target, found in package.arrows(module)
-        if part_of(target) == "actions"
-    ]
-
-
 def calls_that_programs_replace(package: Package) -> list[str]:
     return [
         f"{module.name}:{found.line} imports {found.target}"
         for module in package.modules.values()
-        if module.part in ("hook", "detectors", "loads")
+        if module.part == "core" or "detector" in module.name.split(".")
         for found in module.imports
         if not found.for_types and part_of(found.target) in ("os", "io")
     ]
 
 
 CHECKS = [
-    modules_without_a_level, upward_arrows, cycles, third_party_imports, beyond_the_vocabulary,
-    impure_policy, hook_imports_actions, too_long, calls_that_programs_replace,
+    modules_outside_the_house, upward_arrows, arrows_between_features, cycles, third_party_imports,
+    words_that_do, impure_policy, too_long, calls_that_programs_replace,
 ]  # fmt: skip
 
 
@@ -285,63 +311,77 @@ def test_package_has_no_such_fault(package, check):
     assert check(package) == []
 
 
+def test_what_is_still_allowed_is_still_needed(package):
+    arrows = {
+        (name, target)
+        for name, module in package.modules.items()
+        for target, _ in package.arrows(module)
+    }
+    assert (STILL_UPWARDS | STILL_ACROSS) - arrows == set()
+
+
 def test_walker_sees_the_whole_package(package):
-    assert {"__init__", "wiring", "hook.loader", "rules.catalog", "cli.run"} <= set(package.modules)
-    assert {"activation", "layers", "errors"} <= {
-        t for t, _ in package.arrows(package.modules["wiring"])
+    assert {"__init__", "api", "core.loader", "features.catalog", "tools.run.command"} <= set(
+        package.modules
+    )
+    assert {"core.lifecycle", "core.settings", "errors"} <= {
+        t for t, _ in package.arrows(package.modules["api"])
     }
     assert any(found.target == "packaging.version" or "packaging" in found.target
-               for found in package.modules["policy.versions"].imports)  # fmt: skip
+               for found in package.modules["system.versions"].imports)  # fmt: skip
 
 
 OTHER_FILES = (
     "__init__.py",
-    "actions/scope.py",
+    "api.py",
     "config.py",
-    "engine.py",
-    "hook/__init__.py",
-    "hook/loader.py",
+    "core/__init__.py",
+    "core/engine.py",
+    "core/loader.py",
+    "features/__init__.py",
+    "features/one/__init__.py",
+    "features/one/repair.py",
+    "features/two/__init__.py",
+    "features/two/rules.py",
     "model.py",
-    "policy/__init__.py",
-    "rules/catalog.py",
-    "wiring.py",
 )
 
 
 @pytest.mark.parametrize(
     ("check", "file", "text"),
     [
-        (modules_without_a_level, "extra/new.py", ""),
-        (upward_arrows, "model.py", "from cudaguard.config import Settings"),
-        (upward_arrows, "hook/x.py", "def f():\n    from cudaguard import wiring"),
-        (upward_arrows, "report/x.py", "import cudaguard.hook.loader"),
-        (upward_arrows, "engine.py", "import cudaguard"),
-        (upward_arrows, "rules/x.py", "if TYPE_CHECKING:\n    import cudaguard.engine"),
-        (cycles, "hook/x.py", "from cudaguard.hook.y import z"),
-        (third_party_imports, "engine.py", "import numpy"),
-        (third_party_imports, "engine.py", "try:\n    import packaging\nfinally:\n    pass"),
-        (third_party_imports, "engine.py", "class A:\n    from wrapt import wrap"),
-        (third_party_imports, "engine.py", "def f():\n    import torch"),
-        (third_party_imports, "engine.py", "def f():\n    import pytest"),
-        (third_party_imports, "engine.py", "if not TYPE_CHECKING:\n    import packaging"),
-        (beyond_the_vocabulary, "report/x.py", "from cudaguard.rules.catalog import RULES"),
-        (beyond_the_vocabulary, "probe/x.py", "def f():\n    from cudaguard import policy"),
-        (impure_policy, "policy/x.py", "import os"),
-        (impure_policy, "policy/x.py", "def f(sys):\n    return sys.modules"),
-        (impure_policy, "policy/x.py", "def f():\n    return open('x')"),
-        (hook_imports_actions, "hook/x.py", "def f():\n    from cudaguard.actions.scope import s"),
-        (calls_that_programs_replace, "hook/x.py", "import os"),
-        (calls_that_programs_replace, "hook/x.py", "def f():\n    from os import stat"),
-        (too_long, "engine.py", "\n" * (LONGEST + 1)),
+        (modules_outside_the_house, "extra/new.py", ""),
+        (upward_arrows, "model.py", "from cudaguard.core.engine import Engine"),
+        (upward_arrows, "elf/x.py", "def f():\n    from cudaguard.core import loader"),
+        (upward_arrows, "system/x.py", "import cudaguard.core.loader"),
+        (upward_arrows, "core/engine.py", "import cudaguard"),
+        (upward_arrows, "core/x.py", "if TYPE_CHECKING:\n    import cudaguard.api"),
+        (upward_arrows, "features/one/x.py", "from cudaguard.api import install"),
+        (arrows_between_features, "features/one/x.py", "from cudaguard.features.two import rules"),
+        (cycles, "core/x.py", "from cudaguard.core.y import z"),
+        (third_party_imports, "core/engine.py", "import numpy"),
+        (third_party_imports, "core/engine.py", "try:\n    import packaging\nfinally:\n    pass"),
+        (third_party_imports, "core/engine.py", "class A:\n    from wrapt import wrap"),
+        (third_party_imports, "core/engine.py", "def f():\n    import torch"),
+        (third_party_imports, "core/engine.py", "def f():\n    import pytest"),
+        (third_party_imports, "core/engine.py", "if not TYPE_CHECKING:\n    import packaging"),
+        (words_that_do, "features/one/messages.py", "from cudaguard.features.one import repair"),
+        (impure_policy, "features/one/policy.py", "import os"),
+        (impure_policy, "features/one/policy.py", "def f(sys):\n    return sys.modules"),
+        (impure_policy, "features/one/policy/x.py", "def f():\n    return open('x')"),
+        (calls_that_programs_replace, "core/x.py", "import os"),
+        (calls_that_programs_replace, "core/x.py", "def f():\n    from os import stat"),
+        (calls_that_programs_replace, "features/one/detector.py", "import io"),
+        (too_long, "core/engine.py", "\n" * (LONGEST + 1)),
     ],
 )  # fmt: skip
 def test_each_check_finds_a_planted_fault(tmp_path, check, file, text):
     files = dict.fromkeys(OTHER_FILES, "")
-    files["hook/y.py"] = "import cudaguard.hook.x"
+    files["core/y.py"] = "import cudaguard.core.x"
     for name, content in {**files, file: text}.items():
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
     assert len(check(Package(tmp_path))) == 1
     (tmp_path / file).write_text("", encoding="utf-8")
-    assert check(Package(tmp_path)) == [] or check is modules_without_a_level
+    assert check(Package(tmp_path)) == [] or check is modules_outside_the_house

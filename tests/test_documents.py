@@ -10,10 +10,10 @@ import pytest
 
 DOCUMENTS = (
     "README.md",
-    "docs/activation.md",
-    "docs/configuration.md",
-    "docs/extensions.md",
-    "docs/rules.md",
+    "docs/howto/activation.md",
+    "docs/reference/configuration.md",
+    "docs/howto/extensions.md",
+    "docs/reference/rules.md",
 )
 
 
@@ -44,23 +44,25 @@ def test_configuration_is_accepted(child, blocks, document):
 
 
 def test_entry_point_of_a_plugin_is_spelled_as_we_read_it(blocks):
-    from cudaguard.rules.plugins import GROUP
+    from cudaguard.core.plugins import GROUP
 
-    (block,) = [block for block in blocks("docs/rules.md", "toml") if "[project." in block]
+    (block,) = [
+        block for block in blocks("docs/reference/rules.md", "toml") if "[project." in block
+    ]
     assert f'[project.entry-points."{GROUP}"]' in block
 
 
 def test_start_up_line_is_the_one_in_the_wheel(root):
     line = (root / "cudaguard.pth").read_text(encoding="utf-8").strip()
-    for document in ("README.md", "docs/activation.md"):
+    for document in ("README.md", "docs/howto/activation.md"):
         assert line in (root / document).read_text(encoding="utf-8")
 
 
 def test_every_field_of_a_rule_is_explained(root):
     from cudaguard import Rule
-    from cudaguard.rules.check import ACTION_VERBS, WHEN_KEYS
+    from cudaguard.core.rule_check import ACTION_VERBS, WHEN_KEYS
 
-    text = (root / "docs/rules.md").read_text(encoding="utf-8")
+    text = (root / "docs/reference/rules.md").read_text(encoding="utf-8")
     for name in (*Rule.__slots__, *WHEN_KEYS):
         assert f"\n| `{name}` |" in text, name
     for verb in ACTION_VERBS:
@@ -70,15 +72,15 @@ def test_every_field_of_a_rule_is_explained(root):
 def test_every_variable_is_explained(root):
     from cudaguard import config
 
-    text = (root / "docs/configuration.md").read_text(encoding="utf-8")
+    text = (root / "docs/reference/configuration.md").read_text(encoding="utf-8")
     for name in (name for name in vars(config) if name.endswith("_VARIABLE")):
         assert f"\n| `{getattr(config, name)}` |" in text, name
 
 
 def test_every_cause_is_explained(root):
-    from cudaguard.extensions import CAUSES
+    from cudaguard.elf.extension_check import CAUSES
 
-    text = (root / "docs/extensions.md").read_text(encoding="utf-8")
+    text = (root / "docs/howto/extensions.md").read_text(encoding="utf-8")
     for cause in CAUSES:
         assert f"\n| `{cause}` |" in text, cause
 
@@ -89,9 +91,9 @@ def rows_of_rules(path):
 
 
 def test_every_rule_stands_in_the_catalogue(root):
-    from cudaguard.rules.catalog import RULES
+    from cudaguard.features.catalog import RULES
 
-    rows = rows_of_rules(root / "docs/catalogue.md")
+    rows = rows_of_rules(root / "docs/reference/catalogue.md")
     assert set(rows) == {rule.id for rule in RULES}
     for rule in RULES:
         state = "unproven" if rule.verified is None else "reproduced"
@@ -100,9 +102,13 @@ def test_every_rule_stands_in_the_catalogue(root):
 
 
 def test_every_finding_stands_in_the_catalogue(root):
-    from cudaguard.rules.catalog import DETECTORS
+    from cudaguard.features.catalog import DETECTORS
 
-    text = (root / "docs/catalogue.md").read_text(encoding="utf-8").partition("## All findings")[2]
+    text = (
+        (root / "docs/reference/catalogue.md")
+        .read_text(encoding="utf-8")
+        .partition("## All findings")[2]
+    )
     messages = "an error message that is explained"
     titles = {id: title for id, title in DETECTORS.items() if title != messages}
     assert dict(re.findall(r"^\| (CG8\d\d) \| (.*) \|$", text, re.MULTILINE)) == titles
@@ -111,7 +117,7 @@ def test_every_finding_stands_in_the_catalogue(root):
 
 
 def test_every_rule_that_acts_by_default_stands_in_the_readme(root):
-    from cudaguard.rules.catalog import RULES
+    from cudaguard.features.catalog import RULES
 
     rows = rows_of_rules(root / "README.md")
     assert set(rows) == {rule.id for rule in RULES if rule.grade == "fix"}
@@ -124,7 +130,7 @@ def test_options_of_a_command_stand_before_the_program(root):
         r"(?:-o|-n|--(?:mode|report|why|exec|only|format|show|diff|imports|cmd))\b"
     )
     assert own.search("`cudaguard trace train.py -o trace.html`")
-    for document in (root / "README.md", *(root / "docs").glob("*.md")):
+    for document in (root / "README.md", *(root / "docs").rglob("*.md")):
         assert not own.findall(document.read_text(encoding="utf-8")), document
 
 

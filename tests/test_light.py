@@ -99,7 +99,7 @@ def test_vocabulary_loads_nothing_foreign(child, name):
         "import cudaguard\nwith cudaguard.guard(): pass",
         "import cudaguard; cudaguard.install(); cudaguard.status(); cudaguard.active_rules()",
         "import cudaguard; cudaguard.install(disable=['CG001'], children=True)",
-        "from cudaguard.wiring import boot; boot()",
+        "from cudaguard.api import boot; boot()",
     ],
 )
 def test_putting_the_guard_up_loads_only_what_is_allowed(child, code):
@@ -209,7 +209,7 @@ def newly_mapped(child, code: str, **how) -> str:
         "import cudaguard; cudaguard.install()",
         "import cudaguard; cudaguard.install('strict'); cudaguard.status(); cudaguard.uninstall()",
         "import cudaguard\nwith cudaguard.guard('observe'): import colorsys",
-        "from cudaguard.wiring import boot; boot()",
+        "from cudaguard.api import boot; boot()",
     ],
 )
 def test_nothing_is_mapped_by_the_guard(child, code, flags):

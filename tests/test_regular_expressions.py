@@ -71,9 +71,9 @@ def test_texts_of_a_megabyte_are_explained_and_redacted(child, root):
     """One line, in which every message that is known begins over and over, and never ends."""
     done = child.python(
         """
-        from cudaguard.known import explain
-        from cudaguard.report.redact import redacted_arguments, redactor
-        from cudaguard.rules.known_errors import KNOWN_ERRORS
+        from cudaguard.tools.known import explain
+        from cudaguard.system.redact import redacted_arguments, redactor
+        from cudaguard.core.known_errors import KNOWN_ERRORS
         import re
 
         redact = redactor({}, (), "")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from ..conftest import clean_environment
-from ..cuda.program import SCENE, Ran, RealGPUs, RealProgram, look_for_gpus
+from ..features.cuda_init.program import SCENE, Ran, RealGPUs, RealProgram, look_for_gpus
 
 # What programs of this folder can use besides. torch is not imported by it.
 WITH_TORCH = '''

@@ -54,8 +54,8 @@ def test_verdict_is_what_torch_does(program):
         "cudaguard.install()\n"
         + KERNELS
         + """
-from cudaguard.probe.driver import Driver
-from cudaguard.repairs.nvrtc import look_at_torch
+from cudaguard.system.driver import Driver
+from cudaguard.features.gpu_architectures.repair.nvrtc import look_at_torch
 situation = look_at_torch(Driver().capabilities())
 try:
     jiterated()
@@ -78,8 +78,8 @@ print((major.value, minor.value) == situation.nvrtc.release)
 def test_capabilities_by_nvml_driver_and_torch(program):
     ran = program.run(
         """
-        from cudaguard.probe.devices import compute_capabilities
-        from cudaguard.probe.driver import Driver
+        from cudaguard.system.devices import compute_capabilities
+        from cudaguard.system.driver import Driver
         by_nvml = compute_capabilities()
         import torch
         torch.cuda.init()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ..cuda.program import OWN
+from ..features.cuda_init.program import OWN
 
 pytestmark = pytest.mark.gpu
 
-SEEN = "import ctypes\nfrom cudaguard.probe.driver import Driver\nseen = Driver()\n"
+SEEN = "import ctypes\nfrom cudaguard.system.driver import Driver\nseen = Driver()\n"
 
 
 @pytest.mark.parametrize("guarded", [True, False])

@@ -39,7 +39,7 @@ LOAD = """
 import os, sys
 if "guarded" in sys.argv:
     import cudaguard
-    from cudaguard.repairs import build_locks
+    from cudaguard.features.builds.repair import locks as build_locks
     build_locks.PATIENCE = 1
     cudaguard.install()
 from torch.utils.cpp_extension import load
@@ -308,7 +308,7 @@ def test_jobs_fit_into_memory(builder):
     for number in range(3):
         builder.child.write(f"more{number}.cpp", f"int more{number};")
     sources = ("small.cpp", *(f"more{number}.cpp" for number in range(3)))
-    little = "if 'guarded' in sys.argv: from cudaguard.repairs import build_tools as t"
+    little = "if 'guarded' in sys.argv: from cudaguard.features.builds.repair import tools as t"
     little += "; t.available_memory = lambda: 3 << 30"
     assert builder.load(more=little, sources=sources, CXX=compiler).stdout.startswith(
         "answer 42\nCG031 MAX_JOBS=1"

@@ -53,7 +53,7 @@ cudaguard.install(rules=[cudaguard.Rule("SUITES1", NAMES, "test")])
 """
 EVERY = """
 import cudaguard
-from cudaguard import wiring
+from cudaguard import api as wiring
 class Everything(dict):
     def __contains__(self, name):
         return True

@@ -11,7 +11,7 @@ import shutil
 
 import pytest
 
-from ..extensions.test_accuracy import JUDGE
+from ..features.extensions.test_accuracy import JUDGE
 
 pytestmark = [
     pytest.mark.incidents,

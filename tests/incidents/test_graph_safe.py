@@ -18,7 +18,7 @@ import pytest
 
 from .pins import TORCH
 
-CASES = Path(__file__).resolve().parent.parent / "graphs" / "cases"
+CASES = Path(__file__).resolve().parent.parent / "features" / "cuda_graphs" / "cases"
 ON = "TORCHINDUCTOR_CUDAGRAPHS"
 
 pytestmark = [
@@ -101,7 +101,7 @@ FIRST = """
     from torch import compile
 
     import torch
-    from cudaguard.actions.graphs.use import graph_use, how_compiled
+    from cudaguard.features.cuda_graphs.repair.use import graph_use, how_compiled
 
     assert compile is torch.compile
 

@@ -80,7 +80,7 @@ def compiled(capability):
 
 @pytest.mark.parametrize("nvrtc", [NVRTC_12_4, NVRTC_12_9])
 def test_what_cupy_asks_for(run, nvrtc):
-    from cudaguard.policy.kernel_compilers import cupy_asks
+    from cudaguard.features.gpu_architectures.policy.kernel_compilers import cupy_asks
 
     release = (12, 4) if nvrtc == NVRTC_12_4 else (12, 9)
     devices = [(5, 0), (7, 0), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cudaguard.rules.architectures import KNOWN
+from cudaguard.features.gpu_architectures.architectures import KNOWN
 
 from .cuda_torch import cuda_torch as cuda_torch
 
@@ -79,8 +79,8 @@ def asked_for(major, minor):
 GUARD = """
 import sys
 import cudaguard
-import cudaguard.actions.preload as preload
-import cudaguard.probe.nvrtc as nvrtc_probe
+import cudaguard.system.preload as preload
+import cudaguard.system.nvrtc as nvrtc_probe
 # There is no driver; its place is taken by the stub of NVML, which says what devices there are. A
 # stub of libcuda would be opened by NVRTC itself, and not be enough for it.
 preload.DRIVER, preload.DRIVER_FILES = "libnvidia-ml.so.1", (__file__,)
@@ -111,7 +111,7 @@ def test_what_a_release_knows(child, nvrtc, release):
     done = child.python(
         """
         import ctypes, sys
-        from cudaguard.probe.nvrtc import _copy, mapped_copies
+        from cudaguard.system.nvrtc import _copy, mapped_copies
         before = _copy(sys.argv[1])
         assert mapped_copies() == []
         library = ctypes.CDLL(sys.argv[1])
@@ -228,8 +228,8 @@ def test_torch_is_left_alone_where_its_own_knows_the_gpu(with_torch, wheel):
 def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
     done = with_torch(
         """
-        from cudaguard.probe.nvrtc import copy_for, mapped_copies
-        from cudaguard.probe.torch_build import architectures, folder_of, release_of
+        from cudaguard.system.nvrtc import copy_for, mapped_copies
+        from cudaguard.system.torch_build import architectures, folder_of, release_of
         folder = folder_of("torch")
         before = copy_for(folder), architectures(folder), release_of(folder)
         assert mapped_copies() == []
@@ -302,7 +302,8 @@ def assembled(architecture):
 def test_what_tritons_ptxas_knows(with_torch, child):
     child.write("f.ptx", PTX)
     done = with_torch(
-        ASSEMBLE + "from cudaguard.probe.ptxas import own_of_triton, release_of\n"
+        ASSEMBLE
+        + "from cudaguard.features.gpu_architectures.facts import own_of_triton, release_of\n"
         "import os, triton\n"
         "own = own_of_triton(os.path.dirname(triton.__file__))\n"
         "for name, path in own.items():\n"

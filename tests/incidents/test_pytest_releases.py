@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from ..doors.test_pytest_plugin import IMPORTS_FAULTY, SHOWS_ORDER, Suite, section
-from ..doors.test_pytest_plugin import unpacked as unpacked
+from ..tools.test_pytest_plugin import IMPORTS_FAULTY, SHOWS_ORDER, Suite, section
+from ..tools.test_pytest_plugin import unpacked as unpacked
 
 pytestmark = pytest.mark.incidents
 

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 PINS = ("rapids-cli==0.2.0", "packaging", "importlib-metadata")
-ENTRY_POINTS = "[rapids_doctor_check]\ncudaguard = cudaguard._rapids:cudaguard_check\n"
+ENTRY_POINTS = "[rapids_doctor_check]\ncudaguard = cudaguard.tools.rapids:cudaguard_check\n"
 # Needs a library of CUDA that is nowhere, as a package that was built for another one.
 EXTENSION = "int made(void); void *PyInit_lost(void) { return made() ? 0 : 0; }"
 

@@ -8,10 +8,10 @@ import tempfile
 
 import pytest
 
-from cudaguard.cli.common import Progress
-from cudaguard.cli.reproduce import CannotRunError, Reproduction
-from cudaguard.rules.catalog import RULES
-from cudaguard.rules.reproducers import REPRODUCERS, Reproducer
+from cudaguard.features.catalog import RULES
+from cudaguard.tools.common import Progress
+from cudaguard.tools.rules.reproduce import CannotRunError, Reproduction
+from cudaguard.tools.rules.reproducers import REPRODUCERS, Reproducer
 
 from ..documents import valid
 

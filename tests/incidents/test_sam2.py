@@ -140,7 +140,7 @@ def encode(parked, encoder):
 
 
 if task == "rule":
-    from cudaguard.actions.graphs.use import graph_use, how_compiled
+    from cudaguard.features.cuda_graphs.repair.use import graph_use, how_compiled
 
     encoder = build("++model.compile_image_encoder=true")
     compiled = vars(encoder)["forward"]

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from cudaguard.policy.lint import is_kept_by_sorters
-from cudaguard.probe.source import imports_in
+from cudaguard.system.source import imports_in
+from cudaguard.tools.lint.policy import is_kept_by_sorters
 
 pytestmark = pytest.mark.incidents
 

@@ -256,7 +256,7 @@ def test_variants_of_a_library_are_tried_in_peace(child, python, root, tmp_path)
 
 @pytest.mark.parametrize("preload", ["", "torch"])
 def test_no_false_alarm_and_no_miss_in_the_whole_environment(child, python, root, capsys, preload):
-    from ..extensions.test_accuracy import JUDGE
+    from ..features.extensions.test_accuracy import JUDGE
 
     (place,) = (python.parent.parent / "lib").glob("python3*")
     names = [preload] if preload else []

@@ -1,1 +1,0 @@
-"""What we do: one module per kind of repair."""

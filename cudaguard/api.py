@@ -1,0 +1,268 @@
+"""The switches a program uses: ``install``, ``uninstall``, ``guard``, ``status`` and their kin."""
+
+from __future__ import annotations
+
+from cudaguard.config import MODE_VARIABLE
+from cudaguard.core.lifecycle import Activation
+from cudaguard.core.rule_check import check_rule
+from cudaguard.core.settings import BUILT_IN_IDS, layer_of_call
+from cudaguard.errors import ImportOrderWarning
+from cudaguard.model import Status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from cudaguard.core.settings import Layer
+    from cudaguard.features.cuda_init.devices import ContextHandle
+    from cudaguard.model import Rule
+
+_state = Activation()
+
+
+class Guard:
+    """Handle of the installed guard; as a context manager it uninstalls at the end."""
+
+    @property
+    def mode(self) -> str:
+        """The mode in force: ``off``, ``observe``, ``warn``, ``fix`` or ``strict``."""
+        return _state.engine.mode
+
+    def uninstall(self) -> None:
+        """Take the guard down (see `cudaguard.uninstall`)."""
+        uninstall()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            _look_at(error)
+        finally:
+            uninstall()
+
+    def __repr__(self) -> str:
+        return f"<cudaguard.Guard, mode {self.mode}>"
+
+
+_guard = Guard()
+
+
+class GuardBlock:
+    """What `guard` returns: the guard is up inside the ``with`` block. May be entered again."""
+
+    def __init__(self, layer: Layer) -> None:
+        self._layer = layer
+
+    def __enter__(self) -> Guard:
+        try:
+            _state.open(self._layer)
+            _warn_of_lazy_imports()
+        except BaseException:  # a warning made an error by the user: the block is not entered
+            _state.close(self._layer)
+            raise
+        return _guard
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            _look_at(error)
+        finally:
+            _state.close(self._layer)
+
+
+def install(
+    mode: str | None = None,
+    *,
+    enable: Iterable[str] = (),
+    disable: Iterable[str] = (),
+    rules: Iterable[Rule] = (),
+    config: str | os.PathLike[str] | None = None,
+    context: int | str | None = None,
+    children: bool = False,
+) -> Guard:
+    """Put the guard up for the rest of the process.
+
+    Idempotent: a second call returns the same handle, applies its mode and switches, and adds
+    its rules. ``CUDAGUARD=off`` in the environment keeps the guard down whatever is asked for.
+
+    Args:
+        mode: ``off``, ``observe``, ``warn``, ``fix`` or ``strict``; None takes the
+            environment variable ``CUDAGUARD``, then the configuration file, then ``fix``.
+        enable: Ids of opt-in rules to switch on.
+        disable: Ids of rules to switch off.
+        rules: Further rules; one with a known id replaces that rule.
+        config: A ``cudaguard.toml``, or a TOML file with ``[tool.cudaguard]``; None takes
+            the file named by the environment variable ``CUDAGUARD_CONFIG``.
+        context: ``none`` (the default), ``auto`` (create a CUDA context before the first watched
+            import whose rule needs one), or a device on which to create one now: its ordinal,
+            UUID or PCI bus id. None takes the environment variable ``CUDAGUARD_CONTEXT``, then
+            the configuration file. A context that cannot be created is warned of.
+        children: Also guard the Python processes that this one starts, by setting
+            ``CUDAGUARD`` in its environment.
+
+    Returns:
+        The handle of the guard; there is one per process.
+
+    Raises:
+        ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
+        RuleError: A malformed rule.
+    """
+    _state.install(layer_of_call("install()", mode, enable, disable, rules, config, context))
+    if children:
+        _state.export()
+    return _guard
+
+
+def guard(
+    mode: str | None = None,
+    *,
+    enable: Iterable[str] = (),
+    disable: Iterable[str] = (),
+    rules: Iterable[Rule] = (),
+    config: str | os.PathLike[str] | None = None,
+) -> GuardBlock:
+    """Return a context manager that has the guard up inside its block, as before outside it.
+
+    Process-wide and counted: blocks nest, may overlap in several threads and may be left in any
+    order. What was repaired inside the block stays repaired. An `install` called inside the
+    block is not undone by leaving it.
+
+    Args:
+        mode: As for `install`.
+        enable: As for `install`.
+        disable: As for `install`.
+        rules: As for `install`.
+        config: As for `install`.
+
+    Raises:
+        ConfigError: As for `install`; raised by this call, before the block.
+        RuleError: As for `install`; raised by this call, before the block.
+    """
+    return GuardBlock(layer_of_call("guard()", mode, enable, disable, rules, config))
+
+
+def uninstall() -> None:
+    """Take the guard down, open `guard` blocks included; does nothing without a guard.
+
+    Everything that can be put back is put back. What was repaired stays repaired and is listed
+    in ``status().touched``.
+    """
+    _state.clear()
+
+
+def add_rule(rule: Rule) -> None:
+    """Add a rule for the rest of the process, now and after every later `install`.
+
+    Args:
+        rule: The rule; one with a known id replaces that rule.
+
+    Raises:
+        RuleError: A malformed rule; the message names the field and what was expected.
+    """
+    _state.add((check_rule(rule, "add_rule()", known=BUILT_IN_IDS), "add_rule()"))
+
+
+def create_context(device: int | str | None = None) -> ContextHandle:
+    """Create the primary context of one CUDA device now, and keep it for the life of the process.
+
+    Libraries that use the CUDA runtime (torch, CuPy, decord, TensorRT ...) find it and join it. It
+    is not made current: no thread's current context changes. Works with and without `install`.
+
+    Creating a context initialises CUDA: processes forked from this one cannot use it, and
+    variables such as ``CUDA_VISIBLE_DEVICES`` count no longer.
+
+    Args:
+        device: Ordinal among the visible devices, UUID (``GPU-...``, ``MIG-...``, abbreviated as
+            for ``CUDA_VISIBLE_DEVICES``) or PCI bus id; None takes the local rank of this process
+            (``LOCAL_RANK`` and its like), and 0 where one device is visible or no launcher is
+            there.
+
+    Returns:
+        What was created; the same handle for a device that has it already.
+
+    Raises:
+        ContextError: It cannot be created: no driver, one that is too old, no such device, a
+            forked child of a process that uses CUDA, a device in a compute mode that forbids it,
+            or any failure of the driver; the message says which, and what to do.
+    """
+    from cudaguard.features.cuda_init.repair.creation import create
+
+    return create(_state.engine, device)
+
+
+def active_rules() -> tuple[Rule, ...]:
+    """Return the rules in force; without a guard, those that `install` would put in force."""
+    up = _state.engine.mode != "off"
+    return (_state.engine.registry if up else _state.registry_if_installed()).rules
+
+
+def status() -> Status:
+    """Return what the guard is doing and what it has found so far. Looking touches nothing."""
+    engine = _state.engine
+    up = engine.mode != "off"
+    if up:
+        from cudaguard.core.hindsight import record_bypassed
+
+        record_bypassed(engine)
+    exported = (f"os.environ[{MODE_VARIABLE!r}]",) if _state.is_exported else ()
+    return Status(
+        engine.mode,
+        watched=sorted(engine.finder.watched),
+        events=engine.journal.events,
+        findings=tuple(engine.channel.findings),
+        rules=engine.registry.rules if up else (),
+        touched=(*engine.in_place(), *_state.requested, *exported, *engine.touched),
+    )
+
+
+def boot() -> None:
+    """Activate because the environment variable says so; for the ``.pth`` line and the launcher.
+
+    Idempotent: ``.pth`` files are processed twice in a virtual environment.
+    """
+    _state.boot()
+
+
+def launch() -> None:
+    """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
+    from cudaguard.core.excepthook import ErrorHook
+    from cudaguard.core.record import begin, is_traced
+
+    engine = _state.engine
+    engine.errors = ErrorHook(engine.loads.error_ends)
+    begin(engine.journal)
+    if is_traced():
+        engine.trace()
+    if engine.mode != "off":  # the .pth line was first, and its journal is another one
+        engine.journal.note("install", engine.mode)
+    boot()
+    if engine.mode != "off":
+        engine.errors.put_up()
+
+
+def _look_at(error: BaseException | None) -> None:
+    if error is not None:
+        _state.engine.loads.error_passes(error)
+
+
+def _warn_of_lazy_imports() -> None:
+    from cudaguard.core.lazy import everything_is_lazy
+
+    if everything_is_lazy() and _state.engine.mode != "off":
+        from cudaguard.core import messages
+
+        _state.engine.tell(messages.lazy_imports_on(), ImportOrderWarning)

@@ -1,0 +1,123 @@
+"""Which line of the user's code is behind what is happening now?"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+# We, the import machinery and ctypes stand between the user's statement and here.
+_FILES_BETWEEN = (
+    os.path.dirname(os.path.dirname(__file__)) + os.sep,
+    "<frozen importlib",
+    "<frozen zipimport",
+)
+_OF_STATEMENTS = ("_find_and_load", "_handle_fromlist")  # of importlib: what statements call
+_FOR_THE_PROGRAM = ("cudaguard.features.import_order.repair.imports",)  # prerequisites
+# Ours that call code of the program, or stand in for it.
+_BESIDE_THE_PROGRAM = tuple(
+    f"cudaguard.{part}" for part in ("hook.", "actions.", "graphs", "arrays", "cli.")
+)
+_MODULES_BETWEEN = (
+    *("importlib", "contextlib", "ctypes", "os", "collections", "runpy", "site"),
+    "_cudaguard_boot",
+)
+
+
+def caller_frame() -> FrameType | None:
+    """Return the innermost frame that is neither ours nor the import system's."""
+    return _outside(sys._getframe(1), _MODULES_BETWEEN)
+
+
+def frame_outside(frame: FrameType | None) -> FrameType | None:
+    """Return the frame whose code, outside the package that `frame` belongs to, led there."""
+    package = module_of(frame).partition(".")[0]
+    return _outside(frame, (*_MODULES_BETWEEN, package)) if package else None
+
+
+def frame_outside_of(package: str) -> FrameType | None:
+    """Return the innermost frame of neither ours nor the import system's nor that package's.
+
+    If there is only that package, its own.
+    """
+    frame = caller_frame()
+    if module_of(frame).partition(".")[0] == package:
+        return frame_outside(frame) or frame
+    return frame
+
+
+def _outside(frame: FrameType | None, packages: tuple[str, ...]) -> FrameType | None:
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith(_FILES_BETWEEN):
+            module = frame.f_globals.get("__name__")
+            if not (isinstance(module, str) and module.partition(".")[0] in packages):
+                return frame
+        frame = frame.f_back
+    return None
+
+
+def module_of(frame: FrameType | None) -> str:
+    """Return the name of the module whose code runs in a frame, empty if it has none."""
+    name = frame.f_globals.get("__name__") if frame is not None else None
+    return name if isinstance(name, str) else ""
+
+
+def importing() -> list[str]:
+    """Return the modules whose code this thread is running, outermost first.
+
+    Where we import something, or have others do so, for our own use, we stand there as
+    ``cudaguard``.
+    """
+    found = []
+    is_outside = is_imported = False  # have we left our own code; was there an import statement?
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        module = module_of(frame)
+        if code.co_filename.startswith(_FILES_BETWEEN[0]):
+            if module in _FOR_THE_PROGRAM:
+                is_outside = False
+            elif is_imported or (is_outside and not module.startswith(_BESIDE_THE_PROGRAM)):
+                found.append("cudaguard")
+        elif not code.co_filename.startswith(_FILES_BETWEEN[1:]):
+            is_outside = True
+        if code.co_name == "<module>":
+            found.append(module)
+        is_imported = code.co_name in _OF_STATEMENTS
+        frame = frame.f_back
+    return found[::-1]
+
+
+def is_importing() -> bool:
+    """Is an import statement of this thread under way?"""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Place:
+    """What is told of a frame later. The frame itself would keep the program's variables alive."""
+
+    __slots__ = ("f_code", "f_globals", "f_lineno")
+
+    def __init__(self, frame: FrameType) -> None:
+        self.f_code = frame.f_code
+        self.f_lineno = frame.f_lineno
+        self.f_globals = {"__name__": frame.f_globals.get("__name__")}
+
+
+def describe(frame: FrameType | Place | None) -> str:
+    """Return ``file:line`` of a frame, or an empty string for none."""
+    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def describe_line(traceback: TracebackType) -> str:
+    """Return ``file:line`` of an entry of a traceback, whose frame may have gone on."""
+    return f"{traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno}"

@@ -1,0 +1,125 @@
+"""From rules and facts to a plan. Nothing here looks at the process by itself."""
+
+from __future__ import annotations
+
+from cudaguard.model import Plan, Rule
+from cudaguard.system.versions import clauses, in_range, requirement_met
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Protocol
+
+    class FactsLike(Protocol):
+        """The facts a rule may be conditioned on (see `cudaguard.system.facts.Facts`)."""
+
+        @property
+        def python(self) -> str:
+            """Version of the interpreter."""
+
+        @property
+        def platform(self) -> str:
+            """``sys.platform``."""
+
+        @property
+        def machine(self) -> str:
+            """Hardware name."""
+
+        @property
+        def environ(self) -> Mapping[str, str]:
+            """The environment."""
+
+        def version(self, dist: str) -> str | None:
+            """Return the version of an installed distribution, or None."""
+
+
+_UNDENIABLE = (1 << 30,)  # a rank above that of any rule
+
+
+def applies(rule: Rule, facts: FactsLike) -> bool:
+    """Do all conditions of the rule hold here? The cheap ones are asked first."""
+    when = rule.when
+    if not when and not rule.dist:
+        return True
+    for key, actual in (("platform", facts.platform), ("machine", facts.machine)):
+        if key in when:
+            wanted = when[key]
+            if actual not in ((wanted,) if isinstance(wanted, str) else tuple(wanted)):
+                return False
+    for variable, wanted in when.get("env", {}).items():
+        value = facts.environ.get(variable, "")
+        if (bool(value) if isinstance(wanted, bool) else value) != wanted:
+            return False
+    if "python" in when and not in_range(facts.python, when["python"]):
+        return False
+    for dist, specifier in when.get("dists", {}).items():
+        version = facts.version(dist)
+        if version is None or (specifier and not in_range(version, specifier)):
+            return False
+    return not rule.dist or any(requirement_met(item, facts.version) for item in rule.dist)
+
+
+def plan(
+    name: str,
+    by_module: Mapping[str, tuple[Rule, ...]],
+    is_users: Callable[[Rule], bool],
+    facts: FactsLike,
+) -> Plan:
+    """Return what the rules ask for around the import of `name`.
+
+    Args:
+        name: The watched module.
+        by_module: The rules in force, by watched module.
+        is_users: Tells a user's rule from a built-in one.
+        facts: Facts about this process.
+    """
+    own = [rule for rule in by_module.get(name, ()) if applies(rule, facts)]
+    told = [rule for rule in own if rule.grade == "warn"]
+    if not any(rule.needs and rule.grade != "warn" for rule in own):
+        return Plan(name, told=told)
+    from cudaguard.core.order import Before, in_order, without_opposites
+
+    # Other rules may order the prerequisites among themselves, or say the opposite: follow
+    # the rules of every module that can be reached.
+    edges: list[Before] = []
+    seen: set[str] = set()
+    todo = [name]
+    while todo:
+        module = todo.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        package = module.rpartition(".")[0]
+        if package:  # importing a.b imports a first, whatever a rule says
+            edges.append(Before(package, module, "Python itself", _UNDENIABLE))
+            todo.append(package)
+        for rule in by_module.get(module, ()):
+            if rule.needs and rule.grade != "warn" and applies(rule, facts):
+                rank = _rank(rule, is_users(rule))
+                chain = (*rule.needs, module)
+                edges.extend(Before(a, b, rule.id, rank) for a, b in zip(chain, chain[1:]))
+                edges.extend(Before(a, module, rule.id, rank) for a in rule.needs[:-1])
+                todo.extend(rule.needs)
+    order, honoured, problems = in_order(without_opposites(edges))
+    left = {(edge.first, edge.then) for edge in honoured}
+    asked = {
+        need: rule.id
+        for rule in reversed(own)
+        if rule.grade != "warn"
+        for need in rule.needs
+        if (need, name) in left
+    }
+    return Plan(
+        name,
+        needs=((module, asked[module]) for module in order if module in asked),
+        told=told,
+        problems=problems,
+    )
+
+
+def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
+    """More conditions win, then narrower versions, then a user's rule over a built-in one."""
+    conditions = sum(
+        len(value) if isinstance(value, dict) else 1 for value in rule.when.values()
+    ) + bool(rule.dist)
+    return conditions, min(map(clauses, rule.dist), default=0), int(users)

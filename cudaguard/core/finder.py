@@ -1,0 +1,210 @@
+"""The finder on ``sys.meta_path``: one dictionary look-up for modules nobody watches."""
+
+from __future__ import annotations
+
+import sys
+from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
+from _thread import _local
+
+from cudaguard.core.frames import hide_frame, of_import_system
+from cudaguard.core.loader import GuardLoader
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import FrameType, ModuleType
+    from typing import Any
+
+    from cudaguard.core.loader import Host
+
+
+class EveryTopLevel(dict[str, object]):
+    """The watched names, and besides them every top-level module but Python's own and ours."""
+
+    def __init__(self, watched: Mapping[str, object]) -> None:
+        super().__init__(watched)
+        self._own = _standard_library() | {__name__.partition(".")[0]}
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (
+            isinstance(name, str) and "." not in name and name not in self._own
+        )
+
+
+def _standard_library() -> frozenset[str]:
+    names = getattr(sys, "stdlib_module_names", None)
+    if names is None:  # Python 3.9
+        folder = os.path.dirname(os.__file__)
+        files = [*os.listdir(folder), *os.listdir(os.path.join(folder, "lib-dynload"))]
+        names = {*sys.builtin_module_names, *(file.partition(".")[0] for file in files)}
+    return frozenset(names)
+
+
+class GuardFinder:
+    """Lets the other finders find a watched module and wraps the loader they give.
+
+    Duck-typed, since ``importlib.abc`` costs more than the whole guard.
+
+    Args:
+        host: Decides what happens around each import.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        # Replaced as a whole, never changed in place: other threads read it without a lock.
+        self.watched: Mapping[str, object] = {}
+        self._thread = _local()
+
+    @of_import_system
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec the other finders give for a watched module, with our loader on it."""
+        if name not in self.watched:
+            return None
+        # Per thread and per name: another hook that delegates may call back here, while
+        # another thread's import of the same module must not pass unguarded.
+        busy: set[str] = self._thread.__dict__.setdefault("busy", set())
+        if name in busy:
+            return None
+        busy.add(name)
+        try:
+            # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
+            # the old spec during a reload.
+            spec = _first_answer(_behind(self), name, path, target)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        finally:
+            busy.discard(name)
+        loader: Any = None if spec is None else spec.loader
+        # Left alone: namespace packages (no loader), loaders that know only load_module, and
+        # a spec handed out before that is wrapped already.
+        if spec is not None and hasattr(loader, "exec_module") and type(loader) is not GuardLoader:
+            spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
+        return spec
+
+    # --- our place on sys.meta_path -------------------------------------------------
+    #
+    # The list stays the one it is: the program may hold it. Other finders are compared by
+    # identity; their __eq__ may say anything.
+
+    @property
+    def is_up(self) -> bool:
+        """Does this finder stand on ``sys.meta_path``?"""
+        return _place(self) >= 0
+
+    @property
+    def is_first(self) -> bool:
+        """Is it the first to be asked?"""
+        return _place(self) == 0
+
+    def put_first(self) -> None:
+        """Put it before all others."""
+        finders: list[Any] = sys.meta_path
+        if finders and type(finders[0]) is Parting:
+            finders[0] = self
+        else:  # a search under way asks somebody twice by that, and passes by nobody
+            finders.insert(0, self)
+        self._leave(1)
+
+    def take_away(self) -> None:
+        """Take it from the list; does nothing if it is not there."""
+        self._leave(0)
+
+    def _leave(self, start: int) -> None:
+        finders: list[Any] = sys.meta_path
+        for place, finder in enumerate(finders):
+            if finder is self and place >= start:
+                parting = finders[place] = Parting()
+                if not _searches():
+                    parting.go()
+                return
+
+
+class Parting:
+    """Keeps the place that a finder of ours had, until no search for a module is under way.
+
+    A shorter list would have such a search pass by the next finder, and by what that has. One that
+    begins meanwhile is handed on here to all behind, so that it can do without them afterwards.
+    """
+
+    @of_import_system
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec the finders behind this one give."""
+        try:
+            spec = _first_answer(_behind(self), name, path, target)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if _is_search(sys._getframe(1)) and _searches() == 1:
+            self.go()
+        return spec
+
+    def go(self) -> None:
+        """Leave the list."""
+        place = _place(self)
+        if place >= 0:
+            finder: Any = sys.meta_path.pop(place)
+            if finder is not self:  # another thread has changed the list just now
+                sys.meta_path.insert(place, finder)
+
+
+def is_parting() -> bool:
+    """Does a finder of ours still have its place on ``sys.meta_path``, asked no more?"""
+    return any(type(finder) is Parting for finder in sys.meta_path)
+
+
+def _place(finder: object) -> int:
+    """Return the place of a finder on ``sys.meta_path``, -1 if it is not there."""
+    for place, one in enumerate(sys.meta_path):
+        if one is finder:
+            return place
+    return -1
+
+
+def _behind(finder: object) -> list[Any]:
+    """Return who is asked after a finder; those in front have been asked already."""
+    finders = list(sys.meta_path)
+    places = (place for place, one in enumerate(finders, 1) if one is finder)
+    return [one for one in finders[next(places, 0) :] if type(one) is not Parting]
+
+
+@of_import_system
+def _first_answer(
+    finders: list[Any], name: str, path: Sequence[str] | None, target: ModuleType | None
+) -> ModuleSpec | None:
+    try:
+        for finder in finders:
+            find = getattr(finder, "find_spec", None)
+            if find is not None:
+                spec: ModuleSpec | None = find(name, path, target)
+                if spec is not None:
+                    return spec
+            elif sys.version_info < (3, 12):
+                find = getattr(finder, "find_module", None)
+                if find is not None and find(name, path) is not None:
+                    return None  # only importlib knows how to use it; it asks again
+    except BaseException as error:
+        hide_frame(error)
+        raise
+    return None
+
+
+def _searches() -> int:
+    """Return how many searches for modules are under way, in all threads."""
+    count = 0
+    for thread in sys._current_frames().values():
+        frame: FrameType | None = thread
+        while frame is not None:
+            count += _is_search(frame)
+            frame = frame.f_back
+    return count
+
+
+def _is_search(frame: FrameType) -> bool:
+    return frame.f_code is _find_spec.__code__

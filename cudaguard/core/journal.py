@@ -1,0 +1,137 @@
+"""The record of what was seen: in memory always, in a crash-safe file on request.
+
+The file gets one JSON object per line. Each line is one ``write`` to a descriptor opened with
+``O_APPEND``, so lines of several processes never mix and a killed process loses nothing that
+it had written. A file that cannot be written is given up after one report.
+
+Under ``cudaguard run`` there is a second file, the record from which that command tells why the
+program has died. It is nobody's wish but ours: where it cannot be written nothing is said.
+"""
+
+from __future__ import annotations
+
+from _collections import deque  # type: ignore[import-not-found]  # light: `collections` is not
+from _thread import get_ident
+from time import time
+
+from cudaguard.files import open_to_write
+from cudaguard.files.calls import os
+from cudaguard.model import Event
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, Union
+
+    from cudaguard.model import Finding
+
+    Details = Union[Finding, dict[str, Any], None]
+
+MEMORY_LIMIT = 10_000  # events
+
+
+class Journal:
+    """Events of this process, and the file they are copied to.
+
+    Args:
+        unwritable: Called with the path and the error when the file cannot be written.
+    """
+
+    def __init__(self, unwritable: Callable[[str, Exception], None]) -> None:
+        # Tuples: an Event costs several times as much, and hardly any is ever looked at.
+        self._seen: deque[tuple[str, str, float, int, str]] = deque(maxlen=MEMORY_LIMIT)
+        self._unwritable = unwritable
+        self._asked = ""
+        self._path = ""
+        self._record = ""
+        self._quoted: Callable[[str], str] = repr
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What was noted, oldest first."""
+        return tuple(Event(*event) for event in self._seen.copy())
+
+    @property
+    def is_written(self) -> bool:
+        """Are events copied to a file?"""
+        return bool(self._path or self._record)
+
+    def note(self, kind: str, name: str, where: str = "", details: Details = None) -> None:
+        """Record one event, in the files together with its details; never raises."""
+        event = (kind, name, time(), get_ident(), where)
+        self._seen.append(event)
+        if self._path or self._record:
+            self._write(Event(*event), details)
+
+    def write_to(self, path: str) -> None:
+        """Copy every later event to a file; ``%p`` is the process id, "" stops the copying."""
+        if path == self._asked:
+            return
+        self._asked, self._path = path, ""
+        if path:
+            self._prepare()
+            try:
+                self._path = os.path.abspath(os.path.expanduser(path))  # the program may chdir
+            except OSError as error:  # the working directory is gone
+                self._unwritable(path, error)
+
+    def record_to(self, path: str) -> None:
+        """Copy every later event to a file as well, for ``cudaguard run``; an absolute path."""
+        self._prepare()
+        self._record = path
+
+    def _prepare(self) -> None:
+        # Now, not at the first event: that may come in the middle of any import. It is what
+        # `json` itself uses; that module brings `re` with it, which is half of what Python takes
+        # to start, and nothing that the program has asked for.
+        try:
+            from _json import encode_basestring_ascii
+        except ImportError:  # another Python
+            from json.encoder import encode_basestring_ascii
+        self._quoted = encode_basestring_ascii
+
+    def _write(self, event: Event, details: Details) -> None:
+        pid = os.getpid()
+        path = self._path.replace("%p", str(pid))
+        try:
+            line = {"pid": pid, **event.to_dict()}
+            if details is not None:
+                line["details"] = details if isinstance(details, dict) else details.to_dict()
+            data = f"{_json_of(line, self._quoted)}\n".encode()
+        except Exception as error:
+            self._path = self._record = ""
+            self._unwritable(path, error)
+            return
+        if self._record:
+            try:
+                _append(self._record, data, os.O_APPEND)
+            except Exception:  # a full disk; or the command has ended before us, and its folder
+                self._record = ""
+        if self._path:
+            try:
+                _append(path, data, os.O_APPEND | os.O_CREAT)
+            except Exception as error:
+                self._path = ""
+                self._unwritable(path, error)
+
+
+def _json_of(value: object, quoted: Callable[[str], str]) -> str:
+    """Return a value as JSON; a text of it for what JSON has no word for."""
+    if isinstance(value, dict):
+        pairs = (f"{quoted(str(k))}: {_json_of(item, quoted)}" for k, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join([_json_of(item, quoted) for item in value])}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return repr(value) if isinstance(value, (int, float)) else quoted(str(value))
+
+
+def _append(path: str, data: bytes, flags: int) -> None:
+    # Opened for each line: a descriptor that is kept may be closed behind our back, as
+    # daemons close all of them, and its number then belongs to a file of the program.
+    descriptor = open_to_write(path, flags)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)

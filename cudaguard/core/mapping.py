@@ -1,0 +1,103 @@
+"""What is mapped when, noted in the journal for whoever has to tell why a process died."""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.core.caller import caller_frame, describe, importing
+from cudaguard.elf.mapped import mapped_files
+from cudaguard.files.calls import os
+from cudaguard.system.modules import peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+
+    from cudaguard.core.journal import Journal
+    from cudaguard.core.loader import Close
+    from cudaguard.system.driver import LoaderNews
+
+
+class Mappings:
+    """Notes each library before it is loaded, and what was mapped once it is.
+
+    Args:
+        journal: Gets the notes; asked for only while it is written to a file.
+        is_whole: Is what is there already to be noted as well, by the first look?
+    """
+
+    def __init__(self, journal: Journal, *, is_whole: bool = False) -> None:
+        self._journal = journal
+        # The loader's own list is cheap to ask for news, but it takes ctypes: the program's.
+        self._news: LoaderNews | None = None
+        self._known: set[str] = set() if is_whole else mapped_files()
+
+    def begins(self, file: str, module: str = "") -> None:
+        """Note that a library is about to be loaded.
+
+        Args:
+            file: As the loader is given it.
+            module: For an extension module, its name.
+        """
+        self.look()  # what came past us, or by a load that encloses this one
+        details: dict[str, object] = {"importing": importing()}
+        if module:
+            details["module"] = module
+        self._journal.note("mapping", file, describe(caller_frame()), details)
+
+    def ended(self, file: str) -> None:
+        """Note that a library has been loaded, after whatever came with it."""
+        self.look(file)
+        self._journal.note("loaded", file)
+
+    def look_until_the_end(self, also: Callable[[], None]) -> None:
+        """Look now, and once more when the process ends.
+
+        Args:
+            also: Called before that last look: who else has to look.
+        """
+        from atexit import register
+
+        def end() -> None:
+            also()
+            self.look()
+            self._journal.note("end", "")
+
+        self.look()
+        register(end)
+
+    def window(self, spec: ModuleSpec) -> Close:
+        """Note what the loading of an extension maps (see `hook.loader.Slots`)."""
+        file = spec.origin or ""
+        self.begins(file, spec.name)
+
+        def close(error: BaseException | None) -> None:
+            if error is None:
+                self.ended(file)
+            else:
+                self._journal.note("failed", file)
+
+        return close
+
+    def look(self, cause: str = "") -> None:
+        """Note what is new; `cause` is the library that brought it, empty if nobody knows."""
+        for file in self._new():
+            self._journal.note("mapped", file, details={"by": cause} if cause else None)
+
+    def _new(self) -> list[str]:
+        """Return what was mapped since the last time, if the loader tells in its order."""
+        if self._news is None:
+            # Once the detectors have brought it: an import from here would end here again.
+            news = peek(sys.modules.get("cudaguard.system.driver"), "LoaderNews")
+            self._news = None if news is None else news()
+        if self._news is None:
+            now, is_whole = sorted(mapped_files()), True
+        else:
+            now = [os.path.realpath(name) for name in self._news.names() if os.sep in name]
+            is_whole = self._news.is_whole
+        new = [file for file in dict.fromkeys(now) if file not in self._known]
+        if now and is_whole:
+            self._known.clear()  # of what was unloaded
+        self._known.update(now)
+        return new

@@ -1,0 +1,128 @@
+"""Errors of the program that leave a guarded block or end it: what they mean is noted on them."""
+
+from __future__ import annotations
+
+from cudaguard.core import known_messages as known
+from cudaguard.core.caller import frame_outside_of
+from cudaguard.core.known_errors import ARCHITECTURES, DRIVER, FORK, known_error, text_of
+from cudaguard.core.loader import ON_PURPOSE, print_instead
+from cudaguard.errors import CudaGuardError, GraphWarning
+from cudaguard.features.cuda_graphs import messages as graphs
+from cudaguard.features.cuda_graphs.known_errors import overwritten
+from cudaguard.features.cuda_init.known_errors import is_certain, line_of_fork
+from cudaguard.system.driver_status import named_status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.model import Finding
+
+_LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
+
+
+def explain_text(text: str) -> Finding | None:
+    """Return what a message means, a whole log included; None if nothing is known of it."""
+    graph = overwritten(text)
+    if graph is not None:
+        return graphs.overwritten(graph.producer, graph.function, is_gradient=graph.is_gradient)
+    line = line_of_fork(text)
+    if line and is_certain(line):
+        return known.explained(FORK, (), line)
+    found = known_error(text)
+    if found is not None:
+        return known.explained(*found)
+    status = named_status(text)
+    if status is not None:
+        number, meaning, line = status
+        return known.explained(DRIVER, (str(number), meaning), line)
+    return None
+
+
+def explain_error(error: BaseException, *, with_context: bool = True) -> Finding | None:
+    """Return what an error means, or one that led to it; None if nothing is known of them.
+
+    Args:
+        error: The error.
+        with_context: Also go by those that it was raised in the handling of, unless the program
+            has said that they do not matter (``from None``).
+    """
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        finding = explain_text(f"{type(current).__name__}: {text_of(current)}")
+        if finding is not None:
+            return finding
+        led = None if current.__suppress_context__ or not with_context else current.__context__
+        current = current.__cause__ or led
+    return None
+
+
+def error_passes(engine: Engine, error: BaseException) -> None:
+    """Note on an error what it means; one about a CUDA graph is told of as well. Never raises.
+
+    Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
+    """
+    try:
+        _note(engine, error)
+    except ON_PURPOSE as warning:  # the program's own error is the one to be raised
+        print_instead(warning)
+    except Exception as failure:
+        engine.broken("looking at an error", failure)
+
+
+def record_end(engine: Engine, error: BaseException) -> None:
+    """Record the error that ends the program, where it was raised, and what it means."""
+    try:
+        details: dict[str, Any] = {"stack": _stack(error)}
+        finding = explain_error(error)
+        if finding is not None and finding.id not in engine.registry.silenced:
+            details["finding"] = finding.to_dict()
+        text = text_of(error)[:_LONGEST_TEXT]
+        engine.journal.note("error", f"{type(error).__name__}: {text}", details=details)
+    except MemoryError:  # that is what the program dies of
+        return
+    except Exception as failure:
+        engine.broken("recording an error", failure)
+
+
+def _stack(error: BaseException) -> list[tuple[str, int, str]]:
+    """Return file, line and function of the innermost frames, innermost last."""
+    found: list[tuple[str, int, str]] = []
+    entry = error.__traceback__
+    while entry is not None:
+        code = entry.tb_frame.f_code
+        if not code.co_filename.startswith("<frozen importlib"):
+            found.append((code.co_filename, entry.tb_lineno, code.co_name))
+        entry = entry.tb_next
+    return found[-_DEEPEST:]
+
+
+def _note(engine: Engine, error: BaseException) -> None:
+    # Ours say it themselves, and those after a fork have been told of.
+    if isinstance(error, CudaGuardError):
+        return
+    finding = explain_error(error, with_context=False)
+    if finding is None or finding.id == FORK.id or finding.id in engine.registry.silenced:
+        return
+    if finding.id in ARCHITECTURES:
+        from cudaguard.features.gpu_architectures.known_errors import with_facts
+
+        finding = with_facts(finding)
+    is_noted = engine.mode != "observe" and _add_note(error, f"cudaguard {finding}")
+    if finding.id == graphs.OVERWRITTEN:
+        loud = False if is_noted else None  # the note says it
+        engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"), loud=loud)
+
+
+def _add_note(error: BaseException, note: str) -> bool:
+    """Add a note once; False if this error takes none."""
+    try:
+        notes = getattr(error, "__notes__", ())
+        if not any(str(one).startswith("cudaguard ") for one in notes):
+            error.add_note(note)  # type: ignore[attr-defined]  # Python 3.11 and later
+    except Exception:  # an older Python, or a class that has made it something else
+        return False
+    return True

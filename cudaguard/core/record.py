@@ -1,0 +1,47 @@
+"""The record that ``cudaguard run`` reads when the program has died, begun in each process."""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.core.journal import Journal
+
+# Set by `cudaguard run` for everything below it: where the record is kept, and for a time limit
+# the signal upon which processes write down where they are.
+FOLDER_VARIABLE = "CUDAGUARD_RUN_FOLDER"
+DUMP_VARIABLE = "CUDAGUARD_RUN_DUMP_SIGNAL"
+TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
+JOURNAL = "journal"
+FAULTS = "faults-"  # followed by the process id
+
+
+def is_traced() -> bool:
+    """Was this process started below ``cudaguard trace``?"""
+    return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
+
+
+def begin(journal: Journal) -> None:
+    """Begin to record what this process does; does nothing where no record is wanted.
+
+    A record that cannot be kept (a full disk, the folder gone) is done without: it is only read
+    when the program dies, and that must not be our doing.
+    """
+    folder = os.environ.get(FOLDER_VARIABLE, "")
+    if not folder:
+        return
+    journal.record_to(os.path.join(folder, JOURNAL))
+    # One process may run several programs, by exec: what follows belongs to a new one.
+    words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
+    journal.note("start", sys.executable, details={"parent": os.getppid(), "arguments": words})
+    number = os.environ.get(DUMP_VARIABLE, "")
+    try:
+        from cudaguard.core.faults import write_faults
+
+        path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
+        write_faults(path, int(number) if number.isdecimal() else 0)
+    except (ImportError, OSError, ValueError, RuntimeError):  # no descriptor, folder or such signal
+        return

@@ -1,0 +1,164 @@
+"""Who hears of a finding, and how: each finding once per process.
+
+Everyone can read it in ``status()`` and in the log. A warning comes only from the main process
+and, under a launcher, from local rank 0; eight ranks that say the same help nobody. Only that a
+forked process uses CUDA is said by that process itself, as nobody else may come to know.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.config import local_rank
+from cudaguard.errors import CudaGuardWarning, ForkWarning
+from cudaguard.files.calls import open_file, os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any, Protocol
+
+    from cudaguard.model import Finding
+
+    class Frame(Protocol):
+        """A frame, or what is kept of one."""
+
+        @property
+        def f_code(self) -> CodeType:
+            """The code, which names its file."""
+
+        @property
+        def f_globals(self) -> dict[str, Any]:
+            """The module's variables, its name among them."""
+
+        @property
+        def f_lineno(self) -> int:
+            """The line."""
+
+
+# How multiprocessing starts its own processes. A program on the command line (``-c``) may
+# import from it as well, though not these.
+CHILD_ARGUMENTS = (
+    "--multiprocessing-fork",
+    "from multiprocessing.spawn import",
+    "from multiprocessing.forkserver import",
+    "from multiprocessing.resource_tracker import",
+)
+
+
+class Channel:
+    """The findings of this process, and the ways they are told.
+
+    Args:
+        home: Process id of the process that the guard was first installed in.
+    """
+
+    def __init__(self, home: int) -> None:
+        self.findings: list[Finding] = []
+        self._told: dict[tuple[str, str], object] = {}
+        self._home = home
+
+    def record(self, finding: Finding) -> bool:
+        """Keep the finding; False if this process knows it already."""
+        # In one step: threads may come with the same at once.
+        mine = object()
+        if self._told.setdefault((finding.id, finding.what), mine) is not mine:
+            return False
+        self.findings.append(finding)
+        return True
+
+    def tell(self, finding: Finding, category: type[CudaGuardWarning], frame: Frame | None) -> None:
+        """Warn of a finding, or only log it where a warning would be noise.
+
+        Raises:
+            CudaGuardWarning: if the user's filters turn a category of ours into an error.
+        """
+        # A forked process that uses CUDA is where it hurts, and says so itself.
+        is_here = self.is_main_process() or category is ForkWarning
+        if is_here and _is_first_rank():
+            _warn(str(finding), category, frame)
+        else:
+            log(str(finding), level="WARNING")
+
+    def is_main_process(self) -> bool:
+        """Is this neither a worker nor a helper that another Python process has started?"""
+        if os.getpid() != self._home and _is_alive(self._home):  # a forked worker, no daemon
+            return False
+        process = sys.modules.get("multiprocessing.process")
+        if process is not None and (
+            process.parent_process() is not None
+            # Spawned, and importing the main module: the flag that multiprocessing itself asks.
+            or getattr(process.current_process(), "_inheriting", False)
+        ):
+            return False
+        # Before multiprocessing's own start-up code has run in a spawned child.
+        return not any(a.startswith(CHILD_ARGUMENTS) for a in _command_line())
+
+
+def _is_first_rank() -> bool:
+    return not local_rank(os.environ)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+        with open_file(f"/proc/{process}/stat", "rb") as file:  # dead and not waited for: Z
+            return file.read().rpartition(b")")[2].split()[:1] != [b"Z"]
+    except ProcessLookupError:
+        return False
+    except OSError:  # not ours to signal, or no /proc: there at any rate
+        return True
+
+
+def _command_line() -> list[str]:
+    """Return what this interpreter was started with, the code of ``-c`` included."""
+    arguments = [*getattr(sys, "orig_argv", ()), *getattr(sys, "argv", ())]
+    if not hasattr(sys, "orig_argv"):  # Python 3.9
+        try:
+            with open_file("/proc/self/cmdline", "rb") as file:
+                arguments += os.fsdecode(file.read()).split("\0")
+        except OSError:
+            pass
+    return arguments
+
+
+def log(text: str, *, level: str) -> None:
+    """Write a record to the logger ``cudaguard``.
+
+    A program that has not imported ``logging`` has no handler that could hear it.
+    """
+    logging = sys.modules.get("logging")
+    get_logger = getattr(logging, "getLogger", None)
+    if logging is None or get_logger is None:  # not imported, or half imported
+        return
+    logger = get_logger("cudaguard")
+    if not logger.handlers:
+        # Without a handler of the program's own, logging would print to stderr by itself.
+        logger.addHandler(logging.NullHandler())
+    from cudaguard.files.text import printable_lines
+
+    logger.log(getattr(logging, level), printable_lines(text))
+
+
+def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> None:
+    import warnings
+
+    file, line = (frame.f_code.co_filename, frame.f_lineno) if frame else ("<cudaguard>", 0)
+    module = frame.f_globals.get("__name__") if frame else None
+    if not isinstance(module, str):  # the user's filters may name one
+        module = "cudaguard"
+    try:
+        warnings.warn_explicit(text, category, file, line, module, registry={})
+    except CudaGuardWarning:
+        if any(
+            action == "error"
+            and isinstance(chosen, type)
+            and issubclass(chosen, CudaGuardWarning)
+            and issubclass(category, chosen)
+            for action, _, chosen, _, _ in warnings.filters
+        ):
+            raise  # the user named us
+        if sys.stderr is not None:  # print() would take that for stdout
+            from cudaguard.files.text import printable
+
+            print(f"{printable(file)}:{line}: {category.__name__}: {text}", file=sys.stderr)

@@ -1,0 +1,238 @@
+"""What callers, the environment and files ask for, and what is in force when all is combined.
+
+Each `install` and each open `guard` block is one layer. Precedence, strongest first: the kill
+switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file, ``fix``.
+"""
+
+from __future__ import annotations
+
+from cudaguard import config
+from cudaguard.core.registry import BUILT_IN
+from cudaguard.core.rule_check import RESERVED_PREFIX, check_rule
+from cudaguard.errors import ConfigError, RuleError
+from cudaguard.features.catalog import DETECTORS, RULES
+from cudaguard.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cudaguard.model import Rule
+
+    Sourced = tuple[Rule, str]  # a rule and where it comes from
+
+BUILT_IN_IDS = frozenset(rule.id for rule in RULES)
+
+
+class Layer(Record):
+    """What one call asks for.
+
+    Args:
+        mode: A mode, or None for "whatever the environment or the file say".
+        switches: Rule id -> enabled or disabled.
+        rules: Further rules with their origin.
+        file: The configuration file named by the call.
+        context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
+        alone: Activated by the environment variable alone, not by a call.
+    """
+
+    __slots__ = ("alone", "context", "file", "mode", "rules", "switches")
+    mode: str | None
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    file: config.Settings | None
+    context: str | None
+    alone: bool
+
+    def __init__(
+        self,
+        mode: str | None = None,
+        switches: Mapping[str, bool] | None = None,
+        rules: Iterable[Sourced] = (),
+        file: config.Settings | None = None,
+        context: str | None = None,
+        alone: bool = False,
+    ) -> None:
+        self._fill(
+            mode=mode,
+            switches=switches or {},
+            rules=tuple(rules),
+            file=file,
+            context=context,
+            alone=alone,
+        )
+
+    def over(self, older: Layer) -> Layer:
+        """Return this layer on top of an older one, as one."""
+        return Layer(
+            self.mode or older.mode,
+            {**older.switches, **self.switches},
+            (*older.rules, *self.rules),
+            self.file or older.file,
+            self.context or older.context,
+        )
+
+
+class InForce(Record):
+    """The outcome: what the engine is to be configured with.
+
+    Args:
+        mode: The mode.
+        switches: Rule id -> enabled or disabled.
+        rules: All rules with their origins, a later one replacing an earlier one.
+        journal: Path of the journal, or "".
+        plugins: May rule plug-ins be loaded?
+        context: ``none``, ``auto`` or a device.
+        watch: Further modules to watch; ``*`` for every top-level one.
+        problems: What in the environment or its file could not be used, in words.
+    """
+
+    __slots__ = ("context", "journal", "mode", "plugins", "problems", "rules", "switches", "watch")
+    mode: str
+    switches: Mapping[str, bool]
+    rules: tuple[Sourced, ...]
+    journal: str
+    plugins: bool
+    context: str
+    watch: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def __init__(
+        self,
+        mode: str,
+        switches: Mapping[str, bool],
+        rules: Iterable[Sourced],
+        journal: str,
+        plugins: bool,
+        context: str,
+        watch: tuple[str, ...],
+        problems: Iterable[str],
+    ) -> None:
+        self._fill(
+            mode=mode,
+            switches=switches,
+            rules=tuple(rules),
+            journal=journal,
+            plugins=plugins,
+            context=context,
+            watch=watch,
+            problems=tuple(problems),
+        )
+
+
+def layer_of_call(
+    origin: str,
+    mode: object,
+    enable: object,
+    disable: object,
+    rules: Iterable[object],
+    path: object,
+    context: object = None,
+) -> Layer:
+    """Return the layer that a call of `install` or `guard` asks for.
+
+    Raises:
+        ConfigError: An unknown mode or rule id, a configuration file that cannot be used, or a
+            context that is neither a word nor a device.
+        RuleError: A malformed rule.
+    """
+    switches = config.parse_switches(enable, disable, origin)
+    if isinstance(rules, (str, bytes)) or not hasattr(rules, "__iter__"):
+        raise RuleError(f"{origin}: rules: expected a list of cudaguard.Rule, got {rules!r}")
+    file = None
+    if path is not None:
+        file = config.read_file(path)
+        _rules_of(file)
+        _known_switches(file.switches, file.source)
+    return Layer(
+        None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
+        _known_switches(switches, origin),
+        ((check_rule(rule, f"{origin}: rules", known=BUILT_IN_IDS), origin) for rule in rules),
+        file,
+        None if context is None else config.parse_context(context, f"{origin}: context"),
+    )
+
+
+def combine(
+    layers: Sequence[Layer], added: Iterable[Sourced], environ: Mapping[str, str]
+) -> InForce:
+    """Return what is in force when the layers (oldest first) meet the environment."""
+    said, problems = config.read_environment(environ)
+    switches: dict[str, bool] = {}
+    rules: list[Sourced] = [(rule, BUILT_IN) for rule in RULES]
+    file = next((layer.file for layer in reversed(layers) if layer.file is not None), None)
+    try:
+        if file is None and said.config:
+            file = config.read_file(said.config)
+        if file is not None:
+            rules += _rules_of(file)
+            switches.update(_known_switches(file.switches, file.source))
+    except (ConfigError, RuleError) as error:
+        problems.append(str(error))
+        file = None
+    except ImportError as error:  # one of our dependencies is missing
+        source = said.config if file is None else file.source
+        problems.append(f"{source}: cannot be read in this environment: {error}")
+        file = None
+    for id, state in said.switches.items():  # one that cannot be used must not cost the others
+        try:
+            switches.update(
+                _known_switches({id: state}, f"environment variable {config.RULES_VARIABLE}")
+            )
+        except ConfigError as error:
+            problems.append(str(error))
+    rules += added
+    for layer in layers:
+        switches.update(layer.switches)
+        rules += layer.rules
+
+    asked = next((layer.mode for layer in reversed(layers) if layer.mode), None)
+    word = environ.get(config.MODE_VARIABLE, "").strip()
+    if said.mode == "off" or not layers:
+        mode = "off"
+    elif word and said.mode is None and all(layer.alone for layer in layers):
+        mode = "off"  # an unknown word in the variable that alone activates us
+    else:
+        mode = asked or said.mode or (file.mode if file is not None else None) or "fix"
+    plugins = said.plugins if said.plugins is not None else file.plugins if file else None
+    return InForce(
+        mode,
+        switches,
+        rules,
+        said.journal or (file.journal if file is not None else ""),
+        plugins is not False,
+        next((layer.context for layer in reversed(layers) if layer.context), None)
+        or said.context
+        or (file.context if file is not None else None)
+        or "none",
+        (*said.watch, *(file.watch if file is not None else ())),
+        () if said.mode == "off" else problems,  # who has switched us off hears nothing of us
+    )
+
+
+def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
+    """Refuse reserved ids that nobody has; another id may belong to a plug-in not hit yet."""
+    for id in switches:
+        if not id.upper().startswith(RESERVED_PREFIX) or id in BUILT_IN_IDS:
+            continue
+        if id in DETECTORS:
+            if switches[id]:
+                raise ConfigError(f"{source}: {id!r} is a detector: on, unless it is disabled")
+            continue
+        if id.upper() in BUILT_IN_IDS or id.upper() in DETECTORS:
+            raise ConfigError(f"{source}: rule {id!r} is not known; write {id.upper()!r}")
+        rules, detectors = (f"{min(ids)} to {max(ids)}" for ids in (BUILT_IN_IDS, DETECTORS))
+        raise ConfigError(
+            f"{source}: rule {id!r} is not known; expected one of {rules}, which `cudaguard rules "
+            f"list` shows, or of the detectors, {detectors}"
+        )
+    return switches
+
+
+def _rules_of(file: config.Settings) -> list[Sourced]:
+    if not file.tables:
+        return []
+    from cudaguard.core.rule_files import rules_from_tables
+
+    found = rules_from_tables(file.tables, file.source, known=BUILT_IN_IDS)
+    return [(rule, file.source) for rule in found]

@@ -1,1 +1,0 @@
-"""The checks of `cudaguard doctor`, which put together what is read, decided and said."""

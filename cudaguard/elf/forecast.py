@@ -1,0 +1,341 @@
+"""Would the dynamic loader load an extension? Told from the files, and from what is there.
+
+The steps are the loader's own: the file, the libraries it needs and theirs, the versions of
+symbols, the symbols. Nothing is loaded for it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import NamedTuple
+
+from cudaguard.elf.extension_check import Forecast, Lack
+from cudaguard.elf.hash_tables import UnreadableError
+from cudaguard.elf.process import uses_glibc
+from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.search_path import Place, SearchPath, header_of, machine_of, own_machine
+from cudaguard.elf.shared_object import SharedObject, Wanted
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudaguard.elf.resident import Resident
+
+_MOST_FILES = 256  # to be open at once
+_MOST_LOOKUPS = 1 << 18
+_MOST_LACKS = 1 << 10
+_DT_FLAGS_1, _DT_SONAME = 0x6FFFFFFB, 14
+_IS_PROGRAM, _NOT_FOR_DLOPEN = 0x08000000, 0x40
+_SHARED = b"\x03\0"  # e_type
+_MAGIC = b"\x7fELF"
+_MACHINES = {3: "x86", 8: "MIPS", 21: "PowerPC", 22: "S/390", 40: "ARM", 62: "x86-64",
+             183: "AArch64", 243: "RISC-V", 258: "LoongArch"}  # fmt: skip
+
+
+class Settled(NamedTuple):
+    """A library that lacks no symbol.
+
+    Args:
+        asked: How many symbols it asks others for.
+        owners: The files of those that have them, as `Load._identity` tells them.
+    """
+
+    asked: int
+    owners: frozenset[object]
+
+
+def forecast(
+    path: str, given: Iterable[str] = (), settled: dict[object, Settled] | None = None
+) -> Forecast:
+    """Tell what the loader would meet if it loaded an extension now.
+
+    Args:
+        path: The extension.
+        given: Files that are to be taken for loaded already, along with what they need.
+        settled: What earlier forecasts have found out, for many that follow one another while
+            nothing changes; is added to. A library is looked at again where not all of the owners
+            are there.
+    """
+    path = os.path.abspath(path)
+    try:
+        with ExitStack() as opened:
+            file = opened.enter_context(ElfFile(path))
+            problem, detail = problem_of(file)
+            if problem:
+                return Forecast(path, problem, detail)
+            if not uses_glibc():
+                return Forecast(path, "unknown", "this C library is not glibc", file.needed)
+            from cudaguard.elf.resident import Resident
+
+            resident = opened.enter_context(Resident())
+            if resident.handle(path):
+                return Forecast(path, needed=file.needed)
+            load = Load(path, file, resident, opened, given)
+            return load.forecast({} if settled is None else settled)
+    except (OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
+        return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
+
+
+def problem_of(file: ElfFile) -> tuple[str, str]:
+    """Return what is wrong with a file by itself, as a cause and in words; empty if nothing is."""
+    header = file.header
+    if not header:
+        return "truncated", "it is empty"
+    if header[:4] != _MAGIC[: len(header)]:
+        return "not-elf", "it is no ELF file"
+    if len(header) < 64:
+        return "truncated", f"it has {len(header)} bytes"
+    if machine_of(header) != own_machine():
+        return "wrong-machine", f"it is for {_machine(header)}, this is {_machine(_own_header())}"
+    if file.is_truncated:
+        return "truncated", "it ends before the parts that its headers name"
+    flags = file.value(_DT_FLAGS_1)
+    if header[16:18] != _SHARED or flags & _IS_PROGRAM:
+        return "not-elf", "it is an ELF file, and no shared library"
+    if not file.has_dynamic_section:
+        return "not-elf", "it is an ELF file without anything for the loader (debug symbols?)"
+    if flags & _NOT_FOR_DLOPEN:
+        return "unknown", "it is marked as not to be opened by programs (DF_1_NOOPEN)"
+    return "", ""
+
+
+def _own_header() -> bytes:
+    return header_of("/proc/self/exe")
+
+
+def _machine(header: bytes) -> str:
+    number = int.from_bytes(header[18:20], "little")
+    width = "" if header[4] == 2 else ", 32 bit"
+    return f"{_MACHINES.get(number, f'machine {number}')}{width}"
+
+
+class _Object:
+    """A library that the loader would map, or that is to be taken for mapped."""
+
+    def __init__(self, path: str, file: ElfFile, loader: Place | None, *, is_new: bool) -> None:
+        self.path = path
+        self.file = file
+        self.is_new = is_new
+        self.place = Place(path, file, loader)
+        self.symbols = SharedObject(file)
+
+
+class Load:
+    """One load, gone through as the loader would.
+
+    Attributes:
+        objects: What the loader would use, the extension first; filled by `map_libraries`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        file: ElfFile,
+        resident: Resident,
+        opened: ExitStack,
+        given: Iterable[str],
+    ) -> None:
+        self._resident = resident
+        self._opened = opened
+        self._count = 0
+        # The closest to the extension first.
+        self.objects: list[_Object] = []
+        self._handles = [resident.program]
+        # By the names under which libraries are asked for: a handle, or an object.
+        self._served: dict[str, int | _Object | None] = {}
+        self._given: dict[str, _Object] = {}
+        self._symbols: dict[int, SharedObject] = {}  # of what is mapped
+        program = self._program()
+        self._search = SearchPath(program)
+        self._program_place = program[0] if program else None
+        self._take_for_loaded(given)
+        self._root = _Object(path, file, self._program_place, is_new=True)
+
+    def _open(self, path: str, loader: Place | None, *, is_new: bool) -> _Object:
+        self._count += 1
+        if self._count > _MOST_FILES:
+            raise UnreadableError("it needs more libraries than can be looked at")
+        return _Object(path, self._opened.enter_context(ElfFile(path)), loader, is_new=is_new)
+
+    def _program(self) -> tuple[Place, ...]:
+        """Return the program, and the library that Python is in if that is one of its own."""
+        program = Place(
+            os.path.realpath("/proc/self/exe"),
+            self._opened.enter_context(ElfFile("/proc/self/exe")),
+            None,
+        )
+        handle = self._resident.owner(self._resident.program, b"Py_Initialize")
+        path = self._resident.path(handle) if handle else ""
+        if ".so" not in path:
+            return (program,)
+        return Place(path, self._opened.enter_context(ElfFile(path)), program), program
+
+    def _take_for_loaded(self, files: Iterable[str]) -> None:
+        waiting = [self._open(path, self._program_place, is_new=False) for path in files]
+        for one in waiting:
+            for name in (one.file.text(_DT_SONAME), os.path.basename(one.path)):
+                if name:
+                    self._given.setdefault(name, one)
+        for one in waiting:  # which grows
+            for name in one.file.needed:
+                if name in self._given or self._resident.handle(name):
+                    continue
+                path = self._search.find(name, one.place)
+                if path:
+                    found = self._open(path, one.place, is_new=False)
+                    self._given[name] = found
+                    self._given.setdefault(found.file.text(_DT_SONAME) or name, found)
+                    waiting.append(found)
+        self._global = [one for one in waiting if "_global_deps" in one.path]
+
+    # --- the steps --------------------------------------------------------------------
+
+    def forecast(self, settled: dict[object, Settled]) -> Forecast:
+        """Go through the load and return what it would meet."""
+        needed = self._root.file.needed
+        lacking = self.map_libraries()
+        for one in self.objects:
+            problem, detail = problem_of(one.file)
+            if problem:
+                detail = f"{one.path}, which it needs: {detail}"
+                return Forecast(self._root.path, problem, detail, needed)
+        new = [one for one in self.objects if one.is_new]
+        versions = [lack for one in new for lack in self._missing_versions(one)]
+        symbols: list[Lack] = []
+        if not lacking and not versions:  # otherwise they are but a consequence
+            symbols = self._missing_symbols(new, settled)
+        return Forecast(
+            self._root.path,
+            needed=needed,
+            libraries=tuple(lacking),
+            versions=tuple(versions),
+            symbols=tuple(symbols[:_MOST_LACKS]),
+        )
+
+    def map_libraries(self) -> list[Lack]:
+        """Find the libraries that are needed, and theirs; return those that are nowhere."""
+        lacking = []
+        self.objects.append(self._root)
+        for one in self.objects:  # which grows: breadth first
+            for name in one.file.needed:
+                if name in self._served:
+                    continue
+                served = self._served[name] = self._serve(name, one)
+                if served is None:
+                    lacking.append(Lack(name, one.path))
+                elif isinstance(served, int):
+                    if served not in self._handles:
+                        self._handles.append(served)
+                elif served not in self.objects:
+                    self.objects.append(served)
+        self.objects += [one for one in self._global if one not in self.objects]
+        return lacking
+
+    def _serve(self, name: str, one: _Object) -> int | _Object | None:
+        """Return what the loader would take for a library that an object needs."""
+        for text in one.place.expanded(name):
+            handle = self._resident.handle(text)
+            if handle:
+                return handle
+        if name in self._given:
+            return self._given[name]
+        for other in self.objects:
+            if name in (other.file.text(_DT_SONAME), other.path):
+                return other
+        path = self._search.find(name, one.place)
+        if not path:
+            return None
+        handle = self._resident.handle(path)  # the same file, under another name
+        if handle:
+            return handle
+        for other in self.objects:
+            if os.path.samefile(other.path, path):
+                return other
+        return self._open(path, one.place, is_new=True)
+
+    def _missing_versions(self, one: _Object) -> list[Lack]:
+        found = []
+        for _, need in one.symbols.requirements():
+            if need.is_weak:
+                continue
+            library = need.library.decode("utf-8", "replace")
+            server = self._served.get(library)
+            if server is None:
+                continue  # it is missing, or has come in by another name
+            symbols = self._symbols_of(server)
+            if symbols.lacks_version(need.version):
+                version = need.version.decode("utf-8", "replace")
+                found.append(Lack(version, one.path, self._file_of(server)))
+        return found
+
+    def _missing_symbols(self, new: list[_Object], settled: dict[object, Settled]) -> list[Lack]:
+        found: list[Lack] = []
+        scope: list[int | _Object] = [*self._handles, *self.objects]
+        there = {self._identity(one) for one in scope}
+        left = _MOST_LOOKUPS
+        for one in new:
+            known = settled.get(self._identity(one))
+            if known is not None and known.owners <= there:
+                left -= known.asked
+                continue
+            wanted = one.symbols.wanted()
+            left -= len(wanted)
+            if left < 0:
+                raise UnreadableError("it has more symbols than can be looked up")
+            owners: set[int | _Object] = set()
+            missing = []
+            for symbol in wanted:
+                owner = self._owner(symbol)
+                if owner is None:
+                    missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path))
+                else:
+                    owners.add(owner)
+            if not missing:
+                files = frozenset(self._identity(owner) for owner in owners)
+                settled[self._identity(one)] = Settled(len(wanted), files)
+            found += missing
+        return found
+
+    def _symbols_of(self, server: int | _Object) -> SharedObject:
+        if not isinstance(server, int):
+            return server.symbols
+        if server not in self._symbols:
+            self._symbols[server] = self._resident.object(server)
+        return self._symbols[server]
+
+    def _file_of(self, one: int | _Object) -> str:
+        return self._resident.path(one) if isinstance(one, int) else one.path
+
+    def _identity(self, one: int | _Object) -> object:
+        """Return what tells a file from others, by whatever path the loader comes to it."""
+        path = self._file_of(one)
+        try:
+            state = os.stat(path)
+        except OSError:  # the program has an empty path
+            return path
+        return state.st_dev, state.st_ino
+
+    def _owner(self, wanted: Wanted) -> int | _Object | None:
+        """Return what has a symbol, or has brought it, None where nothing has."""
+        has, handles = self._resident.has, self._handles
+        for handle in handles:
+            if has(handle, wanted):
+                if handle != handles[0]:  # names of one library come in a row
+                    handles.remove(handle)
+                    handles.insert(0, handle)
+                return handle
+        for one in self.objects:
+            if one.symbols.defines(wanted):
+                return one
+        if not wanted.version:
+            return None
+        # A library that knows no versions serves as well, one that has only others does not.
+        plain = Wanted(wanted.name, b"")
+        for handle in handles:
+            if has(handle, plain):
+                owner = self._resident.owner(handle, wanted.name)
+                if not owner or self._symbols_of(owner).defines(wanted):
+                    return handle
+        return None

@@ -1,0 +1,257 @@
+"""What a mapped library says of itself in memory: its dynamic section and its symbol table.
+
+Source: ``elf.h``; System V ABI, chapter 5; the GNU hash table as the GNU linker writes it.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import NamedTuple
+
+from cudaguard.elf.reader import CXX_RUNTIME, UNIQUE_OBJECT, is_runtime_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudaguard.elf.loaded import Library, Memory
+
+DT_NEEDED, DT_PLTRELSZ, DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB = 1, 2, 3, 4, 5, 6
+DT_STRSZ, DT_SONAME, DT_GNU_HASH = 10, 14, 0x6FFFFEF5
+SYMBOL = 24  # bytes of an entry of the symbol table
+_ADDRESSES = (DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH)
+_MOST_TAGS, _MOST_SYMBOLS, _MOST_TEXT = 1 << 12, 1 << 24, 1 << 30
+_MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
+_LONGEST_CHAIN = 1 << 16
+_PT_LOAD, _PT_GNU_RELRO = 1, 0x6474E552
+
+
+class Symbols(NamedTuple):
+    """The dynamic symbol table of a mapped library."""
+
+    address: int
+    table: bytes
+    strings: bytes
+
+    @property
+    def names(self) -> list[int]:
+        """Where the name of each symbol begins in `strings`."""
+        return memoryview(self.table).cast("I")[:: SYMBOL // 4].tolist()
+
+    def name(self, start: int) -> bytes:
+        """Return the name that begins at `start`."""
+        return self.strings[start : self.strings.find(b"\0", start)]
+
+
+class Image:
+    """The dynamic section of a mapped library, read once.
+
+    Args:
+        memory: The process.
+        library: Which library.
+
+    Raises:
+        OSError: by every method as well, where the library cannot be read or makes no sense.
+    """
+
+    def __init__(self, memory: Memory, library: Library) -> None:
+        self._memory = memory
+        self.library = library
+        self._tags: dict[int, int] = {}
+        self._needed: list[int] = []
+        place, at_end = library.dynamic, library.dynamic + 16 * _MOST_TAGS
+        while place < at_end:
+            data = memory.some(place, 512)
+            words = memoryview(data[: len(data) // 16 * 16]).cast("Q").tolist()
+            if not words:
+                break
+            for tag, value in zip(words[::2], words[1::2]):
+                if tag == 0:
+                    return
+                if tag == DT_NEEDED:
+                    self._needed.append(value)
+                else:
+                    self._tags[tag] = value
+            place += len(words) * 8
+        raise OSError(errno.ENOEXEC, f"{library.path}: its dynamic section has no end")
+
+    def __contains__(self, tag: int) -> bool:
+        return tag in self._tags
+
+    def address(self, tag: int) -> int:
+        """Return the address in memory that a tag gives; 0 where there is no such tag."""
+        value = self._tags.get(tag, 0)
+        # glibc adds the base where the section can be written; the vdso keeps file addresses.
+        return value + self.library.base if 0 < value < self.library.base else value
+
+    def value(self, tag: int) -> int:
+        """Return the number that a tag gives, 0 where there is no such tag."""
+        return self._tags.get(tag, 0)
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes of memory; fewer where readable memory ends."""
+        return self._memory.some(address, length)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The libraries it asks for, as the file names them."""
+        return tuple(self._text(start) for start in self._needed)
+
+    @property
+    def soname(self) -> str:
+        """The name by which other files ask for it, empty if it has none."""
+        return self.text(DT_SONAME)
+
+    def text(self, tag: int) -> str:
+        """Return the text that a tag gives, empty where there is no such tag."""
+        return self._text(self._tags[tag]) if tag in self._tags else ""
+
+    def _text(self, start: int) -> str:
+        return self._memory.text(self.address(DT_STRTAB) + start, 1024).decode("utf-8", "replace")
+
+    def is_bound_lazily(self) -> bool:
+        """Does the loader look up its functions at their first call?
+
+        It leaves its own entry point in the third word of the procedure linkage table then, and
+        only then.
+        """
+        table = self.address(DT_PLTGOT)
+        return DT_PLTRELSZ in self and table > 0 and self._memory.number(table + 16) != 0
+
+    def shows_runtime(self, symbols: Symbols, indices: Iterable[int]) -> bool:
+        """Return True if these symbols show a C++ runtime of the library's own to everyone.
+
+        They do by ``std::...::id`` objects, of which the loader keeps one per process.
+
+        Args:
+            symbols: Its symbol table.
+            indices: Of which symbols.
+        """
+        names, kinds = symbols.names, symbols.table[4::SYMBOL]
+        return CXX_RUNTIME not in self.needed and any(
+            kinds[index] == UNIQUE_OBJECT and is_runtime_id(symbols.name(names[index]))
+            for index in indices
+        )
+
+    def symbols(self) -> Symbols:
+        """Return the dynamic symbol table."""
+        count, size = self._symbol_count(), self._tags.get(DT_STRSZ, 0)
+        if count > _MOST_SYMBOLS or size > _MOST_TEXT:
+            raise OSError(errno.ENOEXEC, f"{self.library.path}: its symbol table makes no sense")
+        address = self.address(DT_SYMTAB)
+        return Symbols(
+            address,
+            self._memory.read(address, count * SYMBOL),
+            self._memory.read(self.address(DT_STRTAB), size),
+        )
+
+    def _symbol_count(self) -> int:
+        read = self._memory.read
+        table = self.address(DT_GNU_HASH)
+        if not table:
+            table = self.address(DT_HASH)  # its second word
+            return int.from_bytes(read(table + 4, 4), "little") if table else 0
+        buckets, first, blooms, _ = memoryview(read(table, 16)).cast("I").tolist()
+        if max(buckets, blooms) > _MOST_SYMBOLS:
+            raise OSError(errno.ENOEXEC, f"{self.library.path}: its hash table makes no sense")
+        place = table + 16 + 8 * blooms
+        last: int = max(memoryview(read(place, 4 * buckets)).cast("I").tolist(), default=0)
+        if last < first:
+            return first
+        # The chain of the last bucket ends with the last symbol; an odd hash marks the end.
+        place += 4 * buckets
+        while last < _MOST_SYMBOLS:
+            hashes = self._memory.some(place + 4 * (last - first), 256)
+            if len(hashes) < 4:
+                break
+            for at in range(0, len(hashes) - 3, 4):
+                last += 1
+                if hashes[at] & 1:
+                    return last
+        raise OSError(errno.ENOEXEC, f"{self.library.path}: its hash table has no end")
+
+    def binding(self, name: bytes) -> int:
+        """Return how a name that this library defines is bound: 1 global, 2 weak; 0 if it has none.
+
+        By the hash table, as the loader looks it up. A library without one of the GNU kind counts
+        as having no definitions.
+        """
+        table = self.address(DT_GNU_HASH)
+        if not table:
+            return 0
+        buckets, first, blooms, _ = memoryview(self._memory.read(table, 16)).cast("I").tolist()
+        if not buckets:
+            return 0
+        code = 5381
+        for sign in name:
+            code = (code * 33 + sign) & 0xFFFFFFFF
+        place = table + 16 + 8 * blooms
+        index = int.from_bytes(self._memory.read(place + 4 * (code % buckets), 4), "little")
+        place += 4 * buckets
+        symbols, strings = self.address(DT_SYMTAB), self.address(DT_STRTAB)
+        for at in range(index, index + _LONGEST_CHAIN if index >= first else 0):
+            found = int.from_bytes(self._memory.read(place + 4 * (at - first), 4), "little")
+            if found | 1 == code | 1:
+                entry = self._memory.read(symbols + at * SYMBOL, SYMBOL)
+                start = strings + int.from_bytes(entry[:4], "little")
+                if self._memory.text(start, len(name) + 1) == name:
+                    return entry[4] >> 4
+            if found & 1:
+                break
+        return 0
+
+    def segments(self) -> tuple[range, range]:
+        """Return two ranges of addresses: the whole library, and what is read-only once bound.
+
+        Either is empty where the file has no such part.
+        """
+        base = self.library.base
+        header = self._memory.read(base, 64)
+        if header[:6] != b"\x7fELF\x02\x01":
+            raise OSError(errno.ENOEXEC, f"{self.library.path}: no ELF header at its base")
+        table, size, count = (
+            int.from_bytes(header[at : at + n], "little") for at, n in ((32, 8), (54, 2), (56, 2))
+        )
+        if size != 56:
+            raise OSError(errno.ENOEXEC, f"{self.library.path}: unknown program headers")
+        data = self._memory.read(base + table, size * count)
+        ends, relro = [0], range(0)
+        for place in range(0, len(data), size):
+            kind = int.from_bytes(data[place : place + 4], "little")
+            start = int.from_bytes(data[place + 16 : place + 24], "little")
+            length = int.from_bytes(data[place + 40 : place + 48], "little")
+            longest = {_PT_LOAD: _MOST_MAPPED, _PT_GNU_RELRO: _MOST_TEXT}.get(kind)
+            if longest is not None and (start > _MOST_MAPPED or length > longest):
+                raise OSError(errno.ENOEXEC, f"{self.library.path}: a segment makes no sense")
+            if kind == _PT_LOAD:
+                ends.append(start + length)
+            elif kind == _PT_GNU_RELRO:
+                relro = range(base + start, base + start + length)
+        return range(base, base + max(ends)), relro
+
+    def bound_to(self, targets: Iterable[range]) -> frozenset[int]:
+        """Return the addresses within `targets` that the loader has bound references to."""
+        _, relro = self.segments()
+        table = self.address(DT_PLTGOT)
+        end = table + 24 + self._tags.get(DT_PLTRELSZ, 0) // 3  # a slot of 8 per record of 24
+        # The table often begins where the read-only part ends.
+        start = relro.stop if table in relro else table
+        slots = self._memory.some(relro.start, len(relro)) if relro else b""
+        if table and start < end:
+            slots += self._memory.some(start, min(end - start, _MOST_TEXT))
+        return _within(slots, tuple(targets))
+
+
+def _within(data: bytes, targets: tuple[range, ...]) -> frozenset[int]:
+    """Return the aligned words of `data` that lie within one of the targets."""
+    found = set()
+    # The upper five bytes of all those addresses are few: search for them, at C speed.
+    for upper in {upper for t in targets for upper in range(t.start >> 24, (t.stop >> 24) + 1)}:
+        sign = upper.to_bytes(5, "little")
+        at = data.find(sign)
+        while at >= 0:
+            word = int.from_bytes(data[at - 3 : at + 5], "little")
+            if at % 8 == 3 and any(word in target for target in targets):
+                found.add(word)
+            at = data.find(sign, at + 1)
+    return frozenset(found)

@@ -1,0 +1,24 @@
+"""What the dynamic loader of this process is, and what it was told when the process started."""
+
+from __future__ import annotations
+
+from cudaguard.files.calls import open_file, os
+
+
+def uses_glibc() -> bool:
+    """Is the C library of this process glibc?"""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, ValueError, OSError):
+        return False
+
+
+def at_start(variable: str) -> str:
+    """Return what a variable was when this process started, which is when the loader read it."""
+    try:
+        with open_file("/proc/self/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return ""
+    name = variable.encode() + b"="
+    return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")

@@ -1,0 +1,279 @@
+"""What an ELF file says of itself, read from the file alone: nothing is loaded.
+
+Source: the ELF specification (System V ABI, chapters 4 and 5), ``elf(5)``.
+"""
+
+from __future__ import annotations
+
+from cudaguard.files import open_to_read
+from cudaguard.files.calls import os
+from cudaguard.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+# The dynamic section of a large library takes a few kilobytes, a soname a few dozen bytes.
+DYNAMIC_LIMIT = 1 << 16
+NAME_LIMIT = 1 << 10
+SYMBOLS_LIMIT = 1 << 20
+# Of most extensions, what is looked at lies here, but for the dynamic section: one system call.
+START = 1 << 14
+CXX_RUNTIME = "libstdc++.so.6"
+_PT_LOAD, _PT_DYNAMIC = 1, 2
+_DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFFEF5
+_DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
+_SEGMENT = 56  # bytes of an entry of the table of segments
+_SYMBOL = 24  # bytes of an entry of the symbol table
+UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
+
+
+class Elf(Record):
+    """What is asked of a shared object before it is loaded.
+
+    Args:
+        needed: The libraries it needs (its DT_NEEDED entries), in order.
+        runtime: The names by which it shows a C++ runtime of its own to everyone: its
+            ``std::...::id`` objects, which are one per process by the loader's rules for
+            STB_GNU_UNIQUE. Empty if it links the shared runtime, where they are at home.
+        soname: The name by which others need it; empty if it has none.
+        search_path: Where the loader looks first for what it needs, as the file says it (DT_RPATH,
+            DT_RUNPATH); see `folders_of`.
+        is_truncated: Does the file end before the parts of it that the loader maps? It maps them
+            all the same, and the first look at what is not there ends the process (SIGBUS).
+    """
+
+    __slots__ = ("is_truncated", "needed", "runtime", "search_path", "soname")
+    needed: tuple[str, ...]
+    runtime: tuple[str, ...]
+    soname: str
+    search_path: str
+    is_truncated: bool
+
+    def __init__(
+        self,
+        needed: tuple[str, ...] = (),
+        runtime: tuple[str, ...] = (),
+        soname: str = "",
+        search_path: str = "",
+        is_truncated: bool = False,
+    ) -> None:
+        self._fill(
+            needed=needed,
+            runtime=runtime,
+            soname=soname,
+            search_path=search_path,
+            is_truncated=is_truncated,
+        )
+
+
+def read_elf(path: str) -> Elf:
+    """Read a shared object.
+
+    Nothing is known of whatever is no readable 64-bit little-endian ELF file, or a damaged one:
+    then the loader has its own words, and this is not the place to judge.
+
+    Args:
+        path: The file.
+    """
+    try:
+        with ElfFile(path) as file:
+            if file.is_truncated:
+                return Elf(is_truncated=True)
+            runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
+            search_path = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
+            return Elf(file.needed, runtime, file.text(_DT_SONAME), search_path)
+    except (OSError, OverflowError, ValueError):
+        return Elf()
+
+
+def is_truncated(path: str) -> bool:
+    """Does a file end before the parts of it that the loader would map?"""
+    try:
+        with ElfFile(path) as file:
+            return file.is_truncated
+    except (OSError, OverflowError, ValueError):
+        return False
+
+
+def needed_libraries(path: str) -> tuple[str, ...]:
+    """Return the libraries that a shared object needs."""
+    return read_elf(path).needed
+
+
+def is_runtime_id(name: bytes) -> bool:
+    """Return True for ``std::...::id``, by which a C++ runtime knows its facets."""
+    return name.startswith(b"_ZNSt") and name.endswith(b"2idE")
+
+
+def exported_runtime(path: str) -> tuple[str, ...]:
+    """Return the names of a C++ runtime that a shared object exports."""
+    return read_elf(path).runtime
+
+
+def folders_of(search_path: str, path: str) -> tuple[str, ...]:
+    """Return the folders of a search path of a shared object.
+
+    Args:
+        search_path: As in `Elf`.
+        path: The file that says it.
+    """
+    if not search_path:
+        return ()
+    origin = os.path.dirname(os.path.realpath(path))
+    return tuple(
+        folder.replace("${ORIGIN}", origin).replace("$ORIGIN", origin)
+        for folder in search_path.split(":")
+        if folder
+    )
+
+
+class ElfFile:
+    """An open 64-bit little-endian ELF file; empty for any other.
+
+    Read by ``pread``: a mapped file that somebody cuts short meanwhile ends the process.
+
+    Attributes:
+        header: The first 64 bytes, fewer if the file has no more.
+        needed: The libraries it needs, in order.
+        is_truncated: Does it end before the parts that the loader maps?
+        has_dynamic_section: Has it a part that is for the loader?
+
+    Raises:
+        OSError: The file cannot be read.
+        OverflowError, ValueError: Numbers in it make no sense.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.header = self._start = b""
+        self.is_truncated = False
+        self.has_dynamic_section = False
+        self._file = open_to_read(path)
+        self._loads: list[tuple[int, int, int]] = []  # file offset, address, length in the file
+        self._tags: dict[int, int] = {}
+        self._strings: int | None = None  # where in the file the names begin
+        self.needed: tuple[str, ...] = ()
+        try:
+            self._read()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        os.close(self._file)
+
+    def _read(self) -> None:
+        self._start = os.pread(self._file, START, 0)
+        header = self.header = self._start[:64]
+        if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01":
+            return
+        table = _number(header, 32, 8)  # e_phoff
+        size, count = _number(header, 54, 2), _number(header, 56, 2)  # e_phentsize, e_phnum
+        if size != _SEGMENT:
+            return
+        segments = self._at(table, size * count)
+        dynamic = b""
+        words = _words(segments, _SEGMENT)
+        # Type and flags, offset, address, physical address, size in the file, in memory, alignment.
+        for kind, offset, address, length in zip(words[::7], words[1::7], words[2::7], words[4::7]):
+            if kind & 0xFFFFFFFF == _PT_LOAD:
+                self._loads.append((offset, address, length))
+            elif kind & 0xFFFFFFFF == _PT_DYNAMIC:
+                self.has_dynamic_section = length > 0
+                dynamic = self._at(offset, min(length, DYNAMIC_LIMIT))
+        end = max((offset + length for offset, _, length in self._loads if length), default=0)
+        self.is_truncated = end > os.fstat(self._file).st_size or len(segments) < size * count
+        needed: list[int] = []
+        words = _words(dynamic, 16)
+        for tag, value in zip(words[::2], words[1::2]):
+            if tag == _DT_NULL:
+                break
+            if tag == _DT_NEEDED:
+                needed.append(value)
+            else:
+                self._tags[tag] = value
+        self._strings = self._place(_DT_STRTAB)
+        texts = (self._name(start) for start in needed)
+        self.needed = tuple(text.decode("utf-8", "replace") for text in texts if text)
+
+    def text(self, tag: int) -> str:
+        """Return the text that a tag gives, empty where there is no such tag."""
+        start = self._tags.get(tag)
+        return "" if start is None else self._name(start).decode("utf-8", "replace")
+
+    def value(self, tag: int) -> int:
+        """Return the number that a tag gives, 0 where there is no such tag."""
+        return self._tags.get(tag, 0)
+
+    address = value  # as the file has them
+
+    def some(self, address: int, length: int) -> bytes:
+        """Return up to `length` bytes at an address; fewer where the file has no more."""
+        for offset, start, size in self._loads:
+            if start <= address < start + size:
+                wanted = min(length, start + size - address)
+                return self._at(offset + address - start, wanted)
+        return b""
+
+    def unique_ids(self) -> tuple[str, ...]:
+        """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
+        table, chain = self._place(_DT_SYMTAB), self._place(_DT_GNU_HASH)
+        # Definitions come last in the table, and the hash table is about them only.
+        if table is None or chain is None:
+            return ()
+        count, first, blooms = (_number(self._at(chain, 12), at, 4) for at in (0, 4, 8))
+        chain += 16 + 8 * blooms
+        buckets = self._at(chain, 4 * min(count, SYMBOLS_LIMIT))
+        last = max(memoryview(buckets[: len(buckets) // 4 * 4]).cast("I"), default=0)
+        if not first <= last < first + SYMBOLS_LIMIT:
+            return ()  # no definitions
+        # The chain of the last bucket ends with the last symbol; an odd hash marks the end.
+        place = chain + 4 * count + 4 * (last - first)
+        tail = self._at(place, 4 * 256)[::4]
+        last += next((index for index, low in enumerate(tail) if low & 1), 0)
+        entries = self._at(table + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
+        kinds = entries[4::_SYMBOL]
+        if UNIQUE_OBJECT not in kinds:
+            return ()
+        unique = [index for index, kind in enumerate(kinds) if kind == UNIQUE_OBJECT]
+        names = [self._name(_number(entries, index * _SYMBOL, 4)) for index in unique]
+        return tuple(name.decode("ascii", "replace") for name in names if is_runtime_id(name))
+
+    def _place(self, tag: int) -> int | None:
+        """Return where in the file the address lies that a tag gives."""
+        value = self._tags.get(tag)
+        if value is None:
+            return None
+        return next((at - a + value for at, a, n in self._loads if a <= value < a + n), None)
+
+    def _at(self, place: int, length: int) -> bytes:
+        if place + length <= len(self._start):
+            return self._start[place : place + length]
+        return os.pread(self._file, length, place)
+
+    def _name(self, start: int) -> bytes:
+        if self._strings is None:
+            return b""
+        return self._at(self._strings + start, NAME_LIMIT).partition(b"\0")[0]
+
+
+# Not `struct`, whose first import maps a library of its own into the process.
+
+
+def _words(data: bytes, size: int) -> list[int]:
+    """Return the 64-bit words of a table, without an entry that is not whole."""
+    return memoryview(data[: len(data) // size * size]).cast("Q").tolist()
+
+
+def _number(data: bytes, place: int, length: int) -> int:
+    return int.from_bytes(data[place : place + length], "little")

@@ -1,0 +1,203 @@
+"""Where the dynamic loader looks for a library that is not mapped yet, and what it would find.
+
+Source: ``ld.so(8)``, ``dlopen(3)``; the format of ``/etc/ld.so.cache`` (``dl-cache.h`` of glibc),
+which ``ldconfig -p`` prints.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.elf.process import at_start
+from cudaguard.files import LARGEST, read_start
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Protocol
+
+    class Texts(Protocol):
+        """A shared object that is read, from its file or from memory."""
+
+        def text(self, tag: int) -> str:
+            """Return the text that a tag of its dynamic section gives, empty if there is none."""
+
+        def value(self, tag: int) -> int:
+            """Return the number that a tag gives, 0 if there is none."""
+
+
+CACHE = "/etc/ld.so.cache"
+_MAGIC = b"glibc-ld.so.cache1.1"
+_HEADER, _ENTRY = 48, 24  # bytes
+DT_RPATH, DT_RUNPATH, DT_FLAGS_1 = 15, 29, 0x6FFFFFFB
+_NO_DEFAULT_FOLDERS = 0x800
+_known: dict[str, tuple[tuple[int, int], dict[bytes, list[bytes]]]] = {}
+
+
+class Place:
+    """An object whose libraries are looked for, as far as that matters to the search.
+
+    Args:
+        path: The file, as it was opened.
+        file: What is read of it.
+        loader: What has asked for this object; None for the program.
+    """
+
+    def __init__(self, path: str, file: Texts, loader: Place | None) -> None:
+        self.path = path
+        self.loader = loader
+        # What the loader takes `$ORIGIN` for is the folder by which it came here: no links are
+        # resolved.
+        self._origin = os.path.dirname(os.path.abspath(path))
+        self.runpath = self._folders(file.text(DT_RUNPATH))
+        self.rpath = () if self.runpath else self._folders(file.text(DT_RPATH))
+        self.has_defaults = not file.value(DT_FLAGS_1) & _NO_DEFAULT_FOLDERS
+
+    def _folders(self, text: str) -> tuple[str, ...]:
+        return tuple(f for entry in text.split(":") for f in self.expanded(entry)) if text else ()
+
+    def expanded(self, text: str) -> list[str]:
+        """Return what a text with `$ORIGIN`, `$LIB` or `$PLATFORM` may stand for."""
+        if "$" not in text:
+            return [text]
+        found = []
+        for lib in _lib_folders():
+            one = text
+            for word, value in (("ORIGIN", self._origin), ("LIB", lib), ("PLATFORM", _machine())):
+                one = one.replace(f"${{{word}}}", value).replace(f"${word}", value)
+            found.append(one)
+        return list(dict.fromkeys(found))
+
+
+class SearchPath:
+    """Finds libraries as the loader of this process would.
+
+    Args:
+        program: The program itself, and the Python library if it is one of its own: what they
+            say counts for everything that they load (DT_RPATH).
+    """
+
+    def __init__(self, program: tuple[Place, ...]) -> None:
+        self._program = program
+        said = at_start("LD_LIBRARY_PATH")  # what it is now does not count
+        self._variable = said.replace(";", ":").split(":") if said else []
+
+    def find(self, name: str, place: Place) -> str:
+        """Return the file that a library would be loaded from, empty if there is none.
+
+        Args:
+            name: As the object names it.
+            place: The object that needs it.
+        """
+        if "/" in name:
+            return next((path for path in place.expanded(name) if fits(path)), "")
+        for folder in self._folders(place):
+            path = os.path.join(folder, name)
+            if fits(path):
+                return path
+        if place.has_defaults:
+            for path in (*_cached(name), *(f"{folder}/{name}" for folder in _default_folders())):
+                if fits(path):
+                    return path
+        return ""
+
+    def _folders(self, place: Place) -> Iterator[str]:
+        # DT_RPATH is handed on from object to object; DT_RUNPATH is not, and where an object has
+        # one, no DT_RPATH of others counts for it.
+        if not place.runpath:
+            at: Place | None = place
+            while at is not None:
+                yield from at.rpath
+                at = at.loader
+            for program in self._program:
+                yield from program.rpath
+        yield from self._variable
+        yield from place.runpath
+
+
+def fits(path: str) -> bool:
+    """Is that a file which the loader stops at? It passes over those of other machines."""
+    try:
+        header = header_of(path)
+    except (OSError, ValueError):
+        return False
+    return header[:4] != b"\x7fELF" or machine_of(header) == own_machine()
+
+
+def header_of(path: str) -> bytes:
+    """Return the first 64 bytes of a file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: That is no path.
+    """
+    return read_start(path, 64)
+
+
+def machine_of(header: bytes) -> tuple[bytes, bytes]:
+    """Return what an ELF header says of the machine: width and byte order, and the processor."""
+    return header[4:6], header[18:20]
+
+
+def own_machine() -> tuple[bytes, bytes]:
+    """Return the same for this process."""
+    found = _own.get("machine")
+    if found is None:
+        found = _own["machine"] = machine_of(header_of("/proc/self/exe"))
+    return found
+
+
+_own: dict[str, tuple[bytes, bytes]] = {}
+
+
+def _machine() -> str:
+    return os.uname().machine
+
+
+def _triplet() -> str:
+    return getattr(sys.implementation, "_multiarch", "")
+
+
+def _lib_folders() -> tuple[str, ...]:
+    return tuple(f for f in (f"lib/{_triplet()}" if _triplet() else "", "lib64", "lib") if f)
+
+
+def _default_folders() -> Iterable[str]:
+    return (f"{root}/{folder}" for folder in _lib_folders() for root in ("", "/usr"))
+
+
+def _cached(name: str) -> list[str]:
+    """Return the files that the loader's cache has for a library."""
+    return [os.fsdecode(path) for path in cache_entries(CACHE).get(os.fsencode(name), ())]
+
+
+def cache_entries(path: str) -> dict[bytes, list[bytes]]:
+    """Return library -> files of the loader's cache; empty if it cannot be read.
+
+    Entries of other machines are among them: the files themselves tell.
+    """
+    try:
+        state = os.stat(path)
+        key = (state.st_mtime_ns, state.st_size)
+        known = _known.get(path)
+        if known is not None and known[0] == key:
+            return known[1]
+        data = read_start(path, LARGEST)
+    except OSError:
+        return {}
+    found: dict[bytes, list[bytes]] = {}
+    start = data.find(_MAGIC)  # one in the older format may come first
+    if start >= 0 and len(data) >= start + _HEADER:
+        data = data[start:]
+        count = int.from_bytes(data[20:24], "little")
+        table = data[_HEADER : _HEADER + count * _ENTRY]
+        words = memoryview(table[: len(table) // _ENTRY * _ENTRY]).cast("I")
+        for name, place in zip(words[1::6].tolist(), words[2::6].tolist()):
+            found.setdefault(_text(data, name), []).append(_text(data, place))
+    _known[path] = key, found
+    return found
+
+
+def _text(data: bytes, start: int) -> bytes:
+    return data[start : data.find(b"\0", start)]

@@ -1,0 +1,1 @@
+"""Arrays with ``__cuda_array_interface__`` that one library does not take from another."""

@@ -1,0 +1,100 @@
+"""The switches for arrays: ``normalize`` and ``validate``."""
+
+from __future__ import annotations
+
+from cudaguard.api import _state
+from cudaguard.features.array_interface.consumers import ANYONE, DLPACK
+from cudaguard.features.array_interface.interface import AUTO
+from cudaguard.features.array_interface.messages import not_conforming
+from cudaguard.features.array_interface.policy.faults import name_of
+from cudaguard.features.array_interface.policy.profiles import consumer_named, known_consumers
+from cudaguard.features.array_interface.repair.handover import faults_of, hand_over
+from cudaguard.features.array_interface.repair.notes import tell
+from cudaguard.system.facts import Facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
+    from cudaguard.features.array_interface.consumers import Consumer
+    from cudaguard.features.array_interface.repair.handover import Note
+    from cudaguard.model import Finding
+
+_by_module: dict[str, Consumer] = {}
+
+
+def normalize(
+    obj: Any, *, consumer: ModuleType | type | str | None = None, stream: Any = AUTO
+) -> Any:
+    """Return an array with ``__cuda_array_interface__`` in a form that its consumer reads rightly.
+
+    That is the array itself where nothing has to be changed; else a view that has the interface,
+    and nothing more, and keeps the array alive. What is changed describes the same bytes with the
+    same protection, and asks for at least the same synchronisation.
+
+    A consumer that does not look at streams is made to wait for the producer's all the same:
+    its own stream is where that is known (torch), else the host.
+
+    Args:
+        obj: The array. The property is read once; what it raises goes out, but for
+            AttributeError.
+        consumer: Who is to read it: a module, its name, or a class; None for any reader that
+            keeps to the specification. With ``"dlpack"`` what is returned has ``__dlpack__``,
+            for consumers that take nothing else.
+        stream: On which stream the work that is pending on the array was started: a number other
+            than 0, or a stream of cuda.core, torch, CuPy, numba or PyCUDA; None vouches that none
+            is pending. It counts more than what the array says. Left out: what the array says.
+
+    Raises:
+        ArrayInterfaceError: It has no interface, or one that cannot be brought into such a form
+            without a guess or a loss: a mask, read-only data, big-endian or strided data for a
+            consumer that has no notion of them; a stream 0 of an unknown library; nonsense. The
+            attributes ``field``, ``value``, ``rule`` and ``remedy`` say what and why.
+        ValueError: The consumer is not known; the message lists those that are.
+    """
+    if consumer == DLPACK.name:
+        from cudaguard.features.array_interface.repair.dlpack import bridge
+
+        return bridge(obj, stream, _tell)
+    return hand_over(obj, ANYONE if consumer is None else _profile(consumer), stream, _tell)
+
+
+def validate(obj: Any) -> list[Finding]:
+    """Return what keeps an object from conforming to the CUDA array interface; changes nothing.
+
+    Source: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
+
+    Args:
+        obj: The array. The property is read once; what it raises goes out, but for
+            AttributeError.
+
+    Returns:
+        One finding for each entry at fault: with severity ``warn`` where `normalize` mends it,
+        ``error`` where it cannot. An empty list for an array that conforms.
+    """
+    whose = name_of(type(obj))
+    return [
+        not_conforming(whose, f.field, f.value, f.rule, f.remedy, can_be_mended=f.can_be_mended)
+        for f in faults_of(obj)
+    ]
+
+
+def _profile(consumer: ModuleType | type | str) -> Consumer:
+    if isinstance(consumer, str):
+        module = consumer
+    else:
+        module = getattr(consumer, "__module__" if isinstance(consumer, type) else "__name__", "")
+    found = _by_module.get(module)
+    if found is None:
+        found = consumer_named(module, Facts().version) if isinstance(module, str) else None
+        if found is None:
+            raise ValueError(
+                f"consumer {consumer!r} is not known; known are {', '.join(known_consumers())}"
+            )
+        _by_module[module] = found
+    return found
+
+
+def _tell(note: Note) -> None:
+    tell(_state.engine, note)

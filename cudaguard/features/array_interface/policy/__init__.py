@@ -1,0 +1,1 @@
+"""What an array interface means, and the form in which a consumer reads it rightly."""

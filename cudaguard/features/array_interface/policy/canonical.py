@@ -1,0 +1,266 @@
+"""Bring a CUDA array interface into the form that a consumer reads rightly, or say why not.
+
+What follows from the specification, from what is known of the producer and from what the consumer
+accepts. All changes are lossless: the same bytes, the same protection, at least the same
+synchronisation. What cannot be had so is refused.
+"""
+
+from __future__ import annotations
+
+from cudaguard.features.array_interface.interface import (
+    ADDRESS_SPACE,
+    AUTO,
+    SPECIFICATION,
+    extent,
+    item_size,
+)
+from cudaguard.features.array_interface.policy.faults import (
+    CORRECT,
+    INTERFACE,
+    Fault,
+    RefusedError,
+    refused,
+    shown,
+)
+from cudaguard.features.array_interface.policy.fields import (
+    as_dictionary,
+    read_data,
+    read_descr,
+    read_mask,
+    read_shape,
+    read_stream,
+    read_strides,
+    read_typestr,
+    read_version,
+)
+from cudaguard.features.array_interface.policy.fit import check_fit
+from cudaguard.features.array_interface.policy.profiles import producer_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from cudaguard.features.array_interface.consumers import Consumer
+    from cudaguard.features.array_interface.producers import Producer
+
+    Interface = dict[str, Any]
+
+_MISSING = object()
+_REQUIRED = ("shape", "typestr", "data", "version")
+
+
+def canonical(
+    cai: Any,
+    consumer: Consumer,
+    kind: type,
+    environ: Mapping[str, str],
+    stream: Any = AUTO,
+) -> Interface:
+    """Return the interface in the form that a consumer reads rightly; itself if it is in it.
+
+    Args:
+        cai: What the producer exports; it is not changed.
+        consumer: Who reads it.
+        kind: The class of the producer.
+        environ: The environment, for what the producer means.
+        stream: What the caller says of the stream: None for no pending work; a number; `AUTO`
+            to take what the producer says.
+
+    Raises:
+        RefusedError: There is no such form, or it would be a guess.
+    """
+    given = as_dictionary(cai)
+    # What the caller says counts, and what the array says of it is not looked at then.
+    heard = given if stream is AUTO else {k: v for k, v in given.items() if k != "stream"}
+    legal = _legal(heard)
+    check_fit(legal, consumer)
+    legal["version"], said = _agree(legal, consumer, kind, environ, stream)
+    if consumer.boolean != "|b1" and legal["typestr"][1] == "b":
+        legal["typestr"] = consumer.boolean
+    if said is not None:
+        legal["stream"] = said
+    elif legal.get("stream", AUTO) is not None or not consumer.takes_no_stream:
+        legal.pop("stream", None)
+    if legal.get("mask", AUTO) is None:
+        del legal["mask"]
+    return given if given is cai and _is_same(legal, given) else legal
+
+
+def _is_same(legal: Interface, given: Interface) -> bool:
+    if len(legal) != len(given):
+        return False
+    for field, value in legal.items():
+        raw = given.get(field, _MISSING)
+        if raw is not value and not (type(raw) is type(value) in (str, int) and raw == value):
+            return False
+    return True
+
+
+def check(cai: Any, kind: type, environ: Mapping[str, str]) -> tuple[Fault, ...]:
+    """Return all that keeps an interface from conforming to the specification.
+
+    Args:
+        cai: What the producer exports; it is not changed.
+        kind: The class of the producer.
+        environ: The environment, for what the producer means.
+    """
+    faults: list[Fault] = []
+    try:
+        given = as_dictionary(cai)
+        legal = _legal(given, faults)
+    except RefusedError as error:
+        return (error.fault,)
+    stream = legal.get("stream")
+    if type(stream) is int and stream == 0:
+        try:
+            faults.append(_mended("stream", 0, zero_means(producer_of(kind), environ)))
+        except RefusedError as error:
+            faults.append(error.fault)
+    return tuple(faults)
+
+
+def _legal(given: Interface, faults: list[Fault] | None = None) -> Interface:
+    """Return a copy whose entries conform to the specification, but for a stream 0.
+
+    Args:
+        given: The interface.
+        faults: Takes what is wrong; entries that cannot be mended stay as they are then.
+
+    Raises:
+        RefusedError: Something is wrong that cannot be mended, and nobody takes it.
+    """
+    legal = dict(given)
+    shape: Any = None
+
+    def read(field: str, reader: Callable[..., Any], *more: object) -> Any:
+        raw = given.get(field, _MISSING)
+        if raw is _MISSING:
+            if field in _REQUIRED:
+                fault = Fault(field, "missing", SPECIFICATION[field], CORRECT)
+                if faults is None:
+                    raise RefusedError(fault)
+                faults.append(fault)
+            return None
+        if raw is None and field not in _REQUIRED:
+            return None
+        try:
+            legal[field] = value = reader(raw, *more)
+        except RefusedError as error:
+            if faults is None:
+                raise
+            faults.append(error.fault)
+            return None
+        if value is not raw and faults is not None:
+            faults.append(_mended(field, raw, value))
+        return value
+
+    shape = read("shape", read_shape)
+    typestr = read("typestr", read_typestr)
+    data = read("data", read_data, shape) if shape is not None else None
+    strides = read("strides", read_strides, shape) if shape is not None else None
+    read("descr", read_descr)
+    read("mask", read_mask)
+    stream = read("stream", read_stream)
+    if "version" in given:
+        version = read("version", read_version)
+        if version is not None and version < 3 and stream is not None:
+            legal["version"] = 3  # which is where streams are heeded
+            if faults is not None:
+                faults.append(_mended("version", version, 3, "streams begin with version 3"))
+    else:
+        # No statement on synchronisation, as in version 2, unless there is one.
+        legal["version"] = 2 if stream is None else 3
+        if faults is not None:
+            faults.append(_mended("version", _MISSING, legal["version"]))
+    if data is not None and typestr is not None:
+        try:
+            _check_extent(shape, typestr, data[0], strides)
+        except RefusedError as error:
+            if faults is None:
+                raise
+            faults.append(error.fault)
+    return legal
+
+
+def _mended(field: str, raw: object, value: object, rule: str = "") -> Fault:
+    text = "missing" if raw is _MISSING else shown(raw)
+    remedy = f"write {shown(value)}, as normalize() does"
+    return Fault(field, text, rule or SPECIFICATION[field], remedy, can_be_mended=True)
+
+
+def _check_extent(
+    shape: tuple[int, ...],
+    typestr: str,
+    pointer: int,
+    strides: tuple[int, ...] | None,
+) -> None:
+    low, high = extent(shape, strides, item_size(typestr))
+    if pointer + low < 0 or pointer + high > ADDRESS_SPACE:
+        field, value = ("shape", shape) if strides is None else ("strides", strides)
+        rule = f"elements would lie outside the address space, with data at {pointer:#x}"
+        raise refused(field, value, rule)
+
+
+def _agree(
+    cai: Interface,
+    consumer: Consumer,
+    kind: type,
+    environ: Mapping[str, str],
+    stream: Any,
+) -> tuple[int, int | None]:
+    """Return the version and the stream to write, None for none."""
+    said = cai.get("stream") if stream is AUTO else stream
+    if said == 0:
+        said = zero_means(producer_of(kind), environ)
+    version: int = cai["version"]
+    if said is not None:
+        return max(version, 3), said
+    if version >= consumer.least_version:
+        return version, None
+    if consumer.least_version < 3 or stream is None:
+        return consumer.least_version, None
+    producer = producer_of(kind)
+    hint = producer.stream if producer is not None else ""
+    raise refused(
+        "version",
+        version,
+        f"{consumer.name} takes version 3 only, and the producer does not say on which stream its "
+        "work is",
+        f"say it: normalize(..., stream={hint or '...'}), or stream=None if no work is pending",
+    )
+
+
+def zero_means(producer: Producer | None, environ: Mapping[str, str]) -> int:
+    """Return the stream that a producer means by 0.
+
+    Raises:
+        RefusedError: That is not known.
+    """
+    if producer is None or producer.zero is None:
+        raise _zero(producer, "")
+    if environ.get(producer.zero_unless, "0").strip() not in ("", "0"):
+        raise _zero(producer, producer.zero_unless)
+    return producer.zero
+
+
+def _zero(producer: Producer | None, variable: str) -> RefusedError:
+    rule = SPECIFICATION["stream"]
+    if producer is not None and variable:
+        rule = f"what {producer.name} means by 0 is not established where {variable} is set"
+    return refused(
+        "stream", 0, rule, "say which stream is meant: normalize(..., stream=1) for the legacy "
+        "default stream, 2 for the per-thread one, or a handle",
+    )  # fmt: skip
+
+
+def absent(kind: type) -> Fault:
+    """Return what is wrong with an object of that class that has no interface."""
+    producer = producer_of(kind)
+    known = producer.absent if producer is not None else ""
+    return Fault(
+        INTERFACE,
+        "missing",
+        "an array on a CUDA device must have it",
+        known or "hand over an array on a CUDA device",
+    )

@@ -1,0 +1,22 @@
+"""Arrays that are handed over: who is told of what."""
+
+from __future__ import annotations
+
+from cudaguard.core.caller import caller_frame
+from cudaguard.errors import ArrayInterfaceWarning
+from cudaguard.features.array_interface import messages as wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.core.repair import Engine
+    from cudaguard.features.array_interface.repair.handover import Note
+
+
+def tell(engine: Engine, note: Note) -> None:
+    """Tell of a hand-over: what was ordered is logged, a protection that is lost is warned of."""
+    if note.ordered:
+        finding = wording.ordered(note.producer, note.consumer, note.ordered)
+        engine.log(f"{finding.id}: {finding.what}")
+    else:
+        finding = wording.may_be_written(note.producer, note.consumer)
+    engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())

@@ -1,0 +1,1 @@
+"""Builds: helped along, and looked at before and after."""

@@ -1,0 +1,108 @@
+"""The lock of a build: taken from a builder that was killed, waited for where one is alive."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from cudaguard.core.caller import frame_outside_of
+from cudaguard.core.loader import ON_PURPOSE
+from cudaguard.core.repair import REPAIRING
+from cudaguard.errors import ExtensionWarning
+from cudaguard.features.builds.locks import LockFacts, command_of, identity, look
+from cudaguard.features.builds.messages import builds as wording
+from cudaguard.features.builds.policy import YOUNG, state_of
+from cudaguard.features.builds.repair.actions import take_over
+from cudaguard.system.redact import redacted_arguments
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.core.replace import Switch
+
+PATIENCE = 30.0  # seconds, until it is said for whom we wait
+_BETWEEN_LOOKS = 5.0  # seconds: a look at all processes costs about ten milliseconds
+
+
+def lock_class(engine: Engine, rule: str, original: Any, switch: Switch) -> type:
+    """Return torch's lock with another way to acquire it.
+
+    Args:
+        engine: Knows the mode, and is told.
+        rule: The id of the rule that wants it.
+        original: ``torch.utils.file_baton.FileBaton``.
+        switch: Whether anything is to be done.
+    """
+    acquire = original.try_acquire
+
+    def try_acquire(self: Any) -> Any:
+        """As torch's; comes back only once the lock is ours, or its holder has let it go."""
+        acquired = acquire(self)
+        if acquired or not switch.is_on or engine.mode == "off":
+            return acquired
+        try:
+            ours = _wait(engine, rule, os.path.abspath(self.lock_file_path), self.wait_seconds)
+        except ON_PURPOSE:
+            raise
+        except Exception as error:
+            engine.broken("looking at the lock of a build", error)
+            return acquired
+        if ours is None:
+            return acquired
+        self.fd = ours
+        return True
+
+    members = {name: vars(original).get(name) for name in ("__doc__", "__module__")}
+    return type(original.__name__, (original,), {**members, "try_acquire": try_acquire})
+
+
+def _wait(engine: Engine, rule: str, path: str, pause: float) -> int | None:
+    """Wait until a lock is let go (None), or take it from the dead (its descriptor)."""
+    began = time.monotonic()
+    next_look = began
+    is_told = False
+    while engine.mode != "off" and os.path.exists(path):  # it may be switched off meanwhile
+        now = time.monotonic()
+        if now >= next_look:
+            next_look = now + _BETWEEN_LOOKS
+            which = identity(path)
+            lock = look(path)
+            if which is None or lock is None:
+                continue
+            state = state_of(**lock._asdict())
+            if state == "young":
+                next_look = now + max(pause, min(YOUNG, YOUNG - lock.age))  # clocks differ
+            if state == "stale" and engine.mode in REPAIRING:
+                ours = take_over(path, which)
+                if ours is not None:
+                    _tell_removed(engine, rule, path, lock)
+                    return ours
+                next_look = now  # somebody else is about to
+            elif state == "stale" and not is_told:
+                is_told = True
+                finding = wording.stale_lock(path, lock.age, is_removed=False)
+                engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+            elif not is_told and now - began >= PATIENCE:
+                is_told = True
+                _tell_waiting(engine, path, state, lock)
+        time.sleep(pause)
+    return None
+
+
+def _tell_removed(engine: Engine, rule: str, path: str, lock: LockFacts) -> None:
+    engine.journal.note("repair", f"{rule} stale lock {path}")
+    engine.touched[f"{path}: left by a build that was killed, removed by {rule} (stays)"] = None
+    finding = wording.stale_lock(path, lock.age, is_removed=True)
+    engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+
+
+def _tell_waiting(engine: Engine, path: str, state: str, lock: LockFacts) -> None:
+    whom = tuple(
+        (pid, " ".join(redacted_arguments(command_of(pid))).strip())
+        for pid in lock.holders or lock.workers
+    )
+    why = wording.why_unknown(state, lock.elsewhere, lock.hidden)
+    finding = wording.waiting(path, state, whom, why)
+    engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))

@@ -1,0 +1,216 @@
+"""What a build needs: ninja, a toolkit, compilers, variables. Set where certain, else told of."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from glob import glob
+
+from cudaguard.core.caller import frame_outside_of
+from cudaguard.core.repair import REPAIRING
+from cudaguard.core.replace import Replaced, Switch
+from cudaguard.errors import ExtensionWarning
+from cudaguard.features.builds import policy
+from cudaguard.features.builds.messages import builds as wording
+from cudaguard.features.builds.repair.actions import VARIABLES
+from cudaguard.system import toolkit as probe
+from cudaguard.system.limits import available_memory, cores
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.model import Finding
+
+_ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
+_PLACE = "torch.utils.cpp_extension.CUDA_HOME"
+
+
+class Toolkit:
+    """The CUDA toolkit that torch has found, looked at once it is wanted.
+
+    Args:
+        engine: Knows the mode, and is told.
+        module: ``torch.utils.cpp_extension``.
+    """
+
+    def __init__(self, engine: Engine, module: Any) -> None:
+        self._engine = engine
+        self._module = module
+        self._seen: set[str | None] = set()
+        self._guessed_by: dict[str | None, str] = {}  # folders that we have found
+
+    @property
+    def home(self) -> str | None:
+        """The folder."""
+        home = self._module.CUDA_HOME
+        return None if home is None else str(home)
+
+    @property
+    def nvcc(self) -> list[str]:
+        """The command that torch runs."""
+        chosen = shlex.split(os.environ.get("PYTORCH_NVCC", ""))
+        return chosen or [os.path.join(self.home or "", "bin", "nvcc")]
+
+    @property
+    def found_by(self) -> str:
+        """Why torch takes this one."""
+        if os.environ.get("PYTORCH_NVCC"):
+            return "PYTORCH_NVCC"
+        if self.home in self._guessed_by:
+            return self._guessed_by[self.home]
+        for name in ("CUDA_HOME", "CUDA_PATH"):
+            if os.environ.get(name) == self.home:
+                return name
+        on_path = shutil.which("nvcc")
+        if on_path and os.path.dirname(os.path.dirname(on_path)) == self.home:
+            return f"{on_path} on PATH"
+        return "default, or set by the program"
+
+    def is_wanted(self) -> None:
+        """Look whether the folder is complete; put another in its place where that is certain."""
+        torch: Any = sys.modules["torch"]
+        home = self.home
+        if torch.version.hip or home in self._seen:
+            return
+        self._seen.add(home)
+        if not torch.version.cuda:
+            self.tell(wording.torch_without_cuda(str(torch.__version__)))
+        elif home is None:
+            others = sorted(glob("/usr/local/cuda-*"), reverse=True)
+            fitting = [one for one in others if one.endswith(f"-{torch.version.cuda}")]
+            usable = tuple(one for one in fitting or others if not probe.lacks(one))
+            self.tell(wording.no_toolkit(torch.version.cuda, usable))
+        else:
+            lack = probe.lacks(home, is_for_nvcc=not os.environ.get("PYTORCH_NVCC"))
+            if lack:
+                self._replace_or_tell(home, lack)
+
+    def _replace_or_tell(self, home: str, lack: str) -> None:
+        nvcc = os.path.join(home, "bin", "nvcc")
+        real = probe.home_of(nvcc)
+        found_by = self.found_by
+        # Torch has guessed the folder from the place of an nvcc that is a link or a script.
+        if real and found_by.endswith("on PATH") and self._engine.mode in REPAIRING:
+            self._guessed_by[real] = found_by
+            self._engine.replace(_PLACE, Replaced(self._module, "CUDA_HOME", real, Switch()))
+            self._engine.log(f"CUDA_HOME is {real}, where {nvcc} comes from, and not {home}")
+            self._engine.journal.note("repair", f"{_PLACE} = {real}")
+            return
+        self.tell(wording.incomplete_toolkit(home, lack, found_by, real))
+
+    def tell(self, finding: Finding) -> None:
+        """Warn of something, at the line that asks for the build."""
+        self._engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+
+
+def variables_for(
+    engine: Engine,
+    rule: str,
+    toolkit: Toolkit,
+    sources: Sequence[str],
+    flags: Sequence[str],
+    *,
+    with_cuda: bool,
+    is_jit: bool,
+) -> dict[str, str]:
+    """Look at the tools of a build, and return the variables to be set for it.
+
+    Args:
+        engine: Knows the mode, and is told.
+        rule: The id of the rule that wants it.
+        toolkit: What torch has found.
+        sources: The files that are compiled at one time.
+        flags: For nvcc.
+        with_cuda: Is nvcc used?
+        is_jit: By ``load()``, not by a ``setup.py``.
+    """
+    torch: Any = sys.modules["torch"]
+    if with_cuda and torch.version.cuda:
+        toolkit.is_wanted()
+        with_toolkit = toolkit.home is not None
+    else:
+        with_toolkit = False
+    if with_toolkit:
+        _compare(toolkit, torch.version.cuda, flags, is_jit=is_jit)
+    if engine.mode not in REPAIRING:
+        return {}
+    found = path_with_ninja(engine, rule)
+    if with_toolkit:
+        found.update(_architectures(torch, toolkit, flags))
+    if not (VARIABLES.theirs("MAX_JOBS") or "").isdigit():
+        memory = available_memory()
+        jobs = policy.jobs(memory, cores(), len(sources), with_cuda=with_toolkit)
+        if jobs is not None:
+            found["MAX_JOBS"] = str(jobs)
+    for name, value in found.items():
+        if name != "PATH":
+            engine.log(f"{rule}: {name}={value} for a build of {len(sources)} files")
+            engine.journal.note("repair", f"{rule} {name}={value}")
+    return found
+
+
+def path_with_ninja(engine: Engine, rule: str) -> dict[str, str]:
+    """Return a ``PATH`` on which ninja is found; nothing where it is, or none is installed.
+
+    The folder comes last: whatever else is found now is found as before.
+    """
+    path = VARIABLES.theirs("PATH") or ""
+    if shutil.which("ninja", path=path or os.defpath):
+        return {}
+    folder = probe.ninja_folder()
+    if not folder:
+        return {}
+    engine.log(f"{rule}: ninja is used from {folder}, which is not on PATH")
+    engine.journal.note("repair", f"{rule} PATH with {folder}")
+    return {"PATH": os.pathsep.join((path or os.defpath, folder))}
+
+
+def _compare(toolkit: Toolkit, wanted: str, flags: Sequence[str], *, is_jit: bool) -> None:
+    nvcc = toolkit.nvcc
+    version = probe.cuda_version(nvcc)
+    if policy.is_other_major(version, wanted):
+        found_by = toolkit.found_by
+        toolkit.tell(wording.other_cuda(nvcc[-1], found_by, version, wanted, is_jit=is_jit))
+    chosen = ("-ccbin", "--compiler-bindir", "-allow-unsupported-compiler",
+              "--allow-unsupported-compiler")  # fmt: skip
+    more = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
+    if any(word in flag for flag in (*flags, *more) for word in chosen):
+        return
+    # Torch hands on CC; the second one is nvcc's own.
+    compiler = os.environ.get("CC") or os.environ.get("NVCC_CCBIN") or "gcc"
+    newest = probe.newest_gcc(toolkit.home or "")
+    gcc = probe.gcc_version(compiler) if newest is not None else ""
+    if newest is None or not _is_later(gcc, newest):
+        return
+    # Only now, as it takes another run of nvcc.
+    of_profile = "" if os.environ.get("CC") else probe.compiler_of(nvcc)
+    if of_profile:
+        compiler, gcc = of_profile, probe.gcc_version(of_profile)
+    if _is_later(gcc, newest):
+        toolkit.tell(wording.refused_compiler(compiler, gcc, newest, version))
+
+
+def _is_later(gcc: str, newest: int) -> bool:
+    return bool(gcc) and int(gcc.partition(".")[0]) > newest
+
+
+def _architectures(torch: Any, toolkit: Toolkit, flags: Sequence[str]) -> dict[str, str]:
+    """Return ``TORCH_CUDA_ARCH_LIST`` where torch would have to start CUDA to know, or fail."""
+    if VARIABLES.theirs(_ARCHITECTURES) or any("arch" in flag for flag in flags):
+        return {}
+    if torch.cuda.is_initialized():  # torch can ask the devices as well
+        return {}
+    from cudaguard.system.devices import compute_capabilities
+
+    built_for = torch._C._cuda_getArchFlags().split()
+    capabilities = compute_capabilities()
+    is_certain = len(set(capabilities)) == 1 or "CUDA_VISIBLE_DEVICES" not in os.environ
+    value = policy.architectures(capabilities, built_for) if is_certain else ""
+    if not capabilities and torch.cuda.device_count() == 0:
+        value = policy.every_architecture(built_for, probe.known_architectures(toolkit.nvcc))
+    return {_ARCHITECTURES: value} if value else {}

@@ -1,0 +1,1 @@
+"""Copies of what a later call would overwrite."""

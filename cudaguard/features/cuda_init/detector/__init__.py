@@ -1,0 +1,1 @@
+"""Looks at the driver, at forks and at the environment."""

@@ -1,0 +1,318 @@
+"""Who initialised CUDA, and who created a context on which device?
+
+The driver is asked before and after whatever may have done it: the import of a watched module, the
+loading of a library. The innermost that was under way when the answer changed is named.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local, get_ident
+
+from cudaguard.config import local_rank
+from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.core.initializers import REPORTED
+from cudaguard.errors import ContextError, ContextWarning, LatchedEnvironmentWarning
+from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init.latches import DRIVER, TORCH
+from cudaguard.files.calls import os
+from cudaguard.model import Record
+from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
+from cudaguard.system.facts import is_sibling
+from cudaguard.system.modules import peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import FrameType, TracebackType
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.features.cuda_init.detector.process import ProcessDetector
+    from cudaguard.features.gpu_architectures.detector import ArchitectureDetector
+
+INITIALISED, CONTEXT = "initialised", "context"
+# torch whose allocator configuration is known to be read when it is imported; in older releases
+# parts of it are read later.
+_ALLOCATOR_READ_AT_IMPORT = (2, 11)
+# What compiles kernels when it is used, and the libraries that it loads for that.
+_WITH_COMPILERS = ("cupy", "numba.cuda")
+_COMPILERS = ("libnvrtc.so", "libnvJitLink.so")
+
+
+class Change(Record):
+    """One thing that happened to the driver of this process.
+
+    Args:
+        kind: ``initialised`` or ``context``.
+        device: Ordinal of the device that got a context; -1 for ``initialised``.
+        actor: The module that was being imported, or that loaded a library; empty if it happened
+            outside of all that is watched.
+        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
+            look) or, without an actor, empty.
+        where: ``file:line`` of the user's code behind it; empty with the actor.
+        pid: The process.
+        thread: ``threading.get_ident()`` of the thread that noticed.
+    """
+
+    __slots__ = ("actor", "device", "how", "kind", "pid", "thread", "where")
+    kind: str
+    device: int
+    actor: str
+    how: str
+    where: str
+    pid: int
+    thread: int
+
+    def __init__(
+        self, kind: str, device: int, actor: str, how: str, where: str, pid: int, thread: int
+    ) -> None:
+        self._fill(
+            kind=kind, device=device, actor=actor, how=how, where=where, pid=pid, thread=thread
+        )
+
+
+class CudaDetector:
+    """Watches the driver; one per process.
+
+    Args:
+        engine: Is told.
+
+    Raises:
+        AttributeError: The C library has no means to look with.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.driver = Driver()
+        self.changes: list[Change] = []
+        self._last = ABSENT
+        self._here = _local()  # .actors: what this thread is importing, outermost first
+        self._process: ProcessDetector | None = None
+        self._architectures: ArchitectureDetector | None = None
+        self._known_contexts: set[int] = set()  # handles that were looked at
+        # Module, line and device of a context that is nobody else's, until torch comes.
+        self._foreign: tuple[str, str, int] | None = None
+        state = self.driver.state()
+        if state != ABSENT:
+            self._update(state, "", "before")
+            self._tell_what_came_too_late(state)
+        if "torch" in sys.modules:
+            self._torch_is_there()
+
+    def window(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
+        """Open a window around the import of a module; return what closes it."""
+        actors = self._actors()
+        before = self.look()
+        if before.current != NOWHERE:  # made current by calls, between two imports
+            self._look_at_current(actors[-1] if actors else "", before)
+        actors.append(spec.name)
+
+        def close(error: BaseException | None) -> None:
+            after = self.look(spec.name)
+            actors.pop()
+            if error is not None and after.is_forked and "CUDA" in str(error):
+                self._listen().used_in_child(f"the import of {spec.name} uses CUDA")
+            elif error is not None:
+                self.error_passes(error)
+            if spec.name == "torch" and error is None:
+                self._torch_is_there()
+            if spec.name == "triton" and error is None and after.is_initialised:
+                self._look_at_architectures().triton_is_there()
+            if spec.name in _WITH_COMPILERS and error is None:
+                self._look_at_architectures().user_of_compilers_is_there()
+            if after.current != NOWHERE:
+                self._look_at_current(spec.name, after)
+
+        return close
+
+    @property
+    def initialiser(self) -> Change | None:
+        """Who initialised CUDA, here or in the process that this one was forked from."""
+        return next((change for change in self.changes if change.kind == INITIALISED), None)
+
+    def error_passes(self, error: BaseException) -> None:
+        """Look whether an error of the program is that of CUDA after a fork."""
+        if self._process is not None:
+            self._process.error_passes(error)
+
+    def forget(self) -> None:
+        """Put back what can be put back."""
+        if self._process is not None:
+            self._process.leave()
+        if self._architectures is not None:
+            self._architectures.leave()
+
+    def own_use(self) -> _OwnUse:
+        """Return a block: what happens inside is attributed to the guard itself."""
+        return _OwnUse(self.look, self._actors())
+
+    def loaded(self, library: str, extension: str) -> None:
+        """Look after a library was loaded.
+
+        Args:
+            library: Its file, or the name given to the loader.
+            extension: Name of the extension module; empty for a load by ctypes.
+        """
+        if self.changes and os.path.basename(library).startswith("libcuda.so"):
+            self._listen().used_in_child("ctypes loads libcuda")
+        actors = self._actors()
+        if actors and actors[-1] == wording.OURSELVES:
+            return  # the block will tell
+        state = self.driver.state()
+        if state != self._last:
+            actor = extension or (actors[-1] if actors else "")
+            if actor:
+                self._update(state, actor, "import")
+            else:
+                self._update(state, module_of(caller_frame()), "load")
+        if os.path.basename(library).startswith(_COMPILERS):
+            self._look_at_architectures().user_of_compilers_is_there()
+
+    def look(self, actor: str | None = None) -> DriverState:
+        """Ask the driver, and record what has changed since the last time.
+
+        Args:
+            actor: What this thread was importing in the meantime; None takes the innermost
+                import that is under way.
+        """
+        actors = self._actors()
+        if actor is None and actors and actors[-1] == wording.OURSELVES:
+            return self._last  # in the middle of our own use: the block will tell
+        state = self.driver.state()
+        if state != self._last:
+            actor = actor or (actors[-1] if actors else "")
+            how = "request" if actor == wording.OURSELVES else "import"
+            self._update(state, actor, how if actor else "")
+        return state
+
+    def _update(self, state: DriverState, actor: str, how: str) -> None:
+        last, self._last = self._last, state
+        self._listen()
+        frame = caller_frame() if actor else None
+        if how == "import" and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
+            frame = frame_outside(frame) or frame
+        if state.is_initialised and not last.is_initialised:
+            self._record(INITIALISED, NOWHERE, actor, how, frame)
+        for device in state.active:
+            if device not in last.active:
+                self._record(CONTEXT, device, actor, how, frame)
+
+    def _actors(self) -> list[str]:
+        actors: list[str] = self._here.__dict__.setdefault("actors", [])
+        return actors
+
+    def _record(
+        self, kind: str, device: int, actor: str, how: str, frame: FrameType | None
+    ) -> None:
+        change = Change(kind, device, actor, how, describe(frame), os.getpid(), get_ident())
+        self.changes.append(change)
+        if kind == INITIALISED:
+            self._listen().latch(DRIVER)
+        self._engine.journal.note("cuda", wording.said(change), change.where, change.to_dict())
+        if kind == INITIALISED:
+            link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
+            finding = wording.initialised(change, link)
+        else:
+            rank, devices = local_rank(os.environ), self._last.devices
+            is_strays = rank is not None and rank != device and devices > 1
+            others = self._held_by_siblings(device) if is_strays else []
+            finding = wording.context_created(change, devices, rank, others)
+        self._engine.tell(finding, ContextWarning, frame=frame)
+
+    def _held_by_siblings(self, device: int) -> list[int | None]:
+        """Return the bytes that other processes of this launch hold on a device."""
+        from cudaguard.features.cuda_init.repair.context import describe as describe_device
+        from cudaguard.system.devices import compute_processes
+
+        try:
+            uuid = describe_device(self.driver, device).uuid
+        except ContextError:
+            return []
+        return [held for pid, held in compute_processes(uuid) if is_sibling(pid)]
+
+    def _tell_what_came_too_late(self, state: DriverState) -> None:
+        """Tell of a variable that hides devices which the driver of this process has."""
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if listed is not None and state.devices > len([*filter(None, listed.split(","))]):
+            finding = wording.was_too_late("CUDA_VISIBLE_DEVICES", listed, state.devices)
+            self._engine.tell(finding, LatchedEnvironmentWarning, frame=caller_frame())
+
+    def _listen(self) -> ProcessDetector:
+        """Begin to listen to forks and to the environment: CUDA is in the process."""
+        if self._process is None:
+            from cudaguard.features.cuda_init.detector.process import ProcessDetector
+
+            self._process = ProcessDetector(self._engine, self)
+            self._process.begin()
+        return self._process
+
+    def _torch_is_there(self) -> None:
+        torch = sys.modules.get("torch")
+        if self._foreign is not None:
+            actor, frame_text, device = self._foreign
+            self._foreign = None
+            finding = wording.foreign_context(actor, frame_text, device, True)
+            self._engine.tell(finding, ContextWarning, frame=caller_frame())
+        context = sys.modules.get("cudaguard.features.cuda_init.repair.context")
+        if context is not None and context.retained():
+            context.tell_torch()
+        version = peek(torch, "version")
+        if peek(version, "cuda") is not None:  # else a build without CUDA
+            process = self._listen()
+            self._look_at_architectures().torch_is_there()
+            if _parts(peek(torch, "__version__")) >= _ALLOCATOR_READ_AT_IMPORT:
+                process.latch(TORCH)
+            first = self.initialiser
+            if first is not None and first.pid != os.getpid():
+                process.watch_torch()
+
+    def _look_at_architectures(self) -> ArchitectureDetector:
+        if self._architectures is None:
+            from cudaguard.features.gpu_architectures.detector import ArchitectureDetector
+
+            self._architectures = ArchitectureDetector(self._engine)
+        return self._architectures
+
+    def _look_at_current(self, actor: str, state: DriverState) -> None:
+        handle = self.driver.current_context()
+        if handle in self._known_contexts:
+            return
+        self._known_contexts.add(handle)
+        if self.driver.has_foreign_context():
+            self._tell_foreign(actor, state)
+
+    def _tell_foreign(self, actor: str, state: DriverState) -> None:
+        frame = caller_frame()
+        where, beside_torch = describe(frame), "torch" in sys.modules
+        if not beside_torch:
+            self._foreign = (actor, where, state.current)  # it may come later
+        finding = wording.foreign_context(actor, where, state.current, beside_torch)
+        self._engine.tell(finding, ContextWarning, frame=frame)
+
+
+class _OwnUse:
+    """See `CudaDetector.own_use`. Not by `contextlib`, which writes to the errors that pass."""
+
+    def __init__(self, look: Callable[[str | None], object], actors: list[str]) -> None:
+        self._look, self._actors = look, actors
+
+    def __enter__(self) -> None:
+        self._look(None)
+        self._actors.append(wording.OURSELVES)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._look(wording.OURSELVES)
+        finally:
+            self._actors.pop()
+
+
+def _parts(version: object) -> tuple[int, ...]:
+    words = str(version).split("+")[0].split(".")[:2]
+    return tuple(int(word) for word in words) if all(word.isdecimal() for word in words) else ()

@@ -1,0 +1,257 @@
+"""Forks and environment variables that come too late, once CUDA is in the process.
+
+CUDA in a process whose forked workers do without it is normal and legal: nothing is said at the
+fork. It becomes a finding where a child uses CUDA all the same.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import _local
+
+from cudaguard.core import audit
+from cudaguard.core.caller import caller_frame, describe, describe_line, frame_outside_of
+from cudaguard.core.known_errors import text_of
+from cudaguard.core.loader import ON_PURPOSE, print_instead
+from cudaguard.errors import CudaGuardWarning, ForkWarning, LatchedEnvironmentWarning
+from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init.known_errors import line_of_fork
+from cudaguard.features.cuda_init.latches import DRIVER, LATCHES
+from cudaguard.files.calls import os
+from cudaguard.system.modules import peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, Protocol
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.features.cuda_init.messages import Change
+    from cudaguard.system.driver import Driver
+
+    class Cuda(Protocol):
+        """What is asked of `cudaguard.features.cuda_init.detector.contexts.CudaDetector`."""
+
+        driver: Driver
+
+        @property
+        def initialiser(self) -> Change | None:
+            """Who initialised CUDA, here or in the parent."""
+
+        def look(self) -> object:
+            """Ask the driver, and record what has changed."""
+
+
+_HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall (stays)"
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
+class ProcessDetector:
+    """Listens to forks and to changes of the environment.
+
+    Args:
+        engine: Is told.
+        cuda: Knows who initialised CUDA.
+    """
+
+    def __init__(self, engine: Engine, cuda: Cuda) -> None:
+        self._engine = engine
+        self._cuda = cuda
+        self._here = _local()  # .busy: this thread is inside one of the calls below
+        self._told: set[tuple[str, str]] = set()
+        self._told_in = 0  # the process in which a use of CUDA after a fork was told
+        self._latched: dict[str, str | None] = {}
+        self._has_forked = False  # since CUDA was initialised
+        self._stand_ins: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
+
+    def begin(self) -> None:
+        """Listen from now on."""
+        audit.listen(self)
+        self._engine.touched[_HOOKS] = None
+
+    def latch(self, moment: str) -> None:
+        """Remember the variables that have been read for good now, as they are."""
+        for name, when in LATCHES.items():
+            if when == moment:
+                self._latched.setdefault(name, os.environ.get(name))
+
+    # --- called by the audit hook: nothing may be raised from these ------------------
+
+    def before_fork(self) -> None:
+        """Take note that a process that uses CUDA is forked."""
+        self._quietly("noting a fork", self._note_fork)
+
+    def after_fork_in_child(self) -> None:
+        """Forget what the threads of the parent were doing, and notice a use of CUDA."""
+        self._here = _local()
+        if self._cuda.initialiser is not None:
+            self._quietly("watching torch in a forked process", self.watch_torch)
+
+    def variable_changes(self, name: str, value: str | None) -> None:
+        """Tell of a variable that is set too late by the program itself."""
+        if name in LATCHES:
+            self._quietly(f"looking at {name}", lambda: self._look_at(name, value))
+
+    def _quietly(self, what: str, action: Any) -> None:
+        if getattr(self._here, "busy", False) or self._engine.mode == "off":
+            return
+        self._here.busy = True
+        try:
+            action()
+        except ON_PURPOSE as warning:  # the user's filters make an error of it
+            print_instead(warning)
+        except Exception as error:
+            self._engine.broken(what, error)
+        finally:
+            self._here.busy = False
+
+    def _note_fork(self) -> None:
+        # Another thread may be inside the driver, which then would have us wait, and the fork.
+        is_certain = len(sys._current_frames()) == 1
+        if is_certain:
+            self._cuda.look()
+        first = self._cuda.initialiser
+        self._cuda.driver.may_be_asked_in_child = is_certain and first is None
+        if first is not None:
+            self._has_forked = True
+            self._engine.journal.note(
+                "fork", f"after {wording.said(first, where=True)}", describe(caller_frame())
+            )
+            self._watch_data_loader()
+
+    def _look_at(self, name: str, value: str | None) -> None:
+        if LATCHES[name] == DRIVER:
+            self._cuda.look()
+        if name not in self._latched or value == self._latched[name]:
+            return
+        frame = caller_frame()
+        where = describe(frame)
+        self._engine.journal.note("environment", f"{name} changed after {LATCHES[name]}", where)
+        # Once per line: a loop over values for children says the same each time.
+        if _is_users(frame) and (name, where) not in self._told:
+            self._told.add((name, where))
+            first = self._cuda.initialiser if LATCHES[name] == DRIVER else None
+            finding = wording.too_late_to_set(
+                name, value, self._latched[name], LATCHES[name], where, first
+            )
+            self._engine.tell(finding, LatchedEnvironmentWarning, frame=frame)
+
+    # --- called where a forked child touches CUDA -------------------------------------
+
+    def used_in_child(self, how: str) -> None:
+        """Tell, once, that a forked child uses CUDA although its parent had initialised it.
+
+        Args:
+            how: What it does, in words.
+        """
+        first = self._cuda.initialiser
+        if first is not None:
+            frame = frame_outside_of("torch")
+            self._tell_use(first, how, frame, describe(frame))
+
+    def _tell_use(
+        self, first: Change, how: str, frame: FrameType | None, where: str, said: str = ""
+    ) -> None:
+        if os.getpid() not in (first.pid, self._told_in):
+            self._told_in = os.getpid()
+            finding = wording.used_after_fork(how, first, where, said)
+            # What fails in a worker of a DataLoader is told in its parent: see below.
+            worker = sys.modules.get("torch.utils.data._utils.worker")
+            is_told_there = peek(worker, "_worker_info") is not None
+            category = CudaGuardWarning if is_told_there else ForkWarning
+            self._engine.tell(finding, category, frame=frame)
+
+    def watch_torch(self) -> None:
+        """Notice the first use of CUDA by torch in a child where it must fail.
+
+        torch's own error says that a forked process cannot use CUDA, not whose fault that is, and
+        only where torch itself was the one to initialise it.
+        """
+        self._precede(
+            peek(sys.modules.get("torch"), "cuda"),
+            "_lazy_init",
+            lambda: self.used_in_child("torch initialises CUDA"),
+        )
+
+    def _watch_data_loader(self) -> None:
+        """Notice that a forked worker of torch's DataLoader has failed over CUDA.
+
+        The worker's own finding goes to its log only; its error is raised anew in this process.
+        """
+        utils = sys.modules.get("torch._utils")
+        self._precede(
+            peek(utils, "ExceptionWrapper"),
+            "reraise",
+            lambda wrapper: self._tell_of_worker(line_of_fork(str(wrapper.exc_msg))),
+        )
+
+    def error_passes(self, error: BaseException) -> None:
+        """Look whether an error is that of CUDA in a forked process, this one or a worker of it."""
+        self._quietly("looking at an error", lambda: self._look_at_error(error))
+
+    def _look_at_error(self, error: BaseException) -> None:
+        first, line = self._cuda.initialiser, line_of_fork(text_of(error))
+        if first is None or not line:
+            return
+        if first.pid == os.getpid():
+            # How multiprocessing and concurrent.futures raise what was raised in another process.
+            if type(error.__cause__).__name__.endswith("RemoteTraceback"):
+                self._tell_of_worker(line)
+            return
+        traceback = error.__traceback__
+        frame, where = (None if traceback is None else traceback.tb_frame), ""
+        while traceback is not None:
+            if _is_users(traceback.tb_frame):  # the innermost line of the program's own
+                frame, where = traceback.tb_frame, describe_line(traceback)
+            traceback = traceback.tb_next
+        self._tell_use(first, "CUDA is used", frame, where, line)
+
+    def _tell_of_worker(self, line: str) -> None:
+        """Tell of the error of a worker, where it is one of CUDA after a fork."""
+        first = self._cuda.initialiser
+        if line and first is not None and self._has_forked and self._told_in != os.getpid():
+            self._told_in = os.getpid()
+            finding = wording.worker_failed(first, line)
+            self._engine.tell(finding, ForkWarning, frame=frame_outside_of("torch"))
+
+    def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
+        """Have something done before each call of a function of a module or class."""
+        original = peek(owner, name)
+        known = any(stand_in is original for _, _, _, stand_in in self._stand_ins)
+        if original is None or known or self._engine.mode == "observe":
+            return
+
+        def stand_in(*arguments: Any) -> Any:
+            self._quietly("telling of a fork", lambda: action(*arguments))
+            return original(*arguments)
+
+        for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(stand_in, attribute, getattr(original, attribute, None))
+        setattr(owner, name, stand_in)
+        self._stand_ins.append((owner, name, original, stand_in))
+        self._engine.touched[_patched(original)] = None
+
+    def leave(self) -> None:
+        """Put the functions back, and listen no longer."""
+        audit.listen(None)
+        for owner, name, original, stand_in in self._stand_ins:
+            if peek(owner, name) is stand_in:  # else a later patch calls ours
+                setattr(owner, name, original)
+                self._engine.touched.pop(_patched(original), None)
+        self._stand_ins = []
+
+
+def _patched(function: Any) -> str:
+    return f"{function.__module__}.{function.__qualname__}: tells of CUDA in a forked process"
+
+
+def _is_users(frame: FrameType | None) -> bool:
+    """Is this the program's own code, rather than an installed package's or Python's?"""
+    file = "" if frame is None else frame.f_code.co_filename
+    return (
+        bool(file)
+        and not file.startswith(_STANDARD_LIBRARY)
+        and not any(part in file for part in _INSTALLED)
+    )

@@ -1,0 +1,277 @@
+"""The wording of what is seen of the CUDA driver: initialised, contexts, whose and where."""
+
+from __future__ import annotations
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    class Change(Protocol):
+        """What happened to the driver (see `detector.contexts.Change`)."""
+
+        @property
+        def kind(self) -> str:
+            """``initialised`` or ``context``."""
+
+        @property
+        def device(self) -> int:
+            """Ordinal of the device that got a context."""
+
+        @property
+        def actor(self) -> str:
+            """Who did it; may be empty."""
+
+        @property
+        def how(self) -> str:
+            """``import``, ``load``, ``request``, ``before`` or empty."""
+
+        @property
+        def where(self) -> str:
+            """``file:line``; may be empty."""
+
+        @property
+        def pid(self) -> int:
+            """The process."""
+
+
+INITIALISED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
+FORK, LATCHED, SEARCH_PATH = "CG818", "CG819", "CG820"
+
+OURSELVES = "cudaguard"
+
+
+def said(change: Change, *, where: bool = False) -> str:
+    """Return one clause: who did what, and on request where."""
+    if change.kind == "initialised":
+        what = "initialised CUDA"
+    else:
+        what = f"created a context on device {change.device}"
+    return f"{_who(change.actor)} {what}" + (_at(change.where) if where else "")
+
+
+def _who(actor: str) -> str:
+    return actor or "something that is not watched"
+
+
+def _at(where: str) -> str:
+    return f" at {where}" if where else ""
+
+
+_HOW = {
+    "import": " while it was imported",
+    "load": " by loading a library",
+    "request": ", as asked",
+    "before": " before the guard could look",
+    "": ", at some time between two looks",
+}
+
+
+def initialised(change: Change, link: str = "") -> Finding:
+    """Somebody has called cuInit.
+
+    Args:
+        change: Who did it, and where.
+        link: A report of a program that broke by it: then it is to be warned of.
+    """
+    return Finding(
+        INITIALISED,
+        f"{said(change, where=True)}{_HOW[change.how]}.",
+        severity="warn" if link else "info",
+        consequence="from here on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are no longer read, "
+        "and processes forked from this one cannot use CUDA.",
+        remedy="set such variables before that line, and start workers that use CUDA by spawn or "
+        "forkserver"
+        + (f"; {INITIALISED} can be disabled if that is as you want it" if link else ""),
+        links=(link,) if link else (),
+    )
+
+
+def context_created(
+    change: Change, devices: int, rank: int | None, others: Sequence[int | None] = ()
+) -> Finding:
+    """A primary context has become active.
+
+    Args:
+        change: Who did it, where, and on which device.
+        devices: How many are visible.
+        rank: The local rank of this process, None without a launcher.
+        others: Bytes that further processes of the same launch hold on that device; None for one
+            whose bytes are not known.
+    """
+    what = f"{said(change, where=True)}{_HOW[change.how]}"
+    if rank is None or rank == change.device or devices <= 1:
+        return Finding(CONTEXT, f"{what}.", severity="info")
+    return Finding(
+        CONTEXT,
+        f"{what}, and this process is local rank {rank}.",
+        evidence=(f"{devices} devices are visible", *_held(others, change.device)),
+        consequence="every rank that does this takes some hundreds of MiB on that device, and may "
+        "compute there.",
+        remedy=f"call torch.cuda.set_device({rank}) before that line, or have the launcher show "
+        "each rank its own device only (CUDA_VISIBLE_DEVICES)",
+        links=("https://github.com/pytorch/pytorch/issues/135279",),
+    )
+
+
+def _held(others: Sequence[int | None], device: int) -> tuple[str, ...]:
+    if not others:
+        return ()
+    known = [held >> 20 for held in others if held is not None]
+    each = f", {min(known)} to {max(known)} MiB each" if known else ""
+    if known and min(known) == max(known):
+        each = f", {known[0]} MiB each"
+    return (f"{len(others)} more of this launch hold contexts on device {device}{each}",)
+
+
+def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> Finding:
+    """An import, or if there is no actor something before one, has left its own context current."""
+    if actor:
+        what = f"{actor} made a context of its own current on device {device}{_at(where)}"
+    else:
+        what = f"A context that is not the primary one is current on device {device}{_at(where)}"
+    return Finding(
+        FOREIGN,
+        f"{what}{', beside torch' if beside_torch else ''}.",
+        evidence=("it is not the primary context, which torch and the CUDA runtime use",),
+        consequence="streams, events and memory of the one are invalid in the other: 'invalid "
+        "resource handle', zeros, crashes at exit." + ("" if beside_torch else " Beside torch or "
+        "CuPy, that is; alone it is harmless."),
+        remedy="use the primary context: `import pycuda.autoprimaryctx` in place of autoinit, or "
+        "pop the context around calls to the others"
+        if actor.startswith("pycuda")
+        else "use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
+        "to other libraries",
+        severity="warn" if beside_torch else "info",
+        links=(
+            "https://github.com/NVIDIA/TensorRT/issues/4335",
+            "https://github.com/inducer/pycuda/issues/285",
+        ),
+    )  # fmt: skip
+
+
+def no_context(why: str, error: Exception) -> Finding:
+    """A context that was asked for cannot be created."""
+    return Finding(
+        NO_CONTEXT,
+        f"No CUDA context was created {why}.",
+        evidence=(str(error),),
+        consequence="the program goes on; libraries create contexts of their own when they need "
+        "them.",
+        remedy='mend what the evidence says, or ask for no context: context="none" in the call, '
+        "CUDAGUARD_CONTEXT=none, or `context` in the configuration file",
+    )
+
+
+_FORKED_REMEDY = (
+    "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
+    "DataLoader(multiprocessing_context='spawn')), or move what initialises CUDA after the fork"
+)
+
+
+def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Finding:
+    """A forked child uses CUDA.
+
+    Args:
+        how: What it does, as in "torch initialises CUDA".
+        first: Who initialised CUDA in its parent.
+        where: The line that uses it.
+        error: What a library says of it.
+    """
+    return Finding(
+        FORK,
+        f"{how}{_at(where)} in a process that was forked after CUDA was initialised.",
+        evidence=(
+            f"in process {first.pid}: {said(first, where=True)}",
+            *((error,) if error else ()),
+        ),
+        consequence="every CUDA call fails here: 'initialization error', 'Cannot re-initialize "
+        "CUDA in forked subprocess'.",
+        remedy=_FORKED_REMEDY,
+        links=("https://github.com/pytorch/pytorch/issues/17357",),
+    )
+
+
+def worker_failed(first: Change, error: str) -> Finding:
+    """A worker that was forked from this process has failed over CUDA.
+
+    Args:
+        first: Who initialised CUDA in this process.
+        error: What the worker says of it.
+    """
+    return Finding(
+        FORK,
+        "A worker that was forked from this process used CUDA, which "
+        f"{_who(first.actor)} had initialised{_at(first.where)}.",
+        evidence=(f"the worker: {error}",),
+        consequence="every CUDA call fails in such a worker.",
+        remedy=_FORKED_REMEDY,
+        links=("https://github.com/pytorch/pytorch/issues/17357",),
+    )
+
+
+def too_late_to_set(
+    name: str,
+    value: str | None,
+    latched: str | None,
+    moment: str,
+    where: str,
+    first: Change | None,
+) -> Finding:
+    """A variable was set when nobody reads it any more.
+
+    Args:
+        name: The variable.
+        value: What it is set to; None for unset.
+        latched: What it was when it was read.
+        moment: When that is.
+        where: The line that sets it.
+        first: Who initialised CUDA, where that is the moment.
+    """
+    action = f"{name} is unset" if value is None else f"{name} is set to {value!r}"
+    return Finding(
+        LATCHED,
+        f"{action}{_at(where)}, too late: it was read when {moment.partition(' is ')[0]} was "
+        f"{moment.partition(' is ')[2]}.",
+        evidence=(
+            f"this process goes on with {'no value' if latched is None else repr(latched)}",
+            *((said(first, where=True),) if first is not None else ()),
+        ),
+        consequence="it has no effect in this process; processes started from now on see it.",
+        remedy="set it before that, at best in the shell that starts the program",
+        links=("https://github.com/pytorch/pytorch/issues/159641",),
+    )
+
+
+def was_too_late(name: str, value: str, devices: int) -> Finding:
+    """A variable was set in vain before the guard came.
+
+    Args:
+        name: The variable.
+        value: What it says now.
+        devices: How many devices the driver of this process has.
+    """
+    return Finding(
+        LATCHED,
+        f"{name} is {value!r}, and was set too late: CUDA had been initialised.",
+        evidence=(f"the driver of this process has {devices} devices",),
+        consequence="it has no effect in this process; processes started from now on see it.",
+        remedy="set it before the imports, at best in the shell that starts the program; and "
+        "install cudaguard before them to be told which one it was",
+        links=("https://github.com/pytorch/pytorch/issues/159641",),
+    )
+
+
+def search_path_too_late(library: str, folder: str, where: str) -> Finding:
+    """A library was not found, and lies in a folder that LD_LIBRARY_PATH names since the start."""
+    return Finding(
+        SEARCH_PATH,
+        f"{library} was not found, though LD_LIBRARY_PATH names {folder}, which has it.",
+        evidence=(f"asked for at {where}",) if where else (),
+        consequence="LD_LIBRARY_PATH was changed in the running process: the loader reads it once, "
+        "when a process is started.",
+        remedy="set it in the shell that starts the program, or open the library by its path "
+        f"before it is needed: ctypes.CDLL({folder + '/' + library!r})",
+    )

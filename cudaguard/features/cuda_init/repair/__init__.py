@@ -1,0 +1,1 @@
+"""Contexts created ahead, defaults of variables, modules put in place of others."""

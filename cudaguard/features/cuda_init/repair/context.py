@@ -1,0 +1,242 @@
+"""Pre-create the primary context of one CUDA device, and keep it for the life of the process.
+
+The context is retained and not made current: torch, CuPy and everything else that uses the CUDA
+runtime finds it active and joins it, and the current context of no thread changes.
+
+Source: CUDA driver API reference, "Initialization", "Device Management", "Primary Context
+Management"; CUDA programming guide, "CUDA Environment Variables".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from operator import index
+
+from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
+from cudaguard.errors import ContextError
+from cudaguard.features.cuda_init.devices import ContextHandle, Device
+from cudaguard.files.calls import os
+from cudaguard.system.driver import NOT_INITIALIZED, Driver
+from cudaguard.system.driver_status import meaning
+from cudaguard.system.facts import built_for
+from cudaguard.system.modules import peek
+
+_COMPUTE_MODE, _PROHIBITED, _EXCLUSIVE = 20, 2, 3
+
+# Handles of the contexts that were retained here, by process and ordinal: never released, as the
+# order against the destructors of torch and the runtime at exit is not ours to choose.
+_retained: dict[tuple[int, int], ContextHandle] = {}
+
+
+def create_context(device: int | str | None = None, *, is_asked_for: bool = True) -> ContextHandle:
+    """Retain the primary context of a device; the same handle again if it has been done.
+
+    Args:
+        device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
+        is_asked_for: Did the program ask for this very context? Otherwise a device in exclusive
+            mode is left to the process that will.
+
+    Raises:
+        ContextError: It cannot be created, with the reason.
+    """
+    driver = Driver()
+    _open(driver)
+    _refuse_old(driver)
+    status = driver.call("cuInit", 0)
+    if status == NOT_INITIALIZED:  # which this very call answers in a forked child only
+        raise ContextError(
+            "CUDA was initialised before this process was forked, and cannot be used in it; start "
+            "it by spawn or forkserver, or create the context in the child only"
+        )
+    _check(status, "cuInit")
+    chosen = _choose(device, _devices(driver))
+    key = os.getpid(), chosen.ordinal
+    if key not in _retained:
+        _refuse_by_mode(driver, chosen, is_asked_for)
+        _retained[key] = _retain(driver, chosen)
+        tell_torch()
+    return _retained[key]
+
+
+def retained() -> tuple[ContextHandle, ...]:
+    """Return the contexts that this process holds."""
+    return tuple(handle for (pid, _), handle in _retained.items() if pid == os.getpid())
+
+
+def tell_torch() -> None:
+    """Have torch take note that CUDA is initialised, so that it says so in a forked child.
+
+    It registers its own check when it counts devices itself. A torch without CUDA has no such
+    function.
+    """
+    count = getattr(peek(sys.modules.get("torch"), "_C"), "_cuda_getDeviceCount", None)
+    if count is not None:
+        count()
+
+
+def _open(driver: Driver) -> None:
+    try:
+        path = driver.load()
+    except OSError as error:
+        raise ContextError(
+            f"there is no NVIDIA driver that can be loaded here: {error}. In a container, start it "
+            "with the NVIDIA runtime (docker run --gpus all)"
+        ) from None
+    if f"{os.sep}stubs{os.sep}" in path:
+        raise ContextError(
+            f"{path} is the CUDA toolkit's stand-in for linking, not a driver; take its folder out "
+            "of LD_LIBRARY_PATH"
+        )
+
+
+def _check(status: int, call: str) -> None:
+    if status:
+        raise ContextError(f"{call} answers {status}: {meaning(status)}")
+
+
+def _devices(driver: Driver) -> list[Device]:
+    number = ctypes.c_int()
+    _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
+    if not number.value:
+        raise ContextError(
+            "no CUDA device is visible"
+            + _visible()
+            + "; see whether nvidia-smi lists one, and what CUDA_VISIBLE_DEVICES says"
+        )
+    return [describe(driver, ordinal) for ordinal in range(number.value)]
+
+
+def _visible() -> str:
+    value = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if value is None else f" (CUDA_VISIBLE_DEVICES={value!r})"
+
+
+def describe(driver: Driver, ordinal: int) -> Device:
+    """Return what an initialised driver says of a device.
+
+    Raises:
+        ContextError: There is no such device.
+    """
+    handle = ctypes.c_int()
+    _check(driver.call("cuDeviceGet", ctypes.byref(handle), ordinal), "cuDeviceGet")
+    text, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
+    name = bus = identity = ""
+    if not driver.call("cuDeviceGetName", text, 256, handle):
+        name = text.value.decode("utf-8", "replace")
+    if not driver.call("cuDeviceGetPCIBusId", text, 256, handle):
+        bus = text.value.decode("ascii", "replace").lower()
+    if not driver.call("cuDeviceGetUuid_v2", uuid, handle):
+        digits = bytes(uuid).hex()
+        cuts = (0, 8, 12, 16, 20, 32)
+        kind = "MIG-" if _is_instance(ordinal) else "GPU-"
+        identity = kind + "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:]))
+    return Device(ordinal, identity, bus, name)
+
+
+def _is_instance(ordinal: int) -> bool:
+    """Is the device a part of a GPU? The driver does not say; it is so if it was asked for so."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return ordinal < len(shown) and shown[ordinal].strip().startswith("MIG-")
+
+
+def _choose(device: int | str | None, devices: list[Device]) -> Device:
+    if device is None:
+        return devices[_default_ordinal(len(devices))]
+    if isinstance(device, str) and not device.strip().isdecimal():
+        return _by_identity(device.strip(), devices)
+    try:
+        ordinal = int(device) if isinstance(device, str) else index(device)
+    except TypeError:
+        raise ContextError(
+            f"device {device!r}: expected an ordinal, a UUID (GPU-...) or a PCI bus id"
+        ) from None
+    if isinstance(device, bool) or not 0 <= ordinal < len(devices):
+        raise ContextError(
+            f"device {device!r}: {len(devices)} visible{_visible()}, numbered from 0: "
+            + "; ".join(f"{d.ordinal}: {d.name} {d.uuid}" for d in devices)
+        )
+    return devices[ordinal]
+
+
+def _default_ordinal(count: int) -> int:
+    """Return the local rank, or 0 where there is no launcher or it shows one device only."""
+    said = next(((v, os.environ[v]) for v in LOCAL_RANK_VARIABLES if os.environ.get(v)), None)
+    if said is None or count == 1:
+        return 0
+    rank = local_rank(os.environ)
+    if rank is None:
+        raise ContextError(f"{said[0]}={said[1]!r}: expected the number of this process's rank")
+    if rank >= count:
+        raise ContextError(
+            f"{said[0]}={rank}, but only {count} devices are visible{_visible()}; start fewer "
+            "processes on this machine, or show more devices"
+        )
+    return rank
+
+
+def _by_identity(text: str, devices: list[Device]) -> Device:
+    wanted = _normal(text)
+    for device in devices:
+        if wanted and wanted == _normal(device.pci_bus_id):
+            return device
+    is_uuid = wanted.startswith(("gpu-", "mig-")) and not wanted.endswith("-")
+    found = [d for d in devices if is_uuid and _normal(d.uuid).startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    problem = "fits several devices" if found else "fits no visible device"
+    raise ContextError(
+        f"device {text!r} {problem}{_visible()}; expected an ordinal, a UUID or a PCI bus id, of: "
+        + "; ".join(f"{d.ordinal}: {d.name} {d.uuid} {d.pci_bus_id}" for d in devices)
+    )
+
+
+def _normal(identity: str) -> str:
+    """Return a UUID or PCI bus id in one spelling: NVML writes eight digits of the domain."""
+    identity = identity.lower()
+    domain, colon, rest = identity.partition(":")
+    return f"{domain.lstrip('0')}:{rest}" if colon and ":" in rest else identity
+
+
+def _refuse_by_mode(driver: Driver, device: Device, is_asked_for: bool) -> None:
+    mode, handle = ctypes.c_int(), ctypes.c_int()
+    _check(driver.call("cuDeviceGet", ctypes.byref(handle), device.ordinal), "cuDeviceGet")
+    driver.call("cuDeviceGetAttribute", ctypes.byref(mode), _COMPUTE_MODE, handle)
+    if mode.value == _PROHIBITED:
+        raise ContextError(
+            f"device {device.ordinal} ({device.name}) is in compute mode Prohibited; an "
+            "administrator changes that with nvidia-smi -c 0"
+        )
+    if mode.value == _EXCLUSIVE and not is_asked_for:
+        raise ContextError(
+            f"device {device.ordinal} ({device.name}) is in compute mode Exclusive_Process: a "
+            "context here would keep every other process from it. Name the device to create it "
+            "all the same"
+        )
+
+
+def _refuse_old(driver: Driver) -> None:
+    supported, wanted = driver.version(), built_for()
+    if supported and wanted and supported // 1000 < wanted // 1000:
+        raise ContextError(
+            f"the driver supports CUDA {_dotted(supported)}, and torch is built for CUDA "
+            f"{_dotted(wanted)}; update the driver, or install a torch built for CUDA "
+            f"{supported // 1000}"
+        )
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def _retain(driver: Driver, device: Device) -> ContextHandle:
+    from cudaguard.system.devices import used_memory
+
+    handle, context = ctypes.c_int(), ctypes.c_void_p()
+    _check(driver.call("cuDeviceGet", ctypes.byref(handle), device.ordinal), "cuDeviceGet")
+    before = used_memory(device.uuid)
+    status = driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+    _check(status, f"cuDevicePrimaryCtxRetain for device {device.ordinal} ({device.name})")
+    after = used_memory(device.uuid)
+    took = None if before is None or after is None else max(0, after - before)
+    return ContextHandle(device, took)

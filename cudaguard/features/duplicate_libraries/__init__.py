@@ -1,0 +1,1 @@
+"""Two files of one library in a process, or another one than was meant."""

@@ -1,0 +1,1 @@
+"""What is installed twice, or contradicts itself."""

@@ -1,0 +1,162 @@
+"""CG905, CG906: distributions that overwrite or contradict one another, and torch's own pins."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from cudaguard.features.duplicate_libraries.messages import installed as wording
+from cudaguard.features.duplicate_libraries.policy.installed import (
+    EMPTY,
+    asked_for,
+    overlaps,
+    sharers,
+    unmet,
+)
+from cudaguard.features.duplicate_libraries.policy.wheels import cuda_of, families
+from cudaguard.system.distributions import is_shared_object, key_of, listed_files
+from cudaguard.system.site import Skipped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cudaguard.features.duplicate_libraries.policy.installed import Overlap
+    from cudaguard.model import Finding
+    from cudaguard.system.distributions import Distribution
+    from cudaguard.system.site import Result, Site
+
+    Files = list[tuple[str, str, str]]  # (path, hash, distribution)
+
+
+def check(site: Site) -> Result:
+    """Compare what distributions list and require."""
+    findings = [wording.metadata_unreadable(*one) for one in site.unreadable]
+    files = list(_listed(site))
+    findings += [
+        _overwritten(site, overlap, files)
+        for overlap in overlaps(files)
+        if not all(map(_is_made_to_be_shared, overlap.files))
+    ]
+    for dist in site.distributions:
+        if dist.key.startswith("nvidia-"):
+            lost = _missing(dist)
+            if lost:
+                findings.append(wording.files_missing(_pinned(site, dist.name), lost))
+    findings += [
+        wording.not_met(lack._replace(by=f"{lack.by} {dist.version}"))
+        for dist in site.distributions
+        for lack in unmet(dist.name, asked_for(_about(dist.requires, "torch")), site.version)
+        if key_of(lack.name) == "torch" and lack.found is not None
+    ]
+    findings += _left_over(site, files)
+    return findings, f"distributions: {len(site.distributions)}"
+
+
+def _listed(site: Site) -> Iterator[tuple[str, str, str]]:
+    """Yield (path, hash, distribution) of all files that are listed."""
+    for dist in site.distributions:
+        for path, digest in listed_files(dist):
+            yield f"{dist.folder}/{path}", digest, dist.name
+
+
+def _is_made_to_be_shared(path: str) -> bool:
+    """Return True for what several distributions of one namespace contain on purpose."""
+    return path.endswith("/__init__.py")
+
+
+def _overwritten(site: Site, overlap: Overlap, listed: Files) -> Finding:
+    native = [path for path in overlap.files if is_shared_object(path)]
+    start = next(f"{dist.folder}/" for dist in site.distributions if dist.name == overlap.first)
+    files = (path[len(start) :] for path in (*native, *overlap.files))
+    kept = _kept(site, overlap)
+    gone = overlap.second if kept == overlap.first else overlap.first
+    of_cuda = all(cuda_of(key_of(name), site.version(name) or "") for name in overlap[:2])
+    return wording.overwritten(
+        overlap._replace(files=tuple(dict.fromkeys(files))),
+        gone=gone,
+        restored=_losers(site, listed, {gone}),
+        severity="error" if native else "warn" if of_cuda else "info",
+    )
+
+
+def _losers(site: Site, listed: Files, gone: set[str]) -> list[str]:
+    """Return, as ``NAME==VERSION``, what must be installed anew after others are uninstalled."""
+    return [_pinned(site, name) for name in sharers(listed, gone)]
+
+
+def _pinned(site: Site, name: str) -> str:
+    return f"{name}=={site.version(name)}"
+
+
+def _missing(dist: Distribution) -> list[str]:
+    """Return the files that a distribution lists and that are not there, libraries first."""
+    lost = [
+        path
+        for path, digest in listed_files(dist)
+        if digest and digest != EMPTY and not os.path.lexists(os.path.join(dist.folder, path))
+    ]
+    return sorted(lost, key=is_shared_object, reverse=True)
+
+
+def check_pins(site: Site) -> Result:
+    """Compare the wheels of NVIDIA's with what torch pins."""
+    torch = next((dist for dist in site.distributions if dist.key == "torch"), None)
+    if torch is None:
+        raise Skipped("torch is not installed")
+    asked = [
+        one
+        for start in ("nvidia-", "cuda-", "triton")
+        for one in asked_for(_about(torch.requires, start))
+    ]
+    if not asked:
+        raise Skipped(f"torch {torch.version} requires no wheels of NVIDIA's")
+    for dist in site.distributions:  # from CUDA 13 on, cuda-toolkit[cublas,...] has the pins
+        for one in asked:
+            if one.extras and key_of(one.name) == dist.key:
+                asked = [*asked, *asked_for(dist.requires, one.extras)]
+                break
+    lacking = unmet(torch.name, asked, site.version)
+    return [wording.other_release(torch.version, lack) for lack in lacking], f"pins: {len(asked)}"
+
+
+def _left_over(site: Site, listed: Files) -> list[Finding]:
+    found = families(site.versions)
+    if len(found) < 2:
+        return []
+    # In whatever case it asks: what an extra wants may have been installed for its sake.
+    asked = {
+        key_of(re.split(r"[^\w.-]", text, maxsplit=1)[0])
+        for dist in site.distributions
+        for text in _about(dist.requires, "nvidia-")
+    }
+    unasked = [major for major, wheels in found.items() if not asked & set(wheels)]
+    if len(unasked) == len(found):  # by hand: then it is the newest that is wanted
+        unasked.remove(max(unasked, key=int))
+    names = {dist.key: dist.name for dist in site.distributions}
+    return [
+        wording.left_over(
+            major,
+            found[major],
+            [other for other in found if other != major],
+            _losers(site, listed, {names[wheel] for wheel in found[major]}),
+        )
+        for major in unasked
+        if all(wheel.startswith("nvidia-") for wheel in found[major])
+    ]
+
+
+def _about(requires: Iterable[str], name: str) -> list[str]:
+    """Return those of some requirements that begin with a name: most need not be parsed."""
+    return [one for one in requires if key_of(one[: len(name)]).startswith(name)]
+
+
+def _kept(site: Site, overlap: Overlap) -> str:
+    """Return which of two to keep: what others require, the one for the newest CUDA, the first."""
+    pair = overlap.first, overlap.second
+    for name in pair:
+        for dist in site.distributions:
+            for asked in asked_for(_about(dist.requires, key_of(name))):
+                if key_of(asked.name) == key_of(name):
+                    return name
+    return max(pair, key=lambda name: int(cuda_of(key_of(name), site.version(name) or "") or 0))

@@ -1,0 +1,1 @@
+"""Two files of one library that are loaded."""

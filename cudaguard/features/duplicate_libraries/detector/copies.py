@@ -1,0 +1,216 @@
+"""Two files of one library are here, or another than was meant: is anything wrong with that?"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.core.caller import caller_frame, is_importing
+from cudaguard.elf.library_version import is_same_build, version_of
+from cudaguard.elf.process import at_start
+from cudaguard.errors import ImportOrderError, ImportOrderWarning
+from cudaguard.features.duplicate_libraries.messages import duplicates as wording
+from cudaguard.features.duplicate_libraries.policy import duplicates as policy
+from cudaguard.files.calls import os
+from cudaguard.system.runtimes import runtime_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.features.duplicate_libraries.policy.duplicates import Copy, Stray
+    from cudaguard.model import Finding
+
+_PROGRAM = ("", "__main__", "__mp_main__")
+_YES = ("1", "true", "t", "yes", "y", "on")
+
+
+def judge(
+    engine: Engine,
+    copies: list[Copy],
+    new: list[Copy],
+    strays: list[Stray],
+    told: set[tuple[str, ...]],
+    *,
+    is_load: bool,
+) -> None:
+    """Tell of what the newcomers are beside those that were there before.
+
+    Args:
+        engine: Is told.
+        copies: All that are in the process, in the order in which they were mapped.
+        new: Those of them that have just come.
+        strays: Libraries that get another file than they were meant to.
+        told: Folders and pairs of them that were told of: once is enough. They are added to.
+        is_load: Was it a load that was seen?
+
+    Raises:
+        ImportOrderError: in `strict`, from an import.
+    """
+    frame = caller_frame()
+    first: tuple[Finding, Copy] | None = None
+    found = (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays))
+    for finding, one, other in found:
+        title, folder = runtime_of(one.stem).title, _folder(one)
+        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warn"
+        if not is_fault and pair in told:
+            continue
+        is_known = is_fault and not told.isdisjoint((("fault", *pair), ("fault", folder)))
+        told |= {pair, ("fault", *pair), ("fault", folder)} if is_fault else {pair}
+        loud = False if is_known and engine.mode != "strict" else None
+        if engine.tell(finding, ImportOrderWarning, frame=frame, loud=loud) and is_fault:
+            first = first or (finding, one)
+    if first is not None and engine.mode == "strict":
+        finding, one = first
+        if is_load and is_importing():
+            raise ImportOrderError(finding.what, path=one.path)
+        engine.deferred.append(finding.what)
+
+
+def _pairs(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    for at, second in enumerate(copies):
+        if second not in new:
+            continue
+        others = [
+            (_kind(first, second), first)
+            for first in copies[:at]
+            if policy.are_alike(first.stem, second.stem) and first.identity != second.identity
+        ]
+        if not others:
+            continue
+        # The one that matters: a fault, one of the same name, the first of all.
+        kind, first = min(
+            others,
+            key=lambda other: (
+                not policy.is_fault(other[0], second.stem),
+                other[1].soname != second.soname,
+            ),
+        )
+        yield _pair(first, second, kind), first, second
+
+
+def _pair(first: Copy, second: Copy, kind: str) -> Finding:
+    runtime, versions = runtime_of(first.stem), (_text(first), _text(second))
+    if kind == policy.RIVALS:
+        is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
+        return wording.rivals(first, second, runtime.rival, is_allowed=is_allowed)
+    if not policy.is_fault(kind, first.stem):
+        return wording.harmless(first, second, runtime.title, versions, kind)
+    subject, cure = (runtime.title, runtime.danger), _cure(second, first, first.by)
+    return wording.older_first(first, second, versions, subject, cure, _severity(first))
+
+
+def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    serving = policy.winners(copies)
+    told = set()
+    for copy in new:
+        if serving.get(copy.soname) is not copy:
+            continue
+        for other in policy.parts_beside(copy, serving.values()):
+            runtime = runtime_of(copy.stem)
+            versions = _version(other), _version(copy)
+            if runtime.part_of in told or _folder(copy) == _folder(other):
+                continue
+            if all(versions) and policy.compared(versions) == policy.SAME:
+                continue
+            told.add(runtime.part_of)
+            one, stranger = (copy, other) if _variable(other) else (other, copy)
+            by = min(copy, other, key=copies.index).by
+            finding = wording.mixed(
+                one,
+                stranger,
+                (_text(one), _text(stranger)),
+                (runtime.title, runtime.danger),
+                _cure(one, stranger, by),
+            )
+            yield finding, stranger, one
+
+
+def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
+    told = set()
+    for stray in strays:
+        serving, meant = stray.serving, stray.meant
+        if (serving.path, meant.path) in told or is_same_build(serving.path, meant.path):
+            continue
+        told.add((serving.path, meant.path))
+        kind = policy.compared((_version(serving), _version(meant)))
+        if kind == policy.SAME:
+            continue
+        runtime = runtime_of(serving.stem)
+        is_fault = stray.is_part or policy.is_fault(kind, serving.stem)
+        finding = wording.another_file(
+            (stray.asking, stray.how),
+            serving,
+            (_text(serving), _text(meant)),
+            (runtime.title, runtime.danger),
+            _cure(meant, serving, serving.by),
+            _severity(serving) if is_fault else "info",
+            is_older=kind == policy.OLDER,
+        )
+        yield finding, serving, meant
+
+
+def _kind(first: Copy, second: Copy) -> str:
+    versions = _version(first), _version(second)
+    return policy.kind_of(first, second, versions, is_same_build(first.path, second.path))
+
+
+def _version(copy: Copy) -> tuple[int, ...]:
+    return version_of(copy.path, copy.soname, runtime_of(copy.stem).wheel)
+
+
+def _text(copy: Copy) -> str:
+    return ".".join(map(str, _version(copy)))
+
+
+def _severity(first: Copy) -> str:
+    """Return how loud a fault is: what somebody has preloaded is there because he wants it so."""
+    preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
+    names = (os.path.realpath(first.path), os.path.basename(first.path))
+    is_wanted = any(name in names or os.path.realpath(name) in names for name in preloaded)
+    return "info" if is_wanted else "warn"
+
+
+def _cure(wanted: Copy, other: Copy, by: str) -> wording.Cure:
+    """Return how a file comes before another one.
+
+    Args:
+        wanted: That file.
+        other: The one that has served instead.
+        by: The module that was the first to load one of them.
+    """
+    package = by.partition(".")[0]
+    folder, name = os.path.split(os.path.abspath(wanted.path))
+    part_of = runtime_of(wanted.stem).part_of
+    if part_of:  # all parts, or they come from somewhere else again
+        name = f"lib{part_of}*.so{wanted.soname.partition('.so')[2]}"
+    return wording.Cure(
+        wanted.path,
+        name,
+        _variable(other),
+        os.path.dirname(other.path),
+        "" if package in _PROGRAM else package,
+        _below(folder, name),
+    )
+
+
+def _variable(copy: Copy) -> str:
+    """Return the variable that has led to a library, empty if none has."""
+    name = "LD_LIBRARY_PATH"
+    folders = at_start(name).replace(";", ":").split(":")
+    here = os.path.dirname(copy.path)
+    return name if here in [os.path.realpath(folder) for folder in folders if folder] else ""
+
+
+def _below(folder: str, name: str) -> str:
+    """Return how the action ``preload`` names files, empty where no such path leads there."""
+    from glob import escape
+
+    entries = [os.path.join(os.path.abspath(e), "") for e in sys.path if isinstance(e, str)]
+    # The innermost: a virtual environment often lies in the working folder.
+    inside = max((entry for entry in entries if folder.startswith(entry)), key=len, default="")
+    return f"{escape(folder[len(inside) :])}/{name}" if inside else ""
+
+
+def _folder(copy: Copy) -> str:
+    return os.path.dirname(os.path.realpath(copy.path))

@@ -1,0 +1,253 @@
+"""Have two files of one library come into this process, or another one than was meant?
+
+After each load only what is new is looked at: the names of libraries, and what those with folders
+of their own ask for.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+
+from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
+from cudaguard.core.loader import here
+from cudaguard.elf.image import DT_SONAME, Image
+from cudaguard.elf.loaded import Memory, entries, first_entry
+from cudaguard.elf.process import at_start
+from cudaguard.elf.search_path import DT_RPATH, DT_RUNPATH, Place
+from cudaguard.features.duplicate_libraries.policy.duplicates import (
+    Copy,
+    Stray,
+    are_alike,
+    are_parts,
+    winners,
+)
+from cudaguard.files.calls import os
+from cudaguard.system.driver import LoaderNews
+from cudaguard.system.runtimes import IN_PARTS, stem_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.elf.loaded import Library
+
+    Loaded = tuple[str, str, bool, tuple[str, str]]
+
+LIBRARY_PATH = "LD_LIBRARY_PATH"
+_LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
+# Why nobody saw who loaded a library, in words that follow its path.
+SINCE = {
+    "guard": "was there before the guard",
+    "ctypes": "was there before cudaguard could look, which needs ctypes to be imported",
+    "unseen": "was loaded past Python's importer and ctypes.CDLL",
+}
+
+
+class DuplicateDetector:
+    """Remembers who has loaded which library of `cudaguard.system.runtimes`.
+
+    Args:
+        engine: Is told.
+        since: Why what the first look finds was not seen to come: ``guard`` or ``ctypes``.
+
+    Raises:
+        AttributeError: The C library has no means to look with.
+    """
+
+    def __init__(self, engine: Engine, since: str) -> None:
+        self._engine = engine
+        self._news = LoaderNews()
+        # By path and dynamic section, in the order in which they were mapped.
+        self._copies: dict[tuple[str, int], Copy] = {}
+        self._known: set[tuple[str, int]] = set()
+        self._told: set[tuple[str, ...]] = set()
+        self._lock, self._pid = allocate_lock(), os.getpid()
+        self.look(None, since)
+
+    def look(self, load: Loaded | None, since: str = "") -> None:
+        """Look once at what is new, and tell of what is there twice.
+
+        Args:
+            load: What has just been loaded: the fields of `symbol_scope.messages.hijack.Load`.
+            since: Without it: as above, or ``unseen``.
+
+        Raises:
+            ImportOrderError: in `strict`, from an import.
+        """
+        if self._pid != os.getpid():  # forked, and another thread may have held the lock
+            self._lock, self._pid = allocate_lock(), os.getpid()
+        if not self._lock.acquire(timeout=_LONGEST_WAIT):
+            return
+        try:
+            come, strays = self._take_in(load, since)
+            copies = list(self._copies.values())
+        finally:
+            self._lock.release()
+        if come or strays:
+            from cudaguard.features.duplicate_libraries.detector.copies import judge
+
+            judge(self._engine, copies, come, strays, self._told, is_load=load is not None)
+
+    def _take_in(self, load: Loaded | None, since: str) -> tuple[list[Copy], list[Stray]]:
+        """Take note of what is new.
+
+        Returns:
+            What of it is in the table, where that has its like in the process, and what has gone
+            astray.
+        """
+        there = {(one.path, one.dynamic): one for one in self._news.libraries()}
+        new = [one for key, one in there.items() if key not in self._known]
+        if there and self._news.is_whole:
+            self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
+        self._known.update(there)
+        if not new:
+            return [], []
+        with Memory() as memory:
+            come = dict(self._copies_among(new, memory, load, since))
+            self._copies.update(come)
+            if any(_has_kin(copy, self._copies.values()) for copy in come.values()):
+                self._forget_unloaded(memory)
+            else:
+                come = {}
+            strays = list(self._strays_among(new, memory, load, since)) if self._copies else []
+        return [copy for key, copy in come.items() if key in self._copies], strays
+
+    def _copies_among(
+        self, new: list[Library], memory: Memory, load: Loaded | None, since: str
+    ) -> Iterator[tuple[tuple[str, int], Copy]]:
+        how = ""
+        for one in new:
+            stem = stem_of(one.path[one.path.rfind("/") + 1 :])
+            if stem:
+                try:
+                    soname = Image(memory, one).text(DT_SONAME) or os.path.basename(one.path)
+                except OSError:  # unloaded meanwhile
+                    continue
+                how = how or _how(load, since)
+                by = _by(load, since)
+                own = self._by_rule(one.path) or how
+                # Without the detours by which the loader came there: `cv2/../opencv.libs/`.
+                folder, name = os.path.split(one.path)
+                path = os.path.join(os.path.realpath(folder), name)
+                known = identity(path)
+                yield (one.path, one.dynamic), Copy(path, stem, soname, known, by, own)
+
+    def _by_rule(self, path: str) -> str:
+        """Return which rule had a library opened in advance, empty if none had."""
+        start = f"{path}: loaded "
+        found = next(
+            (entry for entry in tuple(self._engine.touched) if entry.startswith(start)), ""
+        )
+        return f"was loaded {found[len(start) :].replace(' (stays)', '')}" if found else ""
+
+    def _strays_among(
+        self, new: list[Library], memory: Memory, load: Loaded | None, since: str
+    ) -> Iterator[Stray]:
+        serving = winners(self._copies.values())
+        for one in new:
+            try:
+                image = Image(memory, one)
+                own = self._copies.get((one.path, one.dynamic))
+                if own and own.stem in IN_PARTS and (DT_RPATH not in image or DT_RUNPATH in image):
+                    yield from self._parts_to_come(own)
+                if DT_RUNPATH not in image and DT_RPATH not in image:
+                    continue
+                asked = [serving[name] for name in image.needed if name in serving]
+                place = Place(one.path, image, None) if asked else None
+            except OSError:  # unloaded meanwhile, or no library as others are
+                continue
+            for copy in asked:
+                meant = _first(copy.soname, place.runpath or place.rpath) if place else ""
+                known = identity(meant) if meant else copy.identity
+                if known != copy.identity:
+                    wanted = Copy(meant, copy.stem, copy.soname, known, "", "")
+                    yield Stray(one.path, _how(load, since), copy, wanted)
+
+    def _parts_to_come(self, copy: Copy) -> Iterator[Stray]:
+        """Return a part that will be opened by name, and be found elsewhere than beside it.
+
+        The variable goes before the folders that a library with DT_RUNPATH, or none, leads to.
+        """
+        folders = [f for f in at_start(LIBRARY_PATH).replace(";", ":").split(":") if f]
+        if not folders:
+            return
+        folder, release = os.path.dirname(copy.path), copy.soname.partition(".so")[2]
+        there = {other.soname for other in self._copies.values()}
+        for name in sorted(os.listdir(folder)):
+            if name.startswith(f"{copy.stem}_") and name.endswith(f".so{release}"):
+                path, found = os.path.join(folder, name), _first(name, folders)
+                if name not in there and found and identity(found) != identity(path):
+                    how = f"will be found first, as its folder stands in {LIBRARY_PATH}"
+                    wrong = Copy(found, stem_of(name), name, identity(found), copy.by, how)
+                    meant = Copy(path, wrong.stem, name, identity(path), "", "")
+                    yield Stray(copy.path, copy.how, wrong, meant, is_part=True)
+                    return
+
+    def _forget_unloaded(self, memory: Memory) -> None:
+        there = {
+            (os.fsdecode(memory.text(name)), dynamic)
+            for _, _, name, dynamic in entries(memory, first_entry())
+            if name
+        }
+        self._known &= there
+        self._copies = {key: copy for key, copy in self._copies.items() if key in there}
+
+
+def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
+    """Is another file of its library among the copies, or a part of its set from elsewhere?"""
+    return any(
+        are_alike(copy.stem, other.stem)
+        or (are_parts(copy.stem, other.stem) and _folder(copy) != _folder(other))
+        for other in copies
+        if other is not copy
+    )
+
+
+def _folder(copy: Copy) -> str:
+    return os.path.dirname(os.path.realpath(copy.path))
+
+
+def _first(name: str, folders: Iterable[str]) -> str:
+    """Return the file of a library in the first folder that has it, empty if none has."""
+    for folder in folders:
+        path = f"{folder}/{name}"
+        if os.path.exists(path):
+            return path
+    return ""
+
+
+def identity(path: str) -> object:
+    """Return what tells a file from others whatever it is called."""
+    try:
+        state = os.stat(path)
+    except OSError:  # it has gone since it was mapped
+        return path
+    return state.st_dev, state.st_ino
+
+
+def _by(load: Loaded | None, since: str) -> str:
+    """Return the module that loads what is new, empty if nobody saw that."""
+    if load is None:
+        return _being_mapped() if since == "unseen" else ""
+    return load[1] or module_of(caller_frame())
+
+
+def _being_mapped() -> str:
+    """Return the extension that is being mapped, from within which another load has come."""
+    return getattr(getattr(here, "mapping", None), "name", "")
+
+
+def _how(load: Loaded | None, since: str) -> str:
+    """Return who loads what is new, in words that follow a path."""
+    if load is None:
+        by = _by(load, since)
+        return f"came with {by}, which was just being imported" if by else SINCE[since]
+    frame = caller_frame()
+    place = describe(frame) or "somewhere"
+    if load[1]:
+        who = f"came with {load[1]} ({place})"
+    else:
+        who = f"was loaded by {module_of(frame) or 'the program'} ({place})"
+    outside = describe(frame_outside(frame))
+    return f"{who}, imported at {outside}" if outside else who

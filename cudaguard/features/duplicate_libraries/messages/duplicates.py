@@ -1,0 +1,255 @@
+"""The wording of two files of one library, and of a library that gets another than was meant."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.files.calls import os
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Copy(Protocol):
+        """A library in this process (see `policy.duplicates.Copy`)."""
+
+        @property
+        def path(self) -> str:
+            """Its file."""
+
+        @property
+        def soname(self) -> str:
+            """The name by which it is asked for."""
+
+        @property
+        def how(self) -> str:
+            """Who loaded it, in words that follow its path."""
+
+
+TWO_FILES, ANOTHER_FILE = "CG842", "CG843"
+_OPENMP_ERROR = "https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md"
+_LINKS = {
+    "cuDNN": (
+        "https://github.com/pytorch/pytorch/issues/119989",
+        "https://github.com/pytorch/pytorch/issues/188892",
+    ),
+}
+_MORE = "if more libraries come from {} instead, they are in cudaguard.status()"
+
+
+class Cure(NamedTuple):
+    """How the right file comes first.
+
+    Args:
+        wanted: That file.
+        files: Its name, or a pattern of all that have to come from its folder.
+        variable: The variable that led to the wrong one, if one did.
+        folder: Where the wrong one lies.
+        package: The package before which it is to be loaded, empty if that is not known.
+        pattern: How a rule names it, empty where it lies in no folder of ``sys.path``.
+    """
+
+    wanted: str
+    files: str
+    variable: str
+    folder: str
+    package: str
+    pattern: str
+
+
+def older_first(
+    first: Copy,
+    second: Copy,
+    versions: tuple[str, str],
+    subject: tuple[str, str],
+    cure: Cure,
+    severity: str,
+) -> Finding:
+    """Two files of one name, and the older one was mapped first.
+
+    Args:
+        first: It.
+        second: The other.
+        versions: Of both.
+        subject: What the library is called, and what is in danger.
+        cure: How it is done right.
+        severity: ``warn`` or ``info``.
+    """
+    title, danger = subject
+    return Finding(
+        TWO_FILES,
+        f"Two files of {title} are in this process, and the older one, {versions[0]}, serves "
+        f"{first.soname}.",
+        severity=severity,
+        evidence=(
+            _line(first, versions[0]),
+            _line(second, versions[1]),
+            _MORE.format(os.path.dirname(first.path)),
+        ),
+        consequence=f"whoever asks for {first.soname} by its name gets {versions[0]}: {danger}.",
+        remedy=_remedy(cure),
+    )
+
+
+def rivals(first: Copy, second: Copy, title: str, *, is_allowed: bool) -> Finding:
+    """Two runtimes that do not bear one another.
+
+    Args:
+        first: The one that was mapped first.
+        second: The other.
+        title: What they are called.
+        is_allowed: Has the user set KMP_DUPLICATE_LIB_OK?
+    """
+    what = "Two files" if first.soname == second.soname else "Two kinds"
+    return Finding(
+        TWO_FILES,
+        f"{what} of {title} are in this process: {first.path} and {second.path}.",
+        severity="info" if is_allowed else "warn",
+        evidence=(_line(first), _line(second)),
+        consequence="the second one to start a parallel region ends the process with 'OMP: Error "
+        "#15' (with KMP_DUPLICATE_LIB_OK set it goes on, and may hang, crash or compute wrong "
+        "numbers).",
+        remedy="let both packages have one file: install them from one source (all by conda, or "
+        "all by pip), or make one of the two files a symbolic link to the other",
+        links=(_OPENMP_ERROR,),
+    )
+
+
+def harmless(
+    first: Copy, second: Copy, title: str, versions: tuple[str, str], kind: str
+) -> Finding:
+    """Two files of one library of which no harm is known.
+
+    Args:
+        first: The one that was mapped first.
+        second: The other.
+        title: What the library is called.
+        versions: Of both, empty where they are not known.
+        kind: See `cudaguard.features.duplicate_libraries.policy.duplicates`.
+    """
+    by_name = f"whoever asks for {first.soname} by its name gets the first one"
+    consequence = {
+        "apart": "each has a name of its own, and serves those that it was brought for.",
+        "same": f"they are of the same release; {by_name}.",
+        "newer": f"{by_name}, which is the newer.",
+        "older": f"{by_name}, which is the older; what was loaded has all that it needs of it.",
+        "unknown": f"{by_name}; which one is older cannot be told.",
+    }[kind]
+    return Finding(
+        TWO_FILES,
+        f"Two files of {title} are in this process: {first.path} and {second.path}.",
+        severity="info",
+        evidence=(_line(first, versions[0]), _line(second, versions[1])),
+        consequence=consequence,
+    )
+
+
+def mixed(
+    one: Copy,
+    other: Copy,
+    versions: tuple[str, str],
+    subject: tuple[str, str],
+    cure: Cure,
+) -> Finding:
+    """Two parts of one library are of different places, and not known to be of one release.
+
+    Args:
+        one: The part that is to set the tone.
+        other: The part that does not fit.
+        versions: Of both, empty where they are not known.
+        subject: What the library is called, and what is in danger.
+        cure: How it is done right.
+    """
+    title, danger = subject
+    return Finding(
+        TWO_FILES,
+        f"Parts of {title} from different folders serve this process: {one.path} and {other.path}.",
+        evidence=(_line(one, versions[0]), _line(other, versions[1])),
+        consequence=f"they are made to work with parts of their own release: {danger}.",
+        remedy=_remedy(cure),
+        links=_LINKS.get(title, ()),
+    )
+
+
+def another_file(
+    asking: tuple[str, str],
+    serving: Copy,
+    versions: tuple[str, str],
+    subject: tuple[str, str],
+    cure: Cure,
+    severity: str,
+    *,
+    is_older: bool,
+) -> Finding:
+    """A library gets another file than the folders that it names lead to.
+
+    Args:
+        asking: The library, and who loaded it in words that follow its path.
+        serving: What it gets.
+        versions: Of what it gets and of what it was meant to get, empty where they are not known.
+        subject: What the library in question is called, and what is in danger.
+        cure: How it is done right.
+        severity: ``warn`` or ``info``.
+        is_older: Is what it gets the older one?
+    """
+    title, danger = subject
+    path, how = asking
+    consequence = f"whoever asks for {serving.soname} by its name gets this one"
+    if severity != "info":
+        made_for = "a newer one" if is_older else "one of its own release"
+        consequence += f", and {os.path.basename(path)} was made for {made_for}: {danger}"
+    return Finding(
+        ANOTHER_FILE,
+        f"{os.path.basename(path)} gets another file of {title} than its own folders lead to"
+        f"{', an older one' if is_older else ''}: {serving.path} instead of {cure.wanted}.",
+        severity=severity,
+        evidence=(
+            _line(serving, versions[0]),
+            f"{path} {how}, and leads to {cure.wanted}{_version(versions[1])}",
+            _MORE.format(os.path.dirname(serving.path)),
+        ),
+        consequence=f"{consequence}.",
+        remedy=_remedy(cure) if severity != "info" else "",
+        links=_LINKS.get(title, ()),
+    )
+
+
+def _line(copy: Copy, version: str = "") -> str:
+    return f"{copy.path}{_version(version)} {copy.how}"
+
+
+def _version(version: str) -> str:
+    return f" ({version})" if version else ""
+
+
+def _remedy(cure: Cure) -> str:
+    first = _first(cure)
+    if not cure.variable:
+        return first
+    return (
+        f"start the program without {cure.folder} in {cure.variable}, which was read at the start; "
+        f"or {first}"
+    )
+
+
+def _first(cure: Cure) -> str:
+    if not (cure.package and cure.pattern):
+        before = f"`import {cure.package}`" if cure.package else "what loads the other one"
+        if "*" in cure.files:
+            folder = os.path.dirname(cure.wanted)
+            return f"have all {cure.files} of {folder} loaded first, by ctypes.CDLL before {before}"
+        return f"have the right file loaded first: `ctypes.CDLL({cure.wanted!r})` before {before}"
+    advice = (
+        f"have the right file loaded before {cure.package}: save this rule as cudaguard.toml, and "
+        "set CUDAGUARD_CONFIG=cudaguard.toml (or call install(config=...)):"
+    )
+    lines = (
+        advice,
+        "[[rules]]",
+        'id = "LOCAL001"',
+        f'watch = ["{cure.package}"]',
+        f'actions = ["preload:{cure.pattern}"]',
+        f'why = "{cure.package} takes another {os.path.basename(cure.wanted)}"',
+    )
+    return "\n      ".join(lines)

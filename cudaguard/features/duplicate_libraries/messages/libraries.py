@@ -1,0 +1,110 @@
+"""The wording of libraries that are there twice."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    class Served(Protocol):
+        """A file and those who would get it (see `checks.libraries.Served`)."""
+
+        @property
+        def path(self) -> str:
+            """The file."""
+
+        @property
+        def askers(self) -> dict[str, str]:
+            """Who would get it."""
+
+        @property
+        def version(self) -> tuple[int, ...]:
+            """Its version."""
+
+        @property
+        def dist(self) -> str:
+            """Who brings it."""
+
+    class Runtime(Protocol):
+        """What is known of a library (see `cudaguard.system.runtimes.Runtime`)."""
+
+        @property
+        def title(self) -> str:
+            """What it is called."""
+
+        @property
+        def danger(self) -> str:
+            """What happens to those who get an older one."""
+
+
+LIBRARIES = "CG903"
+
+
+def two_files(
+    name: str, older: Served, newer: Served, runtime: Runtime, *, is_fault: bool
+) -> Finding:
+    """One name that leads to different files, depending on who asks first."""
+    first, then = next(iter(older.askers)), next(iter(newer.askers))
+    return Finding(
+        LIBRARIES,
+        f"{name} ({runtime.title}) is one file for {_some(older)} and another for {_some(newer)}: "
+        "in one process, whoever is imported first decides for both.",
+        severity="warn" if is_fault else "info",
+        evidence=(_told(older), _told(newer)),
+        consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}"
+        if is_fault
+        else "nobody can tell which of them is the older one",
+        remedy=f"import {then} before {first}, or install releases that use the same wheel",
+        command=f"cudaguard doctor --orders {_module(first)},{_module(then)}",
+    )
+
+
+def astray(
+    name: str, served: Served, meant: Served, runtime: Runtime, *, is_fault: bool
+) -> Finding:
+    """A file from elsewhere that comes before the one of NVIDIA's wheel."""
+    folder = os.path.dirname(served.path)
+    return Finding(
+        LIBRARIES,
+        f"{_some(served)} would load {name} ({runtime.title}) from {folder}, and not the one that "
+        f"{meant.dist} brings.",
+        severity="warn" if is_fault else "info",
+        evidence=(_told(served), _told(meant)),
+        consequence=runtime.danger if is_fault else "",
+        remedy=f"take {folder} out of LD_LIBRARY_PATH, if it is there",
+        command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(folder)}/{name}*',
+    )
+
+
+def rivals(rival: str, one: Served, other: Served) -> Finding:
+    """Two libraries that end the process beside one another."""
+    return Finding(
+        LIBRARIES,
+        f"{_some(one)} and {_some(other)} use two copies of {rival}.",
+        evidence=(_told(one), _told(other)),
+        consequence="the second one to start ends the process: OMP: Error #15",
+        remedy="install both from one source, so that they use one copy",
+        command=f"cudaguard doctor --orders {_module(next(iter(one.askers)))},"
+        f"{_module(next(iter(other.askers)))}",
+        links=("https://github.com/joblib/threadpoolctl/blob/master/multiple_openmp.md",),
+    )
+
+
+def _some(served: Served) -> str:
+    names = list(served.askers)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+
+
+def _told(served: Served) -> str:
+    version = ".".join(map(str, served.version)) or "of unknown version"
+    asked = next(iter(served.askers.values()), "")
+    return f"{served.path}: {version}" + (f", asked for by {asked}" if asked else "")
+
+
+def _module(dist: str) -> str:
+    return dist.replace("-", "_").lower()

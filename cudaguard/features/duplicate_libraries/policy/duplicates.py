@@ -1,0 +1,158 @@
+"""Two files of one library: is that a fault, and of which kind?"""
+
+from __future__ import annotations
+
+from cudaguard.model import Record
+from cudaguard.system.runtimes import runtime_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Kinds of pairs. Of the first two the program should hear.
+OLDER, RIVALS = "older", "rivals"
+NEWER, SAME, UNKNOWN, APART = "newer", "same", "unknown", "apart"
+
+
+class Copy(Record):
+    """A library of the table that is in this process.
+
+    Args:
+        path: Its file, as the loader came to it.
+        stem: What `cudaguard.system.runtimes.stem_of` calls it.
+        soname: The name by which it is asked for.
+        identity: Device and inode of its file, or whatever else tells it from others.
+        by: Module that loaded it, empty if that was not seen.
+        how: Who loaded it and where, in words that follow its path.
+    """
+
+    __slots__ = ("by", "how", "identity", "path", "soname", "stem")
+    path: str
+    stem: str
+    soname: str
+    identity: object
+    by: str
+    how: str
+
+    def __init__(
+        self, path: str, stem: str, soname: str, identity: object, by: str, how: str
+    ) -> None:
+        self._fill(path=path, stem=stem, soname=soname, identity=identity, by=by, how=how)
+
+
+class Stray(Record):
+    """A library that gets another file than its own folders lead to.
+
+    Args:
+        asking: The library that asks.
+        how: Who loaded that, in words that follow its path.
+        serving: What it gets, or will get when it asks.
+        meant: What it was meant to get.
+        is_part: Is it a part of the same library that it asks for?
+    """
+
+    __slots__ = ("asking", "how", "is_part", "meant", "serving")
+    asking: str
+    how: str
+    serving: Copy
+    meant: Copy
+    is_part: bool
+
+    def __init__(
+        self, asking: str, how: str, serving: Copy, meant: Copy, is_part: bool = False
+    ) -> None:
+        self._fill(asking=asking, how=how, serving=serving, meant=meant, is_part=is_part)
+
+
+def are_alike(one: str, other: str) -> bool:
+    """Are two stems those of one library, of which there should be one in a process?"""
+    if one == other:
+        return True
+    first, second = runtime_of(one), runtime_of(other)
+    return first.title == second.title == "OpenMP"
+
+
+def are_parts(one: str, other: str) -> bool:
+    """Are two stems those of parts of one set, which have to be of one release?"""
+    part_of = runtime_of(one).part_of
+    return bool(part_of) and runtime_of(other).part_of == part_of
+
+
+def kind_of(
+    first: Copy,
+    second: Copy,
+    versions: tuple[tuple[int, ...], tuple[int, ...]],
+    is_same_build: bool,
+) -> str:
+    """Return what kind of pair two files of one library are.
+
+    Args:
+        first: The one that was mapped first.
+        second: The other.
+        versions: Of both, empty where they are not known.
+        is_same_build: Are they copies of one file?
+    """
+    rival = runtime_of(first.stem).rival
+    if rival and rival == runtime_of(second.stem).rival:
+        return RIVALS
+    if first.soname != second.soname:
+        return APART
+    if is_same_build:
+        return SAME
+    return compared(versions)
+
+
+def compared(versions: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
+    """Return what the first of two versions is, beside the second."""
+    first, second = versions
+    length = min(len(first), len(second))
+    first, second = first[:length], second[:length]
+    if not length:
+        return UNKNOWN
+    return SAME if first == second else OLDER if first < second else NEWER
+
+
+def is_fault(kind: str, stem: str) -> bool:
+    """Is a program to be warned of such a pair, where the first one serves who asks by name?"""
+    return kind == RIVALS or (kind == OLDER and not runtime_of(stem).is_checked)
+
+
+def winners(copies: Iterable[Copy]) -> dict[str, Copy]:
+    """Return for each name the copy that serves those who ask by it.
+
+    Args:
+        copies: In the order in which they were mapped.
+    """
+    found: dict[str, Copy] = {}
+    for copy in copies:
+        found.setdefault(copy.soname, copy)
+    return found
+
+
+def parts_beside(copy: Copy, serving: Iterable[Copy]) -> list[Copy]:
+    """Return the other parts of a set that a copy belongs to and works with.
+
+    Args:
+        copy: A copy that serves its name.
+        serving: All that do.
+    """
+    part_of = runtime_of(copy.stem).part_of
+    if not part_of or not _is_plain(copy):
+        return []
+    return [
+        other
+        for other in serving
+        if other.stem != copy.stem
+        and runtime_of(other.stem).part_of == part_of
+        and _release(other) == _release(copy)
+        and _is_plain(other)
+    ]
+
+
+def _is_plain(copy: Copy) -> bool:
+    # One with a name of its own is asked for by those it was bundled for.
+    return copy.soname.startswith(f"{copy.stem}.so")
+
+
+def _release(copy: Copy) -> str:
+    return copy.soname.partition(".so")[2]

@@ -1,0 +1,1 @@
+"""Compiled extensions that would not load, or did not."""

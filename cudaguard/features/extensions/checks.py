@@ -1,0 +1,123 @@
+"""CG902: would the extensions of what is installed load?"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.api import active_rules
+from cudaguard.core.patterns import arguments, matches
+from cudaguard.features.duplicate_libraries.messages import installed as wording
+from cudaguard.features.extensions.policy import ACCELERATED, TORCH_LIBRARIES, built_for_python
+from cudaguard.features.extensions.repair import check_extension, check_one_of_many
+from cudaguard.system.runtimes import runtime_of, stem_of
+from cudaguard.system.site import Skipped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cudaguard.elf.extension_check import ExtensionCheck
+    from cudaguard.elf.forecast import Settled
+    from cudaguard.system.distributions import SharedFile
+    from cudaguard.system.site import Result, Site
+
+
+# What comes with the driver, and is nowhere without one.
+DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
+
+
+def check(site: Site) -> Result:
+    """Look at those that link torch or CUDA, each as if what it needs first were imported."""
+    files = [file for file in site.shared_files if is_extension(file.path) and _is_for_cuda(file)]
+    if not files:
+        raise Skipped("nothing that is installed links torch or CUDA")
+    findings = []
+    in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
+    failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
+    without_driver: dict[str, None] = {}
+    load_demangler()
+    settled: dict[object, Settled] = {}
+    for file in files:
+        if file.dist == "torch":  # what all others build on is not taken for granted
+            check = check_extension(file.path)
+            if check.ok is False:
+                findings.append(wording.torch_would_not_load(check, site.version("torch") or ""))
+            continue
+        check, _ = checked(file.path, settled)
+        missing = set(check.missing_libraries)
+        if check.ok is not False:
+            continue
+        if missing and missing <= DRIVER:
+            without_driver[file.dist] = None
+        # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
+        # asked for; with torch it is torch that does, and only for its own.
+        elif not missing or missing - in_wheels or _is_for_torch(file):
+            failed.setdefault((file.dist, str(check.cause)), []).append(check)
+    for (dist, _), found in failed.items():
+        is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
+        findings.append(
+            wording.would_not_load(found, dist, site.version(dist) or "", is_certain=is_certain)
+        )
+    if without_driver:
+        findings.append(wording.need_the_driver(list(without_driver)))
+    return findings, f"extensions that link torch or CUDA: {len(files)}"
+
+
+def _is_for_torch(file: SharedFile) -> bool:
+    return any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in file.needed)
+
+
+def _is_for_cuda(file: SharedFile) -> bool:
+    return _is_for_torch(file) or any(
+        name in DRIVER or (stem_of(name) and runtime_of(stem_of(name)).wheel)
+        for name in file.needed
+    )
+
+
+def is_extension(file: str) -> bool:
+    """Is that a file which an import of this Python may load, judged by its name?"""
+    name = os.path.basename(file)
+    other = built_for_python(name)
+    ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return name.endswith(".so") and not name.startswith("lib") and other in ("", ours)
+
+
+def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:
+    """Return the check of a file, and the modules that it took for imported.
+
+    Args:
+        file: The extension.
+        settled: What is known of the libraries of those before, empty at first; is added to.
+    """
+    given: tuple[str, ...] = ()
+    while True:
+        check = check_one_of_many(file, given, settled)
+        more = [module for module in _providers(check.missing_libraries) if module not in given]
+        if not more:
+            return check, given
+        given += (more[0],)
+
+
+def _providers(libraries: Iterable[str]) -> list[str]:
+    """Return the modules that bring some of these libraries, by the rules in force."""
+    return [
+        rule.watch[0]
+        for rule in active_rules()
+        for patterns in [arguments(rule, "provides")]
+        if any(matches(library, patterns) for library in libraries)
+    ]
+
+
+def load_demangler() -> bool:
+    """Load the C++ runtime, which has the function that makes names readable.
+
+    This process is ours; in a program's own nothing is loaded for it.
+    """
+    import ctypes
+
+    try:
+        ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,249 @@
+"""Extensions that would not load: told in advance on request, and explained when it happens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.core.caller import Place, caller_frame, describe, frame_outside_of
+from cudaguard.core.repair import REPAIRING
+from cudaguard.elf.demangle import readable
+from cudaguard.elf.extension_check import ExtensionCheck, Forecast, Lack
+from cudaguard.elf.forecast import forecast
+from cudaguard.elf.loaded import serving_file
+from cudaguard.elf.reader import needed_libraries
+from cudaguard.errors import ExtensionError, ExtensionWarning
+from cudaguard.features.extensions.messages import error_text, not_loaded, words_for
+from cudaguard.features.extensions.policy import (
+    ACCELERATED,
+    TORCH_LIBRARIES,
+    built_for_python,
+    cause_of,
+    library_of,
+)
+from cudaguard.features.import_order.repair.order import is_told_of
+from cudaguard.files.calls import os
+from cudaguard.system.build_traces import compiler, torch_folder
+from cudaguard.system.torch_build import extensions_of, homes_of, kin, look_around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from importlib.machinery import ModuleSpec
+    from types import FrameType
+
+    from cudaguard.core.repair import Engine
+    from cudaguard.elf.forecast import Settled
+    from cudaguard.model import Finding
+
+_UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
+_NO_VERSION = ": version `"
+# How glibc's loader begins or ends what it says of a file; anything else is an extension's own.
+_OF_THE_FILE = (
+    "invalid ELF header",
+    "file too short",
+    "wrong ELF class",
+    "cannot read file data",
+    "cannot dynamically load",
+    "object file has no dynamic section",
+    "ELF file data encoding",
+    "only ET_DYN and ET_EXEC can be loaded",
+)
+
+
+def check_extension(
+    path: str | os.PathLike[str], *, given: Iterable[str] | None = None
+) -> ExtensionCheck:
+    """Tell whether an extension would load, without loading it or importing anything.
+
+    Args:
+        path: The extension, or any shared library.
+        given: None for this process as it is. Names of modules such as ``("torch",)``: as if
+            these were imported as well; they are looked up in their files and not imported.
+
+    Returns:
+        Whether it would load; if not, the cause, in words, and what to do. `ok` is None where
+        that cannot be said: no glibc, a file that cannot be read, tables that make no sense.
+
+    Raises:
+        TypeError: `path` is no path, or `given` is a single text or has what is no name.
+    """
+    if isinstance(given, str):
+        raise TypeError(f"given must be a tuple of module names such as ({given!r},), not a text")
+    modules = tuple(given or ())
+    for module in modules:
+        if not isinstance(module, str):
+            raise TypeError(f"given must have names of modules such as 'torch', not {module!r}")
+    return check_one_of_many(os.fsdecode(path), modules, None)
+
+
+def check_one_of_many(
+    path: str, modules: tuple[str, ...], settled: dict[object, Settled] | None
+) -> ExtensionCheck:
+    """Check an extension as `check_extension` does, remembering what others need as well.
+
+    Args:
+        path: The extension.
+        modules: Are taken for imported.
+        settled: As for `cudaguard.elf.forecast.forecast`.
+    """
+    files = [file for module in modules for file in extensions_of(module)]
+    found = forecast(path, files, settled)
+    other = built_for_python(found.path)
+    if found.is_fine and other and other != look_around().python:
+        detail = f"its name says {other}, and an import does not even look at it"
+        return _judged(found._replace(problem="python-abi", detail=detail), modules)
+    return _judged(found, modules)
+
+
+def _judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
+    if found.is_fine:
+        return ExtensionCheck(True, found.path)
+    around = look_around(given)
+    found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
+    cause, about = cause_of(found, around)
+    if cause in ("cxx11-abi", "other-torch"):
+        around = around._replace(built_against=torch_folder(found.path))
+    if cause == "library-missing":
+        around = around._replace(homes=homes_of(lack.name for lack in about))
+    if cause == "other-torch":
+        around = around._replace(kin=kin(lack.name for lack in about))
+    symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
+    message, remedy = words_for(cause, about, found, around, dict(symbols))
+    return ExtensionCheck(
+        None if found.problem == "unknown" else False,
+        found.path,
+        cause,
+        message,
+        missing_symbols=symbols,
+        missing_libraries=dict.fromkeys(lack.name for lack in found.libraries),
+        remedy=remedy,
+    )
+
+
+def _with_library(lack: Lack, found: Forecast) -> Lack:
+    """Return a symbol with the library that should have it, where one is named that should."""
+    stem = library_of(lack.name)
+    if not stem:
+        return lack
+    is_own = lack.needed_by == found.path
+    needed = found.needed if is_own else needed_libraries(lack.needed_by)
+    name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
+    return lack._replace(library=serving_file(name) or name) if name else lack
+
+
+def refuse_truncated(engine: Engine, path: str, name: str | None = None) -> None:
+    """Keep the process alive: the loader would map a file that ends too early, and read on.
+
+    Args:
+        engine: Is told.
+        path: The file.
+        name: The module, if it is one.
+
+    Raises:
+        ExtensionError: in `fix` and `strict`; in the other modes it is told only.
+    """
+    check = _judged(forecast(path))
+    if check.cause != "truncated":
+        return  # somebody has just completed it
+    frame = caller_frame()
+    finding = not_loaded(check, "", describe(frame), compiler(check.path))
+    loud = engine.mode in ("warn", "strict")
+    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
+    if engine.mode in REPAIRING:
+        raise ExtensionError(error_text(check, ""), name=name, path=path)
+
+
+class Refusal(NamedTuple):
+    """What is to be told of a load that the loader has refused.
+
+    Args:
+        said: The loader's words.
+        finding: Why, and what to do.
+        place: The line of the program that asked for it.
+        is_import: Has it asked by an import?
+    """
+
+    said: str
+    finding: Finding
+    place: Place | None
+    is_import: bool
+
+
+def explained(
+    engine: Engine, spec: ModuleSpec, error: ImportError
+) -> tuple[Refusal | None, ImportError | None]:
+    """Return why the loader has refused an extension, and an error that says so.
+
+    None for each where there is nothing to say, or by the mode no error of ours to be raised.
+
+    Args:
+        engine: Knows the mode, and what was told.
+        spec: The extension.
+        error: What the import has raised.
+    """
+    if error.path != spec.origin:  # not the loader's: it was mapped, and says so itself
+        return None, None
+    said = str(error)
+    check = _check_as_said(spec.origin or "", said)
+    if check is None or any(is_told_of(engine, name) for name in check.missing_libraries):
+        return None, None
+    refusal = _refusal(check, said, caller_frame(), is_import=True)
+    if engine.mode not in REPAIRING:
+        return refusal, None
+    return refusal, ExtensionError(error_text(check, said), name=error.name, path=error.path)
+
+
+def refused(path: str, error: Exception) -> Refusal | None:
+    """Return why a library was not loaded by its path, if it is one for torch.
+
+    Args:
+        path: The library.
+        error: What ctypes has raised, and goes on to raise.
+    """
+    if not any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path)):
+        return None
+    check = _check_as_said(path, str(error))
+    if check is None:
+        return None
+    return _refusal(check, str(error), frame_outside_of("torch"), is_import=False)
+
+
+def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
+    found = _as_said(forecast(path), said)
+    check = _judged(found) if found is not None else None
+    return check if check is not None and check.ok is False else None
+
+
+def _refusal(
+    check: ExtensionCheck, said: str, frame: FrameType | None, *, is_import: bool
+) -> Refusal:
+    where, built_by = describe(frame), compiler(check.path)
+    finding = not_loaded(check, said, where, built_by, is_import=is_import)
+    return Refusal(said, finding, None if frame is None else Place(frame), is_import)
+
+
+def _as_said(found: Forecast, said: str) -> Forecast | None:
+    """Return a forecast that agrees with the loader's words; None if those are not the loader's.
+
+    What it says is certain: it stays when the forecast has missed it.
+    """
+    if _UNDEFINED in said:
+        symbol = said.partition(_UNDEFINED)[2].partition(",")[0].strip()
+        if any(lack.name == symbol for lack in found.symbols):
+            return found
+        # It may be one of the libraries that the extension brings that needs it.
+        needer = said.partition(f": {_UNDEFINED}")[0]
+        needer = needer if os.path.isabs(needer) else found.path
+        return Forecast(found.path, needed=found.needed, symbols=(Lack(symbol, needer),))
+    if said.partition(_NOT_FOUND)[1]:
+        library = said.partition(_NOT_FOUND)[0]
+        if found.problem or any(lack.name == library for lack in found.libraries):
+            return found
+        if library in (found.path, os.path.basename(found.path)) or os.sep in library:
+            return None
+        return Forecast(found.path, needed=found.needed, libraries=(Lack(library, found.path),))
+    if _NO_VERSION in said and "not found (required by" in said:
+        return found if found.versions else None
+    if any(words in said for words in _OF_THE_FILE) and found.problem not in ("", "unknown"):
+        return found
+    return None

@@ -1,0 +1,1 @@
+"""GPUs that torch, its NVRTC, Triton, CuPy or numba-cuda do not know."""

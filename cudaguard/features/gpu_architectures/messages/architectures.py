@@ -1,0 +1,225 @@
+"""The wording of what is said of GPUs that torch, its NVRTC or Triton's ptxas does not know."""
+
+from __future__ import annotations
+
+from cudaguard.model import Finding
+from cudaguard.system.gpus import architecture, dotted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from cudaguard.system.gpus import Compiler, Cure, Lack, Torch
+
+    Capability = tuple[int, int]
+
+CANNOT_RUN, NO_JIT, NO_PTXAS = "CG893", "CG894", "CG895"
+_REFUSAL = "nvrtc: error: invalid value for --gpu-architecture (-arch)"
+
+
+def cannot_run(
+    torch: Torch, devices: Mapping[int, Capability], cure: Cure, *, loud: bool
+) -> Finding:
+    """This torch has no code for devices.
+
+    Args:
+        torch: What it was built for.
+        devices: Those that it cannot use, by ordinal.
+        cure: What is to be installed.
+        loud: Is it worth a warning?
+    """
+    remedy = "install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST"
+    command = f"pip install '{cure.torch}'" if cure.torch else ""
+    if cure.torch == "torch":  # of any version: this one was built elsewhere
+        remedy = "build this torch with TORCH_CUDA_ARCH_LIST, or install one from PyPI: all fit"
+        command = "pip install --force-reinstall torch"
+    elif cure.torch:
+        is_newer = ">=" in cure.torch
+        remedy = f"install a torch that has code for it: those on PyPI are {cure.torch}" + (
+            f", built with CUDA {dotted(cure.cuda)} and newer" if is_newer else ""
+        )
+    return Finding(
+        CANNOT_RUN,
+        f"torch {torch.release} has no code for {named(devices)}.",
+        severity="warn" if loud else "info",
+        evidence=(f"it was built for {' '.join(torch.flags)}",),
+        consequence=(
+            "every kernel on that device ends in 'no kernel image is available for execution on "
+            "the device'; another NVRTC, driver or CUDA toolkit changes nothing of that."
+        ),
+        remedy=remedy,
+        command=command,
+        links=("https://github.com/pytorch/pytorch/issues/150733",),
+    )
+
+
+def no_jit(
+    devices: Mapping[int, Capability],
+    nvrtc: Compiler,
+    wanted: Sequence[int],
+    known: Sequence[int],
+    newer: Compiler | None,
+    cure: Cure,
+    *,
+    loud: bool,
+) -> Finding:
+    """Only what torch compiles at run time fails on devices.
+
+    Args:
+        devices: Those that torch's NVRTC does not know, by ordinal.
+        nvrtc: That NVRTC.
+        wanted: What it is asked to compile for.
+        known: What it can compile for.
+        newer: An installed copy that would serve them.
+        cure: What is to be installed.
+        loud: Is it worth a warning?
+    """
+    remedy, command = _beside(cure, newer)
+    return Finding(
+        NO_JIT,
+        f"What torch compiles at run time will fail on {named(devices)}: its NVRTC "
+        f"{dotted(nvrtc.release)} does not know {' and '.join(f'sm_{one}' for one in wanted)}.",
+        severity="warn" if loud else "info",
+        evidence=(compiler_line(nvrtc, known),),
+        consequence=(
+            "ordinary kernels run; the fusers of TorchScript and operators such as torch.prod, "
+            f"which are compiled when they are used, end in '{_REFUSAL}'."
+        ),
+        remedy=remedy,
+        command=command,
+        links=("https://github.com/pytorch/pytorch/issues/87595",),
+    )
+
+
+def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
+    """Return remedy and command for an NVRTC that is too old, or too new."""
+    if newer is not None:
+        remedy = (
+            f"NVRTC {dotted(newer.release)} is installed ({newer.path}) and serves torch if it is "
+            "loaded before it: cudaguard.install() in front of import torch does that (rule "
+            "CG033) unless devices differ; so does ctypes.CDLL with that path"
+        )
+        return remedy, ""
+    if cure.release is None:
+        remedy = "install a torch that was built with another major version of CUDA"
+        if not cure.torch:
+            return remedy, ""
+        return f"{remedy}: those on PyPI are {cure.torch}", f"pip install '{cure.torch}'"
+    release = dotted(cure.release)
+    remedy = (
+        f"install NVRTC {release} beside torch's own, in a folder that is on PYTHONPATH: "
+        "cudaguard.install() in front of import torch has it loaded first (rule CG033). "
+        "LD_LIBRARY_PATH does not help with wheels from pip"
+    )
+    folder = f"$HOME/nvrtc-{release}"
+    install = f'pip install --no-deps --target "{folder}" "{cure.wheel}=={release}.*"'
+    return remedy, f'{install} && export PYTHONPATH="{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
+
+
+def no_ptxas(lacks: Sequence[Lack], cure: Cure, variable: str) -> Finding:
+    """Triton's ptxas does not know devices.
+
+    Args:
+        lacks: One per compute capability, at least one.
+        cure: What is to be installed.
+        variable: By which another ptxas is named to Triton.
+    """
+    used, better = lacks[0].used, lacks[0].better
+    command = ""
+    if better is not None:
+        command = f"export {variable}={better.path}"
+        remedy = (
+            f"ptxas {dotted(better.release)} is installed: name it to Triton before the first "
+            "kernel is compiled, or enable rule CG038, which does so"
+        )
+    elif cure.release is None:
+        remedy = "install a release of triton that was made for this GPU"
+    else:
+        remedy = (
+            f"take a newer triton; or install ptxas {dotted(cure.release)} and enable rule CG038, "
+            f"which names it to Triton, or have {variable} name it"
+        )
+        command = f"pip install '{cure.wheel}=={dotted(cure.release)}.*'"
+    names = " and ".join(f"sm_{architecture(lack.device)}" for lack in lacks)
+    return Finding(
+        NO_PTXAS,
+        f"Triton's ptxas {dotted(used.release)} does not know {names}.",
+        evidence=(used.path,),
+        consequence=(
+            "every Triton kernel, and with it what torch.compile makes for that device, ends in "
+            "'ptxas fatal: Value ... is not defined for option gpu-name'."
+        ),
+        remedy=remedy,
+        command=command,
+        links=("https://github.com/triton-lang/triton/issues/8539",),
+    )
+
+
+def more_exactly(finding: Finding, ours: Finding) -> Finding:
+    """Return what is known of a message in the words of what was found in this process."""
+    return finding.replace(
+        what=ours.what,
+        evidence=(*finding.evidence, *ours.evidence),
+        consequence=ours.consequence,
+        remedy=ours.remedy,
+        command=ours.command,
+    )
+
+
+def with_copies(
+    finding: Finding,
+    devices: Sequence[Capability],
+    copies: Iterable[tuple[Compiler, Sequence[int]]],
+) -> Finding:
+    """Return what is known of a message, with the devices and the NVRTC of this process.
+
+    Args:
+        finding: What the message means.
+        devices: Compute capabilities, by ordinal.
+        copies: The copies of NVRTC, and what each can compile for.
+    """
+    there = [f"device {n} has compute capability {dotted(d)}" for n, d in enumerate(devices)]
+    said = [compiler_line(copy, known) for copy, known in copies]
+    return finding.replace(evidence=(*finding.evidence, *there, *said))
+
+
+def nvrtc_preloaded(
+    rule: str, better: Compiler, own: Compiler, devices: Sequence[Capability]
+) -> str:
+    """Return the line of the log that says that torch is served by another NVRTC."""
+    names = ", ".join(dict.fromkeys(map(dotted, devices)))
+    return (
+        f"{rule}: NVRTC {dotted(better.release)} ({better.path}) is loaded before torch, whose own "
+        f"{dotted(own.release)} does not know the GPUs here (compute capability {names})"
+    )
+
+
+def ptxas_named(rule: str, lack: Lack, better: Compiler, variable: str) -> str:
+    """Return the line of the log that says that Triton calls another ptxas."""
+    return (
+        f"{rule}: {variable}={better.path} (ptxas {dotted(better.release)}), as Triton's own "
+        f"{dotted(lack.used.release)} does not know sm_{architecture(lack.device)}"
+    )
+
+
+def fusers_off(rule: str) -> str:
+    """Return the line of the log that says that the fusers of TorchScript are off."""
+    return f"{rule}: the fusers of TorchScript for GPUs are off; scripted models may run slower"
+
+
+def compiler_line(compiler: Compiler, known: Sequence[int]) -> str:
+    """Return which compiler it is, and what it can compile for if that is given."""
+    knows = f", which knows {' '.join(map(str, known))}" if known else ""
+    return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"
+
+
+def named(devices: Mapping[int, Capability]) -> str:
+    """Return the devices in words, those of one kind together."""
+    kinds: dict[Capability, list[int]] = {}
+    for ordinal, device in devices.items():
+        kinds.setdefault(device, []).append(ordinal)
+    return " and ".join(
+        f"device{'s' if len(found) > 1 else ''} {', '.join(map(str, found))} (compute capability "
+        f"{dotted(kind)})"
+        for kind, found in kinds.items()
+    )

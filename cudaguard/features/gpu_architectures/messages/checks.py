@@ -1,0 +1,149 @@
+"""The wording of what is wrong with driver, CUDA and NVRTC."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    class DriverFiles(Protocol):
+        """The driver's files (see `cudaguard.system.nvidia_driver.DriverFiles`)."""
+
+        @property
+        def kernel(self) -> str:
+            """Version of the kernel module."""
+
+        @property
+        def library(self) -> str:
+            """Its libcuda."""
+
+        @property
+        def library_version(self) -> str:
+            """Version of that."""
+
+
+CUDA = "CG904"
+_RESTART = "reboot after the update; in a container: start it anew, with the host's driver"
+
+
+def stand_in(library: str) -> Finding:
+    """The toolkit's stub in place of the driver."""
+    return Finding(
+        CUDA,
+        f"The loader finds the toolkit's stand-in for the driver, {library}.",
+        severity="error",
+        consequence="CUDA fails: CUDA driver is a stub library (status 34)",
+        remedy="take that folder out of LD_LIBRARY_PATH; it is for linking only",
+        command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
+    )
+
+
+def halves_differ(driver: DriverFiles) -> Finding:
+    """A library of one release and a kernel module of another."""
+    return Finding(
+        CUDA,
+        f"The driver's library is {driver.library_version}, its kernel module {driver.kernel}.",
+        severity="error",
+        evidence=(driver.library, "/proc/driver/nvidia/version"),
+        consequence="CUDA fails: system has unsupported display driver / cuda driver combination "
+        "(status 803)",
+        remedy=_RESTART,
+        command="sudo reboot",
+    )
+
+
+def no_library(kernel: str) -> Finding:
+    """A kernel module without the library that programs use."""
+    return Finding(
+        CUDA,
+        f"The driver's kernel module {kernel} is loaded, and the loader finds no libcuda.so.1.",
+        severity="error",
+        consequence="CUDA is not available to any program",
+        remedy="in a container: start it with the NVIDIA runtime (docker run --gpus all); else "
+        "install the driver's libraries and run ldconfig",
+        command="ldconfig -p | grep libcuda",
+    )
+
+
+def module_not_loaded(devices: int) -> Finding:
+    """GPUs, and no driver for them."""
+    return Finding(
+        CUDA,
+        f"{devices} NVIDIA GPU{'s are' * (devices > 1) or ' is'} on the PCI bus, and the driver's "
+        "kernel module is not loaded.",
+        severity="error",
+        evidence=("there is no /proc/driver/nvidia/version",),
+        consequence="CUDA is not available to any program",
+        remedy="load it, or install the driver",
+        command="sudo modprobe nvidia",
+    )
+
+
+def devices_closed(nodes: Sequence[str]) -> Finding:
+    """Device files that this user may not open."""
+    return Finding(
+        CUDA,
+        f"You may not open {nodes[0]}{f' and {len(nodes) - 1} more' if nodes[1:] else ''}.",
+        severity="error",
+        evidence=nodes,
+        consequence="CUDA finds no device, or fails to start",
+        remedy="have yourself added to the group that owns them",
+        command=f"ls -l {shlex.quote(nodes[0])} && id",
+    )
+
+
+def torch_without_cuda(torch: str, driver: str) -> Finding:
+    """A driver, and a torch that cannot use it."""
+    return Finding(
+        CUDA,
+        f"There is a driver ({driver}), and torch {torch} is a build without CUDA.",
+        evidence=("torch.version.cuda is None",),
+        consequence="torch.cuda.is_available() is False, and all runs on the CPU",
+        remedy="install a CUDA build of torch (https://pytorch.org/get-started/locally)",
+        command=f"pip install --force-reinstall torch=={torch.partition('+')[0]}",
+    )
+
+
+def no_driver(torch: str, cuda: str) -> Finding:
+    """A torch for CUDA, and no driver."""
+    return Finding(
+        CUDA,
+        f"torch {torch} is built for CUDA {cuda}, and there is no NVIDIA driver.",
+        severity="info",
+        consequence="torch.cuda.is_available() is False; all else works",
+        remedy="none is needed on a machine without a GPU; in a container: docker run --gpus all",
+        command="nvidia-smi",
+    )
+
+
+def old_driver(driver: str, wanted: str, torch: str, cuda: str) -> Finding:
+    """A driver that is too old for torch."""
+    return Finding(
+        CUDA,
+        f"The driver is {driver}, and CUDA {cuda}, which torch {torch} is built for, needs "
+        f"{wanted} or later.",
+        severity="error",
+        evidence=("/proc/driver/nvidia/version",),
+        consequence="torch says 'The NVIDIA driver on your system is too old', and uses no GPU",
+        remedy="update the driver, or install a torch for an older CUDA "
+        "(https://pytorch.org/get-started/previous-versions)",
+        command="nvidia-smi",
+    )
+
+
+def old_nvrtc(path: str, release: str, cuda: str) -> Finding:
+    """An NVRTC of an older release than torch's CUDA."""
+    return Finding(
+        CUDA,
+        f"torch is built for CUDA {cuda}, and the NVRTC that serves it is of {release}.",
+        evidence=(path,),
+        consequence="kernels that are compiled at run time fail on GPUs that are newer than it",
+        remedy="install the release that torch pins, or take that folder out of LD_LIBRARY_PATH",
+        command=f"cudaguard doctor --only CG906; ls {shlex.quote(os.path.dirname(path))}",
+    )

@@ -1,0 +1,1 @@
+"""Which compiler can compile for which GPU."""

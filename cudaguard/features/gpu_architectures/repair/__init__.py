@@ -1,0 +1,1 @@
+"""Compilers put in place that know the GPUs of this machine."""

@@ -1,0 +1,1 @@
+"""Prerequisites: modules and libraries."""

@@ -1,0 +1,1 @@
+"""One library's names taken for another's."""

@@ -1,0 +1,1 @@
+"""Looks at who owns a name in the global symbol scope."""

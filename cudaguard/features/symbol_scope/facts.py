@@ -1,0 +1,71 @@
+"""Libraries that contain a C++ runtime of their own (``-static-libstdc++``) and export it.
+
+The loader keeps one object per process of each ``STB_GNU_UNIQUE`` name, whatever its scope and
+visibility. If libstdc++.so.6 is loaded after such a library, it shares some of the
+``std::...::id`` objects with it anyway. With the library in the global scope it uses all of the
+other runtime as well. With local scope, or with names hidden, it would use halves of the two:
+streams write nothing, or throw ``std::bad_cast``. A libstdc++.so.6 that was there first is on its
+own, and the library belongs out of the way.
+
+Source: ``elf/dl-lookup.c`` of glibc (``do_lookup_unique``).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries, serving_file
+from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, exported_runtime
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def runtime_in(library: str) -> str:
+    """Return the file that a load of a library maps and that has to be global, or "".
+
+    Args:
+        library: Path or soname, as given to the loader.
+    """
+    path = os.path.abspath(library) if os.sep in library else serving_file(library)
+    return _first_runtime(_mapped_by(path))
+
+
+def runtime_among(files: Iterable[str]) -> str:
+    """Return the one of the mapped files that has to stay global, or ""."""
+    wanted = [file for file in files if exported_runtime(file)]
+    if not wanted:
+        return ""
+    with Memory() as memory:
+        mapped = [library.path for library in loaded_libraries(memory, first_entry())]
+    return _first_runtime(file for file in mapped if file in wanted or is_shared_runtime(file))
+
+
+def is_shared_runtime(path: str) -> bool:
+    """Return True for libstdc++.so.6 itself, however its file is called."""
+    return os.path.basename(path).startswith(CXX_RUNTIME)
+
+
+def _first_runtime(files: Iterable[str]) -> str:
+    """Return the first file that exports a runtime, "" if that is libstdc++.so.6 or none."""
+    first = next((f for f in files if is_shared_runtime(f) or exported_runtime(f)), "")
+    return "" if is_shared_runtime(first) else first
+
+
+def _mapped_by(path: str) -> list[str]:
+    """Return what the loader would map for a library now, in its order; none beside libstdc++."""
+    try:
+        from cudaguard.elf.forecast import Load
+        from cudaguard.elf.resident import Resident
+
+        with ExitStack() as opened:
+            resident = opened.enter_context(Resident())
+            if resident.handle(CXX_RUNTIME):
+                return []
+            load = Load(path, opened.enter_context(ElfFile(path)), resident, opened, ())
+            load.map_libraries()
+            return [one.path for one in load.objects if one.is_new]
+    except (OSError, OverflowError, ValueError, AttributeError, ImportError):  # no such file
+        return []

@@ -1,0 +1,229 @@
+"""The wording of what the look at the global symbol scope finds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.files.calls import os
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HIJACK, STATIC_RUNTIME = "CG812", "CG813"
+# When it was that names moved and nobody saw by whom.
+GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
+_SINCE = {
+    GUARD: "has been in the global symbol scope since before the guard",
+    CTYPES: "has been in the global symbol scope since before cudaguard could look, which needs "
+    "ctypes to be imported",
+    UNSEEN: "has come into the global symbol scope, and nobody saw by whom",
+}
+_MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
+RELINK = (
+    "use a release of it that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
+    "with -Wl,--exclude-libs,ALL"
+)
+STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
+_PROGRAM = ("", "__main__", "__mp_main__")
+_MARK = 8  # digits
+
+
+class Load(NamedTuple):
+    """What has just been loaded.
+
+    Args:
+        library: The file, or the name given to the loader.
+        extension: Name of the extension module; empty for a load by ctypes.
+        is_global: Has Python code asked for the global scope?
+        flags_by: For an extension, the module and line that had set RTLD_GLOBAL in the flags.
+    """
+
+    library: str
+    extension: str
+    is_global: bool
+    flags_by: tuple[str, str]
+
+
+class Hijack(NamedTuple):
+    """A library that has come to own other people's names.
+
+    Args:
+        owner: Its file.
+        package: The package that it belongs to, or an empty string.
+        names: The symbols that tell, each with the file that owned it before, if any.
+        families: Key, title and danger of each family they stand for.
+    """
+
+    owner: str
+    package: str
+    names: tuple[tuple[str, str], ...]
+    families: tuple[tuple[str, str, str], ...]
+
+
+class Culprit(NamedTuple):
+    """The line that loaded it.
+
+    Args:
+        module: Name of the Python module that the line stands in; may be empty.
+        where: ``file:line``; may be empty.
+        imported_at: ``file:line`` of the code outside its package that imported it, if any.
+    """
+
+    module: str
+    where: str
+    imported_at: str
+
+
+def hijacked(
+    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str, runtime: str = ""
+) -> Finding:
+    """Copies of other people's symbols have come into the global scope, and no rule knows it.
+
+    Args:
+        hijacks: Who owns what now; never empty.
+        load: What was loaded; None if nobody saw it.
+        culprit: Who loaded it.
+        since: If nobody saw it: one of `GUARD`, `CTYPES` and `UNSEEN`.
+        runtime: The file among them that contains its own C++ runtime, if any.
+    """
+    first = os.path.basename(hijacks[0].owner)
+    more = f" and {len(hijacks) - 1} more" if len(hijacks) > 1 else ""
+    families = dict.fromkeys(family for hijack in hijacks for family in hijack.families)
+    titles = _listed(title for _, title, _ in families)
+    if load is None:
+        what = f"{first}{more} {_SINCE[since]}"
+    else:
+        actor = load.extension or culprit.module or "the program"
+        what = f"{actor} has put {first}{more} into the global symbol scope"
+    dangers = [danger for _, _, danger in families][:_MOST_DANGERS]
+    return Finding(
+        HIJACK,
+        f"{what}, with names of {titles}.",
+        evidence=(*_cause(load, culprit), *map(_taken, hijacks), *own_runtime(runtime)),
+        consequence="what is loaded from now on is bound to these copies (what was loaded before "
+        f"is safe): {'; '.join(dangers)}.",
+        remedy=STAY_GLOBAL if runtime else _remedy(hijacks, load, culprit, since),
+    )
+
+
+def own_runtime(library: str) -> tuple[str, ...]:
+    """Return the evidence that a library must stay as it is; none for no library."""
+    words = "contains its own C++ runtime: with local scope or hidden names it would break"
+    return (f"{library} {words}",) if library else ()
+
+
+def _listed(names: Iterable[str]) -> str:
+    words = list(names)
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _cause(load: Load | None, culprit: Culprit) -> tuple[str, ...]:
+    if load is None:
+        return ()
+    if load.extension:
+        how = f"imports {load.library}"
+        flag = f"with RTLD_GLOBAL set by sys.setdlopenflags at {load.flags_by[1] or 'some line'}"
+    else:
+        how, flag = f"loads {load.library}", "by ctypes with RTLD_GLOBAL"
+    if not load.is_global:
+        flag = "whose own code makes it global"
+    line = f"{culprit.module or 'the program'} ({culprit.where or 'somewhere'}) {how} {flag}"
+    user = (f"it was imported at {culprit.imported_at}",) if culprit.imported_at else ()
+    return (line, *user)
+
+
+def _taken(hijack: Hijack) -> str:
+    names = [name for name, _ in hijack.names]
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    before = sorted({was for _, was in hijack.names if was})
+    owned = f", owned by {_listed(before)} before" if before else ""
+    return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
+
+
+def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str) -> str:
+    if load is None:
+        if since == CTYPES:
+            how = "put `import ctypes` right behind cudaguard.install()"
+        elif since == GUARD:
+            how = "call cudaguard.install() before the first import"
+        else:
+            return (
+                "look for what opens it past Python's importer and ctypes.CDLL (cffi, "
+                "_ctypes.dlopen, C code), and have that done without RTLD_GLOBAL"
+            )
+        return f"{how}: it then says which line does this, and what to write against it"
+    asking = load.flags_by if load.extension else (culprit.module, culprit.where)
+    if load.is_global and asking[0] in _PROGRAM:
+        call = "sys.setdlopenflags call" if load.extension else "call"
+        return f"take RTLD_GLOBAL away from the {call} at {asking[1] or 'that line'}"
+    if load.is_global:
+        package, bundled = asking[0].partition(".")[0], ""
+        actions = [f"local_scope:{_pattern(load.library)}"]
+    else:
+        package = (load.extension or culprit.module).partition(".")[0]
+        bundled = next((hijack.package for hijack in hijacks if hijack.package), "")
+        if package in _PROGRAM or not bundled.isidentifier():
+            return (
+                "ask its authors to load it without RTLD_GLOBAL; until then import what it "
+                "endangers before it"
+            )
+        keys = dict.fromkeys(key for hijack in hijacks for key, _, _ in hijack.families)
+        actions = [f"demote:{_pattern(hijack.owner)}" for hijack in hijacks]
+        actions += [f"hide:{key}" for key in keys]
+    advice = (
+        "save this rule as cudaguard.toml, and set CUDAGUARD_CONFIG=cudaguard.toml (or call "
+        "install(config=...)):"
+    )
+    # What a wheel bundles lies in a folder named after the distribution, not the module.
+    dist = [f"dist = [{_quoted(bundled)}]"] if bundled and bundled != package else []
+    return "\n      ".join(
+        (
+            advice,
+            "[[rules]]",
+            'id = "LOCAL001"',
+            f'watch = ["{package}"]',
+            *dist,
+            f"actions = [{', '.join(_quoted(action) for action in actions)}]",
+            f'why = "{package} puts its libraries into the global symbol scope"',
+        )
+    )
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _pattern(library: str) -> str:
+    """Return a pattern for a library's file name that a new version of it still matches."""
+    stem, so, _ = os.path.basename(library).partition(".so")
+    if not so:
+        return stem
+    if ".cpython-" in stem:
+        stem = stem.partition(".cpython-")[0] + ".*"
+    name, dash, mark = stem.rpartition("-")
+    if dash and len(mark) == _MARK and all(sign in "0123456789abcdef" for sign in mark):
+        stem = f"{name}-*"  # what auditwheel puts in differs from release to release
+    return f"{stem}{so}*"
+
+
+def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:
+    """An extension brings a C++ runtime of its own and shows it to everyone."""
+    evidence = (
+        f"{library} does not need libstdc++.so.6, and exports {len(names)} objects of which the "
+        f"loader keeps one for all: {names[0]} ..."
+    )
+    return Finding(
+        STATIC_RUNTIME,
+        f"{extension} exports a C++ runtime of its own.",
+        evidence=(evidence, *((f"imported at {where}",) if where else ())),
+        consequence="it and the C++ libraries that share libstdc++.so.6 (torch among them) use "
+        "halves of two runtimes, by order of import: numbers and messages come out empty or cut, "
+        "or the program crashes.",
+        remedy=RELINK,
+        links=(
+            "https://github.com/pytorch/pytorch/issues/109923",
+            "https://github.com/CVCUDA/CV-CUDA/issues/113",
+        ),
+    )

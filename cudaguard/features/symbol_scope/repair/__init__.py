@@ -1,0 +1,1 @@
+"""Names kept local, taken back, or shielded."""

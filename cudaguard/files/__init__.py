@@ -1,0 +1,135 @@
+"""Files of others, read within bounds; files of our own, readable by this user alone.
+
+What should be metadata may be a pipe that nobody feeds, a link to ``/dev/zero``, or larger than
+memory. Where we write, somebody else may have put a link to a file that is not to be written to.
+"""
+
+from __future__ import annotations
+
+from os import O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
+from stat import S_ISDIR, S_ISREG
+
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    Path = str | os.PathLike[str]
+
+LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
+_CHUNK = 1 << 16
+_ODD = "not a regular file"
+# EISDIR and EINVAL: the same everywhere, and `errno` is one module more at start-up.
+_IS_FOLDER, _INVALID = 21, 22
+# Some systems lack one or the other; O_BINARY is Windows'.
+_SAFE = (
+    getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_NOCTTY", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# The system's own names for streams and devices are links; nobody else can put one there.
+_STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
+
+
+def open_to_read(path: Path) -> int:
+    """Return a descriptor of a regular file.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+        ValueError: That is no path.
+    """
+    # Before it is opened: that alone wakes the writer of a pipe, or rewinds a tape.
+    kind = os.stat(path).st_mode
+    if not S_ISREG(kind):
+        raise OSError(_IS_FOLDER if S_ISDIR(kind) else _INVALID, _ODD, os.fspath(path))
+    return _regular(os.open(path, O_RDONLY | _SAFE), path)
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Return what is in a regular file.
+
+    Args:
+        path: The file.
+        most: Bytes; a larger file is refused.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or is larger.
+        ValueError: That is no path.
+    """
+    data = read_start(path, most + 1)
+    if len(data) > most:
+        raise OSError(_INVALID, f"larger than {most} bytes", os.fspath(path))
+    return data
+
+
+def read_start(path: Path, most: int) -> bytes:
+    """Return the first bytes of a regular file; raises what `open_to_read` does."""
+    file = open_to_read(path)
+    try:
+        return _read(file, most)
+    finally:
+        os.close(file)
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """Return the last bytes of a regular file; raises what `open_to_read` does."""
+    file = open_to_read(path)
+    try:
+        os.lseek(file, max(0, os.fstat(file).st_size - most), os.SEEK_SET)
+        return _read(file, most)
+    finally:
+        os.close(file)
+
+
+def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
+    """Return a descriptor of a regular file or standard stream, never one that a link leads to.
+
+    Args:
+        path: The file.
+        flags: Besides those for writing: ``O_CREAT``, ``O_APPEND``, ``O_TRUNC``, ``O_EXCL``.
+        mode: Of a file that is created.
+
+    Raises:
+        OSError: It cannot be opened, or is something else.
+        ValueError: That is no path.
+    """
+    is_stream = os.fspath(path).rpartition("/")[0] in _STREAMS
+    try:
+        file = os.open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), mode)
+    except OSError:
+        if not is_stream and not flags & O_EXCL and os.path.islink(path):
+            raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
+        raise
+    return file if is_stream else _regular(file, path)
+
+
+def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
+    """Write a text file; for the arguments and errors see `open_to_write`."""
+    file = open_to_write(path, flags, mode)
+    try:
+        if os.name == "posix":
+            os.set_blocking(file, True)  # a stream may be slow
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
+
+
+def _regular(file: int, path: Path) -> int:
+    if not S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(_INVALID, _ODD, os.fspath(path))
+    return file
+
+
+def _read(file: int, most: int) -> bytes:
+    parts = []
+    while most > 0:
+        part = os.read(file, min(most, _CHUNK))
+        if not part:
+            break
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)

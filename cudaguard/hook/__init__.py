@@ -1,1 +1,0 @@
-"""When it happens: the import finder and loader, the native load points, the journal."""

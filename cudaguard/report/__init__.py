@@ -1,1 +1,0 @@
-"""How we tell it: warnings, log records, text, JSON."""

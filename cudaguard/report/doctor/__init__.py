@@ -1,1 +1,0 @@
-"""How `cudaguard doctor` says what it has found."""

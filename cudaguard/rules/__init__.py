@@ -1,1 +1,0 @@
-"""What we know: the built-in rules, and how further ones are read, checked and indexed."""

@@ -1,0 +1,1 @@
+"""What is there: packages, devices, driver, toolkits, processes. Looking changes nothing."""

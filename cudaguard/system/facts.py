@@ -1,0 +1,121 @@
+"""The facts that rules are conditioned on, looked up when a rule asks."""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files.calls import open_file, os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from importlib.metadata import Distribution
+    from typing import Any
+
+
+class Facts:
+    """This process, as far as rules may depend on it. Versions are remembered per object."""
+
+    def __init__(self) -> None:
+        self._versions: dict[str, str | None] = {}
+
+    @property
+    def python(self) -> str:
+        """Version of the interpreter, as in ``3.11.7``."""
+        return ".".join(map(str, sys.version_info[:3]))
+
+    @property
+    def platform(self) -> str:
+        """``sys.platform``."""
+        return sys.platform
+
+    @property
+    def machine(self) -> str:
+        """Hardware name, as in ``x86_64``."""
+        return os.uname().machine if hasattr(os, "uname") else ""
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment as Python sees it now."""
+        return os.environ
+
+    def version(self, dist: str) -> str | None:
+        """Return the version of an installed distribution, None if it is not installed."""
+        if dist not in self._versions:
+            self._versions[dist] = _installed_version(dist)
+        return self._versions[dist]
+
+
+def _installed_version(dist: str) -> str | None:
+    return next(filter(None, map(_version, _spellings(dist))), None)
+
+
+def _version(name: str) -> str | None:
+    # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
+    # library's ability to find distributions away for good.
+    from importlib import metadata
+
+    try:
+        return bounded(metadata.distribution(name)).version
+    # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
+    # Releases of Python raise different things, and a rule must be certain to act.
+    except Exception:
+        return None
+
+
+def bounded(dist: Distribution) -> Distribution:
+    """Return a distribution that reads its metadata within bounds, if they are files.
+
+    What should be metadata may be a pipe that nobody feeds, or a link to ``/dev/zero``.
+    """
+    folder: Any = getattr(dist, "_path", None)
+
+    def read_text(filename: str) -> str | None:
+        try:
+            return read_bytes(folder.joinpath(filename), LARGEST).decode()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
+            return None  # as the method that this replaces
+
+    if isinstance(folder, os.PathLike):  # one in a zip file is none
+        vars(dist)["read_text"] = read_text  # all of its properties call it
+    return dist
+
+
+def _spellings(dist: str) -> tuple[str, ...]:
+    if sys.version_info >= (3, 10) or not dist:
+        return (dist,) if dist else ()
+    # Python 3.9 takes hyphens for underscores, and no more.
+    words = dist.replace("-", ".").replace("_", ".").split(".")
+    return tuple(dict.fromkeys((dist, "_".join(words), ".".join(words))))
+
+
+def built_for() -> int:
+    """Return the CUDA version that the installed torch is built for, 12040 for 12.4; 0 if unknown.
+
+    torch is not imported for it: wheels from PyTorch's own index say it in their version
+    (``2.5.1+cu124``), those from PyPI by the runtime that they require.
+    """
+    torch = _installed_version("torch")
+    if torch is None:
+        return 0
+    local = torch.partition("+cu")[2]
+    if local.isdecimal() and len(local) >= 3:
+        return int(local[:-1]) * 1000 + int(local[-1]) * 10
+    if "+" in torch:  # a build for the CPU, or for something else
+        return 0
+    for dist in ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11"):
+        parts = (_installed_version(dist) or "").split(".")
+        if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal():
+            return int(parts[0]) * 1000 + int(parts[1]) * 10
+    return 0
+
+
+def is_sibling(pid: int) -> bool:
+    """Is that another process which the parent of this one has started?"""
+    try:
+        with open_file(f"/proc/{pid}/stat", "rb") as file:
+            parent = int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):  # it has ended, or is one outside this container
+        return False
+    return parent == os.getppid() and pid != os.getpid()

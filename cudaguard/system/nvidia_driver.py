@@ -1,0 +1,80 @@
+"""What files tell of the NVIDIA driver: nothing is loaded, and NVML is not asked.
+
+Source: the driver's README ("The /proc interface"), and how its installers lay it out.
+"""
+
+from __future__ import annotations
+
+import re
+from glob import glob
+from typing import NamedTuple
+
+from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.files import read_start
+from cudaguard.files.calls import os
+
+LIBRARY = "libcuda.so.1"
+_SAID = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
+
+
+class DriverFiles(NamedTuple):
+    """The driver, as far as files tell.
+
+    Args:
+        kernel: Version of the kernel module, empty if it is not loaded.
+        library: The libcuda.so.1 that the loader would find, empty if none.
+        library_version: Its version, as far as its name tells.
+        devices: NVIDIA GPUs on the PCI bus.
+        closed: Device files that this user may not open.
+    """
+
+    kernel: str
+    library: str
+    library_version: str
+    devices: int
+    closed: tuple[str, ...]
+
+
+def look_at_driver(root: str = "/") -> DriverFiles:
+    """Return what files tell of the driver.
+
+    Args:
+        root: Where the file system begins in which devices and ``/proc`` are looked for.
+    """
+    library = _library()
+    nodes = glob(os.path.join(root, "dev/nvidia[0-9]*")) + glob(os.path.join(root, "dev/nvidiactl"))
+    return DriverFiles(
+        _kernel(os.path.join(root, "proc/driver/nvidia/version")),
+        library,
+        os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else "",
+        sum(map(_is_gpu, glob(os.path.join(root, "sys/bus/pci/devices/*")))),
+        tuple(sorted(node for node in nodes if not os.access(node, os.R_OK | os.W_OK))),
+    )
+
+
+def _kernel(path: str) -> str:
+    match = _SAID.search(_text(path))
+    return match[1] if match else ""
+
+
+def _library() -> str:
+    try:
+        with ElfFile("/proc/self/exe") as file:
+            place = Place(os.path.realpath("/proc/self/exe"), file, None)
+            return SearchPath((place,)).find(LIBRARY, place)
+    except (OSError, ValueError):
+        return ""
+
+
+def _is_gpu(device: str) -> bool:
+    vendor, kind = (_text(os.path.join(device, name)) for name in ("vendor", "class"))
+    return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
+
+
+def _text(path: str) -> str:
+    try:
+        return read_start(path, 1 << 12).decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,157 @@
+"""Open libraries of installed packages before somebody finds another copy, or none.
+
+The first mapped library of a name serves everyone who asks for that name later, wherever its file
+lies; an absolute path decides which one that is. Nothing is opened where a library of the name is
+there already: it would be mapped beside the other one and help nobody.
+
+Source: ``dlopen(3)``, ``ld.so(8)``; how nvidia's wheels are laid out: ``nvidia/<part>/lib``.
+"""
+
+from __future__ import annotations
+
+import sys
+from glob import escape, glob
+
+from cudaguard.elf.process import at_start
+from cudaguard.elf.reader import folders_of, read_elf
+from cudaguard.files import LARGEST, read_start
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
+CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
+DRIVER = "libcuda.so.1"
+# Made by the kernel's half of the driver; the second one under Windows' Linux.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
+LOADER_CACHE = "/etc/ld.so.cache"
+
+
+def installed(pattern: str) -> tuple[str, ...]:
+    """Return the files that a pattern finds, each name once, the first folder of sys.path first.
+
+    Args:
+        pattern: Relative to the folders of sys.path: ``nvidia/nccl/lib/libnccl.so.2``.
+    """
+    found: dict[str, str] = {}
+    for file in _below(pattern):
+        found.setdefault(os.path.basename(file), file)
+    return tuple({os.path.realpath(file): file for file in found.values()}.values())
+
+
+def not_mapped(pattern: str) -> tuple[str, ...]:
+    """Return the installed files that a pattern finds and whose name nobody has taken yet."""
+    return tuple(
+        file
+        for file in installed(pattern)
+        if not is_mapped(read_elf(file).soname or os.path.basename(file))
+    )
+
+
+def unmet_needs(library: str) -> tuple[str, ...]:
+    """Return what a library needs and the loader would not find, from the wheels that have it.
+
+    Args:
+        library: Relative to the folders of sys.path; nothing where it is not installed.
+    """
+    asking = next(_below(library), None)
+    found: dict[str, str] = {}
+    todo = [asking] if asking else []
+    while todo:
+        path = todo.pop()
+        elf = read_elf(path)
+        folders = folders_of(elf.search_path, path)
+        for name in elf.needed:
+            if name not in found and not is_mapped(name) and not _is_findable(name, folders):
+                file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
+                if file is not None:
+                    found[name] = file
+                    todo.append(file)
+    return tuple(found.values())
+
+
+def has_driver() -> bool:
+    """Is there an NVIDIA driver, kernel and library? Nothing of it is loaded to find out."""
+    return any(os.path.exists(file) for file in DRIVER_FILES) and (
+        is_mapped(DRIVER) or _is_findable(DRIVER, ())
+    )
+
+
+def is_mapped(name: str) -> bool:
+    """Is a library in the process, by its own name or, for a path, as this very file?"""
+    import _ctypes
+
+    try:
+        _ctypes.dlclose(_ctypes.dlopen(name, os.RTLD_NOLOAD | os.RTLD_LAZY))
+    except OSError:
+        return False
+    return True
+
+
+def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
+    """Open the files in an order in which each finds what it needs.
+
+    What others of them need comes first: else the loader would look for it by itself, and may
+    find another file.
+
+    Returns:
+        What was opened, and why the loader refuses one of the others.
+    """
+    import _ctypes
+
+    left, opened = _needed_first(tuple(files)), []
+    while True:
+        refused, error = [], None
+        for file in left:
+            try:
+                _ctypes.dlopen(file, os.RTLD_NOW)
+            except OSError as reason:
+                refused.append(file)
+                error = reason
+            else:
+                opened.append(file)
+        if error is None or len(refused) == len(left):
+            return tuple(opened), error
+        left = refused
+
+
+def _needed_first(files: tuple[str, ...]) -> list[str]:
+    elves = {file: read_elf(file) for file in files}
+    by_name = {elf.soname or os.path.basename(file): file for file, elf in elves.items()}
+    ordered: dict[str, None] = {}
+    seen = set()
+
+    def add(file: str) -> None:
+        if file not in seen:
+            seen.add(file)
+            for name in elves[file].needed:
+                if name in by_name:
+                    add(by_name[name])
+            ordered[file] = None
+
+    for file in files:
+        add(file)
+    return list(ordered)
+
+
+def _below(pattern: str) -> Iterator[str]:
+    for entry in sys.path:
+        if isinstance(entry, str):
+            folder = entry or os.getcwd()  # as imports take it
+            yield from sorted(glob(os.path.join(escape(folder), pattern)))
+
+
+def _is_findable(name: str, folders: Iterable[str]) -> bool:
+    """Would the loader find the library: by folders of the asking one, by variable, by cache?"""
+    # The loader has read the variable when the process was started, and never since.
+    variable = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
+    if any(
+        folder and os.path.exists(os.path.join(folder, name)) for folder in (*folders, *variable)
+    ):
+        return True
+    try:
+        return os.fsencode(f"/{name}") + b"\0" in read_start(LOADER_CACHE, LARGEST)
+    except OSError:
+        return False

@@ -1,0 +1,66 @@
+"""What several checks look at, each thing looked at once."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+
+from cudaguard.system.distributions import Distribution, SharedFile, Unreadable, installed, key_of
+from cudaguard.system.distributions import shared_files as _shared_files
+from cudaguard.system.facts import Facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.model import Finding
+
+    # What a check has found, and in a few words what it has looked at.
+    Result = tuple[list[Finding], str]
+
+
+class Skipped(Exception):  # noqa: N818  # not an error
+    """Raised by a check that has nothing to look at; the text says why."""
+
+
+class Site:
+    """This environment.
+
+    Args:
+        orders: The modules whose orders are to be tried.
+        limit: Seconds for one child.
+    """
+
+    def __init__(self, orders: Sequence[str] = (), limit: float = 60.0) -> None:
+        self.orders = tuple(orders)
+        self.limit = limit
+        self.environ = dict(os.environ)
+        self.facts = Facts()
+
+    @cached_property
+    def _installed(self) -> tuple[list[Distribution], list[Unreadable]]:
+        return installed()
+
+    @property
+    def distributions(self) -> list[Distribution]:
+        """What is installed."""
+        return self._installed[0]
+
+    @property
+    def unreadable(self) -> list[Unreadable]:
+        """What of it cannot be read."""
+        return self._installed[1]
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The versions of what is installed, by the form of names that are compared."""
+        return {dist.key: dist.version for dist in self.distributions}
+
+    def version(self, name: str) -> str | None:
+        """Return the version of a distribution, None if it is not installed."""
+        return self.versions.get(key_of(name))
+
+    @cached_property
+    def shared_files(self) -> list[SharedFile]:
+        """The shared objects of all that is installed."""
+        return _shared_files(self.distributions)

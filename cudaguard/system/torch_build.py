@@ -1,0 +1,209 @@
+"""Which torch is here, and how it was built: read from its files, never by importing it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from mmap import ACCESS_READ, mmap
+
+from cudaguard.elf.extension_check import Surroundings
+from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.shared_object import DT_STRSZ, DT_STRTAB, SharedObject, Wanted
+from cudaguard.files import open_to_read, read_start
+from cudaguard.files.calls import os
+from cudaguard.system.modules import peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# An assertion that every extension calls, with the string type of either ABI.
+_ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
+_OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.MULTILINE)
+_WITH_NAMES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so",
+               "libtorch_cuda.so")  # fmt: skip
+_MOST_TEXT = 1 << 26
+# As torch._C._cuda_getArchFlags() has it.
+_ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
+_LONGEST_LIST = 1000
+
+
+def folder_of(module: str) -> str:
+    """Return the folder of an installed package, or the file of a module; empty if there is none.
+
+    The module is not imported.
+    """
+    if module in sys.modules:
+        here = sys.modules[module]
+        paths = peek(here, "__path__")
+        if isinstance(paths, list) and paths and isinstance(paths[0], str):
+            return paths[0]
+        file = peek(here, "__file__")
+        return file if isinstance(file, str) else ""
+    from importlib.machinery import PathFinder
+
+    try:
+        spec = PathFinder.find_spec(module)
+    except Exception:  # foreign code: the hooks of a path entry
+        return ""
+    if spec is None:
+        return ""
+    folders = spec.submodule_search_locations
+    return next(iter(folders), "") if folders is not None else spec.origin or ""
+
+
+def extensions_of(module: str) -> list[str]:
+    """Return the files that are mapped once a module is imported, as far as files tell it.
+
+    Those are its own extensions, in the top folder of a package, and what they need; torch
+    also loads ``libtorch_global_deps.so``.
+    """
+    folder = folder_of(module)
+    if not os.path.isdir(folder):
+        return [folder] if folder.endswith(".so") else []
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    found = [
+        os.path.join(folder, name)
+        for name in sorted(os.listdir(folder))
+        if any(name.endswith(suffix) and "." not in name[: -len(suffix)]
+               for suffix in EXTENSION_SUFFIXES)
+    ]  # fmt: skip
+    first = os.path.join(folder, "lib", "libtorch_global_deps.so")
+    return [first, *found] if os.path.exists(first) else found
+
+
+def look_around(given: Iterable[str] = ()) -> Surroundings:
+    """Return what extensions are built for here.
+
+    Args:
+        given: Modules that are to be taken for imported.
+    """
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    folder = folder_of("torch")
+    if not os.path.isdir(folder):
+        return Surroundings(python)
+    libraries = os.path.join(folder, "lib")
+    said = _said(os.path.join(folder, "version.py"))
+    try:
+        names = frozenset(os.listdir(libraries))
+    except OSError:
+        names = frozenset()
+    return Surroundings(
+        python,
+        is_imported=sys.modules.get("torch") is not None or "torch" in given,
+        torch=said.get("__version__", "unknown"),
+        cuda=said.get("cuda", ""),
+        old_strings=_old_strings(os.path.join(libraries, "libc10.so")),
+        torch_libraries=names,
+    )
+
+
+def architectures(torch: str) -> tuple[str, ...]:
+    """Return what a torch has code for, as in ``("sm_80", "sm_90")``; empty if it does not say.
+
+    Args:
+        torch: The folder of the package.
+    """
+    try:
+        file = open_to_read(os.path.join(torch, "lib", "libtorch_python.so"))
+        try:
+            with mmap(file, 0, access=ACCESS_READ) as data:
+                return _listed(data)
+        finally:
+            os.close(file)
+    except (OSError, ValueError):
+        return ()
+
+
+def _listed(data: mmap) -> tuple[str, ...]:
+    place = data.find(b"sm_")
+    while place >= 0:
+        start = data.rfind(b"\0", max(0, place - _LONGEST_LIST), place) + 1
+        text = data[start : data.find(b"\0", place, place + _LONGEST_LIST)]
+        if _ARCHITECTURES.fullmatch(text):
+            return tuple(text.decode().split())
+        place = data.find(b"sm_", place + 1)
+    return ()
+
+
+def release_of(torch: str) -> str:
+    """Return the version of a torch, as in ``2.6.0+cu124``; empty if it does not say.
+
+    Args:
+        torch: The folder of the package.
+    """
+    return _said(os.path.join(torch, "version.py")).get("__version__", "")
+
+
+def homes_of(libraries: Iterable[str]) -> dict[str, str]:
+    """Return library -> a file of that name, where the loader does not look but a user would.
+
+    Those are the folders of NVIDIA's wheels, torch's own, and what ``LD_LIBRARY_PATH`` has become
+    since the process was started.
+    """
+    import glob
+
+    folders = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
+    folders.append(os.path.join(folder_of("torch"), "lib"))
+    for entry in sys.path:
+        folders += sorted(glob.glob(os.path.join(glob.escape(entry), "nvidia", "*", "lib")))
+    found = {}
+    for name in libraries:
+        files = (os.path.join(folder, name) for folder in folders)
+        file = next((file for file in files if os.path.exists(file)), "")
+        if file:
+            found[name] = file
+    return found
+
+
+def _said(path: str) -> dict[str, str]:
+    try:
+        return dict(_SAID.findall(read_start(path, 1 << 16).decode()))
+    except (OSError, ValueError):
+        return {}
+
+
+def _old_strings(path: str) -> bool | None:
+    try:
+        with ElfFile(path) as file:
+            symbols = SharedObject(file)
+            has = [symbols.defines(Wanted(_ASSERT + end, b"")) for end in (_OLD, _NEW)]
+    except (OSError, OverflowError, ValueError):
+        return None
+    return has[0] if has[0] != has[1] else None
+
+
+def kin(symbols: Iterable[str]) -> dict[str, bool]:
+    """Tell for symbols of torch whether this torch has the same function with other arguments.
+
+    Only for names that can be told apart from their arguments.
+    """
+    folder = os.path.join(folder_of("torch"), "lib")
+    starts = {name: start for name in symbols for start in [_without_arguments(name)] if start}
+    found = dict.fromkeys(starts, False)
+    for library in _WITH_NAMES if starts else ():
+        try:
+            with ElfFile(os.path.join(folder, library)) as file:
+                size = min(file.value(DT_STRSZ), _MOST_TEXT)
+                texts = file.some(file.address(DT_STRTAB), size)
+        except (OSError, OverflowError, ValueError):
+            continue
+        for name, start in starts.items():
+            found[name] = found[name] or b"\0" + start in texts
+    return found
+
+
+def _without_arguments(symbol: str) -> bytes:
+    """Return a mangled name up to its arguments, empty where that is not simple."""
+    match = re.match(r"_ZN[VKRO]*", symbol)
+    place = match.end() if match else 0
+    while place and place < len(symbol):
+        length = re.compile(r"\d{1,4}").match(symbol, place)
+        if length is None:
+            break
+        place = length.end() + int(length[0])
+    if not place or symbol[place : place + 1] not in ("E", "C", "D"):
+        return b""
+    return symbol[: symbol.index("E", place) + 1].encode()

@@ -1,0 +1,1 @@
+"""``cudaguard bisect``: which imports, in which order, make a program fail."""

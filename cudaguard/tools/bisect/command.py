@@ -1,0 +1,199 @@
+"""Find the smallest set and order of imports with which a program fails, and an order that works.
+
+Runs the program, or imports alone, again and again in children, each without the guard and with a
+time limit. What fails is looked for by the way in which it fails: a crash by a signal, a hang, or
+an exit status with its Python error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.files import write_text
+from cudaguard.files.text import printable_data
+from cudaguard.tools.common import (
+    BROKEN,
+    CANNOT_SAY,
+    FOUND,
+    OK,
+    USAGE,
+    add_format,
+    github,
+    json_text,
+    note,
+    paint,
+    show,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+    from typing import Any
+
+TIME_LIMIT = 300.0  # seconds for one run
+WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "--mode", "-o", "--format")
+STATUS = {"works": OK, "cannot-say": CANNOT_SAY, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
+
+EXAMPLES = """\
+examples:
+  cudaguard bisect train.py --epochs 1        which imports of train.py make it fail?
+  cudaguard bisect -m pkg.train               the same for a module
+  cudaguard bisect --timeout 20 train.py      one that hangs
+  cudaguard bisect -n 5 train.py              one that fails now and then
+  cudaguard bisect --imports decord,torch,cv2 do these imports fail, and in which order not?
+  cudaguard bisect --cmd 'make test' --imports decord,torch
+                                              any command; it finds the imports to be made, first
+                                              of all and in this order, in the environment variable
+                                              CUDAGUARD_BISECT_IMPORTS; status 125: cannot say
+  cudaguard bisect -o rule.toml -o repro.py train.py
+                                              writes the rule and a program that shows the fault
+
+exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and no
+order and no rule was found that cures it, or it fails by chance, or it cannot say
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.usage = (
+        "cudaguard bisect [OPTION ...] SCRIPT [ARG ...]\n"
+        "       cudaguard bisect [OPTION ...] -m MODULE [ARG ...]\n"
+        "       cudaguard bisect [OPTION ...] [--cmd COMMAND] --imports A,B,C"
+    )
+    parser.add_argument(
+        "--imports", metavar="A,B,C", help="the imports to try, in the order that fails"
+    )
+    parser.add_argument("--cmd", metavar="COMMAND", help="a shell command that tries them")
+    parser.add_argument(
+        "--timeout", type=float, default=TIME_LIMIT, metavar="S",
+        help=f"seconds after which one run is taken for a hang (default: {TIME_LIMIT:.0f})",
+    )  # fmt: skip
+    parser.add_argument(
+        "-n", dest="repeats", type=int, default=1, metavar="N",
+        help="runs of an order, all of which must work for it to count (default: 1)",
+    )  # fmt: skip
+    parser.add_argument("--mode", help="have the guard in the runs, in this mode (default: none)")
+    parser.add_argument(
+        "-o", dest="outputs", action="append", default=[], metavar="FILE",
+        help="also write a file that is not there yet: .toml the rule, .py the program that shows "
+        "the fault, .json all, anything else the report; may be given several times",
+    )  # fmt: skip
+    add_format(parser)
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (our own options, the program with its arguments), as argparse cannot."""
+    rest = list(arguments)
+    own: list[str] = []
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--", "-"):
+        own.append(rest.pop(0))
+        if own[-1] in WITH_VALUE:
+            own += rest[:1]
+            del rest[:1]
+    return own, rest[1:] if rest[:1] == ["--"] else rest
+
+
+def execute(args: Namespace) -> int:
+    """Search, print what was found, and return the exit status."""
+    problem = _problem(args)
+    if problem:
+        note("bisect", problem)
+        return USAGE
+    import signal
+    import tempfile
+    from contextlib import closing
+
+    from cudaguard.errors import ConfigError
+    from cudaguard.tools.bisect.study import Study
+    from cudaguard.tools.scratch import Scratch
+
+    # So that a supervisor or a terminal that ends us does not leave our children behind.
+    for ending in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, ending, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
+            document = Study(args, scratch.folder).document()
+    except ConfigError as error:
+        note("bisect", str(error))
+        return USAGE
+    except OSError as error:
+        note("bisect", f"a run could not be started: {error}")
+        return BROKEN
+    for path in args.outputs:
+        _write(path, document)
+    shown = _shown(document, args.format)
+    if args.format == "text":
+        first, end, rest = shown.partition("\n")
+        shown = paint(first, "bold", sys.stdout) + end + rest
+    show(shown)
+    if document["guard"] and document["guard"]["rules"]:
+        return FOUND  # by a rule, if not by an order
+    return STATUS.get(document["verdict"], FOUND)
+
+
+def _problem(args: Namespace) -> str:
+    """Return what is wrong with the arguments, or an empty string."""
+    has_program = bool(args.program)
+    names = (args.imports or "").split(",")
+    if args.imports is None and not has_program:
+        if args.cmd is not None:
+            return "--cmd needs --imports A,B,C: the imports whose order the command is to try"
+        return "expected a script, -m MODULE, or --imports A,B,C"
+    if args.imports is not None and has_program:
+        return "expected a program or --imports, not both; a program's imports are found by running"
+    if args.imports is not None and not all(
+        part.isidentifier() for name in names for part in name.strip().split(".")
+    ):
+        return f"--imports: got {args.imports!r}, expected module names, as in decord,torch,cv2"
+    if args.program == ["-m"]:
+        return "-m is followed by nothing"
+    if args.program == ["-"]:
+        return "standard input can be read once, and the program is run many times: give it a file"
+    if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
+        is_there = os.path.exists(args.program[0])
+        return f"{args.program[0]}: {'this is no file' if is_there else 'there is no such file'}"
+    if not args.timeout > 0 or args.repeats < 1:  # nan is neither
+        return "--timeout and -n must be greater than 0"
+    for path in args.outputs:
+        if os.path.exists(path):
+            return f"-o {path}: the file is there already, and is left alone; give another name"
+        if not os.path.isdir(os.path.dirname(path) or "."):
+            return f"-o {path}: there is no such folder"
+    return ""
+
+
+def _shown(document: dict[str, Any], format: str) -> str:
+    from cudaguard.tools.bisect import messages as report
+
+    if format == "json":
+        return json_text(document)
+    document = printable_data(document)
+    if format == "github":
+        level = "notice" if document["verdict"] == "works" else "error"
+        return github(level, report.text(document), title="cudaguard bisect")
+    return report.text(document)
+
+
+def _write(path: str, document: dict[str, Any]) -> None:
+    ending = os.path.splitext(path)[1]
+    if ending in (".toml", ".py"):
+        part = document["rule"] if ending == ".toml" else document["reproducer"]
+        if part is None:
+            what = "rule" if ending == ".toml" else "program"
+            note("bisect", f"{path} is not written: there is no {what} to write")
+            return
+        content: str = part["toml"] if ending == ".toml" else part["code"]
+    else:
+        content = _shown(document, "json" if ending == ".json" else "text") + "\n"
+    try:
+        write_text(path, content, os.O_CREAT | os.O_EXCL)
+    except OSError as error:
+        note("bisect", f"{path} cannot be written: {error}")

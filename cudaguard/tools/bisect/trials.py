@@ -1,0 +1,246 @@
+"""Trials of import orders in child processes, for `cudaguard bisect`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.files import LARGEST, read_bytes
+from cudaguard.system.child import run
+from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cudaguard.system.child import Ended
+    from cudaguard.tools.bisect.search import Answer
+    from cudaguard.tools.common import Progress
+
+RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
+IMPORTS_VARIABLE = "CUDAGUARD_BISECT_IMPORTS"
+JOURNAL_VARIABLE = "CUDAGUARD_BISECT_JOURNAL"
+EVIDENCE = 3  # lines of what a failing child printed last
+SHELL_SIGNAL = 128  # what a shell adds to the number of the signal that ended its command
+
+
+class Trials:
+    """Runs children, remembers what came of each order, and tells how it goes.
+
+    Args:
+        environ: The environment of the children.
+        limit: Seconds for one child.
+        repeats: How often an order is tried before it is called good.
+        folder: A folder for journals.
+        progress: Is told of each run.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        limit: float,
+        repeats: int,
+        folder: str,
+        progress: Progress,
+    ) -> None:
+        self.environ = environ
+        self.limit = limit
+        self.repeats = repeats
+        self.folder = folder
+        self.progress = progress
+        self.runs = 0
+        self.unsure = 0
+
+    def run(
+        self,
+        command: Sequence[str],
+        names: Sequence[str],
+        told: str,
+        environ: Mapping[str, str] | None = None,
+    ) -> Try:
+        """Run one child and say how it ended."""
+        self.runs += 1
+        journal = os.path.join(self.folder, f"{self.runs}.txt")
+        variables = {IMPORTS_VARIABLE: ",".join(names), JOURNAL_VARIABLE: journal}
+        head = f"run {self.runs}: {told}"
+        self.progress.running(f"{head} ...")
+        ended = run(command, {**(environ or self.environ), **variables}, self.limit)
+        tried = Try(ended, _lines(journal), is_shell=command[0] != sys.executable)
+        self.progress.finished(f"{head}: {tried.outcome()}")
+        return tried
+
+
+class Try:
+    """How one child ended, and what it had noted before.
+
+    Args:
+        ended: The end of the child.
+        notes: Pairs of (what, module name) from its journal.
+        is_shell: Was it started by a shell, which tells signals as statuses?
+    """
+
+    def __init__(self, ended: Ended, notes: list[tuple[str, str]], *, is_shell: bool) -> None:
+        self.ended = ended
+        self.notes = notes
+        self.cannot_say = ended.status == CANNOT_SAY
+        self.failure = None if self.cannot_say else _failure(ended, is_shell=is_shell)
+
+    def outcome(self) -> str:
+        """Return how it ended, in a few words."""
+        if self.cannot_say:
+            return "cannot say"
+        return "works" if self.failure is None else words(self.failure)
+
+    def imports(self) -> list[str]:
+        """Return what the program asked to be imported, in its order."""
+        return list(dict.fromkeys(name for what, name in self.notes if what == "import"))
+
+    def running(self) -> str:
+        """Return the import in front that had begun and not ended, or an empty string."""
+        what, name = self.notes[-1] if self.notes else ("", "")
+        return name if what == "start" else ""
+
+    def evidence(self) -> list[str]:
+        """Return the lines of the failing child that tell most."""
+        lines = self.ended.errors.splitlines()
+        ours = {n + more for n, line in enumerate(lines) if RUNNER in line for more in (0, 1)}
+        told = [line.strip() for n, line in enumerate(lines) if line.strip() and n not in ours]
+        for number, line in enumerate(told):
+            if line.startswith("Fatal Python error"):
+                # What a library said stands before, the stack of the thread that crashed behind.
+                stack = [at for at in told[number:] if at.startswith('File "') and _is_telling(at)]
+                return [*told[max(number - 2, 0) : number + 1], *stack[:1]]
+        if self.failure is None or not self.failure.error:
+            return [*told[-EVIDENCE:], *self.ended.output.splitlines()[-1:]]
+        # What a library said before, and the line that raised; the error is told elsewhere.
+        begin = max((n for n, line in enumerate(told) if line.startswith("Traceback")), default=0)
+        raised = [line for line in told[begin + 1 :] if line.strip("^~ ")]
+        if self.failure.error in raised:
+            raised = raised[: raised.index(self.failure.error)]
+        return [*told[max(begin - 1, 0) : begin], *raised[1 - EVIDENCE :]]
+
+
+def _failure(ended: Ended, *, is_shell: bool) -> Failure | None:
+    status = ended.status
+    if status is None:
+        return Failure("hang")
+    if status < 0 or (is_shell and SHELL_SIGNAL < status < SHELL_SIGNAL + 65):
+        number = -status if status < 0 else status - SHELL_SIGNAL
+        return Failure("signal", signal=_signal_name(number))
+    return Failure("status", status=status, error=error_of(ended.errors)) if status else None
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def words(failure: Failure) -> str:
+    """Return a failure in a few words."""
+    if failure.kind == "hang":
+        return "does not end"
+    if failure.kind == "signal":
+        return f"ended by {failure.signal}"
+    error = f" ({failure.error})" if failure.error else ""
+    return f"exit status {failure.status}{error}"
+
+
+def _lines(path: str) -> list[tuple[str, str]]:
+    try:
+        text = read_bytes(path, LARGEST).decode("utf-8", "replace")
+    except OSError:  # the child ended before it could note anything
+        return []
+    pairs = (line.partition(" ") for line in text.split("\n") if line)
+    return [(what, name) for what, _, name in pairs]
+
+
+class Oracle:
+    """Answers whether one order of imports fails as the program does.
+
+    Args:
+        trials: Runs the children.
+        command: What to run; the imports are handed over in the environment.
+        failure: The failure that is looked for.
+        told: What the runs are called in the progress.
+    """
+
+    def __init__(
+        self, trials: Trials, command: Sequence[str], failure: Failure, told: str = "{}"
+    ) -> None:
+        self._trials = trials
+        self._command = tuple(command)
+        self._failure = failure
+        self._told = told
+        self._known: dict[tuple[str, ...], str] = {}
+        self.last: Try | None = None  # the last one that failed in the way looked for
+
+    def __call__(self, names: tuple[str, ...]) -> str:
+        """Try one order, as often as asked for: one failure settles it."""
+        if names not in self._known:
+            self._known[names] = self._try(names)
+        return self._known[names]
+
+    def is_steady(self, answer: Answer) -> bool:
+        """Does what fails fail again, and what works work again?"""
+        # Without an order of its own that fails, the program as it is must.
+        failing = answer.failing if self._known.get(answer.failing) == BAD else ()
+        return self._try(failing) == BAD and self._try(answer.working) == GOOD
+
+    def knows(self, names: tuple[str, ...], verdict: str) -> None:
+        """Take note of an order that has been tried elsewhere."""
+        self._known[names] = verdict
+
+    def _try(self, names: tuple[str, ...]) -> str:
+        verdict = GOOD
+        for _ in range(self._trials.repeats):
+            told = self._told.format(", ".join(names) or "nothing")
+            tried = self._trials.run(self._command, names, told)
+            if tried.failure is not None and tried.failure.is_like(self._failure):
+                self.last = tried
+                return BAD
+            if tried.cannot_say or tried.failure is not None:
+                verdict = UNSURE
+        self._trials.unsure += verdict == UNSURE
+        return verdict
+
+
+def _is_telling(frame: str) -> bool:
+    """Is that line of a stack neither of Python itself nor of our runner?"""
+    file = frame.split('"')[1]
+    inside = file.startswith(os.path.dirname(os.__file__)) and "-packages" not in file
+    return not inside and not file.startswith("<frozen") and file != RUNNER
+
+
+def rules_at_work(journal: str) -> list[str]:
+    """Return the ids of the rules by which the guard did something, from its journal."""
+    import json
+
+    from cudaguard.api import active_rules
+
+    ids: dict[str, None] = {}
+    imported: set[str] = set()
+    needed: list[str] = []
+    try:
+        text = read_bytes(journal, LARGEST).decode()
+        events = [json.loads(line) for line in text.splitlines()]
+    except (OSError, ValueError):
+        return []
+    for event in events:
+        if event["kind"] == "repair":
+            ids[event["name"].partition(" ")[0]] = None
+        elif event["kind"] == "prerequisite":
+            needed.append(event["name"])
+        elif event["kind"] == "import":
+            imported.add(event["name"])
+    for need in needed:  # the event names the module only
+        for rule in active_rules():
+            provides = any(action.startswith("provides:") for action in rule.actions)
+            asks = need in rule.needs and imported.intersection(rule.watch)
+            if asks or (provides and rule.watch[0] == need):
+                ids[rule.id] = None
+    return list(ids)

@@ -1,0 +1,194 @@
+"""What the commands share: exit statuses, formats, colour, progress, notes.
+
+Standard output holds one document and nothing else; whatever is said besides goes to standard
+error, through `note` and `Progress`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from io import TextIOWrapper
+
+from cudaguard.files.text import printable, printable_lines
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Iterable, Mapping
+    from typing import Any, TextIO
+
+OK = 0
+FOUND = 1  # a fault was found
+USAGE = 2
+BROKEN = 3  # a check itself failed, which is neither of the first two
+TIMEOUT = 124
+CANNOT_SAY = 125  # as in `git bisect run`
+INTERRUPTED = 130  # by Ctrl-C, as shells tell it
+UNREAD = 141  # nobody reads what is written: what a shell tells of those who die of SIGPIPE
+
+FORMATS = ("text", "json", "github")
+SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
+
+STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2"}
+
+
+def add_format(parser: ArgumentParser, formats: Iterable[str] = FORMATS) -> None:
+    """Declare ``--format``; the first of `formats` is the default."""
+    formats = tuple(formats)
+    parser.add_argument(
+        "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
+    )
+
+
+def has_colour(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+    """May colour be written to that stream?
+
+    ``NO_COLOR`` (any value that is not empty) wins over ``FORCE_COLOR``; without either, only a
+    terminal gets colour.
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return environ["FORCE_COLOR"] != "0"
+    return is_terminal(stream) and environ.get("TERM") != "dumb"
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Is the stream a terminal? One that is closed is none."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def paint(text: str, style: str, stream: TextIO) -> str:
+    """Return `text` in a style of `STYLES`, plain where the stream gets no colour."""
+    return f"\033[{STYLES[style]}m{text}\033[0m" if has_colour(stream) else text
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """Return a JSON document with the number of its schema first."""
+    import json
+
+    text = json.dumps({"schema": SCHEMA, **document}, indent=2)
+    return text.replace("##", "\\u0023#")  # Azure takes ##vso[ for a command in the middle of JSON
+
+
+def show(text: str) -> None:
+    """Write the document, or a part of it; to nowhere once its reader has gone, as `head` does."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        give_up(sys.stdout)
+        if not isinstance(error, BrokenPipeError):
+            raise
+
+
+def note(command: str, text: str) -> None:
+    """Say something besides the document, on standard error."""
+    say(f"cudaguard {command}: {printable(text)}\n", sys.stderr)
+
+
+def say(text: str, stream: TextIO | None) -> None:
+    """Write what may get lost: a full disk there, or nobody who reads it, changes nothing."""
+    if stream is None:
+        return
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        give_up(stream)
+
+
+def give_up(stream: TextIO) -> None:
+    """Send a stream to nowhere: at its end, Python would try once more to write what it holds."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except (OSError, ValueError):  # it is none of the system's
+        return
+
+
+def prepare_streams() -> None:
+    """Make the standard streams fit for whatever is told.
+
+    File names may hold what their encoding has not. What was started without one of them gets
+    one that goes nowhere, lest a file that is opened takes its place; a program that is run does
+    not get it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "w" if number else "r"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def github(level: str, message: str, *, title: str = "", **where: object) -> str:
+    """Return a workflow command, which GitHub shows as an annotation.
+
+    Args:
+        level: ``error``, ``warning`` or ``notice``.
+        message: What is said; may have several lines.
+        title: Headline.
+        where: ``file``, ``line``, ``col``: what is None or empty is left out.
+    """
+    properties = {**where, "title": title}
+    told = ",".join(
+        f"{name}={_escaped(value, ':,')}" for name, value in properties.items() if value
+    )
+    return f"::{level}{' ' * bool(told)}{told}::{_escaped(message)}"
+
+
+def _escaped(value: object, more: str = "") -> str:
+    text = printable_lines(str(value))
+    for sign in f"%\r\n{more}":  # the percent sign first: it escapes the others
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text
+
+
+class Progress:
+    """What goes on, on standard error: one line that rewrites itself on a terminal.
+
+    Elsewhere (a log) only what is finished is told, a line each. No control sequences: a carriage
+    return and blanks do.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._rewrites = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
+        self._shown = 0  # columns of the line that will be rewritten
+
+    def running(self, text: str) -> None:
+        """Show what is going on now; in a log, nothing."""
+        if self._rewrites:
+            self._rewrite(text)
+
+    def finished(self, text: str) -> None:
+        """Show what has just ended; the next line takes its place on a terminal."""
+        if self._rewrites:
+            self._rewrite(text)
+        else:
+            say(f"{printable(text)}\n", self._stream)
+
+    def say(self, text: str) -> None:
+        """Write a line that stays."""
+        self.clear()
+        say(f"{printable(text)}\n", self._stream)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            say(f"\r{' ' * self._shown}\r", self._stream)
+            self._shown = 0
+
+    def _rewrite(self, text: str) -> None:
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+        except (OSError, ValueError):
+            columns = 0
+        text = printable(text)[: (columns or 80) - 1]
+        say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
+        self._shown = len(text)

@@ -1,0 +1,116 @@
+"""Run a real program twice, without and with the guard, and show what happens and why.
+
+The program imports decord and then lets OpenCV write and read a PNG. Ends with status 0 only if
+the fault occurred without the guard and did not occur with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.tools.common import say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_demo", "decord_then_opencv.py")
+# Modules, and the releases that show the fault, as in the extra `demo`.
+PACKAGES = {
+    "decord": "decord==0.6.0",
+    "cv2": "opencv-python-headless==4.10.0.84",
+    "numpy": "numpy>=1.22",
+}
+TIME_LIMIT = 300  # seconds for one run of the program
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments: there are none."""
+    parser.epilog = (
+        "Example: cudaguard demo. Exit status: 0 as told above, 1 otherwise, 2 it cannot run here."
+    )
+
+
+def execute(args: Namespace) -> int:
+    """Run the demonstration and return its exit status."""
+    obstacle = _obstacle()
+    if obstacle:
+        say(f"The demonstration cannot run here: {obstacle}\n", sys.stderr)
+        return 2
+    from cudaguard.features.catalog import RULES
+
+    rule = next(rule for rule in RULES if rule.id == "CG001")
+    name = os.path.basename(PROGRAM)
+    print("The program, which knows nothing of cudaguard:\n")
+    with open(PROGRAM, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    for line in lines[lines.index("import sys") :]:
+        print(f"    {line.partition('  #')[0]}".rstrip())
+    broken = _show(f"1. Without the guard: python {name}", guarded=False)
+    cured = _show(f"2. With the guard: cudaguard run {name}", guarded=True) == 0
+    print("\nWhy")
+    print(_wrapped(rule.why))
+    print(f"    Reported in {rule.links[0]} and others; this is rule {rule.id}.\n")
+    if broken == 0:
+        print("Result: the fault did not occur without the guard, so there was nothing to show.")
+        return 1
+    if not cured:
+        print("Result: the guard did NOT prevent the fault.")
+        return 1
+    print("Result: the fault occurred without the guard and did not occur with it.")
+    print("In a program of yours: `import cudaguard; cudaguard.install()` on its first line.")
+    return 0
+
+
+def _obstacle() -> str:
+    """Return why the demonstration cannot run here, or an empty string."""
+    import importlib.util
+    import platform
+
+    system, machine = platform.system(), platform.machine()
+    if (system, machine) != ("Linux", "x86_64"):
+        return f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}."
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        import shlex
+
+        wanted = [sys.executable, "-m", "pip", "install", *PACKAGES.values()]
+        return f"not installed: {', '.join(missing)}. Try: {shlex.join(wanted)}"
+    return ""
+
+
+def _show(title: str, *, guarded: bool) -> int:
+    """Run the program, print what it printed, and return its exit status."""
+    import subprocess
+
+    start = [sys.executable, *(["-m", "cudaguard", "run"] if guarded else []), PROGRAM]
+    # Each run must have the guard state of its title, whatever ours is.
+    environment = {key: value for key, value in os.environ.items() if key != "CUDAGUARD"}
+    if not guarded:
+        environment["CUDAGUARD"] = "off"
+    print(f"\n{title}")
+    try:
+        done = subprocess.run(
+            start,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        print(f"    did not end within {TIME_LIMIT} s")
+        return 124
+    for line in done.stdout.splitlines():
+        print(f"    {line}")
+    print(f"    exit status {done.returncode}")
+    return done.returncode
+
+
+def _wrapped(text: str) -> str:
+    import textwrap
+
+    return textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    ")

@@ -1,0 +1,1 @@
+"""``cudaguard doctor``: what would break here, and why."""

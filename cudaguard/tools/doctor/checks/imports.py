@@ -1,0 +1,98 @@
+"""CG911, CG912: do imports work, in every order and alone? Tried in children."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from cudaguard.system.site import Skipped
+from cudaguard.system.torch_build import folder_of
+from cudaguard.system.trial import Ending, end_children, imports_nowhere, try_imports
+from cudaguard.tools.doctor.checks import imports_messages as wording
+from cudaguard.tools.doctor.checks.rules import applying
+from cudaguard.tools.doctor.orders import MOST, alone, together, unexplained
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.system.site import Result, Site
+
+    Order = tuple[str, ...]
+
+_MOST_AT_ONCE = 4  # a torch that is being imported takes a core and half a gigabyte
+# Asked without touching: it only looks whether somebody has called cuInit.
+_ASK_DRIVER = """
+import json
+from cudaguard.system.driver import Driver
+_state = Driver().state()
+_note("answer " + json.dumps({"cuda": _state.is_initialised, "contexts": len(_state.active)}))
+"""
+
+
+def check_orders(site: Site) -> Result:
+    """Try orders of imports as they are, and those that fail under the guard."""
+    names = list(dict.fromkeys(site.orders))
+    if not names:
+        raise Skipped("--orders A,B,C names the modules")
+    if len(names) > MOST:
+        raise Skipped(f"{len(names)} modules are too many orders: at most {MOST} are tried")
+    singles = _tried(site, alone(names))
+    working = [order[0] for order, ending in singles.items() if not ending.kind]
+    found = {**singles, **_tried(site, together(working))}
+    failed = unexplained(order for order, ending in found.items() if ending.kind)
+    guarded = _tried(site, failed, guarded=True)
+    findings = [
+        wording.not_found(order[0])
+        if len(order) == 1 and imports_nowhere(order[0])
+        else wording.order_fails(
+            order, found[order], guarded[order], _works(order, found), site.limit
+        )
+        for order in failed
+    ]
+    return (
+        findings,
+        f"tried: {len(found)}, of which fail: {sum(1 for one in found.values() if one.kind)}",
+    )
+
+
+def _works(order: Order, found: dict[Order, Ending]) -> Order:
+    """Return another order of the same modules that works, nothing if none does."""
+    return next((o for o, ending in found.items() if set(o) == set(order) and not ending.kind), ())
+
+
+def check_alone(site: Site) -> Result:
+    """Import torch, and each installed package that a rule watches, alone."""
+    watched = [name.partition(".")[0] for rule in applying(site) for name in rule.watch]
+    names = [name for name in dict.fromkeys(("torch", *watched)) if folder_of(name)]
+    if not names:
+        raise Skipped("no package that a rule watches is installed")
+    endings = _tried(site, alone(names), code=_ASK_DRIVER)
+    findings = []
+    for (name,), ending in endings.items():
+        if ending.kind:
+            findings.append(wording.does_not_import(name, ending, site.limit))
+        elif ending.answer and ending.answer["cuda"]:
+            findings.append(wording.initialises(name, ending.answer["contexts"]))
+    seconds = ", ".join(f"{order[0]} {e.seconds:.1f} s" for order, e in endings.items())
+    return findings, seconds
+
+
+def _tried(
+    site: Site, orders: Sequence[Order], *, guarded: bool = False, code: str = ""
+) -> dict[Order, Ending]:
+    """Try orders, several at once; ours is interrupted together with its children."""
+
+    def attempt(order: Order) -> Ending:
+        return try_imports(order, site.environ, site.limit, guarded=guarded, code=code)
+
+    at_once = max(1, min(_MOST_AT_ONCE, len(os.sched_getaffinity(0))))
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        return dict(zip(orders, pool.map(attempt, orders)))
+    except BaseException:  # interrupted: the threads wait for children that know nothing of it
+        pool.shutdown(wait=False, cancel_futures=True)
+        end_children()
+        raise
+    finally:
+        pool.shutdown()

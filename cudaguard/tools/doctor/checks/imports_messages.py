@@ -1,0 +1,145 @@
+"""The wording of imports that were tried in children."""
+
+from __future__ import annotations
+
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    class Ending(Protocol):
+        """How a child ended (see `cudaguard.system.trial.Ending`)."""
+
+        @property
+        def kind(self) -> str:
+            """In which way."""
+
+        @property
+        def text(self) -> str:
+            """The signal, the error, or the status."""
+
+        @property
+        def at(self) -> str:
+            """Which import was running."""
+
+        @property
+        def said(self) -> tuple[str, ...]:
+            """What it said last."""
+
+
+ORDERS, ALONE, GPUS, PLUGINS = "CG911", "CG912", "CG913", "CG914"
+
+
+def words(ending: Ending, limit: float) -> str:
+    """Return how a child ended, in a few words."""
+    told = {
+        "": "works",
+        "signal": f"is ended by {ending.text}",
+        "hang": f"does not end within {limit:g} s",
+        "error": f"fails with {ending.text}",
+        "exit": f"ends with status {ending.text}",
+    }[ending.kind]
+    if not ending.kind:
+        return told
+    return f"{told} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
+
+
+def not_found(name: str) -> Finding:
+    """A module that is not there."""
+    return Finding(
+        ORDERS,
+        f"There is no module {name}.",
+        severity="error",
+        consequence="its orders are not tried",
+        remedy="give the name that is imported, not that of the distribution (cv2, not "
+        "opencv-python)",
+        command=f"python -c 'import {name}'",
+    )
+
+
+def order_fails(
+    order: Sequence[str], ending: Ending, guarded: Ending, working: Sequence[str], limit: float
+) -> Finding:
+    """An order of imports that fails.
+
+    Args:
+        order: The modules.
+        ending: How it ends without the guard.
+        guarded: How it ends under the guard.
+        working: Another order of the same modules that works, if one does.
+        limit: Seconds that it was given.
+    """
+    told = f"import {', '.join(order)}"
+    is_cured = not guarded.kind
+    remedy = f"import {', '.join(working)}, in this order" if working else ""
+    if is_cured:
+        remedy = "have the guard repair it: under cudaguard.install() it works" + (
+            f"; so does {remedy}" if remedy else ""
+        )
+    elif len(order) == 1:
+        remedy = "it fails by itself: see what it says, and install it anew"
+    command = "export CUDAGUARD=fix"
+    if not is_cured:
+        command = f"cudaguard bisect --imports {','.join(order)}"
+    return Finding(
+        ORDERS,
+        f"`{told}` {words(ending, limit)}.",
+        severity="warn" if is_cured else "error",
+        evidence=(*ending.said, f"under the guard, it {words(guarded, limit)}"),
+        consequence="a program that imports them in this order fails"
+        if len(order) > 1
+        else "whatever imports it fails",
+        remedy=remedy or "no order that was tried works: ask bisect for what they need",
+        command=command,
+    )
+
+
+def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
+    """A package that cannot be imported."""
+    return Finding(
+        ALONE,
+        f"`import {name}`, alone and without the guard, {words(ending, limit)}.",
+        severity="error",
+        evidence=ending.said,
+        consequence="whatever imports it fails",
+        remedy="see what it says, and what cudaguard knows of that",
+        command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
+    )
+
+
+def initialises(name: str, contexts: int) -> Finding:
+    """A package whose import initialises CUDA."""
+    more = f", and creates a context on {contexts} GPUs" if contexts else ""
+    return Finding(
+        ALONE,
+        f"`import {name}` initialises CUDA{more}.",
+        consequence="processes forked afterwards cannot use CUDA, and CUDA_VISIBLE_DEVICES counts "
+        "no longer",
+        remedy=f"import {name} late, in the process that uses it; start workers by spawn",
+        command=f"cudaguard run -c 'import {name}'",
+    )
+
+
+def machine_problem(problem: str) -> Finding:
+    """Something that NVML tells, in the words of `cudaguard.system.machine`."""
+    return Finding(
+        GPUS,
+        f"{problem[0].upper()}{problem[1:]}.",
+        consequence="torch uses no GPU, or not all of them",
+        remedy="see the message",
+        command="nvidia-smi",
+    )
+
+
+def plugin_failed(value: str, origin: str, error: str) -> Finding:
+    """A rule plug-in that raises."""
+    return Finding(
+        PLUGINS,
+        f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} cannot be loaded: "
+        f"{error}.",
+        consequence="its rules are missing when they are needed",
+        remedy="repair or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
+        command=f"python -c 'import {value.partition(':')[0]}'",
+    )

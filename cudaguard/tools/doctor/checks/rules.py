@@ -1,0 +1,55 @@
+"""CG901: the rules that apply to what is installed."""
+
+from __future__ import annotations
+
+from cudaguard.api import active_rules
+from cudaguard.config import read_environment
+from cudaguard.core.decide import applies
+from cudaguard.features.catalog import RULES
+from cudaguard.features.duplicate_libraries.messages import installed as wording
+from cudaguard.system.site import Skipped
+from cudaguard.system.torch_build import folder_of
+from cudaguard.system.versions import required_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Rule
+    from cudaguard.system.site import Result, Site
+
+
+def check(site: Site) -> Result:
+    """Tell what the guard would do here, and what it would do if asked."""
+    active = {rule.id for rule in active_rules()}
+    here = applying(site)
+    if not here:
+        raise Skipped("no package that a rule watches is installed")
+    settings, _ = read_environment(site.environ)
+    is_guarded = settings.mode in ("fix", "strict")
+    findings, general = [], []
+    for rule in sorted(here, key=lambda rule: rule.id):
+        is_on, versions = rule.id in active, _versions(site, rule)
+        if versions or rule.grade == "warn":
+            findings.append(wording.known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
+        elif is_on:
+            general.append(rule)
+    if general:
+        findings.append(wording.watched(general))
+    return findings, f"rules about what is installed: {len(here)}"
+
+
+def applying(site: Site) -> list[Rule]:
+    """Return the rules, in force or not, whose conditions hold and whose module is there."""
+    rules = {rule.id: rule for rule in (*RULES, *active_rules())}
+    return [
+        rule
+        for rule in rules.values()
+        if any(folder_of(name.partition(".")[0]) for name in rule.watch)
+        and applies(rule, site.facts)
+    ]
+
+
+def _versions(site: Site, rule: Rule) -> list[str]:
+    """Return the installed versions that make a rule apply, as in ``decord 0.6.0``."""
+    names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
+    found = {name: site.version(name) for name in names}
+    return [f"{name} {version}" for name, version in found.items() if version]

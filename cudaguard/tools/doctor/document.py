@@ -1,0 +1,120 @@
+"""The report of `cudaguard doctor`: as data, as text, and to be put into an issue."""
+
+from __future__ import annotations
+
+from cudaguard.core.checks import FAILED_ITSELF, STATUSES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+STYLE = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "dim", "broken": "red"}
+_WIDTH = max(map(len, STATUSES))
+_MARGIN = " " * (_WIDTH + 2)
+# Severity -> the word that stands before a finding.
+_MARK = {"info": "note", "warn": "warning", "error": "error"}
+
+
+def document(checks: Iterable[Any], environment: Mapping[str, str], version: str) -> dict[str, Any]:
+    """Return the report as plain data.
+
+    Args:
+        checks: What came of the checks.
+        environment: What of it is worth knowing: ``python``, ``platform``, ``torch`` ...
+        version: Of cudaguard.
+    """
+    told = [check.to_dict() for check in checks]
+    found = [check["status"] for check in told]
+    return {
+        "command": "doctor",
+        "version": version,
+        "environment": dict(environment),
+        "checks": told,
+        "summary": {status: found.count(status) for status in STATUSES},
+    }
+
+
+def text(
+    report: Mapping[str, Any], paint: Callable[[str, str], str], *, verbose: bool = False
+) -> str:
+    """Return the report for a terminal.
+
+    Args:
+        report: As `document` returns it.
+        paint: Returns a text in a style.
+        verbose: With all that is known of what is worth a note only.
+    """
+    head = f"cudaguard {report['version']}"
+    lines = [", ".join((head, *(f"{k} {v}" for k, v in report["environment"].items()))), ""]
+    for check in report["checks"]:
+        status = check["status"]
+        reason = f" ({check['reason']})" if check["reason"] else ""
+        mark = paint(f"{status:<{_WIDTH}}", STYLE[status])
+        lines.append(f"{mark}  {check['id']}  {check['title']}{reason}")
+        for finding in check["findings"]:
+            lines += _finding(finding, paint, verbose=verbose)
+    summary = report["summary"]
+    counted = ", ".join(f"{summary[status]} {status}" for status in STATUSES if summary[status])
+    lines += ["", f"{_counted(sum(summary.values()))}: {counted}"]
+    if any(check["reason"].startswith(FAILED_ITSELF) for check in report["checks"]):
+        lines.append("what is broken here is cudaguard: please report it, with --bundle FILE")
+    return "\n".join(lines)
+
+
+def _counted(checks: int) -> str:
+    return f"{checks} check{'s' * (checks != 1)}"
+
+
+def _finding(
+    finding: Mapping[str, Any], paint: Callable[[str, str], str], *, verbose: bool
+) -> list[str]:
+    severity = finding["severity"]
+    rule = f" [{finding['rule']}]" if finding["rule"] else ""
+    lines = [f"{_MARGIN}{_marked(severity, paint)}: {finding['what']}{rule}"]
+    if severity == "info" and not verbose:
+        return lines
+    rest = [
+        *(("evidence", item) for item in finding["evidence"]),
+        ("consequence", finding["consequence"]),
+        ("remedy", finding["remedy"]),
+        ("try", finding["command"]),
+        ("see", finding["links"][0] if finding["links"] else ""),
+    ]
+    return [*lines, *(f"{_MARGIN}    {word}: {t}" for word, t in rest if t)]
+
+
+def _marked(severity: str, paint: Callable[[str, str], str]) -> str:
+    style = {"info": "blue", "warn": "yellow", "error": "red"}[severity]
+    return paint(_MARK[severity], style)
+
+
+def bundle(report: Mapping[str, Any], environ: Mapping[str, str], packages: Mapping[str, str],
+           json_text: str) -> str:  # fmt: skip
+    """Return the report as Markdown, to be put into an issue.
+
+    Args:
+        report: As `document` returns it.
+        environ: The variables that matter here.
+        packages: What is installed, with versions.
+        json_text: The report as JSON.
+    """
+    plain = text(report, lambda words, _: words, verbose=True)
+    parts = [
+        "# cudaguard doctor",
+        _fenced(plain),
+        "## Variables",
+        _fenced("\n".join(f"{name}={value}" for name, value in environ.items()) or "none is set"),
+        "## Installed",
+        _fenced("\n".join(f"{name} {version}" for name, version in packages.items())),
+        "## The report as JSON",
+        _fenced(json_text, "json"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(words: str, language: str = "text") -> str:
+    fence = "```"
+    while fence in words:
+        fence += "`"
+    return f"{fence}{language}\n{words}\n{fence}"

@@ -1,0 +1,55 @@
+"""Say what an error message, or the id of a rule or finding, means and what to do about it.
+
+Ends with status 1 if that is not known.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+FORMATS = ("text", "json")
+
+EXAMPLES = """\
+examples:
+  cudaguard explain CG001                     a rule or a finding, by its id
+  cudaguard explain 'undefined symbol: _ZN2at4_ops'
+                                              an error message, or a part of it
+  python train.py 2>&1 | cudaguard explain -  whatever a program says
+
+exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
+    )
+    add_format(parser, FORMATS)
+
+
+def execute(args: Namespace) -> int:
+    """Explain, and return the exit status."""
+    from cudaguard.tools.known import explain
+
+    text = " ".join(args.about)
+    if text == "-":  # whatever a program says may come, in whatever encoding
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    finding = explain(text)
+    if args.format == "json":
+        show(json_text({"command": "explain", "finding": finding and finding.to_dict()}))
+    elif finding is not None:
+        show(str(finding))
+    else:
+        note("explain", "nothing is known of that message")
+    return FOUND if finding is None else OK

@@ -1,0 +1,1 @@
+"""``cudaguard lint``: imports in an order that a rule forbids."""

@@ -1,0 +1,1 @@
+"""``cudaguard rules``: list, show, check and test rules."""

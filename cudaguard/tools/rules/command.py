@@ -1,0 +1,239 @@
+"""List the rules, show one, check a file with rules of your own, or test one that is built in.
+
+Those in force are told for this directory's environment and variables, as a plain install() would
+have them.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.files.text import printable, printable_data
+from cudaguard.tools.common import (
+    BROKEN,
+    FOUND,
+    OK,
+    USAGE,
+    add_format,
+    json_text,
+    note,
+    paint,
+    show,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from cudaguard.model import Rule
+
+FORMATS = ("text", "json")
+TIME_LIMIT = 300.0  # seconds for one half of a test
+STATUS = {"needed": OK, "not-needed": FOUND, "not-cured": FOUND, "not-run": BROKEN}
+
+EXAMPLES = """\
+examples:
+  cudaguard rules list                        every rule: is it on, its grade, its title
+  cudaguard rules show CG001                  one with its evidence
+  cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
+  cudaguard rules test CG001                  does its fault still occur, and does it cure?
+  cudaguard rules test --latest CG001         the same with the newest releases
+
+exit status: 0 all well, 1 a file cannot be used, or a rule is not needed or does not cure,
+2 wrong usage, 3 a rule could not be tested
+"""
+TESTS = """\
+Installs the releases that the rule was seen with into a temporary environment, by pip, and runs a
+small program that shows the fault there: without the guard, where it is to fail, and with it.
+That takes a package index (a network, as a rule), some minutes and, for a few rules, gigabytes.
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    import argparse
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
+    showing = tasks.add_parser("show", help="one rule with its evidence")
+    checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
+    checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
+    testing = tasks.add_parser(
+        "test",
+        help="reproduce the fault of a rule in a fresh environment, and its cure",
+        description=TESTS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit status: 0 still needed, and it cures; 1 not needed any more, or it does not "
+        "cure;\n2 wrong usage; 3 it could not be tested",
+    )
+    testing.add_argument(
+        "--latest", action="store_true", help="with the newest releases instead, is it still so?"
+    )
+    testing.add_argument(
+        "--timeout",
+        type=float,
+        default=TIME_LIMIT,
+        metavar="S",
+        help=f"seconds for each of the two runs (default: {TIME_LIMIT:.0f})",
+    )
+    for task in (showing, testing):
+        task.add_argument("id", metavar="ID", help="as in CG001")
+    for task in (listing, showing, testing):
+        add_format(task, FORMATS)
+
+
+def execute(args: Namespace) -> int:
+    """Do it, and return the exit status."""
+    if args.task == "check":
+        return max(_check(file) for file in args.file)
+    from cudaguard.api import active_rules
+    from cudaguard.features.catalog import RULES
+
+    active = {rule.id: rule for rule in active_rules()}
+    rules = {**{rule.id: rule for rule in RULES}, **active}
+    if args.task != "list" and args.id not in rules:
+        what = f"there is no rule {args.id!r}; `cudaguard rules list` has them all"
+        note(f"rules {args.task}", what)
+        return USAGE
+    if args.task == "test":
+        if not args.timeout > 0:
+            note("rules test", "--timeout must be greater than 0")
+            return USAGE
+        return _test(rules[args.id], args)
+    chosen = sorted(rules.values(), key=lambda rule: rule.id)
+    if args.task == "show":
+        chosen = [rules[args.id]]
+    if args.format == "json":
+        data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
+        show(json_text({"command": f"rules {args.task}", "rules": data}))
+    elif args.task == "show":
+        _show(chosen[0], is_on=args.id in active)
+    else:
+        for rule in chosen:
+            state = "on " if rule.id in active else "off"
+            show(printable(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}"))
+    return OK
+
+
+def _test(rule: Rule, args: Namespace) -> int:
+    from platform import python_version
+
+    from cudaguard.tools.rules import messages as reproduction
+
+    document: dict[str, Any] = {
+        "command": "rules test",
+        "rule": rule.id,
+        "title": rule.title or rule.why,
+        "python": python_version(),
+        "latest": args.latest,
+        "verdict": "not-run",
+        "reason": "",
+        "versions": {},
+        "unguarded": None,
+        "guarded": None,
+    }
+    document.update(_reproduced(rule, newest=args.latest, limit=args.timeout))
+    if args.format == "json":
+        show(json_text(document))
+    else:
+        headline, end, rest = reproduction.text(printable_data(document)).partition("\n")
+        show(paint(headline, "bold", sys.stdout) + end + rest)
+    return STATUS[document["verdict"]]
+
+
+def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
+    """Return what the test of a rule adds to its document."""
+    import signal
+    from contextlib import closing
+    from tempfile import gettempdir
+
+    from cudaguard.tools.common import Progress
+    from cudaguard.tools.rules.reproduce import CannotRunError, Reproduction
+    from cudaguard.tools.rules.reproducers import REPRODUCERS, why_not
+    from cudaguard.tools.scratch import Scratch
+
+    program = REPRODUCERS.get(rule.id)
+    if program is None:
+        return {"reason": why_not(rule)}
+    # So that a supervisor who ends us does not leave gigabytes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    progress = Progress()
+    try:
+        with closing(Scratch("rules-test", gettempdir())) as scratch:
+            made = Reproduction(rule, program, scratch.folder, progress)
+            return made.document(newest=newest, limit=limit)
+    except (CannotRunError, OSError) as error:
+        return {"reason": str(error)}
+    finally:
+        progress.clear()
+
+
+def _show(rule: Rule, *, is_on: bool) -> None:
+    show(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
+    lines = (
+        ("", rule.why),
+        ("state", f"{'on' if is_on else 'off'}, grade {rule.grade}"),
+        ("seen", rule.verified or "reported, not reproduced"),
+        ("fixed in", rule.fixed_in or ""),
+        ("watches", ", ".join(rule.watch)),
+        ("of", ", ".join(rule.dist)),
+        ("when", ", ".join(f"{key}: {value}" for key, value in rule.when.items())),
+        ("needs", ", ".join(rule.needs)),
+        ("does", ", ".join(rule.actions)),
+        *(("see", link) for link in rule.links),
+    )
+    for name, text in lines:
+        if text:
+            show(printable(f"  {name}: {text}" if name else f"  {text}"))
+
+
+def _check(file: str) -> int:
+    from cudaguard.core.rule_files import rules_from_tables
+    from cudaguard.core.settings import BUILT_IN_IDS, layer_of_call
+    from cudaguard.errors import ConfigError, RuleError
+
+    try:
+        settings = layer_of_call("rules check", None, (), (), (), file).file
+        tables = settings.tables if settings is not None else ()
+        rules = rules_from_tables(tables, file, known=BUILT_IN_IDS)
+    except (ConfigError, RuleError) as error:
+        note("rules check", str(error))
+        return FOUND
+    problems = _disagreements(rules, settings.switches if settings is not None else {})
+    for problem in problems:
+        note("rules check", f"{file}: {problem}")
+    if problems:
+        return FOUND
+    names = ", ".join(rule.id for rule in rules) or "no rules"
+    show(printable(f"{file}: in order, {names}"))
+    return OK
+
+
+def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[str]:
+    """Return what cannot be followed: ids that stand there twice, orders that contradict."""
+    from collections import Counter
+
+    from cudaguard.core.decide import plan
+    from cudaguard.core.registry import BUILT_IN, Registry
+    from cudaguard.features.catalog import RULES
+    from cudaguard.system.facts import Facts
+
+    problems = [
+        f"rule {id!r} stands there {count} times, and only the last one counts: give each an id "
+        "of its own"
+        for id, count in Counter(rule.id for rule in rules).items()
+        if count > 1
+    ]
+    built_in = [(rule, BUILT_IN) for rule in RULES]
+    registry = Registry([*built_in, *((rule, "file") for rule in rules)], switches)
+    facts = Facts()
+    for name in sorted({name for rule in rules for name in rule.watch} & registry.asking):
+        for problem in plan(name, registry.by_module, registry.is_users, facts).problems:
+            told = f"rules contradict one another, and none of them is followed: {problem}"
+            if told not in problems:
+                problems.append(told)
+    return problems

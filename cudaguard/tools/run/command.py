@@ -1,0 +1,241 @@
+"""Run a program under the guard from its first line, as ``python`` would run it.
+
+The guard is up before any code of the program, in this process's child and in the Python processes
+that it starts. Needs no change of the program and no ``.pth`` file. When the program dies of a
+fault, a report says in which import or call, what was mapped, and what to try.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from cudaguard.files import open_to_write
+from cudaguard.tools.common import USAGE, note
+from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters, parsed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping, Sequence
+
+    from cudaguard.tools.run.program import Program
+
+SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
+# Tells our sitecustomize which environment the guard was asked for; see there.
+PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
+
+
+EXAMPLES = """\
+examples:
+  cudaguard run train.py --epochs 3           as `python train.py --epochs 3`, under the guard
+  cudaguard run -m pkg.train                  a module
+  cudaguard run -X dev -W error train.py      with options of Python
+  cudaguard run - < train.py                  the program comes from standard input
+  cudaguard run --mode strict train.py        stop where a fault cannot be repaired
+  cudaguard run --timeout 600 --report crash.json train.py
+
+It ends as the program does; 124: its time was up; 2: wrong usage.
+"""
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    from argparse import RawDescriptionHelpFormatter
+
+    parser.usage = (
+        "cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
+        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
+        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
+    )
+    parser.formatter_class = RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
+    parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=0,
+        help="end the program and what it has started after that time, with status 124; the "
+        "report says where it was",
+    )
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="if it dies of a signal, run it A SECOND TIME, silently and slower, to learn which "
+        "library was being initialised",
+    )
+    parser.add_argument(
+        "--exec",
+        action="store_true",
+        help="become the program instead of its parent: the guard is up, there is no report",
+    )
+
+
+def _seconds(text: str) -> float:
+    from argparse import ArgumentTypeError
+
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < float("inf"):
+        raise ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return seconds
+
+
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (our own options, what is handed to Python: its options, the program, arguments).
+
+    argparse cannot do it: it takes the program's ``-m`` and ``-c`` for options of ours.
+    """
+    own: list[str] = []
+    rest = list(arguments)
+    while rest:
+        if rest[0] in WITH_VALUE:
+            own += rest[:2]
+            del rest[:2]
+        elif rest[0] in FLAGS or rest[0].partition("=")[0] in WITH_VALUE:
+            own.append(rest.pop(0))
+        else:
+            break
+    return own, rest
+
+
+def execute(args: Namespace) -> int:
+    """Run the program and end as it does; on a usage error, return its status."""
+    from cudaguard import config
+    from cudaguard.errors import ConfigError
+    from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
+
+    program, problem = parsed(args.program)
+    asked = [name for name in ("report", "timeout", "why") if getattr(args, name)]
+    if asked and (args.exec or not IS_SUPPORTED) and not problem:
+        reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
+        problem = f"--{asked[0]}: {reason}"
+    if problem:
+        note("run", problem)
+        return USAGE
+    try:
+        environment = guarded_environment(args.mode, os.environ)
+        if args.report:
+            os.close(open_to_write(args.report))  # now, not when hours have been spent
+    except (ConfigError, OSError) as error:
+        note("run", str(error))
+        return USAGE
+    command = [sys.executable, *_interpreter_options(), *args.program]
+    flush()
+    if IS_SUPPORTED and not args.exec and (asked or environment[config.MODE_VARIABLE] != "off"):
+        return _supervise(args, program, command, environment)
+    if os.name == "nt":  # exec there returns to the shell before the program has ended
+        import subprocess
+
+        return subprocess.call(command, env=environment)
+    return os.execve(sys.executable, command, environment)
+
+
+def _supervise(
+    args: Namespace, program: Program, command: list[str], environment: dict[str, str]
+) -> int:
+    from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
+    from cudaguard.system.limits import oom_kills
+    from cudaguard.tools.run import supervise
+    from cudaguard.tools.run.record import Record
+
+    record = Record()
+    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
+    environment[FOLDER_VARIABLE] = record.folder
+    dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0
+    if dump_signal:
+        environment[DUMP_VARIABLE] = str(dump_signal)
+    supervisor = supervise.Supervisor(
+        command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
+    )
+    kills = oom_kills()
+    try:
+        ended = supervisor.run(environment)
+    except supervise.NoProcessError as error:
+        record.remove()
+        for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
+            environment.pop(variable, None)
+        note("run", f"{error}; the program runs unsupervised")
+        supervise.flush()
+        supervisor.become(environment)
+    except BaseException:
+        record.remove()
+        raise
+    try:
+        if ended.status or ended.is_late or args.report:
+            from cudaguard.tools.run.crash import Report, tell
+
+            report = Report(program, ended, record.folder, kills, record.problem())
+            if args.why and report.has_crashed and record.folder:
+                report.learn_initialising(supervisor, environment)
+            tell(report, args.report)
+    except Exception as error:  # whatever it is, the program's end is what counts
+        note("run", f"no report: {type(error).__name__}: {error}")
+    finally:
+        record.remove()
+    return supervise.end_as(ended)
+
+
+def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment that puts the guard up in a Python of this environment.
+
+    Args:
+        mode: The mode asked for, or None to take it from the environment or the
+            configuration file.
+        environ: The environment to start from; ``CUDAGUARD=off`` in it beats `mode`.
+
+    Raises:
+        ConfigError: An unknown mode.
+    """
+    from cudaguard import config
+    from cudaguard.errors import ConfigError
+
+    said, _ = config.read_environment(environ)
+    chosen = None if mode is None else config.parse_mode(mode, "--mode")
+    if said.mode == "off":
+        chosen = "off"
+    elif chosen is None:
+        chosen = said.mode
+        if chosen is None and said.config:
+            try:
+                chosen = config.read_file(said.config).mode
+            except (ConfigError, ImportError):  # the guard of the program tells of it
+                chosen = None
+        chosen = chosen or "fix"
+    environment = dict(environ)
+    environment[config.MODE_VARIABLE] = chosen
+    environment[PREFIX_VARIABLE] = sys.prefix
+    # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
+    before = environ.get("PYTHONPATH", "")
+    others = [path for path in before.split(os.pathsep) if path != SITE_FOLDER] if before else []
+    environment["PYTHONPATH"] = os.pathsep.join([SITE_FOLDER, *others])
+    return environment
+
+
+def _interpreter_options() -> list[str]:
+    """Return the options this interpreter was started with, so that the program has them too."""
+    words: list[str] = getattr(sys, "orig_argv", [])[1:]  # Python 3.10+
+    if not words:
+        import subprocess
+
+        # Private, and what multiprocessing uses for its children; nothing public tells the same.
+        words = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    options: list[str] = []
+    while words and words[0].startswith("-"):  # up to `-m cudaguard` or the path of our command
+        flags, rest = letters(words.pop(0))
+        # Those that keep the guard out were for the launcher, not for the program.
+        kept = "".join(flag for flag in flags if flag not in UNGUARDED)
+        if kept:
+            options.append(f"-{kept}")
+        if rest[:1] in ("m", "c"):
+            break
+        if rest:
+            options.append(f"-{rest}")
+            if len(rest) == 1:
+                options += words[:1]
+                del words[:1]
+    return options

@@ -1,0 +1,204 @@
+"""What a journal says of a process that died. Pure: lines and rules in, conclusions out."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.core.patterns import arguments, matches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
+
+    from cudaguard.model import Rule
+
+    Line = Mapping[str, Any]
+
+_BEGIN = {"import": "import", "mapping": "load"}
+_END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
+_SCOPE = ("local_scope", "demote")
+# What other actions are about (arrays, graphs, builds, defaults) does not kill.
+_DEADLY = (*_SCOPE, "deepbind", "preload", "preload_needs", "provides", "substitute")
+
+
+class Step(NamedTuple):
+    """An import or a load that had begun and not ended.
+
+    Args:
+        kind: ``import`` or ``load``.
+        name: The module; for a library loaded by ctypes, its file.
+        file: The library; empty for an import of Python code.
+        where: ``file:line`` of the code that asked for it.
+    """
+
+    kind: str
+    name: str
+    file: str
+    where: str
+
+
+class Story(NamedTuple):
+    """One process, from its journal.
+
+    Args:
+        mode: The mode of the guard.
+        running: What was going on, outermost first.
+        imported: Watched modules in the order of their imports, and packages of which an
+            extension was loaded.
+        mapped: Libraries that were mapped while the guard looked, oldest first.
+        recent: Of these, the ones mapped by what was running, else those by the last load.
+        repairs: What the guard had repaired, each with its rule first.
+        findings: What it had found, as `Finding.to_dict`.
+        error: The error that ended the program: ``text``, ``stack`` and, if known, ``finding``.
+    """
+
+    mode: str
+    running: tuple[Step, ...]
+    imported: tuple[str, ...]
+    mapped: tuple[str, ...]
+    recent: tuple[str, ...]
+    repairs: tuple[str, ...]
+    findings: tuple[dict[str, Any], ...]
+    error: dict[str, Any] | None
+
+    @property
+    def suspect(self) -> str:
+        """The top-level package in whose import or load the process died; may be empty."""
+        modules = [step.name for step in self.running if step.name != step.file]
+        return modules[-1].partition(".")[0] if modules else ""
+
+
+def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
+    """Return what a process did last, in the last of the programs that it was.
+
+    Args:
+        lines: The journal of all processes.
+        pid: The process.
+        thread: The thread that died, if that is known: what others were importing was not it.
+    """
+    mode, error = "", None
+    stacks: dict[int, list[tuple[int, Step]]] = {}
+    imported: dict[str, None] = {}
+    mapped: list[tuple[int, str, str]] = []
+    repairs: list[str] = []
+    findings: list[dict[str, Any]] = []
+    for number, line in enumerate(line for line in lines if line["pid"] == pid):
+        kind, name, details = line["kind"], line["name"], line.get("details") or {}
+        stack = stacks.setdefault(line["thread"], [])
+        if kind == "start":
+            mode, error = "", None
+            for found in (stacks, imported, mapped, repairs, findings):
+                found.clear()
+        elif kind in _BEGIN:
+            module = details.get("module", "") if kind == "mapping" else name
+            imported.setdefault(module if kind == "import" else module.partition(".")[0])
+            file = name if kind == "mapping" else ""
+            stack.append((number, Step(_BEGIN[kind], module or name, file, line["where"])))
+        elif kind in _END:
+            _close(stack, _END[kind], name)
+        elif kind == "mapped":
+            mapped.append((number, name, details.get("by", "")))
+        elif kind in ("install", "uninstall"):
+            mode = name
+        elif kind in ("repair", "prerequisite"):
+            repairs.append(name if kind == "repair" else f"import {name}")
+        elif kind == "finding" and details:
+            findings.append(dict(details))
+        elif kind == "error":
+            error = {"text": name, **details}
+    open_steps = sorted(
+        step for owner, stack in stacks.items() if thread in (0, owner) for step in stack
+    )
+    imported.pop("", None)
+    imported.pop("ctypes", None)  # watched for what is loaded by it
+    return Story(
+        mode,
+        tuple(step for _, step in open_steps),
+        tuple(imported),
+        tuple(file for _, file, _ in mapped),
+        _recent(mapped, open_steps[0][0] if open_steps else None),
+        tuple(repairs),
+        tuple(findings),
+        error,
+    )
+
+
+def _close(stack: list[tuple[int, Step]], kinds: tuple[str, ...], name: str) -> None:
+    """Take the innermost step of that name away, and what it left open."""
+    for index in range(len(stack) - 1, -1, -1):
+        step = stack[index][1]
+        if step.kind in kinds and name in (step.name, step.file):
+            del stack[index:]
+            return
+
+
+def _recent(mapped: list[tuple[int, str, str]], since: int | None) -> tuple[str, ...]:
+    if since is not None:
+        recent = [file for number, file, _ in mapped if number > since]
+        if recent:
+            return tuple(recent)
+    if not mapped:
+        return ()
+    last = mapped[-1][2]
+    start = len(mapped)
+    while start and mapped[start - 1][2] == last:
+        start -= 1
+    return tuple(file for _, file, _ in mapped[start:])
+
+
+class Fit(NamedTuple):
+    """A rule that may explain it.
+
+    Args:
+        rule: The rule.
+        is_certain: Is it about what was running, by name?
+        libraries: Those mapped into the process that the rule says are global.
+    """
+
+    rule: Rule
+    is_certain: bool
+    libraries: tuple[str, ...]
+
+
+def fitting(
+    rules: Iterable[Rule],
+    story: Story,
+    in_force: Callable[[Rule], bool],
+    applies: Callable[[Rule], bool],
+) -> tuple[Fit, ...]:
+    """Return the rules that may explain why a process died, the likeliest first.
+
+    Args:
+        rules: All that are known.
+        story: The process.
+        in_force: Was the rule to act in that process?
+        applies: Do the conditions of the rule hold here?
+    """
+    suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
+    found: list[Fit] = []
+    for rule in rules:
+        watched = [name for name in rule.watch if name in story.imported]
+        is_deadly = rule.needs or rule.grade == "warn" or arguments(rule, *_DEADLY)
+        acts = any(entry.startswith(f"{rule.id} ") for entry in story.repairs)
+        if not watched or not is_deadly or acts or in_force(rule):
+            continue
+        is_certain = suspect in _named(rule)
+        takes_over = bool(arguments(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
+        if (is_certain or takes_over) and applies(rule):
+            patterns = arguments(rule, *_SCOPE)
+            files = [file for file in story.mapped if matches(file.rpartition("/")[2], patterns)]
+            found.append(Fit(rule, is_certain, tuple(files)))
+    found.sort(key=lambda fit: (not fit.is_certain, fit.rule.grade != "fix", fit.rule.id))
+    # One rule per module: others are the same fault at other moments.
+    best: dict[tuple[str, ...], Fit] = {}
+    for fit in found:
+        best.setdefault(fit.rule.watch, fit)
+    certain = [fit for fit in best.values() if fit.is_certain]
+    return tuple(certain or best.values())
+
+
+def _named(rule: Rule) -> set[str]:
+    """Return the packages that a rule is about."""
+    names = (*rule.watch, *rule.needs, *rule.when.get("dists", {}))
+    return {name.partition(".")[0] for name in names}

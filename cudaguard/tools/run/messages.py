@@ -1,0 +1,211 @@
+"""The wording of how a program under ``cudaguard run`` has died, from the document of its report.
+
+The document is what ``--report`` writes (``schema/run.json``); the text says the same in words.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+# What a path has up to the packages; a look at the beginning of each word alone.
+_IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
+_MOST = 6  # items of a list; frames
+# We and the import machinery stand between the program's statement and what it loads.
+_BETWEEN = (
+    "<frozen importlib",
+    os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep,
+)
+_SIGNALS = {
+    "SIGSEGV": "segmentation fault",
+    "SIGABRT": "aborted",
+    "SIGBUS": "bus error",
+    "SIGFPE": "arithmetic error",
+    "SIGILL": "illegal instruction",
+    "SIGKILL": "killed",
+    "SIGSYS": "forbidden system call",
+    "SIGTRAP": "trap",
+}
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as in ``SIGSEGV``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def summary(ended: dict[str, Any], others: Sequence[dict[str, Any]], error: str) -> str:
+    """Return in one sentence how the program has ended.
+
+    Args:
+        ended: The part ``ended`` of the document.
+        others: Its part ``others``.
+        error: The error that ended the program, if one did.
+    """
+    seconds = f"after {ended['seconds']:.1f} s"
+    if ended["kind"] == "timeout":
+        return f"the program was still running {seconds}, and was ended with all it had started"
+    if ended["kind"] == "signal":
+        name = ended["signal"]
+        meaning = f" ({_SIGNALS[name]})" if name in _SIGNALS else ""
+        return f"the program died of {name}{meaning} {seconds}"
+    if error:
+        return f"the program ended with {error.partition(':')[0]} {seconds}"
+    told = f"the program ended with status {ended['status']} {seconds}"
+    return f"{told}; a process that it had started died" if others else told
+
+
+def killed_for_memory(kills: int | None) -> str:
+    """Return the hint about SIGKILL that nobody here has sent.
+
+    Args:
+        kills: Processes of this control group that the kernel has killed for want of memory
+            meanwhile; None where nobody tells.
+    """
+    if kills:
+        return (
+            "the kernel has killed a process of this control group for want of memory: give the "
+            "container or job more of it, or use less (smaller batches, fewer workers)"
+        )
+    if kills is None:
+        return (
+            "nobody here has sent SIGKILL: perhaps the kernel's memory killer has (`dmesg` or "
+            "`journalctl -k` tells), perhaps a batch system or another user"
+        )
+    return (
+        "nobody here has sent SIGKILL, and the kernel has killed nothing in this control group for "
+        "want of memory: perhaps it has in one above, perhaps a batch system or another user did"
+    )
+
+
+def limited_address_space(limit: int) -> str:
+    """Return the hint about a MemoryError under ``ulimit -v``."""
+    return (
+        f"the address space of the program is limited to {limit / (1 << 30):.1f} GiB "
+        "(`ulimit -v`); CUDA programs reserve far more than they use: do without that limit"
+    )
+
+
+def no_traceback(name: str) -> str:
+    """Return the hint that ``faulthandler`` has left nothing, though the signal was its own."""
+    return (
+        f"no traceback of {name} is here: the program has switched faulthandler on itself (then it "
+        "stands above), a library has a handler of its own, or it has become another program (exec)"
+    )
+
+
+def not_recorded(why: str) -> str:
+    """Return the hint that the record of the program is not whole, or is not there."""
+    return f"this report lacks what could not be written down while the program ran: {why}"
+
+
+def ended_otherwise(status: int) -> str:
+    """Return the hint that the second run has not died as the first."""
+    how = f"of {signal_name(-status)}" if status < 0 else f"with status {status}"
+    return (
+        f"the second run ended {how}: it does not happen every time, or needs the program's input"
+    )
+
+
+def guard_will_do(rule: str, *, is_opt_in: bool) -> str:
+    """Return what a change does that puts the guard up, or switches a rule on."""
+    if is_opt_in:
+        return f"switch {rule} on, which is not on by itself, as it changes more than the fault"
+    return f"let the guard repair it ({rule}); `cudaguard run` in mode fix does the same"
+
+
+def order_may_do(module: str) -> str:
+    """Return what a change does that moves an import to the front."""
+    return f"no rule is known; import {module} first, which is a guess until it is tried"
+
+
+def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
+    """Return the report in words, for a terminal.
+
+    Args:
+        document: The report.
+        bold: Marks a piece of text, or leaves it as it is.
+    """
+    lines = [bold(f"cudaguard run: {document['summary']}.")]
+    running = document["running"]
+    told = ", and in it ".join(map(_step, running[-_MOST:]))
+    _add(lines, "running", told if running else _place(document["stack"]))
+    if running:
+        _add(lines, "Python at", _place(document["stack"]))
+    _add(lines, "initialising", document["initialising"])
+    for frame in document["c_stack"][:_MOST]:
+        _add(lines, "C frame", frame)
+    _add(lines, "mapped last", _listed([_short(file) for file in document["recent"]]))
+    for other in document["others"][:_MOST]:
+        who = f"process {other['pid']}, or one that it had forked"
+        who = "a process that the program had forked" if other["is_fork"] else who
+        place = _place(other["stack"])
+        at = f", at {place}" if place else ""
+        _add(lines, "elsewhere", f"{who}: {other['what'] or 'was running'}{at}")
+    error = document["error"]["finding"] if document["error"] is not None else None
+    for finding in document["findings"]:
+        is_told_below = error is not None and error["id"] == finding["id"]
+        if finding["severity"] != "info" and not is_told_below:
+            _add(lines, "found", f"[{finding['id']}] {finding['what']}")
+            for item in finding["evidence"][:_MOST]:
+                _add(lines, "", _IN_PACKAGES.sub(r"\1", item))
+    if error is not None:
+        _add(lines, "error", f"[{error['id']}] {error['what']}")
+        _add(lines, "remedy", error["remedy"])
+    for rule in document["rules"]:
+        fits = "fits" if rule["is_certain"] else "may fit"
+        _add(lines, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
+        libraries = _listed([_short(file) for file in rule["libraries"]])
+        _add(lines, "", f"in the global symbol scope were {libraries}" if libraries else "")
+    _add(lines, "repaired", _listed(document["repairs"]))
+    for hint in document["hints"]:
+        _add(lines, "hint", hint)
+    change = document["change"]
+    if change is not None:
+        _add(lines, "change", change["what"])
+        lines += [f"    {line}" for line in change["patch"].splitlines()]
+    _add(lines, "prove it", document["next"])
+    return "\n".join(lines)
+
+
+def _add(lines: list[str], label: str, text: str) -> None:
+    if text:
+        lines.append(f"  {label}: {text}" if label else f"    {text}")
+
+
+def _step(step: dict[str, Any]) -> str:
+    verb = "import" if step["kind"] == "import" else "load"
+    file = f" from {_short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
+    where = f" at {_short(step['where'])}" if step["where"] else ""
+    return f"{verb} {step['name']}{file}{where}"
+
+
+def _place(stack: Sequence[dict[str, Any]]) -> str:
+    """Return the innermost frame of Python code, and that of the program itself."""
+    own = [frame for frame in stack if not frame["file"].startswith(_BETWEEN)]
+    if not own:
+        return ""
+    frames = [own[0], *[frame for frame in own[1:] if frame["is_program"]][:1]]
+    return ", called from ".join(
+        f"{_short(f['file'])}:{f['line']} in {f['function']}"
+        f"{': ' + f['source'] if f['source'] else ''}"
+        for f in frames
+    )
+
+
+def _short(file: str) -> str:
+    """Return a path without the folder that all packages are in."""
+    return file.rpartition("-packages/")[2]
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MOST} more" if len(items) > _MOST else ""
+    return f"{', '.join(items[:_MOST])}{more}"

@@ -1,0 +1,1 @@
+"""``cudaguard trace``: which import maps which library."""

@@ -1,0 +1,164 @@
+"""A trace in words: a line per import, load and event, indented by what happened inside what."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    Row = Mapping[str, Any]
+
+_MOST = 5  # names of libraries on a line
+_STYLES = {"cuda": "32", "finding": "33", "error": "31", "died": "31", "repair": "36"}
+_SIGNS = {"cuda": "●", "finding": "▲", "repair": "✓", "error": "✗"}
+_WITHOUT_NAME = {"start": "at start", "unseen": "past the importer"}
+_UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in a unit that suits it."""
+    for factor, unit in _UNITS:
+        if number >= factor:
+            value = number / factor
+            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+    return f"{number} B"
+
+
+def count(number: int, what: str) -> str:
+    """Return ``1 library``, ``2 libraries``."""
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what[:-1] + 'ies' if what.endswith('y') else what + 's'}"
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """Return what the trace is of."""
+    return f"Native libraries of: python {document['program']}"
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """Return in one sentence what was mapped, and who initialised CUDA."""
+    told = document["summary"]
+    mapped = f"{count(told['libraries'], 'library')} ({size(told['bytes'])})"
+    parts = [f"{mapped} in {document['seconds']:.2f} s", initialiser(told["initialiser"])]
+    if told["findings"]:
+        parts.append(count(told["findings"], "finding"))
+    return "; ".join(parts)
+
+
+def initialiser(actor: str | None) -> str:
+    """Return who has initialised CUDA, as a clause."""
+    if actor is None:
+        return "nothing initialised CUDA"
+    return f"CUDA was initialised by {actor or 'the program, between two imports'}"
+
+
+def end(document: Mapping[str, Any]) -> str:
+    """Return how the program ended, empty if it was well."""
+    ended: Mapping[str, Any] = document["ended"]
+    where = document["summary"]["died_in"]
+    inside = f" in {base(where)}" if where else ""
+    if ended["kind"] == "signal":
+        return f"died of {ended['signal']}{inside}"
+    if ended["kind"] == "timeout":
+        return f"ended as its time was up{inside}"
+    return f"exit status {ended['status']}" if ended["status"] else ""
+
+
+def base(name: str) -> str:
+    """Return the last part of a path, or the name as it is."""
+    return name.rpartition("/")[2] or name
+
+
+def place(where: str) -> str:
+    """Return ``train.py:3`` or ``torch/__init__.py:3`` for a place in the code."""
+    folder, _, name = where.rpartition("/")
+    return f"{base(folder)}/{name}" if name.startswith("__init__.") else name
+
+
+def label(row: Row) -> str:
+    """Return what a row is about."""
+    kind, names = row["kind"], row["names"]
+    if kind == "import":
+        return f"import {row['name']}"
+    if len(names) > 1:
+        whose = "Python itself" if row["owner"] == "Python" else row["owner"]
+        what = "dlopen of {} libraries" if kind == "library" else "{} extension modules"
+        return f"{what.format(len(names))} of {whose}"
+    if kind == "library":
+        return f"dlopen {base(row['name'])}"
+    return _WITHOUT_NAME.get(kind) or str(row["name"])
+
+
+def names(found: Sequence[str], most: int = _MOST) -> str:
+    """Return names one after another, the first few of many."""
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+def state(row: Row) -> str:
+    """Return what became of an import or a load that did not end well; else nothing."""
+    return {"failed": "failed", "unfinished": "never ended"}.get(row["state"], "")
+
+
+def as_text(document: Mapping[str, Any], *, in_colour: bool) -> str:
+    """Return the trace in words.
+
+    Args:
+        document: The trace, its processes with ``rows`` (see `timeline.rows_of`).
+        in_colour: May it have colour?
+    """
+
+    def paint(text: str, style: str) -> str:
+        return f"\033[{style}m{text}\033[0m" if in_colour and style else text
+
+    lines = [paint(title(document), "1")]
+    for process in document["processes"]:
+        if len(document["processes"]) > 1:
+            lines += ["", paint(process_title(process), "1")]
+        lines.append(paint("  at/s  took/s", "2"))
+        lines += [
+            paint(f"{row['at']:6.3f}  {_took(row)}  {'  ' * row['depth']}{text}", style)
+            for row in process["rows"]
+            for text, style in [_line(row)]
+        ]
+    lines.append(paint(headline(document), "1"))
+    if end(document):
+        lines.append(paint(f"{_SIGNS['error']} {end(document)}", _STYLES["died"]))
+    return "\n".join(lines)
+
+
+def process_title(process: Mapping[str, Any]) -> str:
+    """Return which process it is."""
+    if process["is_program"]:
+        return f"process {process['pid']}: the program"
+    by = f", started by {process['parent']}" if process["parent"] else ""
+    return f"process {process['pid']}{by}: {process['arguments'] or 'a fork'}"
+
+
+def _took(row: Row) -> str:
+    return " " * 6 if row["seconds"] is None else f"{row['seconds']:6.3f}"
+
+
+def _line(row: Row) -> tuple[str, str]:
+    kind = row["kind"]
+    if kind in _SIGNS:
+        told = f" ({place(row['where'])})" if row["where"] else ""
+        prefix = f"{row['id']} " if kind == "finding" else ""
+        return f"{_SIGNS[kind]} {prefix}{row['name']}{told}", _STYLES[kind]
+    parts = [label(row)]
+    modules = row["names"] if len(row["names"]) > 1 else []
+    if modules:
+        parts.append(f"({names([base(name) for name in modules], 8)})")
+    elif row["where"]:
+        parts.append(f"({place(row['where'])})")
+    if row["brought"]:
+        parts.append(f"+ {names(row['brought'])}")
+    if row["is_known"]:
+        parts.append("(there already)")
+    if row["is_guards"]:
+        parts.append("(for cudaguard itself)")
+    if state(row):
+        parts.append(f"← {state(row)}")
+    return " ".join(parts), _STYLES["died"] if state(row) else "" if row["mapped"] else "2"

@@ -1,0 +1,242 @@
+"""Reading files of others within bounds, and writing files that nobody else reads or plants."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+import cudaguard
+from cudaguard.core.journal_reader import last_initialised, read_faults, read_journal
+from cudaguard.elf import library_facts, library_version
+from cudaguard.elf.reader import is_truncated, read_elf
+from cudaguard.elf.search_path import cache_entries
+from cudaguard.features.gpu_architectures.facts import release_of
+from cudaguard.files import (
+    LARGEST,
+    open_to_read,
+    open_to_write,
+    read_bytes,
+    read_end,
+    read_start,
+    write_text,
+)
+from cudaguard.system import build_traces, source, source_file
+from cudaguard.system.toolkit import newest_gcc
+from cudaguard.system.torch_build import architectures
+from cudaguard.system.torch_build import release_of as torch_release_of
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
+
+
+@pytest.fixture(autouse=True)
+def limited():
+    """A read that waits, or never ends, is a failure and no wait."""
+
+    def late(*_):
+        raise AssertionError("it waits for a file")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def zeros(path):
+    path.symlink_to("/dev/zero")
+
+
+def huge(path):
+    path.touch()
+    os.truncate(path, 1 << 40)  # it takes no room
+
+
+@pytest.mark.parametrize("make", [pipe, zeros, os.mkdir], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("reader", [read_bytes, read_start, read_end])
+def test_only_regular_files_are_read(tmp_path, make, reader):
+    make(tmp_path / "odd")
+    with pytest.raises(OSError, match="not a regular file"):
+        reader(tmp_path / "odd", 10)
+
+
+def test_looking_at_a_pipe_does_not_wake_its_writer(tmp_path):
+    pipe(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)
+    os.write(writer, b"kept")
+    with pytest.raises(OSError, match="not a regular file"):
+        open_to_read(tmp_path / "pipe")
+    assert os.read(reader, 10) == b"kept"
+    os.close(reader)
+    os.close(writer)
+
+
+def test_bounds(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    assert (read_bytes(path, 10), read_start(path, 4), read_end(path, 4)) == (
+        b"0123456789",
+        b"0123",
+        b"6789",
+    )
+    assert read_start(path, 99) == read_end(path, 99) == b"0123456789"
+    with pytest.raises(OSError, match="larger than 9 bytes"):
+        read_bytes(path, 9)
+    many = os.urandom(300_000)
+    path.write_bytes(many)
+    assert read_bytes(path, LARGEST) == many
+
+
+def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_bytes(tmp_path / "link", 10) == b"text"
+    assert read_bytes("/proc/self/stat", 10_000).startswith(b"%d " % os.getpid())
+
+
+@pytest.mark.parametrize("make", [pipe, zeros])
+@pytest.mark.parametrize(
+    ("name", "look", "nothing"),
+    [
+        ("lib.so", build_traces.compiler, ""),
+        ("lib.so", library_facts.read_library, library_facts.LibraryFile("", None, "")),
+        ("lib.so", lambda path: read_elf(path).needed, ()),
+        ("lib.so", is_truncated, False),
+        ("lib.so", lambda path: library_version.is_same_build(path, path + "2"), False),
+        ("train.py", source.imports_of_file, []),
+        ("ptxas", release_of, None),
+        ("cache", cache_entries, {}),
+        ("journal", read_journal, []),
+        ("faults", read_faults, []),
+        ("loader", last_initialised, ""),
+        ("version.py", lambda path: torch_release_of(os.path.dirname(path)), ""),
+        ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
+        ("include/crt/host_config.h", lambda path: newest_gcc(path[:-26]), None),
+    ],
+)
+def test_odd_files_tell_nothing(tmp_path, make, name, look, nothing):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path)
+    assert look(str(path)) == nothing
+
+
+@pytest.mark.parametrize("make", [pipe, zeros, huge])
+@pytest.mark.parametrize("name", ["train.py", "train.ipynb"])
+def test_odd_source_is_a_problem_of_that_source(tmp_path, make, name):
+    make(tmp_path / name)
+    problem = source_file.read(str(tmp_path / name)).problem
+    assert problem in (
+        "cannot be read: not a regular file",
+        f"cannot be read: larger than {LARGEST} bytes",
+    )
+
+
+def test_header_that_claims_a_table_of_gigabytes(tmp_path, monkeypatch):
+    """65,535 entries of 65,535 bytes each: four gigabytes, which a sparse file has."""
+    path = tmp_path / "lib.so"
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"
+    header[32:40] = (64).to_bytes(8, "little")
+    header[54:58] = b"\xff" * 4
+    path.write_bytes(header)
+    os.truncate(path, 1 << 40)
+    read = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda *asked: read.append(asked[1]) or pread(*asked))
+    assert library_facts.read_library(str(path)).build == ""
+    assert sum(read) < 1 << 20
+
+
+# --- what is written ---------------------------------------------------------------------
+
+
+@pytest.fixture(params=[0o000, 0o022])
+def umask(request):
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def test_new_files_are_for_this_user_only(tmp_path, umask):
+    write_text(tmp_path / "report", "text €\udc80\n")
+    assert stat.S_IMODE(os.stat(tmp_path / "report").st_mode) == 0o600
+    assert (tmp_path / "report").read_bytes() == "text €\\udc80\n".encode()
+    write_text(tmp_path / "report", "new")
+    assert (tmp_path / "report").read_text() == "new"
+    with pytest.raises(FileExistsError):
+        write_text(tmp_path / "report", "third", os.O_CREAT | os.O_EXCL)
+
+
+@pytest.mark.parametrize("target", ["there", "missing"])
+@pytest.mark.parametrize("flags", [os.O_CREAT, os.O_CREAT | os.O_TRUNC, os.O_CREAT | os.O_APPEND])
+def test_links_are_not_written_through(tmp_path, target, flags):
+    (tmp_path / "there").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / target)
+    with pytest.raises(OSError, match="a link, and not written through"):
+        write_text(tmp_path / "link", "text", flags)
+    assert (tmp_path / "there").read_text() == "kept"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_pipes_are_not_written_to(tmp_path):
+    pipe(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device"):
+        open_to_write(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="not a regular file"):
+        open_to_write(tmp_path / "pipe")
+    os.close(reader)
+
+
+def test_streams_of_this_process_may_be_named(child):
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
+        code = f"from cudaguard.files import write_text; write_text({name!r}, 'x' * 200_000)"
+        assert child.python(code).stdout == "x" * 200_000
+    child.python("from cudaguard.files import write_text; write_text('/dev/null', 'x')")
+
+
+def test_the_package_opens_files_by_these_functions_only():
+    """Else somebody forgets the bounds. What the kernel provides is read as it is."""
+    package = Path(cudaguard.__file__).parent
+    own = {
+        "files/__init__.py": "here",
+        "tools/scratch.py": "through the descriptor of its folder",
+        "tools/demo.py": "a file of the package",
+        "tools/bisect/_bisect/runner.py": "imports nothing of ours",
+        "features/builds/repair/actions.py": "locks",
+    }
+    found = []
+    for path in package.rglob("*.py"):
+        name = path.relative_to(package).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and name not in own and "_reproducers" not in name:
+                function = ast.unparse(node.func)
+                what = ast.unparse(node.args[0]).lstrip("f'") if node.args else ""
+                is_kernels = what.startswith(("/proc/", "/dev/", "os.devnull"))
+                if function in ("open", "os.open", "io.open") and not is_kernels:
+                    found.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+                if function.startswith(("linecache.", "tokenize.open")):
+                    found.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+    assert found == []
+
+
+def test_the_end_of_a_journal_counts_and_lines_of_another_shape_do_not(tmp_path):
+    good = {"pid": 1, "kind": "import", "name": "m", "thread": 1, "where": "", "time": 0.5}
+    wrong = [{**good, key: value} for key in good for value in (None, [], {})]
+    wrong += [{**good, "details": 1}, {key: good[key] for key in good if key != "time"}, [1], 7]
+    lines = [json.dumps(one) for one in (*wrong, good, {**good, "name": "last"})]
+    (tmp_path / "journal").write_text("\n".join(("[" * 100_000, "{", *lines, '{"pid"')))
+    path = str(tmp_path / "journal")
+    assert [one["name"] for one in read_journal(path)] == ["m", "last"]
+    assert [one["name"] for one in read_journal(path, len(lines[-1]) + 20)] == ["last"]

@@ -1,0 +1,134 @@
+"""Import order as a graph: opposites, cycles in words, and an order that keeps its word."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudaguard.core.order import Before, in_order, without_opposites
+
+EDGES = st.lists(
+    st.builds(
+        Before,
+        st.sampled_from("abcdef"),
+        st.sampled_from("abcdef"),
+        st.sampled_from(["R1", "R2", "R3"]),
+        st.tuples(st.integers(0, 2), st.integers(0, 1)),
+    ),
+    max_size=14,
+)
+
+
+def edge(text, rule="R", rank=()):
+    """Return the edge that ``"ab"`` stands for: a before b."""
+    return Before(text[0], text[1], rule, rank)
+
+
+def test_nothing_to_order():
+    assert in_order([]) == ([], [], [])
+
+
+def test_chain_is_put_in_order_and_every_edge_is_honoured():
+    edges = [edge("cd"), edge("ab"), edge("bc")]
+    assert in_order(edges) == (["a", "b", "c", "d"], edges, [])
+
+
+def test_same_edge_of_two_rules_is_no_contradiction():
+    edges = [edge("ab", "R1"), edge("ab", "R2")]
+    assert in_order(edges) == (["a", "b"], edges, [])
+
+
+def test_cycle_is_spelled_out_step_by_step_and_its_edges_are_not_honoured():
+    edges = [edge("bc", "R2"), edge("ca", "R3"), edge("ab", "R1"), edge("ad", "R4")]
+    order, honoured, problems = in_order(edges)
+    assert problems == [
+        "R1 wants a before b; R2 wants b before c; R3 wants c before a: this cannot be done"
+    ]
+    assert honoured == [edge("ad", "R4")]
+    assert order.index("a") < order.index("d")
+
+
+def test_all_rules_that_take_part_in_a_cycle_are_named():
+    _, honoured, problems = in_order([edge("ab", "R2"), edge("ab", "R1"), edge("ba", "R3")])
+    assert problems == [
+        "R1 wants a before b; R2 wants a before b; R3 wants b before a: this cannot be done"
+    ]
+    assert honoured == []
+
+
+def test_two_cycles_are_two_problems():
+    edges = [edge("ab"), edge("ba"), edge("cd"), edge("dc"), edge("ef")]
+    _, honoured, problems = in_order(edges)
+    assert len(problems) == 2
+    assert honoured == [edge("ef")]
+
+
+def test_module_before_itself_is_a_cycle():
+    assert in_order([edge("aa", "R1")])[2] == ["R1 wants a before a: this cannot be done"]
+
+
+@given(EDGES)
+def test_order_keeps_every_edge_it_says_it_keeps_and_tells_of_the_others(edges):
+    order, honoured, problems = in_order(edges)
+    assert len(order) == len(set(order))
+    assert {e.then for e in honoured} | {e.first for e in honoured} == set(order)
+    for e in honoured:
+        assert order.index(e.first) < order.index(e.then)
+    dropped = [e for e in edges if e not in honoured]
+    assert bool(dropped) == bool(problems)
+    words = "; ".join(problems)
+    for e in dropped:
+        assert f"{e.rule} wants {e.first} before {e.then}" in words
+    assert all(e in edges for e in honoured)
+
+
+@given(st.permutations("abcde"), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_cycle_has_one_wording_whatever_the_order_of_the_edges(names, length, random):
+    ring = names[:length]
+    edges = [Before(x, y, f"R{x}") for x, y in zip(ring, [*ring[1:], ring[0]])]
+    _, _, (problem,) = in_order(edges)
+    random.shuffle(edges)
+    assert in_order(edges)[1:] == ([], [problem])
+    assert problem.startswith(f"R{min(ring)} wants ")
+
+
+# --- opposites ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((1, 0, 0), (2, 0, 0)),
+        ((1, 1, 1), (2, 0, 0)),
+        ((1, 1, 0), (1, 2, 0)),
+        ((1, 1, 0), (1, 1, 1)),
+    ],
+    ids=["conditions", "conditions first", "versions", "user"],
+)
+def test_of_two_opposite_edges_the_one_with_the_greater_rank_stays(one, other):
+    weak, strong = edge("ab", "WEAK", one), edge("ba", "STRONG", other)
+    assert without_opposites([weak, strong]) == [strong]
+    assert without_opposites([strong, weak]) == [strong]
+
+
+def test_opposites_of_equal_rank_both_stay_and_are_a_cycle():
+    edges = [edge("ab", "R1", (1,)), edge("ba", "R2", (1,))]
+    assert without_opposites(edges) == edges
+    assert in_order(edges)[2]
+
+
+def test_strongest_of_several_edges_decides_for_all_of_its_direction():
+    edges = [edge("ab", "R1", (0,)), edge("ab", "R2", (3,)), edge("ba", "R3", (2,))]
+    assert without_opposites(edges) == edges[:2]
+
+
+@given(EDGES)
+def test_no_opposites_of_different_rank_are_left_and_nothing_else_is_dropped(edges):
+    kept = without_opposites(edges)
+    best = {}
+    for e in edges:
+        best[e.first, e.then] = max(best.get((e.first, e.then), e.rank), e.rank)
+    for e in edges:
+        beaten = best.get((e.then, e.first), e.rank) > best[e.first, e.then]
+        assert (e in kept) != beaten

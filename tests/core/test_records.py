@@ -1,0 +1,152 @@
+"""Records: immutable values that compare, copy, pickle and turn into plain data."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import pytest
+
+from cudaguard import config
+from cudaguard.core import settings as layers
+from cudaguard.core.order import Before
+from cudaguard.core.plugins import Entry
+from cudaguard.features.import_order.repair.imports import Outcome
+from cudaguard.model import Event, Finding, Plan, Record, Rule, Status
+
+RULE = Rule(
+    "R1",
+    ("torch", "decord"),
+    "Because.",
+    title="Title",
+    dist=("decord<=0.6.0",),
+    when={"platform": ["linux"], "env": {"A": True}},
+    needs=("numpy",),
+    actions=("local_scope:lib*.so",),
+    grade="opt-in",
+    links=("https://example.org",),
+    fixed_in="1.0",
+    verified="2026-01-01",
+)
+FINDING = Finding("R1", "What.", rule="R1", evidence=["one", "two"], links=("https://a.b",))
+EVENT = Event("import", "torch", 1.5, 7, "a.py:3")
+RECORDS = [
+    RULE,
+    Rule("R2", ("x",), "Because."),
+    EVENT,
+    FINDING,
+    Plan("torch", needs=(("numpy", "R1"),), told=(RULE,), problems=("p",)),
+    Status("fix", watched=["torch"], events=[EVENT], findings=[FINDING], rules=[RULE]),
+    Before("a", "b", "R1", (1, 2)),
+    Entry("torch", "plug:RULE", "plug-1.dist-info"),
+    Outcome("torch", "R1", "imported"),
+    config.Settings("file", mode="fix", switches={"A": True}, plugins=False, tables=[{"id": "x"}]),
+    layers.Layer("fix", {"A": True}, [(RULE, "here")]),
+    layers.InForce("fix", {}, [(RULE, "here")], "", True, "none", (), []),
+]
+each = pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+
+
+@each
+def test_record_cannot_be_changed(record):
+    for name in record.__slots__:
+        with pytest.raises(AttributeError, match="read-only"):
+            setattr(record, name, None)
+        with pytest.raises(AttributeError, match="read-only"):
+            delattr(record, name)
+    with pytest.raises(AttributeError):
+        record.something_else = 1
+    assert not hasattr(record, "__dict__")
+
+
+@each
+def test_equal_records_have_equal_hashes_and_copies_are_equal(record):
+    for twin in (
+        record.replace(),
+        copy.copy(record),
+        copy.deepcopy(record),
+        *(pickle.loads(pickle.dumps(record, n)) for n in range(2, pickle.HIGHEST_PROTOCOL + 1)),
+    ):
+        assert twin == record
+        assert hash(twin) == hash(record)
+        assert type(twin) is type(record)
+
+
+@each
+def test_replacing_a_field_gives_another_record_and_leaves_the_first(record):
+    before = repr(record)
+    for name in record.__slots__:
+        other = record.replace(**{name: ("changed",)})
+        assert other != record
+        assert getattr(other, name) == ("changed",)
+        assert {n: getattr(other, n) for n in record.__slots__ if n != name} == {
+            n: getattr(record, n) for n in record.__slots__ if n != name
+        }
+    assert repr(record) == before
+    with pytest.raises(TypeError):
+        record.replace(no_such_field=1)
+
+
+@each
+def test_record_turns_into_json_and_shows_every_field(record):
+    plain = record.to_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert set(plain) == set(record.__slots__)
+    for name in record.__slots__:
+        assert f"{name}=" in repr(record)
+
+
+@each
+def test_record_is_not_equal_to_anything_else(record):
+    assert record != repr(record)
+    assert record != record.to_dict()
+    assert record is not None
+    others = [other for other in RECORDS if other is not record]
+    assert all(record != other for other in others)
+
+
+def test_hash_does_not_depend_on_the_order_of_a_table():
+    one = RULE.replace(when={"python": ">3", "machine": "x"})
+    two = RULE.replace(when={"machine": "x", "python": ">3"})
+    assert one == two
+    assert hash(one) == hash(two)
+
+
+def test_sub_class_is_another_kind():
+    class Special(Event):
+        __slots__ = ()
+
+    assert Special("import", "torch", 1.5, 7, "a.py:3") != Record
+    assert (Special("a", "b", 0, 0) == Event("a", "b", 0, 0)) is False
+
+
+@pytest.mark.parametrize("kind", [list, tuple, set, frozenset])
+def test_lists_of_a_rule_become_tuples(kind):
+    rule = Rule("R", kind(["torch"]), "w", needs=kind(["numpy"]))
+    assert (rule.watch, rule.needs) == (("torch",), ("numpy",))
+
+
+def test_string_in_place_of_a_list_is_not_taken_apart():
+    assert Rule("R", "torch", "w").watch == "torch"
+
+
+def test_constructor_takes_the_documented_defaults():
+    rule = Rule("R", ["torch"], "w")
+    assert rule.to_dict() == {
+        "id": "R", "watch": ["torch"], "why": "w", "title": "", "dist": [], "when": {},
+        "needs": [], "actions": [], "grade": "fix", "links": [], "fixed_in": None,
+        "verified": None,
+    }  # fmt: skip
+
+
+def test_list_given_to_a_record_may_change_afterwards():
+    evidence = ["one"]
+    finding = Finding("R", "w", evidence=evidence)
+    evidence.append("two")
+    assert finding.evidence == ("one",)
+
+
+def test_slots_are_sorted_so_that_documents_are_stable():
+    for record in RECORDS:
+        assert list(type(record).__slots__) == sorted(type(record).__slots__)

@@ -1,0 +1,118 @@
+"""Rules written as ``[[rules]]`` tables: what a table becomes and what is said of a bad one."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudaguard.core import settings as layers
+from cudaguard.core.rule_files import rules_from_tables
+from cudaguard.errors import ConfigError, RuleError
+from cudaguard.model import Rule
+
+MINIMAL = {"id": "MINE", "watch": ["torch"], "why": "It breaks."}
+FULL = """
+[[rules]]
+id = "MINE"
+title = "A title"
+watch = ["torch", "nvidia.dali"]
+why = "It breaks."
+dist = ["decord<=0.6.0"]
+needs = ["numpy"]
+actions = ["local_scope:lib*.so"]
+grade = "opt-in"
+links = ["https://example.org"]
+fixed_in = "2.0"
+verified = "2026-01-01"
+[rules.when]
+python = ">=3.9"
+platform = ["linux"]
+env = {A = true, B = "x"}
+dists = {numpy = ""}
+
+[[rules]]
+id = "NEXT"
+watch = ["x"]
+why = "w"
+"""
+
+
+def rules_in(tmp_path, text):
+    """Return the rules that a configuration file puts in force, and their origins."""
+    path = tmp_path / "rules.toml"
+    path.write_text(text, encoding="utf-8")
+    layer = layers.layer_of_call("install()", None, (), (), (), path)
+    force = layers.combine([layer], (), {})
+    return [(rule, origin) for rule, origin in force.rules if origin != "built-in"], str(path)
+
+
+def test_every_field_arrives_and_the_origin_is_the_file(tmp_path):
+    found, path = rules_in(tmp_path, FULL)
+    assert [origin for _, origin in found] == [path, path]
+    assert found[0][0] == Rule(
+        "MINE", ("torch", "nvidia.dali"), "It breaks.", title="A title", dist=("decord<=0.6.0",),
+        when={"python": ">=3.9", "platform": ["linux"], "env": {"A": True, "B": "x"},
+              "dists": {"numpy": ""}},
+        needs=("numpy",), actions=("local_scope:lib*.so",), grade="opt-in",
+        links=("https://example.org",), fixed_in="2.0", verified="2026-01-01",
+    )  # fmt: skip
+    assert found[1][0] == Rule("NEXT", ("x",), "w")
+
+
+def test_rules_stand_in_the_order_of_the_file():
+    tables = [{**MINIMAL, "id": f"R{number}"} for number in (3, 1, 2)]
+    assert [rule.id for rule in rules_from_tables(tables, "f")] == ["R3", "R1", "R2"]
+    assert rules_from_tables([], "f") == ()
+
+
+@pytest.mark.parametrize("key", ["id", "watch", "why"])
+def test_missing_key_is_named_with_file_and_number_of_the_table(key):
+    table = {k: v for k, v in MINIMAL.items() if k != key}
+    with pytest.raises(RuleError) as caught:
+        rules_from_tables([MINIMAL, table], "some.toml")
+    assert str(caught.value) == f"some.toml: [[rules]] number 2: the key {key!r} is missing"
+
+
+def test_unknown_key_is_named_with_those_that_are_known():
+    with pytest.raises(RuleError) as caught:
+        rules_from_tables([{**MINIMAL, "need": ["x"]}], "some.toml")
+    message = str(caught.value)
+    assert message.startswith("some.toml: [[rules]] number 1: unknown key 'need'; expected one of ")
+    for field in Rule.__slots__:
+        assert field in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("watch", "torch"), ("watch", []), ("needs", [1]), ("grade", "always"), ("id", "CG500"),
+     ("when", {"cuda": 1}), ("dist", ["<"]), ("why", ""), ("title", 1), ("actions", ["x"])],
+)  # fmt: skip
+def test_value_that_does_not_fit_names_file_table_rule_and_key(key, value):
+    table = {**MINIMAL, key: value}
+    with pytest.raises(RuleError) as caught:
+        rules_from_tables([table], "some.toml")
+    assert str(caught.value).startswith(
+        f"some.toml: [[rules]] number 1: rule {table['id']!r}, {key}"
+    )
+
+
+def test_built_in_rule_may_be_replaced_by_a_file():
+    assert rules_from_tables([{**MINIMAL, "id": "CG001"}], "f", known=("CG001",))
+
+
+def test_bad_rule_in_a_file_named_by_a_call_is_an_error(tmp_path):
+    with pytest.raises(RuleError, match=r"rules\.toml: \[\[rules\]\] number 1"):
+        rules_in(tmp_path, "[[rules]]\nid = 'x'\n")
+
+
+def test_unknown_built_in_id_in_a_file_named_by_a_call_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match=r"rules\.toml: rule 'CG798' is not known"):
+        rules_in(tmp_path, "disable = ['CG798']\n")
+
+
+def test_bad_rule_in_a_file_named_by_the_environment_is_a_problem_and_the_file_is_ignored(tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text("mode = 'warn'\ndisable = ['CG001']\n[[rules]]\nid = 'x'\n", encoding="utf-8")
+    force = layers.combine([layers.Layer()], (), {"CUDAGUARD_CONFIG": str(path)})
+    (problem,) = force.problems
+    assert "number 1: the key 'watch' is missing" in problem
+    assert (force.mode, force.switches) == ("fix", {})

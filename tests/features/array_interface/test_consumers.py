@@ -1,0 +1,226 @@
+"""What each consumer is given, and what it is not."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+import cudaguard
+from cudaguard import ArrayInterfaceError
+from cudaguard.features.array_interface.consumers import CONSUMERS, HEEDS, IGNORES, REFUSES
+from cudaguard.features.array_interface.policy.profiles import consumer_named, known_consumers
+from cudaguard.features.array_interface.producers import PRODUCERS
+
+from .producers import Producer, interface, make
+
+NAMES = known_consumers()
+# The consumers of which an entry is true: what is not listed takes the thing as it is.
+FALSE_FRIENDS = {
+    "big-endian": ({"typestr": ">f4"}, "typestr", {"nvidia.dali", "torch", "cupy"}),
+    "complex": ({"typestr": "<c8"}, "typestr", {"nvidia.dali"}),
+    "masked": ({"mask": Producer(interface(typestr="|b1"))}, "mask", set(NAMES)),
+    "read-only": ({"data": (0x1000, True)}, "data", {"torch"}),
+    "no dimensions": ({"shape": ()}, "shape", {"nvcv"}),
+    "backwards": ({"strides": (-4,)}, "strides", {"nvidia.dali", "torch"}),
+    "odd steps": ({"strides": (6,)}, "strides", {"nvidia.dali", "torch"}),
+    "gaps": ({"strides": (8,)}, "strides", {"nvidia.dali"}),
+    "repeated": ({"strides": (0,)}, "strides", {"nvidia.dali"}),
+    "version 2": ({"version": 2}, "version", {"cuda.core"}),
+    "version 0": ({"version": 0}, "version", {"cuda.core"}),
+    "no version": ({"version": ...}, "version", {"cuda.core"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::cudaguard.ArrayInterfaceWarning")
+@pytest.mark.parametrize("consumer", NAMES)
+@pytest.mark.parametrize("case", FALSE_FRIENDS)
+def test_what_a_consumer_cannot_be_given_is_refused_for_it_only(case, consumer):
+    changes, field, refusing = FALSE_FRIENDS[case]
+    producer = make(**changes)
+    if consumer not in refusing:
+        assert cudaguard.normalize(producer, consumer=consumer) is not None
+        return
+    with pytest.raises(ArrayInterfaceError) as caught:
+        cudaguard.normalize(producer, consumer=consumer)
+    assert caught.value.field == field
+    assert consumer in caught.value.rule
+    assert caught.value.remedy
+
+
+def test_refusals_of_masks_say_what_would_happen():
+    changes = FALSE_FRIENDS["masked"][0]
+    for consumer, words in (
+        ("torch", "takes masked elements for valid"),
+        ("cupy", "refuses masks"),
+    ):
+        with pytest.raises(ArrayInterfaceError, match=words):
+            cudaguard.normalize(make(**changes), consumer=consumer)
+
+
+@pytest.mark.parametrize("consumer", NAMES)
+def test_canonical_array_is_handed_over_as_it_is(consumer):
+    for changes in ({}, {"strides": (4,)}, {"descr": [("", "<f4")]}, {"typestr": "|u1"}):
+        producer = make(**changes)
+        assert cudaguard.normalize(producer, consumer=consumer) is producer
+        assert producer.reads == 1
+
+
+@pytest.mark.parametrize("consumer", NAMES)
+@pytest.mark.parametrize("version", [0, 1, 2, ...])
+def test_version_is_raised_for_those_who_insist_only(consumer, version):
+    producer = make(version=version, stream=...)
+    expected = {"nvcv": 2, "nvidia.nvimgcodec": 2, "jax": 2, "cuda.core": 3}.get(consumer, 0)
+    said = 2 if version is ... else version
+    if consumer == "cuda.core":
+        result = cudaguard.normalize(producer, consumer=consumer, stream=None)
+    else:
+        result = cudaguard.normalize(producer, consumer=consumer)
+    assert result.__cuda_array_interface__ == interface(version=max(said, expected))
+
+
+@pytest.mark.parametrize("consumer", NAMES)
+@pytest.mark.parametrize("version", [0, 1, 2, 3, ...])
+def test_stream_is_kept_and_comes_with_version_3(consumer, version):
+    result = cudaguard.normalize(make(version=version, stream=7), consumer=consumer)
+    assert result.__cuda_array_interface__ == interface(version=3, stream=7)
+
+
+@pytest.mark.parametrize("consumer", NAMES)
+def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
+    profile = consumer_named(consumer, lambda _: None)
+    producer = make(stream=None)
+    result = cudaguard.normalize(producer, consumer=consumer)
+    if consumer == "nvidia.dali":
+        assert result.__cuda_array_interface__ == interface()
+    else:
+        assert result is producer
+        assert profile.takes_no_stream
+
+
+@pytest.mark.parametrize(
+    ("version", "takes"),
+    [("1.31.0", True), ("1.32.0", False), ("1.36.0", False), ("1.37.0", True), ("2.4.0", True),
+     ("odd", False), (None, False)],
+)  # fmt: skip
+def test_dali_stumbles_over_none_in_the_versions_that_did(version, takes):
+    installed = {"nvidia-dali-cuda120": version}
+    profile = consumer_named("nvidia.dali", installed.get)
+    assert profile.takes_no_stream is takes
+    assert profile.boolean == "|?"
+    assert profile.name == "nvidia.dali"
+
+
+def test_version_is_looked_up_only_where_it_counts():
+    def version_of(dist):
+        raise AssertionError(dist)
+
+    assert consumer_named("torch", version_of).name == "torch"
+    assert consumer_named("nothing", version_of) is None
+
+
+@pytest.mark.parametrize("spelled", ["|b1", "|?", "=?", "?", "<b1"])
+def test_truth_values_are_spelled_as_the_consumer_reads_them(spelled):
+    producer = make(typestr=spelled)
+    dali = cudaguard.normalize(producer, consumer="nvidia.dali")
+    assert dali.__cuda_array_interface__["typestr"] == "|?"
+    assert (dali is producer) is (spelled == "|?")
+    others = cudaguard.normalize(producer, consumer="torch")
+    legal = spelled if spelled == "<b1" else "|b1"
+    assert others.__cuda_array_interface__["typestr"] == legal
+    assert (others is producer) is (spelled == legal)
+
+
+def test_gaps_are_told_from_dimensions_that_are_never_stepped_along():
+    fine = [((2, 3), (12, 4)), ((1, 3), (999, 4)), ((2, 1), (4, 0)), ((0, 3), (8, 8)), ((), ())]
+    for shape, strides in fine:
+        data = (0 if 0 in shape else 0x1000, False)
+        producer = make(shape=shape, strides=strides, data=data)
+        assert cudaguard.normalize(producer, consumer="nvidia.dali") is producer
+    for strides in ((4, 8), (16, 4), (12, 8), (-12, 4)):
+        with pytest.raises(ArrayInterfaceError, match="C order"):
+            cudaguard.normalize(make(shape=(2, 3), strides=strides), consumer="nvidia.dali")
+
+
+def test_single_bytes_have_no_order():
+    producer = make(typestr=">u1")
+    for consumer in ("torch", "nvidia.dali", "cupy"):
+        assert cudaguard.normalize(producer, consumer=consumer) is producer
+
+
+@pytest.mark.parametrize(("shape", "address"), [((1,), 0x1000), ((0,), 0), ((2, 0), 0)])
+def test_steps_that_are_never_taken_may_be_odd(shape, address):
+    producer = make(shape=shape, strides=(-6,) * len(shape), data=(address, False))
+    for consumer in ("torch", "nvidia.dali"):
+        assert cudaguard.normalize(producer, consumer=consumer) is producer
+
+
+# --- who is meant -------------------------------------------------------------------------------
+
+
+def test_consumer_is_a_module_its_name_or_a_class_of_it():
+    module = types.ModuleType("nvidia.dali.backend")
+    kind = type("TensorGPU", (), {"__module__": "nvidia.dali.backend_impl"})
+    producer = make(typestr="|b1")
+    for consumer in ("nvidia.dali", "nvidia.dali.fn", module, kind):
+        result = cudaguard.normalize(producer, consumer=consumer)
+        assert result.__cuda_array_interface__["typestr"] == "|?"
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("torch", "torch"), ("torch.cuda", "torch"), ("cvcuda", "nvcv"), ("numba", "numba.cuda"),
+     ("numba.cuda.cudadrv.devicearray", "numba.cuda"), ("jaxlib.xla_extension", "jax"),
+     ("cuda.core.experimental", "cuda.core"), ("pycuda.gpuarray", "pycuda"), ("ucp", "ucxx")],
+)  # fmt: skip
+def test_module_lies_in_a_consumer(module, name):
+    assert consumer_named(module, lambda _: None).name == name
+
+
+@pytest.mark.parametrize("consumer", ["", "torchvision", "nvidia", "cuda", sys, int, 4, object()])
+def test_unknown_consumer_is_a_value_error_with_the_list(consumer):
+    with pytest.raises(ValueError, match="is not known; known are") as caught:
+        cudaguard.normalize(make(), consumer=consumer)
+    for name in NAMES:
+        assert name in str(caught.value)
+
+
+# --- the data -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", CONSUMERS, ids=lambda profile: profile.name)
+def test_profile_of_a_consumer_is_sound(profile):
+    assert profile.evidence
+    assert profile.dists
+    assert profile.stream in (HEEDS, IGNORES)
+    assert profile.mask in (REFUSES, IGNORES)
+    assert profile.read_only in (HEEDS, REFUSES, IGNORES)
+    assert profile.strides in ("any", "forward", "dense")
+    assert 0 <= profile.least_version <= 3
+    assert not profile.current_stream or profile.stream == IGNORES
+    for versions, changes in profile.since:
+        from packaging.specifiers import SpecifierSet
+
+        assert SpecifierSet(versions)
+        assert set(changes) <= set(profile.__slots__)
+
+
+@pytest.mark.parametrize("profile", PRODUCERS, ids=lambda profile: profile.name)
+def test_profile_of_a_producer_is_sound(profile):
+    assert profile.evidence
+    assert profile.exports
+    assert profile.zero in (None, 1)
+    assert profile.zero or not profile.zero_unless
+
+
+def test_no_module_belongs_to_two():
+    for profiles in (CONSUMERS, PRODUCERS):
+        modules = [module for one in profiles for module in (one.name, *one.also)]
+        assert len(modules) == len(set(modules))
+
+
+def test_every_link_is_one():
+    for one in (*CONSUMERS, *PRODUCERS):
+        for item in one.evidence:
+            assert item.startswith(("https://", "measured", "read")), item

@@ -1,0 +1,122 @@
+"""What classes of producers that rules name export: corrected where it is known what is meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from .scene import run as run
+
+
+def test_exports_are_corrected_for_all_who_read_them(run):
+    code = """
+install()
+import lib
+for changes in ({"shape": [4]}, {"typestr": "=f"}, {"data": [0x1000, 0]}, {"version": ...}):
+    array = lib.Array(interface(**changes))
+    print(array.__cuda_array_interface__, array.reads, array.interface == interface(**changes))
+"""
+    same = "{'shape': (4,), 'typestr': '<f4', 'data': (4096, False), 'version': 3} 1 True"
+    assert run(code) == [*[same] * 3, same.replace("3}", "2}")]
+
+
+def test_exports_that_conform_or_are_a_guess_stay(run):
+    code = """
+install("strict")
+import lib
+for changes in ({}, {"stream": None}, {"stream": 5}, {"strides": None}, {"descr": [("", "<f4")]},
+                {"stream": 0}, {"version": "3"}, {"typestr": "nonsense"}, {"data": (0, False)}):
+    array = lib.Array(interface(**changes))
+    print(array.__cuda_array_interface__ is array.interface, array.reads)
+print(found())
+"""
+    assert run(code) == [*["True 1"] * 9, "nothing"]
+    assert run.err == ""
+
+
+@pytest.mark.parametrize("mode", ["warn", "observe"])
+def test_exports_stay_where_nothing_may_be_changed(run, mode):
+    code = f"""
+install({mode!r})
+import lib
+print(lib.Array(interface(shape=[4])).__cuda_array_interface__["shape"])
+"""
+    assert run(code) == ["[4]"]
+
+
+def test_export_that_raises(run):
+    run.child.write("lib.py", """
+class Array:
+    def __init__(self, error):
+        self.error = error
+    @property
+    def __cuda_array_interface__(self):
+        raise self.error
+raw_export = vars(Array)["__cuda_array_interface__"]
+""")  # fmt: skip
+    code = """
+RULE = RULE.replace(actions=("correct:Array",))
+install()
+import lib
+for error in (RuntimeError("requires grad"), AttributeError("on the CPU"), KeyboardInterrupt()):
+    try:
+        lib.Array(error).__cuda_array_interface__
+    except BaseException as caught:
+        print(caught is error, caught.__cause__)
+print(hasattr(lib.Array(AttributeError()), "__cuda_array_interface__"), found())
+print(vars(lib.Array)["__cuda_array_interface__"] is lib.raw_export)
+"""
+    assert run(code) == [*["True None"] * 3, "False nothing", "False"]
+
+
+def test_failure_of_our_own_never_breaks_an_export(run):
+    code = """
+install()
+import lib
+from cudaguard.features.array_interface.repair import arguments as array_entries
+def broken(*_):
+    raise ZeroDivisionError("ours")
+array_entries.in_good_form = broken
+array = lib.Array(interface(shape=[4]))
+print(array.__cuda_array_interface__ is array.interface, found())
+"""
+    assert run(code) == ["True CG807:warn"]
+    assert "correcting what lib.Array exports, for LOCAL1" in run.warnings[0]
+
+
+def known_producer(child, module):
+    child.write(f"{module.replace('.', '/')}.py", """
+class Array:
+    def __init__(self, interface):
+        self.interface = interface
+    @property
+    def __cuda_array_interface__(self):
+        return self.interface
+""")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "env", "expected"),
+    [
+        ("numba.cuda.arrays", "stream=0", {}, "1 3"),
+        ("numba.cuda.arrays", "stream=0", {"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM": "1"}, "0 3"),
+        ("numba.cuda.arrays", "stream=None", {}, "None 3"),
+        ("numba.cuda.arrays", "stream=2", {}, "2 3"),
+        ("numba.cuda.arrays", "", {}, "absent 3"),
+        ("cupy.arrays", "stream=0", {}, "1 3"),
+        ("pycuda.arrays", "stream=None", {}, "1 3"),
+        ("pycuda.arrays", "stream=5", {}, "5 3"),
+        ("pycuda.arrays", "stream=0", {}, "0 3"),
+        ("elsewhere.arrays", "stream=0", {}, "0 3"),
+        ("elsewhere.arrays", "stream=None", {}, "None 3"),
+    ],
+)
+def test_what_known_producers_mean_is_exported(run, module, changes, env, expected):
+    known_producer(run.child, module)
+    code = f"""
+cudaguard.install(rules=[RULE.replace(watch=("{module}",), actions=("correct:Array",))])
+from {module} import Array
+found = Array(interface({changes})).__cuda_array_interface__
+print(found.get("stream", "absent"), found["version"])
+"""
+    assert run(code, env=env) == [expected]
+    assert run.err == ""

@@ -1,0 +1,457 @@
+"""Locks of builds, by real processes that are killed, wait, and take over.
+
+torch is not needed: `Baton` has the three methods of its lock, with torch's meaning.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cudaguard.features.builds import locks
+from cudaguard.features.builds.policy import state_of
+from cudaguard.features.builds.repair.actions import take_over
+
+from ...dead_disk import dead_disk
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="processes are read of /proc")
+
+BATON = """
+import os, sys, time
+
+class Baton:
+    def __init__(self, path):
+        self.lock_file_path, self.wait_seconds, self.fd = path, 0.02, None
+    def try_acquire(self):
+        try:
+            self.fd = os.open(self.lock_file_path, os.O_CREAT | os.O_EXCL)
+            return True
+        except FileExistsError:
+            return False
+    def wait(self):
+        while os.path.exists(self.lock_file_path):
+            time.sleep(self.wait_seconds)
+    def release(self):
+        os.close(self.fd)
+        os.remove(self.lock_file_path)
+
+from cudaguard.core.replace import Switch
+from cudaguard.core.engine import Engine
+from cudaguard.features.builds.repair import locks as build_locks
+engine, switch = Engine(), Switch()
+engine.mode = os.environ.get("MODE", "fix")
+build_locks.PATIENCE, build_locks._BETWEEN_LOOKS = 0.5, 0.2
+Guarded = build_locks.lock_class(engine, "CG032", Baton, switch)
+"""
+HOLD = BATON + "Baton(sys.argv[1]).try_acquire(); print('held', flush=True); time.sleep(600)"
+# One builds, the others find it built, as in torch: a file counts the builds.
+BUILD = (
+    BATON
+    + """
+path = sys.argv[1]
+baton = Guarded(path)
+if baton.try_acquire():
+    with open(path + ".builds", "a") as file:
+        file.write("begin\\n")
+    time.sleep(0.5)
+    with open(path + ".builds", "a") as file:
+        file.write("end\\n")
+    baton.release()
+else:
+    baton.wait()
+print(open(path + ".builds").read().count("end"))
+"""
+)
+
+
+@pytest.fixture
+def lock(tmp_path):
+    return tmp_path / "build" / "lock"
+
+
+@pytest.fixture
+def start(lock, root):
+    """Starts Python code with the path of the lock; ends what is left."""
+    lock.parent.mkdir()
+    started = []
+
+    def start(code, *arguments, **variables):
+        environment = {**os.environ, "PYTHONPATH": str(root), **variables}
+        process = subprocess.Popen(
+            [sys.executable, "-W", "always", "-c", code, str(lock), *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+
+
+@pytest.fixture
+def left(start, lock):
+    """Leaves the lock of a killed builder, as old as is said."""
+
+    def left(age=60.0):
+        holder = start(HOLD)
+        assert holder.stdout.readline() == "held\n"
+        assert seen(lock) == "held"
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        then = time.time() - age
+        os.utime(lock, (then, then))
+
+    return left
+
+
+def seen(lock):
+    return state_of(**locks.look(str(lock))._asdict())
+
+
+def ended(process):
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out, err
+
+
+def test_holder_is_seen_until_it_dies(start, lock, left):
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    facts = locks.look(str(lock))
+    assert facts.holders == (holder.pid,)
+    assert any("held" in word for word in locks.command_of(holder.pid))
+    holder.send_signal(signal.SIGKILL)
+    while locks.look(str(lock)).holders:  # a zombie, which nobody has waited for, holds nothing
+        time.sleep(0.01)
+    assert seen(lock) == "young"
+    os.utime(lock, (1, 1))
+    assert seen(lock) == "stale"
+
+
+def test_our_own_descriptor_holds_it(lock):
+    lock.parent.mkdir()
+    descriptor = os.open(lock, os.O_CREAT | os.O_EXCL)
+    assert locks.look(str(lock)).holders == (os.getpid(),)
+    os.close(descriptor)
+    assert locks.look(str(lock)).holders == ()
+
+
+def test_orphan_that_works_in_the_folder_counts(left, lock):
+    """ninja and its compilers do not have the lock open, and go on when the builder is killed."""
+    left()
+    orphan = subprocess.Popen(["sleep", "600"], cwd=lock.parent)
+    try:
+        assert locks.look(str(lock)).workers == (orphan.pid,)
+        assert seen(lock) == "in-use"
+    finally:
+        orphan.kill()
+        orphan.wait()
+    assert seen(lock) == "stale"
+
+
+def test_lock_that_is_gone_is_not_judged(tmp_path):
+    assert locks.look(str(tmp_path / "lock")) is None
+    assert locks.identity(str(tmp_path / "lock")) is None
+
+
+MOUNTS = """\
+22 27 0:21 / /proc rw - proc proc rw
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+40 27 0:40 / /home rw - nfs4 server:/home rw
+41 27 0:41 / /data\\040two rw shared:1 - xfs /dev/sdb rw
+42 41 0:42 / /data\\040two rw - lustre x rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/tmp/lock", ("/", "ext4")),
+        ("/home/me/lock", ("/home", "nfs4")),
+        ("/homely/lock", ("/", "ext4")),
+        ("/data two/lock", ("/data two", "lustre")),  # mounted over the other
+    ],
+)
+def test_file_system_of_a_lock(path, mount):
+    assert locks.mount_of(path, MOUNTS) == mount
+    assert locks.mount_of(path, "") is None
+
+
+def test_unguarded_a_killed_builder_is_waited_for(left, start, lock):
+    left()
+    waiter = start(BATON + "b = Baton(sys.argv[1])\nif not b.try_acquire(): b.wait()")
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiter.communicate(timeout=3)
+
+
+def test_lock_of_a_killed_builder_is_taken_over(left, start, lock):
+    left()
+    out, err = ended(start(BUILD))
+    assert out == "1\n"
+    assert f"[CG885] The lock {lock} was removed: it was left 60 seconds ago" in err
+    assert sorted(os.listdir(lock.parent)) == ["lock.builds"]
+
+
+def test_eight_processes_at_once_build_once(left, start, lock):
+    left()
+    processes = [start(BUILD) for _ in range(8)]
+    told = [ended(process) for process in processes]
+    assert [out for out, _ in told] == ["1\n"] * 8
+    assert (lock.parent / "lock.builds").read_text(encoding="utf-8") == "begin\nend\n"
+    assert sum("CG885" in err for _, err in told) == 1
+
+
+def test_builder_that_is_killed_while_others_wait(start, lock):
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    waiters = [start(BUILD) for _ in range(3)]
+    time.sleep(1)
+    assert [waiter.poll() for waiter in waiters] == [None] * 3
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert [ended(waiter)[0] for waiter in waiters] == ["1\n"] * 3
+    assert (lock.parent / "lock.builds").read_text(encoding="utf-8") == "begin\nend\n"
+
+
+def test_living_builder_is_waited_for_and_named(start, lock):
+    code = HOLD.replace("time.sleep(600)", "time.sleep(2); os.remove(sys.argv[1])")
+    holder = start(code, "--api-key", "s3cr3t")
+    assert holder.stdout.readline() == "held\n"
+    os.utime(lock, (1, 1))
+    (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
+    out, err = ended(start(BUILD))
+    assert out == "1\n"  # it has not built
+    assert f"[CG886] This process waits for process {holder.pid}, which builds in" in err
+    assert "--api-key <secret>" in err
+    assert "s3cr3t" not in err
+    assert "CG885" not in err
+    assert "rm " not in err
+
+
+def test_young_lock_is_left_alone_for_a_while(left, start, lock):
+    left(age=0.5)
+    began = time.monotonic()
+    assert ended(start(BUILD))[0] == "1\n"
+    assert time.monotonic() - began > 2.4
+
+
+@pytest.mark.parametrize("mode", ["warn", "observe"])
+def test_other_modes_remove_nothing(left, start, lock, mode):
+    left()
+    waiter = start(BUILD, MODE=mode)
+    time.sleep(1.5)
+    assert waiter.poll() is None
+    assert lock.exists()
+    (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
+    lock.unlink()
+    out, err = ended(waiter)
+    assert out == "1\n"
+    assert err.count(f"try: rm {lock}") == (mode == "warn")
+
+
+@pytest.mark.incidents
+def test_lock_from_the_future_is_not_waited_for_without_a_word(left, start, lock):
+    """The clock was set back, or the folder comes from a machine that is ahead."""
+    left(age=-3600)
+    waiter = start(BUILD)
+    time.sleep(5)
+    (lock.parent / "lock.builds").write_text("end\n", encoding="utf-8")
+    lock.unlink()
+    out, err = ended(waiter)
+    assert out == "1\n"
+    assert err.count("CG886") == 1
+    assert "by its time it has only just been made, or will be" in err
+
+
+def test_switched_off_while_it_waits_it_says_nothing(start, lock):
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    code = "import threading; threading.Timer(0.2, setattr, (engine, 'mode', 'off')).start()"
+    waiter = start(f"{BATON}{code}\nprint(Guarded(sys.argv[1]).try_acquire())")
+    assert ended(waiter) == ("False\n", "")
+    assert lock.exists()
+
+
+def test_builder_outside_of_a_sandbox_is_not_robbed(start, lock, root):
+    """Its processes are a namespace of their own, its files are those of the machine."""
+    holder = start(HOLD)
+    assert holder.stdout.readline() == "held\n"
+    then = time.time() - 60
+    os.utime(lock, (then, then))
+    look = "from cudaguard.features.builds.locks import look; import sys; "
+    look += "print(look(sys.argv[1]).elsewhere)"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc",
+         sys.executable, "-c", look, str(lock)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}, check=False,
+    )  # fmt: skip
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert "cannot be seen" in done.stdout, done.stderr
+
+
+# A root of its own, as containers have it, and within that processes of their own.
+CONTAINER = """
+set -e
+mount -t tmpfs none {work}
+cd {work}
+mkdir lower upper work root
+mount -t overlay overlay -o lowerdir=$PWD/lower,upperdir=$PWD/upper,workdir=$PWD/work root
+for entry in /*; do
+    if [ -L $entry ]; then cp -a $entry root
+    elif [ -d $entry -a $entry != /proc ]; then mkdir root$entry; mount --rbind $entry root$entry
+    fi
+done
+mkdir root/proc
+mount -t proc proc root/proc
+echo ready
+exec chroot root {python} -c "$1"
+"""
+# In the container: a builder, and looks from beside it and from within a sandbox.
+LOOKS = """
+import os, subprocess, sys, time
+path = "/a folder of its own/lock"
+look = "import sys\\nfrom cudaguard.features.builds.policy import state_of\\n"
+look += "from cudaguard.features.builds.locks import look\\n"
+look += "print(state_of(**look(sys.argv[1])._asdict()))"
+sandbox = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+def looks(*how):
+    subprocess.run([*how, sys.executable, "-c", look, path], check=True)
+hold = "import os, sys, time; os.open(sys.argv[1], os.O_CREAT | os.O_EXCL); print(flush=True)"
+hold += "; time.sleep(99)"
+os.mkdir(os.path.dirname(path))
+holder = subprocess.Popen([sys.executable, "-c", hold, path], stdout=subprocess.PIPE)
+holder.stdout.readline()
+os.utime(path, (time.time() - 60,) * 2)
+looks(), looks(*sandbox)
+holder.kill(), holder.wait()
+looks(), looks(*sandbox)
+"""
+
+
+def test_builder_outside_of_a_sandbox_within_a_container_is_not_robbed(tmp_path, root):
+    """They share all files, and the sandbox looks as a container does: the kernel knows better."""
+    work = tmp_path / "container"
+    work.mkdir()
+    script = CONTAINER.format(work=work, python=sys.executable)
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child",
+         "bash", "-c", script, "bash", LOOKS],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(root)}, check=False,
+        timeout=120,
+    )  # fmt: skip
+    if not done.stdout.startswith("ready"):
+        pytest.skip(f"no container can be made here: {done.stderr}")
+    assert done.stdout.split() == ["ready", "held", "elsewhere", "stale", "stale"], done.stderr
+
+
+def test_asking_for_a_lease_ends_nobody(start, lock):
+    """Whoever opens the file meanwhile has the kernel send a signal to the one who asks."""
+    code = """
+import sys, time
+from cudaguard.features.builds.locks import _is_open
+end = time.monotonic() + 1
+while time.monotonic() < end:
+    _is_open(sys.argv[1])
+"""
+    lock.touch()
+    processes = [start(code) for _ in range(4)]
+    assert [ended(process) for process in processes] == [("", "")] * 4
+    assert locks._is_open(str(lock)) is False
+    with lock.open():
+        assert locks._is_open(str(lock)) is True
+    assert locks._is_open(str(lock.parent / "none")) is None
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_kernel_that_knows_no_leases(lock, monkeypatch, is_alone):
+    """What /proc shows is all then: enough on a machine, and not in a container."""
+    lock.parent.mkdir()
+    lock.touch()
+    namespace = locks._FIRST_PID_NAMESPACE if is_alone else "pid:[1]"
+    monkeypatch.setattr(locks.os, "readlink", lambda path: namespace)
+    monkeypatch.setattr(locks, "mount_of", lambda path, mounts: ("/", "overlay"))
+    assert locks._elsewhere(str(lock)) == ""
+    monkeypatch.setattr(locks, "_is_open", lambda path: None)
+    assert ("may have it open" in locks._elsewhere(str(lock))) is not is_alone
+    monkeypatch.setattr(locks, "_is_open", lambda path: True)
+    assert "has it open" in locks._elsewhere(str(lock))
+
+
+def test_lock_that_no_process_shows_and_somebody_has_open(lock):
+    """As the kernel's NFS server has, for a builder on another machine."""
+    lock.parent.mkdir()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with lock.open("w") as file:
+            # Closed here, and not yet received there: on its way it is nobody's.
+            ours.sendmsg(
+                [b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", file.fileno()))]
+            )
+        os.utime(lock, (1, 1))
+        assert locks.look(str(lock)).holders == ()
+        assert seen(lock) == "elsewhere"
+    assert seen(lock) == "stale"
+
+
+def test_only_what_was_judged_is_taken(left, lock):
+    left()
+    judged = locks.identity(str(lock))
+    lock.unlink()
+    lock.touch()  # another builder has come
+    assert take_over(str(lock), judged) is None
+    assert os.listdir(lock.parent) == ["lock"]
+    ours = take_over(str(lock), locks.identity(str(lock)))
+    assert locks.look(str(lock)).holders == (os.getpid(),)
+    os.close(ours)
+    assert os.listdir(lock.parent) == ["lock"]
+
+
+def test_failure_of_ours_leaves_torchs_way(left, start, lock):
+    left()
+    code = BATON + "build_locks.look = None\nprint(Guarded(sys.argv[1]).try_acquire())"
+    out, err = ended(start(code))
+    assert out == "False\n"
+    assert "CG807" in err
+
+
+def test_put_back_it_does_as_torch(left, start, lock):
+    left()
+    code = BATON + "switch.is_on = False\nprint(Guarded(sys.argv[1]).try_acquire())"
+    assert ended(start(code)) == ("False\n", "")
+
+
+def test_files_on_a_dead_disk_are_not_looked_at(child, tmp_path):
+    """As root, those of all processes are seen: one of them must not make this one wait."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with dead_disk(disk):
+        held = os.open(disk, os.O_PATH)
+        with subprocess.Popen(["sleep", "600"], pass_fds=(held,)) as other:
+            code = "from cudaguard.features.builds.locks import look; "
+            code += f"print(look({str(lock)!r}).holders)"
+            try:
+                stat = ["stat", "-L", f"/proc/{other.pid}/fd/{held}"]
+                with pytest.raises(subprocess.TimeoutExpired):
+                    subprocess.run(stat, timeout=2, check=False)
+                done = subprocess.run(
+                    [sys.executable, "-c", code], timeout=30, capture_output=True, check=True
+                )
+            finally:
+                other.kill()
+                os.close(held)
+    assert done.stdout == b"()\n"

@@ -1,0 +1,226 @@
+"""Modules that are made safe in place."""
+
+import copy
+import io
+import pickle
+
+import torch
+from graph_tools import Pool, Replay, raised
+
+import cudaguard
+from cudaguard.features.cuda_graphs.repair.use import graph_use
+
+ONE, TWO = torch.ones(2, 2), torch.full((2, 2), 2.0)
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        return {"features": self.layer(x) * self.scale}
+
+
+def held(module):
+    """What is held of a first call, after a second one."""
+    with torch.no_grad():
+        expected = Encoder.forward(getattr(module, "_orig_mod", module), ONE)["features"]
+        first = module(ONE)["features"]
+        module(TWO)
+    return torch.equal(first, expected)
+
+
+def case_module_that_was_wrapped_by_torch_compile():
+    plain = torch.compile(Encoder(), backend=Pool())
+    assert not held(plain)
+    compiled = torch.compile(Encoder(), backend=Pool())
+    names = list(compiled.state_dict())
+    safe = cudaguard.graph_safe(compiled)
+    assert safe is compiled
+    assert held(safe)
+    assert type(safe) is type(plain)
+    assert isinstance(safe, torch.nn.Module)
+    assert list(safe.state_dict()) == names == list(plain.state_dict())
+    assert len(list(safe.parameters())) == 2
+    assert safe.load_state_dict(plain.state_dict()).missing_keys == []
+    assert safe.eval().training is False
+    assert safe.layer is safe._orig_mod.layer
+    assert cudaguard.graph_safe(safe) is safe
+    assert not hasattr(safe.forward.__wrapped__, "_cudaguard_of")  # one layer, not two
+
+
+def case_module_that_was_compiled_in_place():
+    plain = Encoder()
+    plain.compile(backend=Pool())
+    assert not held(plain)
+    module = Encoder()
+    module.compile(backend=Pool())
+    assert cudaguard.graph_safe(module) is module
+    assert held(module)
+    assert type(module) is Encoder
+    assert sorted(module.state_dict()) == ["layer.bias", "layer.weight", "scale"]
+    cudaguard.graph_safe(module)
+    assert not hasattr(module._compiled_call_impl.__wrapped__, "_cudaguard_of")
+
+
+def case_module_whose_forward_was_compiled():
+    """As SAM2 does with its image encoder."""
+    module = Encoder()
+    module.forward = torch.compile(module.forward, backend=Pool())
+    assert not held(module)
+    assert cudaguard.graph_safe(module) is module
+    assert held(module)
+
+
+def case_hooks_of_a_module_still_run():
+    module = Encoder()
+    seen = []
+    module.register_forward_pre_hook(lambda *_: seen.append("before"))
+    module.register_forward_hook(lambda *_: seen.append("after"))
+    module.compile(backend="eager")
+    cudaguard.graph_safe(module)(ONE)
+    assert seen == ["before", "after"]
+
+
+def case_copies_and_pickles_of_a_module_that_was_compiled_in_place():
+    """torch drops what is compiled from both; a copy computes the same, uncompiled."""
+    module = Encoder()
+    module.compile(backend=Pool())
+    cudaguard.graph_safe(module)
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    for other in (copy.deepcopy(module), torch.load(file, weights_only=False)):
+        assert other._compiled_call_impl is None
+        assert held(other)
+
+
+def case_copies_of_a_module_whose_forward_was_compiled():
+    """Without us a copy runs the forward of the original, and cannot be pickled: so it stays."""
+    bare, safe = Encoder(), Encoder()
+    for module in (bare, safe):
+        module.forward = torch.compile(module.forward, backend="eager")
+    cudaguard.graph_safe(safe)
+    for module in (bare, safe):
+        assert copy.deepcopy(module).forward is module.forward
+    kinds = []
+    for module in (bare, safe):
+        try:
+            torch.save(module, io.BytesIO())
+        except Exception as error:
+            kinds.append(type(error))
+    assert len(kinds) == 2, kinds
+    assert kinds[0] is kinds[1]
+
+
+def case_copies_of_a_module_that_was_wrapped_by_torch_compile():
+    """torch makes their forward anew: they are protected as the one that they are copies of."""
+    bare = torch.compile(Encoder(), backend=Pool())
+    assert not held(copy.deepcopy(bare))
+    safe = cudaguard.graph_safe(torch.compile(Encoder(), backend=Pool()))
+    for _ in range(2):  # copies of copies, too
+        twin = copy.deepcopy(safe)
+        assert type(twin) is type(bare)
+        assert twin._orig_mod is not safe._orig_mod
+        assert held(twin)
+        assert not hasattr(twin.forward.__wrapped__, "_cudaguard_of")  # one layer
+        assert twin.layer.weight is not safe.layer.weight
+        safe = twin
+    shallow = copy.copy(safe)
+    assert shallow._orig_mod is safe._orig_mod
+    # In what it is a part of, and once, however often it is there.
+    whole = copy.deepcopy(torch.nn.ModuleList([safe, safe]))
+    assert whole[0] is whole[1] is not safe
+    assert held(whole[0])
+
+
+def case_pickles_of_a_module_that_was_wrapped_by_torch_compile():
+    """They are torch's own, and need nothing of ours."""
+    safe = torch.compile(Encoder(), backend="eager")
+    before = len(pickle.dumps(safe))
+    cudaguard.graph_safe(safe)
+    data = pickle.dumps(safe)
+    assert b"cudaguard" not in data
+    assert len(data) == before
+    other = pickle.loads(data)
+    assert torch.equal(other(ONE)["features"], safe(ONE)["features"])
+    assert list(other.state_dict()) == list(safe.state_dict())
+
+
+def case_state_can_be_saved_and_loaded():
+    module = torch.compile(Encoder(), backend=Pool())
+    cudaguard.graph_safe(module)
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    other = torch.compile(Encoder(), backend=Pool())
+    other.load_state_dict(torch.load(file))
+    assert torch.equal(other(ONE)["features"], module(ONE)["features"])
+
+
+def case_training_through_a_module():
+    torch.manual_seed(1)
+    module = Encoder()
+    other = copy.deepcopy(module)
+    module.compile(backend="aot_eager")
+    cudaguard.graph_safe(module)
+    for each in (module, other):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            each(ONE)["features"].square().sum().backward()
+            optimizer.step()
+    assert torch.equal(module.layer.weight, other.layer.weight)
+
+
+def case_module_in_place_without_graphs():
+    with cudaguard.guard(enable=["CG027"]):
+        module = Encoder()
+        module.compile(mode="reduce-overhead", fullgraph=True)
+        assert graph_use(module).is_used is True
+        assert cudaguard.graph_safe(module, strategy="no-graphs") is module
+        assert graph_use(module).is_used is False
+        assert sorted(module.state_dict()) == ["layer.bias", "layer.weight", "scale"]
+
+
+def case_wrapped_module_without_graphs():
+    with cudaguard.guard(enable=["CG027"]):
+        encoder = Encoder()
+        module = torch.compile(encoder, mode="max-autotune")
+        made = cudaguard.graph_safe(module, strategy="no-graphs")
+        assert made._orig_mod is encoder
+        assert graph_use(made).is_used is False
+        assert made.dynamo_ctx.compiler_config["triton.cudagraphs"] is False
+        assert made.dynamo_ctx.compiler_config["max_autotune"] is True
+
+
+def case_module_that_nobody_has_seen_compiled():
+    module = Encoder()
+    module.compile(mode="reduce-overhead")
+    error = raised(cudaguard.GraphError, cudaguard.graph_safe, module, strategy="no-graphs")
+    assert "install(enable=['CG027']) before torch.compile" in str(error)
+    assert graph_use(module).is_used is True
+
+
+def case_plain_function_is_protected_too():
+    """What is not known is taken for one that uses graphs."""
+    replay = Replay()
+    safe = cudaguard.graph_safe(replay)
+    first = safe(ONE)
+    safe(TWO)
+    assert torch.equal(first, ONE)
+
+
+def case_module_that_is_not_compiled_itself_is_refused():
+    """A wrapper on it would go with its copies, and compute with the weights of the first."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    module[0].compile(backend="eager")
+    error = raised(cudaguard.GraphError, cudaguard.graph_safe, module)
+    assert "this Sequential is not compiled itself" in str(error)
+    assert cudaguard.graph_safe(module[0]) is module[0]
+    twin = copy.deepcopy(module)
+    for parameter in twin.parameters():
+        parameter.data.zero_()
+    assert torch.equal(twin(torch.ones(1, 2)), torch.zeros(1, 2))

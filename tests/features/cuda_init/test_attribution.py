@@ -1,0 +1,736 @@
+"""Who initialised CUDA and who made a context: told at once, once, with the user's line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from .program import INITIALISE, LOAD, OWN, RETAIN, on_both_drivers
+
+TOLD = "for f in found(): print(f.id, f.severity, f.what)"
+
+
+@on_both_drivers
+def test_modules_that_do_more_and_more_are_told_apart(program):
+    program.module("apex")
+    program.module("cupy", LOAD)
+    program.module("kaolin", INITIALISE)
+    program.module("spconv", RETAIN.format(0))
+    program.module("warp", OWN.format(0))
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install()
+        import apex
+        import cupy
+        print(asked(), ids())
+        import kaolin  # flash
+        print(asked(), ids())
+        import spconv  # spconv
+        print(ids())
+        import warp  # warp
+        {TOLD}
+        """
+    )
+    where = program.where
+    assert ran.err == ""
+    made = f"spconv created a context on device 0 at {where('spconv')} while it was imported."
+    assert ran.out == [
+        "3 []",
+        "0 ['CG814']",
+        "['CG814', 'CG815']",
+        f"CG814 info kaolin initialised CUDA at {where('flash')} while it was imported.",
+        f"CG815 info {made}",
+        f"CG816 info warp made a context of its own current on device 0 at {where('warp')}.",
+    ]
+
+
+def test_finding_says_what_follows_and_what_to_do(program):
+    program.module("kaolin", INITIALISE)
+    ran = program.run("import ctypes\ncudaguard.install()\nimport kaolin\nprint(found()[0])")
+    text = "\n".join(ran.out)
+    assert "CUDA_VISIBLE_DEVICES" in text
+    assert "spawn or forkserver" in text
+
+
+def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
+    program.module("kaolin", INITIALISE)
+    program.module("helper", "def get():\n    import kaolin  # here\n")
+    ran = program.run(
+        f"import ctypes\ncudaguard.install()\nimport helper\nhelper.get()\n{TOLD}",
+    )
+    assert program.where("here", "helper.py") in ran.out[0]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from kaolin import x",
+        "__import__('kaolin')",
+        "importlib.import_module('kaolin')",
+    ],
+)
+def test_all_ways_to_import_give_the_users_line(program, statement):
+    program.module("kaolin", INITIALISE, "x = 1")
+    ran = program.run(f"import ctypes, importlib\ncudaguard.install()\n{statement}  # here\n{TOLD}")
+    assert ran.out == [
+        f"CG814 info kaolin initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+@on_both_drivers
+def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(program):
+    program.module("spconv", "import kaolin  # inner")
+    program.module("kaolin", INITIALISE)
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
+    where = program.where("inner", "spconv.py")
+    assert ran.out == [f"CG814 info kaolin initialised CUDA at {where} while it was imported."]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(INITIALISE, "import apex"), ("import apex", INITIALISE)]
+)
+def test_outer_module_is_named_for_what_it_does_around_an_inner_import(program, before, after):
+    program.module("spconv", before, after)
+    program.module("apex", "import json")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv  # here\n{TOLD}")
+    assert ran.out == [
+        f"CG814 info spconv initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+@on_both_drivers
+def test_module_that_fails_after_it_initialised_is_named(program):
+    program.module("spconv", INITIALISE, "raise ImportError('no luck')")
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install()
+        try:
+            import spconv  # here
+        except ImportError as error:
+            print(error)
+        {TOLD}
+        """
+    )
+    assert ran.out == [
+        "no luck",
+        f"CG814 info spconv initialised CUDA at {program.where('here')} while it was imported.",
+    ]
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="there the loader would be seen in its tracebacks"
+)
+def test_module_of_a_users_rule_is_watched_as_well(program):
+    program.module("mine", INITIALISE)
+    ran = program.run(
+        f"""
+        import ctypes
+        mine = cudaguard.Rule(id="MINE1", watch=("mine",), why="to be watched")
+        cudaguard.install(rules=[mine])
+        import mine  # here
+        {TOLD}
+        """
+    )
+    assert ran.out == [
+        f"CG814 info mine initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+# --- outside of what is watched -----------------------------------------------------------------
+
+
+def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(program):
+    program.module("kaolin")
+    program.module("spconv", RETAIN.format(1))
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install()
+        cu = driver()
+        cu.cuInit(0)
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
+        import kaolin
+        import spconv  # spconv
+        {TOLD}
+        """
+    )
+    nobody = "something that is not watched"
+    first, second, third = ran.out
+    assert first.startswith(f"CG814 info {nobody} initialised CUDA")
+    assert second.startswith(f"CG815 info {nobody} created a context on device 0")
+    where = program.where("spconv")
+    assert third.startswith(f"CG815 info spconv created a context on device 1 at {where} while")
+
+
+@on_both_drivers
+def test_what_happened_inside_an_outer_import_before_an_inner_one_is_the_outers(program):
+    program.module("spconv", INITIALISE, "import apex")
+    program.module("apex", RETAIN.format(0))
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
+    assert [line.split()[0] + " " + line.split()[2] for line in ran.out] == [
+        "CG814 spconv",
+        "CG815 apex",
+    ]
+
+
+@on_both_drivers
+def test_initialised_before_the_guard(program):
+    program.module("kaolin")
+    ran = program.run(
+        f"driver().cuInit(0)\ncudaguard.install()\nimport ctypes, kaolin\n"
+        f"driver()\n{TOLD}\nprint([e.name for e in events('cuda')])"
+    )
+    assert ran.err == ""
+    (finding, event) = ran.out
+    assert finding.startswith("CG814 info something that is not watched initialised CUDA")
+    assert event == "['something that is not watched initialised CUDA']"
+
+
+EXTENSION = r"""
+#include <Python.h>
+#include <dlfcn.h>
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, 0};
+PyMODINIT_FUNC PyInit_NAME(void)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*initialise)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    if (!initialise || initialise(0)) {
+        PyErr_SetString(PyExc_ImportError, "the test's driver is not there");
+        return NULL;
+    }
+    return PyModule_Create(&definition);
+}
+"""
+
+
+@pytest.fixture
+def extension(program):
+    """Compiles an extension module that calls cuInit while it is initialised."""
+    compiler, include = shutil.which("cc"), sysconfig.get_path("include")
+    if not compiler or not Path(include, "Python.h").exists():
+        pytest.skip("there is no C compiler, or this Python came without its headers")
+
+    def extension(name: str) -> None:
+        source = program.folder / "extension.c"
+        source.write_text(EXTENSION.replace("NAME", name))
+        target = program.folder / (name + sysconfig.get_config_var("EXT_SUFFIX"))
+        command = [compiler, "-shared", "-fPIC", f"-I{include}", "-o", target, source, "-ldl"]
+        subprocess.run([str(part) for part in command], check=True, timeout=60)
+
+    return extension
+
+
+@on_both_drivers
+@pytest.mark.parametrize("name", ["unheard_of", "kaolin"])
+def test_extension_that_initialises_is_named_watched_or_not(program, extension, name):
+    extension(name)
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport {name}  # here\n{TOLD}")
+    assert ran.err == ""
+    (line,) = ran.out
+    assert line.startswith(f"CG814 info {name} initialised CUDA at {program.where('here')}")
+
+
+def test_extension_of_an_unwatched_package_inside_a_watched_import(program, extension):
+    extension("_unheard_of")
+    program.module("spconv", "import _unheard_of  # inner")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
+    (line,) = ran.out
+    assert line.startswith("CG814 info _unheard_of initialised CUDA at ")
+    assert program.where("inner", "spconv.py") in line
+
+
+def test_extension_inside_a_watched_package_that_is_there_already(program, extension):
+    extension("_worker")
+    program.module("spconv.worker", "import _worker  # inner")
+    ran = program.run(f"import ctypes, spconv\ncudaguard.install()\nimport spconv.worker\n{TOLD}")
+    (line,) = ran.out
+    assert line.startswith("CG814 info _worker initialised CUDA at ")
+    assert program.where("inner", "spconv/worker.py") in line
+
+
+# --- the order of things ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import ctypes; cudaguard.install()",
+        "cudaguard.install(); import ctypes",
+        "from ctypes import CDLL; cudaguard.install()",
+        "cudaguard.install(); from ctypes import CDLL",
+        "cudaguard.install()",  # ctypes comes with the module that is watched
+        "cudaguard.install(); cudaguard.uninstall(); import ctypes; cudaguard.install()",
+    ],
+)
+def test_ctypes_may_come_before_or_after_the_guard(program, start):
+    program.module("kaolin", INITIALISE)
+    ran = program.run(f"{start}\nimport kaolin  # here\n{TOLD}")
+    assert ran.err == ""
+    (line,) = ran.out
+    assert line.startswith("CG814 info kaolin initialised CUDA")
+    assert program.where("here") in line
+
+
+def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initialises(program):
+    program.module("kaolin", "import torch", "import apex", INITIALISE, "import cupy")
+    program.module("torch", "import ctypes")
+    program.module("apex")
+    program.module("cupy")
+    ran = program.run(f"cudaguard.install()\nimport kaolin  # here\n{TOLD}")
+    assert ran.out == [
+        f"CG814 info kaolin initialised CUDA at {program.where('here')} while it was imported."
+    ]
+
+
+def test_environment_alone_activates(program):
+    program.module("kaolin", INITIALISE)
+    program.child.write(
+        "start.py",
+        f"import cudaguard.api\ncudaguard.api.boot()\nimport ctypes, kaolin\n"
+        f"from scene import *\n{TOLD}\n",
+    )
+    ran = program.run("import start", env={"CUDAGUARD": "warn"})
+    assert (ran.err, [line.split()[2] for line in ran.out]) == ("", ["kaolin"])
+
+
+def test_uninstall_stops_it_and_installing_again_begins_anew(program):
+    program.module("kaolin", INITIALISE)
+    program.module("spconv", RETAIN.format(0))
+    program.module("warp", RETAIN.format(1))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        cudaguard.uninstall()
+        import kaolin
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
+        print(ids(), events())
+        cudaguard.install()
+        import spconv
+        cudaguard.uninstall()
+        import warp
+        print(*[f.what.split()[0] for f in found()])
+        """
+    )
+    assert (ran.out[0], ran.err) == ("[] []", "")
+    assert ran.out[1].split() == ["something", "spconv"]
+
+
+def test_guard_block(program):
+    program.module("kaolin", INITIALISE)
+    program.module("spconv", RETAIN.format(0))
+    ran = program.run(
+        f"""
+        import ctypes
+        with cudaguard.guard():
+            import kaolin
+        import spconv
+        {TOLD}
+        """
+    )
+    assert [line.split()[2] for line in ran.out] == ["kaolin"]
+
+
+# --- once, and where it is told -----------------------------------------------------------------
+
+
+def test_told_once_however_often_one_looks(program):
+    program.module("kaolin", RETAIN.format(0))
+    program.module("spconv", INITIALISE)
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        for _ in range(3):
+            import kaolin, spconv
+            for name in ("kaolin", "spconv"):
+                del sys.modules[name]
+            driver().cuInit(0)
+            cudaguard.status()
+        cudaguard.install("warn")
+        import spconv
+        print(ids(), len(events("cuda")))
+        """
+    )
+    assert ran.out == ["['CG814', 'CG815'] 2"]
+
+
+def test_events_and_journal(program):
+    program.module("kaolin", RETAIN.format(1))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        import kaolin  # here
+        for event in events("cuda"):
+            print(event.name, event.where, event.thread == __import__("threading").get_ident())
+        """,
+        env={"CUDAGUARD_JOURNAL": "journal"},
+    )
+    where = program.where("here")
+    said = ["kaolin initialised CUDA", "kaolin created a context on device 1"]
+    assert ran.out == [f"{what} {where} True" for what in said]
+    lines = [json.loads(line) for line in (program.folder / "journal").read_text().splitlines()]
+    assert [(e["name"], e["where"]) for e in lines if e["kind"] == "cuda"] == [
+        (what, where) for what in said
+    ]
+    findings = [e["name"].split()[0] for e in lines if e["kind"] == "finding"]
+    assert findings == ["CG814", "CG815"]
+
+
+def test_log_says_nothing_of_what_is_normal(program):
+    program.module("kaolin", RETAIN.format(0))
+    ran = program.run(
+        "import ctypes, logging\nlogging.basicConfig(level=0)\ncudaguard.install()\n"
+        "import kaolin\nprint(ids())",
+        env={"LOCAL_RANK": "0"},
+    )
+    assert (ran.out, ran.err) == (["['CG814', 'CG815']"], "")
+
+
+# --- another rank's device ----------------------------------------------------------------------
+
+RANKS = {
+    # LOCAL_RANK, device, visible devices: is that wrong?
+    "1 0 2": True,
+    "0 1 2": True,
+    "0 0 2": False,
+    "1 1 2": False,
+    " 0 2": False,
+    "1 0 1": False,
+    "none 0 2": False,
+    "-1 0 2": False,
+    "3 2 4": True,
+}
+
+
+@on_both_drivers
+@pytest.mark.parametrize("case", RANKS)
+def test_context_on_the_device_of_another_rank(program, case):
+    rank, device, devices = case.split(" ")
+    program.module("spconv", RETAIN.format(device))
+    ran = program.run(
+        "import ctypes\ncudaguard.install()\nimport spconv  # here\n"
+        "for f in found('CG815'): print(f.severity); print(f)",
+        devices=int(devices),
+        env={"LOCAL_RANK": rank},
+    )
+    assert ran.out[0] == ("warn" if RANKS[case] else "info")
+    # Of several ranks only the first speaks; the others have it in status() and in the log.
+    assert ran.warned == (["CG815"] if RANKS[case] and rank == "0" else [])
+    if RANKS[case]:
+        text = "\n".join(ran.out)
+        assert (
+            f"spconv created a context on device {device} at {program.where('here')} while it "
+            f"was imported, and this process is local rank {rank}."
+        ) in text
+        assert f"torch.cuda.set_device({rank})" in text
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PALS_LOCAL_RANKID"],
+)
+def test_rank_of_other_launchers_is_known_too(program, variable):
+    program.module("spconv", RETAIN.format(0))
+    code = "import ctypes\ncudaguard.install()\nimport spconv\nprint(found('CG815')[0].severity)"
+    assert program.output(code, env={variable: "1"}) == ["warn"]
+
+
+# --- contexts that are not the primary one ------------------------------------------------------
+
+
+@on_both_drivers
+def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
+    program.module("torch")
+    program.module("pycuda.autoinit", OWN.format(0))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        import torch
+        import pycuda.autoinit  # here
+        print(found("CG816")[0])
+        """
+    )
+    assert ran.warned == ["CG816"]
+    (warning,) = ran.warnings
+    where = program.where("here")
+    assert warning == (
+        f"{where}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
+        f"device 0 at {where}, beside torch."
+    )
+    assert "pycuda.autoprimaryctx" in ran.err
+    assert "invalid resource handle" in ran.err
+
+
+@on_both_drivers
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("pycuda.autoprimaryctx", "primary"),
+        ("pycuda.autoinit", INITIALISE),
+        ("pycuda.autoinit", "popped"),
+    ],
+)
+def test_no_word_where_the_primary_context_or_none_is_left_current(program, name, code):
+    program.module("torch")
+    code = {
+        "primary": f"{INITIALISE}\nc = ctypes.c_void_p()\n"
+        "cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\ncu.cuCtxPushCurrent_v2(c)",
+        "popped": OWN.format(0) + "\ncu.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))",
+    }.get(code, code)
+    program.module(name, code)
+    ran = program.run(
+        f"import ctypes\ncudaguard.install()\nimport torch\nimport {name}\nprint(ids())"
+    )
+    assert ran.err == ""
+    assert "CG816" not in ran.out[0]
+    assert "CG814" in ran.out[0]
+
+
+@on_both_drivers
+def test_context_that_was_current_before_torch_is_told_of_and_blamed_on_no_import(program):
+    program.module("torch")
+    program.module("kaolin")
+    code = """
+        import ctypes
+        cudaguard.install()
+        cu = driver()
+        cu.cuInit(0)
+        own_context()
+        import torch  # torch
+        import kaolin
+        print(ids())
+        """
+    ran = program.run(code)
+    assert ran.out == ["['CG814', 'CG816']"]
+    (warning,) = ran.warnings
+    said = "A context that is not the primary one is current on device 0 at "
+    assert f"[CG816] {said}{program.where('torch')}, beside torch." in warning
+
+
+def test_context_that_is_the_primary_one_is_nothing_to_tell_of(program):
+    program.module("torch")
+    code = """
+        import ctypes
+        cudaguard.install()
+        cu = driver()
+        cu.cuInit(0)
+        primary = ctypes.c_void_p()
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
+        cu.cuCtxSetCurrent(primary)
+        import torch
+        print(ids())
+        """
+    assert program.output(code) == ["['CG814', 'CG815']"]
+
+
+@pytest.mark.parametrize("mode", ["off", "observe", "warn", "fix", "strict"])
+def test_modes(program, mode):
+    """An own context and another rank's device cannot be repaired; `strict` lets the import be."""
+    program.module("torch")
+    program.module("spconv", RETAIN.format(1))
+    program.module("warp", OWN.format(0))
+    ran = program.run(
+        f"""
+        import ctypes
+        cudaguard.install({mode!r})
+        import torch, spconv, warp
+        print(*ids())
+        """,
+        env={"LOCAL_RANK": "0"},
+    )
+    if mode == "off":
+        assert (ran.out, ran.err) == ([""], "")
+        assert not any(call in ran.calls for call in ("cuDeviceGetCount", "cuCtxGetDevice"))
+    else:
+        assert ran.out == ["CG814 CG815 CG816"]
+        assert ran.warned == ([] if mode == "observe" else ["CG815", "CG816"])
+
+
+def test_guard_changes_nothing_of_what_the_program_asks_of_the_driver(program):
+    """Without its own looks, the calls are those of the unguarded program."""
+    program.module("torch")
+    program.module("spconv", RETAIN.format(0))
+    program.module("warp", OWN.format(0))
+    code = "import ctypes\n{}\nimport torch, spconv, warp\n"
+    bare = program.run(code.format("")).calls
+    guarded = program.run(code.format("cudaguard.install()")).calls
+    looks = {"cuDeviceGetCount", "cuDevicePrimaryCtxGetState", "cuCtxGetDevice", "cuCtxGetCurrent"}
+    # A foreign context is compared with the primary one, which is retained and released for it.
+    compared = ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
+    assert bare == ["cuInit", "cuDevicePrimaryCtxRetain", "cuInit", "cuCtxCreate_v2"]
+    assert [call for call in guarded if call not in looks] == [*bare, *compared]
+
+
+def test_two_threads_that_import_at_once(program):
+    program.module("spconv", "import time; time.sleep(0.2)", RETAIN.format(1))
+    program.module("kaolin", "import time; time.sleep(0.1)", INITIALISE)
+    ran = program.run(
+        """
+        import ctypes, threading
+        cudaguard.install()
+        threads = [threading.Thread(target=__import__, args=[n]) for n in ("spconv", "kaolin")]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print([f.what.split()[0] for f in found()])
+        """
+    )
+    assert (ran.out, ran.err) == (["['kaolin', 'spconv']"], "")
+
+
+# --- further modules to watch --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "told"), [("", False), ("innocent", True), ("all", True), ("other, innocent", True)]
+)
+@pytest.mark.parametrize("first", ["import ctypes", ""])
+def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told, first):
+    program.module("innocent", INITIALISE)
+    program.module("kaolin")
+    ran = program.run(
+        f"{first}\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
+        env={"CUDAGUARD_WATCH": words},
+    )
+    who = f"innocent initialised CUDA at {program.where('here')}" if told else "something that"
+    assert [line.startswith(f"CG814 info {who}") for line in ran.out] == [True]
+
+
+def test_watching_all_leaves_python_and_parts_of_packages_alone(program):
+    program.child.write("pkg/__init__.py", "from . import part")
+    program.child.write("pkg/part.py", "")
+    ran = program.run(
+        """
+        cudaguard.install()
+        import csv, sqlite3, json.tool
+        import pkg
+        print([e.name for e in cudaguard.status().events if e.kind == "import"])
+        """,
+        env={"CUDAGUARD_WATCH": "all"},
+    )
+    assert ran.out == ["['pkg', 'ctypes']"]  # which the guard needs to look
+
+
+def test_watching_by_a_file(program):
+    program.module("innocent", INITIALISE)
+    program.child.write("cudaguard.toml", "watch = ['innocent']\n")
+    ran = program.run(
+        "import ctypes\ncudaguard.install(config='cudaguard.toml')\nimport innocent\n" + TOLD
+    )
+    assert ran.out[0].startswith("CG814 info innocent initialised CUDA")
+
+
+def test_bad_words_are_told_of(program):
+    ran = program.run("cudaguard.install()\nprint(ids())", env={"CUDAGUARD_WATCH": "a-b"})
+    assert ran.out == ["['CG806']"]
+    assert "'a-b' is not a module name" in ran.err
+
+
+@on_both_drivers
+def test_own_context_is_warned_of_once_torch_comes(program):
+    program.module("warp", OWN.format(0))
+    program.module("torch")
+    ran = program.run(
+        "import ctypes\ncudaguard.install()\nimport warp  # warp\nprint(ids())\nimport torch"
+    )
+    assert ran.out == ["['CG814', 'CG816']"]
+    assert ran.warned == ["CG816"]
+    assert f"on device 0 at {program.where('warp')}, beside torch." in ran.err
+
+
+def test_initialiser_of_which_harm_was_reported_is_warned_of_by_name_and_line(program):
+    program.module("flash_attn", INITIALISE)
+    ran = program.run(
+        """
+        cudaguard.install()
+        import flash_attn  # flash
+        print(ids())
+        """
+    )
+    (warning,) = ran.warnings
+    said = f"flash_attn initialised CUDA at {program.where('flash')} while it was imported."
+    assert f"ContextWarning: [CG814] {said}" in warning
+    assert "https://github.com/pytorch/pytorch/issues/159641" in ran.err
+    assert ran.out == ["['CG814']"]
+
+
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [
+        (INITIALISE, "cudaguard.install(disable=['CG814'])\nimport flash_attn"),
+        (INITIALISE, "cudaguard.install()\ndriver().cuInit(0)\nimport flash_attn"),
+        (f"def use(): {INITIALISE}", "cudaguard.install()\nimport flash_attn\nflash_attn.use()"),
+    ],
+)
+def test_initialiser_is_not_warned_of_where_that_is_wanted_or_it_did_nothing(program, module, code):
+    program.module("flash_attn", module)
+    assert program.output(code) == []
+
+
+LAUNCHER = """
+import subprocess
+idle = [sys.executable, "-c", "input()"]
+others = [subprocess.Popen(idle, stdin=subprocess.PIPE) for _ in range(3)]
+held = [f"1:{process.pid}:{size}" for process, size in zip(others, sys.argv[1].split())]
+held.append(f"1:{os.getpid()}:4096")  # the launcher is no rank
+rank = "cudaguard.install(); import kaolin; print(found('CG815')[0].evidence)"
+command = [sys.executable, "-c", "from scene import *; " + rank]
+os.environ["STUB_CUDA_PROCESSES"] = ",".join(held)
+print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+for process in others:
+    process.communicate()
+"""
+NVML = "import pynvml; pynvml.nvmlInit()"
+
+
+@pytest.mark.parametrize(
+    ("held", "nvml", "said"),
+    [
+        ("512 512 512", NVML, "3 more of this launch hold contexts on device 0, 512 MiB each"),
+        ("512 1024", NVML, "2 more of this launch hold contexts on device 0, 512 to 1024 MiB each"),
+        ("- -", NVML, "2 more of this launch hold contexts on device 0"),
+        ("", NVML, ""),
+        ("512 512 512", "", ""),  # NVML is not loaded only to tell more
+    ],
+)
+def test_contexts_of_other_ranks_on_a_device_are_counted(program, held, nvml, said):
+    # NVML has the order of the PCI bus, CUDA the reverse: its device 1 is ordinal 0.
+    program.module("kaolin", nvml, RETAIN.format(0))
+    ran = program.run(LAUNCHER, held, env={"LOCAL_RANK": "1"})
+    evidence = ("2 devices are visible", said) if said else ("2 devices are visible",)
+    assert ran.out == [str(evidence)]
+    assert any(call.startswith("nvmlInit") for call in ran.calls) == bool(nvml)
+
+
+def test_own_context_over_one_that_was_current_already(program):
+    """As torch leaves its own after the first use."""
+    program.module("torch")
+    program.module("warp", OWN.format(0))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        import torch
+        cu = driver()
+        cu.cuInit(0)
+        primary = ctypes.c_void_p()
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
+        cu.cuCtxSetCurrent(primary)
+        import warp  # warp
+        """
+    )
+    (warning,) = ran.warnings
+    assert (
+        f"[CG816] warp made a context of its own current on device 0 at {program.where('warp')}"
+        in warning
+    )

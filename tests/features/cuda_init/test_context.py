@@ -1,0 +1,913 @@
+"""Contexts made in advance: which device, when it is refused, and that nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from .program import on_both_drivers
+
+# In CUDA's default order the devices are numbered backwards: 0 is the last of the stubs.
+A, B, C = (f"Stub GPU {letter}" for letter in "ABC")
+CREATE = """
+def name(device=None):
+    print(cudaguard.create_context(device).device.name)
+def refused(*device):
+    try:
+        print("created", cudaguard.create_context(*device).device)
+    except cudaguard.ContextError as error:
+        assert error.__cause__ is None and error.__suppress_context__ or not error.__context__
+        print(error)
+"""
+
+
+@pytest.fixture
+def output(program):
+    """Runs code that can use `name` and `refused`; returns the lines printed."""
+    return lambda code, *arguments, **how: program.output(CREATE + code, *arguments, **how)
+
+
+# --- which device -------------------------------------------------------------------------------
+
+RANKS = {
+    # variables: the device
+    (): C,
+    ("LOCAL_RANK=1",): B,
+    ("LOCAL_RANK=2",): A,
+    ("LOCAL_RANK= 1 ",): B,
+    ("LOCAL_RANK=",): C,
+    ("LOCAL_RANK=", "SLURM_LOCALID=2"): A,
+    ("RANK=1", "WORLD_SIZE=3"): C,
+    ("OMPI_COMM_WORLD_LOCAL_RANK=1",): B,
+    ("MPI_LOCALRANKID=2",): A,
+    ("SLURM_LOCALID=1",): B,
+    ("LOCAL_RANK=2", "SLURM_LOCALID=1"): A,
+}
+
+
+def test_device_of_the_local_rank(output):
+    code = f"""
+def with_variables(variables):
+    os.environ.update(v.split("=") for v in variables)
+    name()
+for variables in {list(RANKS)}:
+    in_child(lambda: with_variables(variables))
+"""
+    assert dict(zip(RANKS, output(code, devices=3))) == RANKS
+
+
+WRONG_RANKS = {
+    "LOCAL_RANK=3": "LOCAL_RANK=3, but only 3 devices are visible",
+    "LOCAL_RANK=99": "LOCAL_RANK=99, but only 3 devices are visible",
+    "LOCAL_RANK=one": "LOCAL_RANK='one': expected the number",
+    "LOCAL_RANK=-1": "LOCAL_RANK='-1': expected the number",
+    "LOCAL_RANK=1.0": "LOCAL_RANK='1.0': expected the number",
+    "SLURM_LOCALID=x": "SLURM_LOCALID='x': expected the number",
+}
+
+
+def test_rank_that_has_no_device(output):
+    code = f"""
+def with_variable(variable):
+    os.environ.update([variable.split("=")])
+    refused()
+    name(1)
+for variable in {list(WRONG_RANKS)}:
+    in_child(lambda: with_variable(variable))
+"""
+    lines = output(code, devices=3)
+    assert lines[1::2] == [B] * len(WRONG_RANKS)  # a device that is named is had
+    for line, expected in zip(lines[::2], WRONG_RANKS.values()):
+        assert line.startswith(expected)
+
+
+@pytest.mark.parametrize("rank", ["0", "1", "99", "one", "-1"])
+def test_the_only_visible_device_is_taken_whatever_the_rank_says(output, rank):
+    assert output("name()", devices=3, visible="1", env={"LOCAL_RANK": rank}) == [B]
+
+
+@on_both_drivers
+@pytest.mark.parametrize("rank", ["1", "99", "one"])
+def test_the_only_device_of_the_machine_is_taken_whatever_the_rank_says(program, rank):
+    code = "print(cudaguard.create_context().device.ordinal)"
+    assert program.output(code, devices=1, env={"LOCAL_RANK": rank}) == ["0"]
+
+
+@on_both_drivers
+def test_one_device_by_all_its_names(program):
+    gpu = program.gpu
+    domain, _, rest = gpu.bus_id.lower().partition(":")
+    names = ["0", " 0 ", gpu.uuid, gpu.uuid.upper(), gpu.uuid[:-1], gpu.bus_id]
+    names += [gpu.bus_id.lower(), f"0000{gpu.bus_id}", f"{int(domain, 16):x}:{rest}"]
+    code = f"""
+        first = cudaguard.create_context()
+        print([cudaguard.create_context(name) is first for name in {names}].count(True))
+        print(first.device.name, first.device.uuid, first.device.pci_bus_id, sep="|")
+        """
+    lines = program.output(code)
+    assert lines == [str(len(names)), f"{gpu.name}|{gpu.uuid}|{gpu.bus_id.lower()}"]
+
+
+def test_rank_that_is_too_high_names_the_visible_devices(output):
+    (line,) = output("refused()", devices=3, visible="0,1", env={"LOCAL_RANK": "2"})
+    assert line.startswith(
+        "LOCAL_RANK=2, but only 2 devices are visible (CUDA_VISIBLE_DEVICES='0,1')"
+    )
+
+
+DEVICES = {
+    "0": C,
+    "2": A,
+    "'1'": B,
+    "' 1 '": B,
+    "'GPU-c1b25c6f-1e42-4a1b-8d22-000000000bb1'": B,
+    "'GPU-C1B25C6F-1E42-4A1B-8D22-000000000BB1'": B,
+    "'gpu-c1b2'": B,
+    "'GPU-c2'": C,
+    "' GPU-c0 '": A,
+    "'0000:3B:00.0'": B,
+    "'0000:3b:00.0'": B,
+    "'00000000:3B:00.0'": B,  # as NVML and nvidia-smi write it
+    "'00000000:3b:00.0'": B,
+    "'0:3b:00.0'": B,
+    "'0000:03:00.0'": A,
+}
+
+
+def test_device_by_number_uuid_or_bus_id(output):
+    code = f"""
+for device in {list(DEVICES)}:
+    in_child(lambda: name(eval(device)))
+"""
+    assert dict(zip(DEVICES, output(code, devices=3))) == DEVICES
+
+
+def test_bus_id_of_another_pci_domain(output):
+    code = """
+name("0001:00:00.0")
+name("00000001:00:00.0")
+print(cudaguard.create_context("1:0:00.0").device if 0 else cudaguard.create_context(0).device)
+"""
+    lines = output(code, devices=4)
+    assert lines[:2] == ["Stub GPU D"] * 2
+    assert "pci_bus_id='0001:00:00.0'" in lines[2]
+    assert "uuid='GPU-c3d47e81-3064-4c3d-8f44-000000000dd3'" in lines[2]
+    assert "ordinal=0" in lines[2]
+
+
+@pytest.mark.parametrize("order", ["FASTEST_FIRST", "PCI_BUS_ID"])
+def test_number_is_cudas_and_not_nvmls(output, order):
+    assert output("name(0)", devices=3, order=order) == [C if order == "FASTEST_FIRST" else A]
+
+
+def test_name_of_a_device_that_is_hidden_is_no_device(output):
+    code = "refused('GPU-c1b2')\nname('GPU-c0')"
+    line, created = output(code, devices=3, visible="2,0")
+    assert line.startswith("device 'GPU-c1b2' fits no visible device (CUDA_VISIBLE_DEVICES='2,0')")
+    assert "0: Stub GPU A GPU-c0" in line
+    assert "1: Stub GPU C GPU-c2" in line
+    assert B not in line
+    assert created == A
+
+
+MIG = "MIG-12345678-9abc-def0-1234-56789abcdef0"
+
+
+def test_mig_instance(output):
+    code = f"""
+in_child(lambda: name())
+in_child(lambda: name({MIG!r}))
+in_child(lambda: name("mig-1234"))
+in_child(lambda: refused("MIG-9"))
+in_child(lambda: refused("MIG-"))
+"""
+    lines = output(code, devices=3, visible=MIG, mig={MIG: 1}, env={"LOCAL_RANK": "2"})
+    assert lines[:3] == ["Stub GPU B MIG 1g"] * 3
+    assert all("fits no visible device" in line for line in lines[3:])
+
+
+WRONG_DEVICES = {
+    "3": "device 3: 3 visible",
+    "'3'": "device '3': 3 visible",
+    "-1": "device -1: 3 visible",
+    "10**30": "device 1000000000000000000000000000000: 3 visible",
+    "True": "device True: 3 visible",
+    "False": "device False: 3 visible",
+    "b'0'": "device b'0': expected an ordinal, a UUID (GPU-...) or a PCI bus id",
+    "1.9": "device 1.9: expected",
+    "0.0": "device 0.0: expected",
+    "float('inf')": "device inf: expected",
+    "'MIG-c1'": "device 'MIG-c1' fits no visible device",
+    "'GPU-c'": "device 'GPU-c' fits several devices",
+    "'GPU-'": "device 'GPU-' fits no visible device",
+    "'GPU-e'": "device 'GPU-e' fits no visible device",
+    "'c1b25c6f'": "device 'c1b25c6f' fits no visible device",
+    "'0000:99:00.0'": "device '0000:99:00.0' fits no visible device",
+    "'3b:00'": "device '3b:00' fits no visible device",
+    "':'": "device ':' fits no visible device",
+    "''": "device '' fits no visible device",
+    "'-1'": "device '-1' fits no visible device",
+    "'cuda:0'": "device 'cuda:0' fits no visible device",
+    "'auto'": "device 'auto' fits no visible device",
+    "[]": "device []: expected",
+    "()": "device (): expected",
+    "{}": "device {}: expected",
+    "object": "device <class 'object'>: expected",
+    "float('nan')": "device nan: expected",
+    "1j": "device 1j: expected",
+}
+
+
+def test_wrong_devices(output):
+    code = f"""
+for device in {list(WRONG_DEVICES)}:
+    refused(eval(device))
+"""
+    lines = output(code, devices=3)
+    assert len(lines) == len(WRONG_DEVICES)
+    wrong = {
+        device: line
+        for (device, expected), line in zip(WRONG_DEVICES.items(), lines)
+        if not line.startswith(expected)
+    }
+    assert wrong == {}
+
+
+# --- no device, no driver, and what the driver says ---------------------------------------------
+
+
+@on_both_drivers
+@pytest.mark.parametrize("visible", ["", "-1", "-2,0", "99", "nonsense", "0,0"])
+def test_no_visible_device(output, visible):
+    (line,) = output("refused()", visible=visible)
+    assert line.startswith("cuInit answers 100: no CUDA device is there, or CUDA_VISIBLE_DEVICES")
+
+
+def test_negative_entry_ends_the_list(output):
+    code = "in_child(lambda: refused(1))\nname()"
+    line, created = output(code, devices=3, visible="1,-1,0")
+    assert (line.partition(",")[0], created) == (
+        "device 1: 1 visible (CUDA_VISIBLE_DEVICES='1",
+        B,
+    )
+
+
+def test_driver_that_counts_no_device(output):
+    (line,) = output(
+        "import ctypes; from cudaguard.system.driver import Driver\n"
+        "call = Driver.call\n"
+        "Driver.call = lambda s, n, *a: 0 if n == 'cuDeviceGetCount' else call(s, n, *a)\n"
+        "refused()",
+        visible="0",
+    )
+    assert line.startswith("no CUDA device is visible (CUDA_VISIBLE_DEVICES='0')")
+
+
+STATUSES = {
+    "cuInit=803": ("cuInit answers 803", "different versions: reboot"),
+    "cuInit=804": ("cuInit answers 804", "compat"),
+    "cuInit=100": ("cuInit answers 100", "CUDA_VISIBLE_DEVICES"),
+    "cuInit=34": ("cuInit answers 34", "stand-in"),
+    "cuInit=999": ("cuInit answers 999", "unknown error"),
+    "cuInit=802": ("cuInit answers 802", "fabric manager"),
+    "cuInit=3": ("CUDA was initialised before this process was forked", "spawn"),
+    "cuInit=12345": ("cuInit answers 12345", "CUresult"),
+    "cuDeviceGetCount=999": ("cuDeviceGetCount answers 999", "unknown error"),
+    "cuDeviceGet=101": ("cuDeviceGet answers 101", "no such device"),
+    "cuDevicePrimaryCtxRetain=46": ("cuDevicePrimaryCtxRetain for device 0", "answers 46"),
+    "cuDevicePrimaryCtxRetain=2": ("cuDevicePrimaryCtxRetain for device 0", "out of memory"),
+    "cuDevicePrimaryCtxRetain=999": ("cuDevicePrimaryCtxRetain for device 0", "answers 999"),
+}
+
+
+def test_statuses_of_the_driver_are_told_in_words(output):
+    code = f"""
+def with_status(status):
+    os.environ["STUB_CUDA_RC"] = status
+    refused()
+    refused()                                   # no better the second time
+    del os.environ["STUB_CUDA_RC"]
+    name()                                      # and nothing was remembered
+for status in {list(STATUSES)}:
+    in_child(lambda: with_status(status))
+"""
+    lines = output(code)
+    for number, (beginning, part) in enumerate(STATUSES.values()):
+        first, second, created = lines[3 * number : 3 * number + 3]
+        assert first == second
+        assert first.startswith(beginning)
+        assert part in first
+        assert created == B
+
+
+@pytest.mark.parametrize("function", ["cuDeviceGetName", "cuDeviceGetPCIBusId", "cuDeviceGetUuid"])
+def test_driver_that_does_not_say_all_of_a_device(output, function):
+    code = "handle = cudaguard.create_context(); print(handle)"
+    (line,) = output(code, rc={function: 999})
+    field = {"cuDeviceGetName": "name", "cuDeviceGetPCIBusId": "pci_bus_id"}.get(function, "uuid")
+    assert f"{field}=''" in line
+    assert line.count("''") == 1
+
+
+def test_no_driver(program):
+    (line,) = program.output(CREATE + "refused()", stubs=False, env={"LD_LIBRARY_PATH": ""})
+    assert line.startswith("there is no NVIDIA driver that can be loaded here: libcuda.so.1")
+    assert "docker run --gpus all" in line
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF"])
+def test_file_that_is_no_driver(program, content):
+    (program.folder / "libcuda.so.1").write_bytes(content)
+    (line,) = program.output(
+        CREATE + "refused()", stubs=False, env={"LD_LIBRARY_PATH": str(program.folder)}
+    )
+    assert line.startswith("there is no NVIDIA driver that can be loaded here: ")
+
+
+def test_stand_in_of_the_toolkit_is_told_from_a_driver(program, driver_stubs):
+    """As many have it: .../stubs in LD_LIBRARY_PATH, for linking."""
+    folder = program.folder / "cuda" / "lib64" / "stubs"
+    folder.mkdir(parents=True)
+    (folder / "libcuda.so.1").write_bytes((driver_stubs.folder / "libcuda.so.1").read_bytes())
+    link = program.folder / "link"
+    link.mkdir()
+    (link / "libcuda.so.1").symlink_to(folder / "libcuda.so.1")
+    for path in (folder, link):
+        ran = program.run(CREATE + "refused()", env={"LD_LIBRARY_PATH": str(path)})
+        (line,) = ran.out
+        assert line.startswith(f"{folder / 'libcuda.so.1'} is the CUDA toolkit's stand-in")
+        assert "LD_LIBRARY_PATH" in line
+        assert "cuInit" not in ran.calls
+
+
+def test_library_without_the_functions_of_a_driver(program, driver_stubs):
+    import subprocess
+
+    source = program.child.write("empty.c", "int nothing;\n")
+    command = [driver_stubs.compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
+    command += ["-o", str(program.folder / "libcuda.so.1"), str(source)]
+    subprocess.run(command, check=True, timeout=60)
+    code = CREATE + "refused()"
+    (line,) = program.output(code, stubs=False, env={"LD_LIBRARY_PATH": str(program.folder)})
+    assert line.startswith("cuInit answers 500: the driver lacks this function")
+
+
+# --- a driver that is too old for the installed torch -------------------------------------------
+
+TORCH = {
+    # distributions: driver version: part of the message, or None
+    ("torch 2.5.1+cu124", 12040): None,
+    ("torch 2.5.1+cu124", 12020): None,  # minor versions are compatible
+    ("torch 2.5.1+cu124", 13000): None,
+    ("torch 2.5.1+cu124", 11080): "supports CUDA 11.8, and torch is built for CUDA 12.4",
+    ("torch 2.9.0+cu130", 12080): "supports CUDA 12.8, and torch is built for CUDA 13.0",
+    ("torch 2.13.0, nvidia-cuda-runtime 13.0.96", 12080): "torch is built for CUDA 13.0",
+    ("torch 2.4.0, nvidia-cuda-runtime-cu12 12.1.105", 11040): "torch is built for CUDA 12.1",
+    ("torch 2.5.1+cpu, nvidia-cuda-runtime-cu12 12.1.105", 11040): None,
+    ("torch 2.5.1", 11040): None,
+    ("torch 2.5.1+rocm6.2", 11040): None,
+    ("torch 2.5.1+cu", 11040): None,
+    ("torch 1.0.0+cu9", 11040): None,
+    ("torch nonsense, nvidia-cuda-runtime-cu12 x.y", 11040): None,
+}
+
+
+@pytest.mark.parametrize(("dists", "driver"), TORCH)
+def test_driver_and_installed_torch(program, dists, driver):
+    for dist in dists.split(", "):
+        name, version = dist.split(" ")
+        folder = program.folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (folder / "METADATA").write_text(text)
+    code = CREATE + "sys.path.insert(0, os.path.dirname(__file__))\nrefused()"
+    ran = program.run(code, driver_version=driver)
+    (line,) = ran.out
+    if TORCH[dists, driver] is None:
+        assert line.startswith("created ")
+    else:
+        assert TORCH[dists, driver] in line
+        assert "cuInit" not in ran.calls  # nothing was initialised for nothing
+
+
+# --- compute modes, forks -----------------------------------------------------------------------
+
+
+def test_prohibited_device_is_refused_and_others_are_not(output):
+    code = "refused()\nrefused(0)\nname(1)"
+    first, second, created = output(code, devices=3, compute_mode=[0, 0, 2])
+    assert first == second
+    assert first.startswith("device 0 (Stub GPU C) is in compute mode Prohibited")
+    assert created == B
+
+
+@pytest.mark.parametrize("device", ["0", ""])
+def test_exclusive_device_is_had_by_who_asks(output, device):
+    assert output(f"name({device})", compute_mode=3) == [B]
+
+
+@on_both_drivers
+def test_child_of_a_process_that_has_initialised_cuda(program, output):
+    code = """
+for _ in range(2):
+    driver().cuInit(0)
+    cudaguard.status()
+    in_child(refused)
+    in_child(lambda: refused(1))
+    cudaguard.install()
+name()
+in_child(refused)
+in_child(lambda: in_child(refused))
+"""
+    lines = output(code)
+    assert lines[4] == program.gpu.name
+    for line in lines[:4] + lines[5:]:
+        assert "forked" in line
+
+
+@on_both_drivers
+def test_guard_knows_in_a_child_what_its_parent_had_done(program):
+    ran = program.run(
+        CREATE
+        + """
+import ctypes
+cudaguard.install()
+driver().cuInit(0)
+in_child(refused)
+"""
+    )
+    (line,) = ran.out
+    assert "fork" in line
+
+
+@on_both_drivers
+def test_child_of_a_process_that_has_not_may_create(program, output):
+    assert output("in_child(name)\nname()\nin_child(refused)")[:2] == [program.gpu.name] * 2
+
+
+# --- what is handed back, and what does not change ----------------------------------------------
+
+
+def test_same_handle_for_the_same_device_however_it_is_named(program):
+    ran = program.run(
+        """
+        first = cudaguard.create_context()
+        again = [cudaguard.create_context(d) for d in (0, "0", first.device.uuid,
+                 first.device.pci_bus_id, "GPU-c1")]
+        print(all(handle is first for handle in again))
+        other = cudaguard.create_context(1)
+        print(other is first, other == first, other.device.ordinal, first.device.ordinal)
+        """
+    )
+    assert ran.out == ["True", "False False 1 0"]
+    assert ran.calls.count("cuDevicePrimaryCtxRetain") == 2
+
+
+def test_context_is_primary_active_current_nowhere_and_stays(program):
+    ran = program.run(
+        """
+        import ctypes
+        from cudaguard.system.driver import Driver
+        cudaguard.install()
+        cudaguard.create_context(1)
+        cudaguard.uninstall()
+        seen = Driver()
+        print(seen.state().active, seen.state().current)
+        own_context(0)
+        cudaguard.create_context(0)
+        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        """
+    )
+    assert (ran.out, ran.err) == (["(1,) -1", "(0, 1) 0 True"], "")
+    for call in ("Release", "SetCurrent", "PushCurrent", "PopCurrent", "Destroy", "Reset"):
+        named = [name for name in ran.calls if call in name]
+        # The release belongs to has_foreign_context, which had retained.
+        assert named == (["cuDevicePrimaryCtxRelease_v2"] if call == "Release" else [])
+
+
+@on_both_drivers
+def test_context_is_kept_made_current_nowhere_and_retained_once(program):
+    code = """
+        import ctypes
+        from cudaguard.system.driver import Driver
+        cudaguard.install()
+        for _ in range(3):
+            cudaguard.create_context(0)
+        cudaguard.uninstall()
+        seen, cu, current = Driver(), driver(), ctypes.c_void_p(1)
+        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        print(cu.cuCtxGetCurrent(ctypes.byref(current)), current.value)
+        own_context(0)
+        print(seen.state().active, seen.state().current, seen.has_foreign_context())
+        print(cu.cuDevicePrimaryCtxRelease_v2(0), seen.state().active)
+        """
+    assert program.output(code) == [
+        "(0,) -1 False",
+        "0 None",
+        "(0,) 0 True",
+        "0 ()",  # it was the only reference
+    ]
+
+
+@on_both_drivers
+def test_it_works_without_a_guard_and_installs_none(program, output):
+    code = "name()\nprint(cudaguard.status().mode, cudaguard.status().touched)"
+    lines = output(code)
+    assert lines[0] == program.gpu.name
+    assert lines[1].startswith("off ")
+    assert "sys.meta_path" not in lines[1]
+
+
+# What NVML says is used afterwards, by the devices in its own order; 100, 200 and 300 MiB before.
+TAKING = """
+from cudaguard.system.driver import Driver
+call = Driver.call
+def take(self, name, *arguments):
+    if name == "cuDevicePrimaryCtxRetain":
+        os.environ["STUB_CUDA_USED_MIB"] = AFTER
+    return call(self, name, *arguments)
+Driver.call = take
+AFTER = "133,222,311"
+"""
+MEMORY = {
+    "used 133 222 311": 11 << 20,  # the third by its PCI address is number 0 of CUDA
+    "used 133 222 300": 0,
+    "used 133 222 100": 0,  # another process has gone
+    "rc nvmlInit=9": None,  # the driver is not loaded
+    "rc nvmlInit=18": None,  # its library and its module are of different versions
+    "rc nvmlInit=12": None,
+    "rc nvmlDeviceGetMemoryInfo=3": None,  # not supported, as on Jetson
+    "rc nvmlDeviceGetMemoryInfo=15": None,  # the GPU is lost
+    "rc nvmlDeviceGetHandleByUUID=6": None,
+}
+
+
+def test_bytes_are_those_of_nvml_or_none(program):
+    code = f"""
+def measure(case):
+    global AFTER
+    kind, _, value = case.partition(" ")
+    if kind == "used":
+        AFTER = value.replace(" ", ",")
+    else:
+        os.environ["STUB_CUDA_RC"] = value
+    print(cudaguard.create_context().bytes)
+for case in {list(MEMORY)}:
+    in_child(lambda: measure(case))
+"""
+    lines = program.output(TAKING + code, devices=3, used_mib=[100, 200, 300])
+    assert dict(zip(MEMORY, map(eval, lines))) == MEMORY
+
+
+def test_bytes_are_those_of_the_device_and_of_nobody_elses(program):
+    code = "print([cudaguard.create_context(d).bytes >> 20 for d in (2,)])"
+    lines = program.output(TAKING + code, devices=3, used_mib=[100, 200, 300])
+    assert lines == ["[33]"]
+
+
+@pytest.mark.parametrize("missing", ["library", "module"])
+def test_bytes_are_none_without_nvml(program, driver_stubs, missing):
+    env = {}
+    if missing == "module":
+        start = "sys.modules['pynvml'] = None\n"
+    else:
+        start = ""
+        folder = program.folder / "driver"
+        folder.mkdir()
+        (folder / "libcuda.so.1").symlink_to(driver_stubs.folder / "libcuda.so.1")
+        env["LD_LIBRARY_PATH"] = str(folder)
+    assert program.output(start + "print(cudaguard.create_context().bytes)", env=env) == ["None"]
+
+
+def test_program_that_uses_nvml_itself_goes_on_using_it(output):
+    code = """
+import pynvml
+pynvml.nvmlInit()
+name()
+print(pynvml.nvmlDeviceGetCount())
+"""
+    assert output(code) == [B, "2"]
+
+
+@on_both_drivers
+def test_guard_attributes_its_own_context_to_the_request(program):
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        cudaguard.create_context(0)  # here
+        for f in found(): print(f.id, f.severity, f.what)
+        print(cudaguard.status().touched[-1])
+        """
+    )
+    first, second, touched = ran.out
+    assert ran.err == ""
+    assert first.startswith("CG814 info cudaguard initialised CUDA")
+    assert second.startswith("CG815 info cudaguard created a context on device 0")
+    assert all(line.endswith("as asked.") for line in ran.out[:2])
+    assert all(program.where("here") in line for line in ran.out[:2])
+    assert program.where("here") in second
+    assert touched == f"CUDA context on device 0 ({program.gpu.name}) (stays)"
+
+
+def test_torch_is_told_so_that_it_knows_of_forks(program):
+    """torch registers its own fork check when it counts devices itself."""
+    program.module("torch._C", "def _cuda_getDeviceCount(): print('counted')")
+    program.module("torch")  # a package by now
+    (program.folder / "torch" / "__init__.py").write_text("from torch import _C\n")
+    (program.folder / "torch.py").unlink()
+    code = "import torch\ncudaguard.create_context()\ncudaguard.create_context()\nprint('end')"
+    assert program.output(code) == ["counted", "end"]
+
+
+def test_torch_that_comes_later_is_told_as_well(program):
+    program.child.write("torch/_C.py", "def _cuda_getDeviceCount(): print('counted')")
+    program.child.write("torch/version.py", "cuda = '12.4'")
+    program.child.write("torch/__init__.py", "from torch import _C, version")
+    start = "import ctypes\ncudaguard.install()\n"
+    assert program.output(start + "cudaguard.create_context()\nimport torch") == ["counted"]
+    assert program.output(start + "import torch") == []
+
+
+# --- by setting ---------------------------------------------------------------------------------
+
+ACTIVE = """
+def active():
+    import ctypes
+    from cudaguard.system.driver import Driver
+    print(*Driver().state().active, sep=",")
+"""
+
+
+@pytest.mark.parametrize("how", ["argument", "variable", "file", "pyproject"])
+def test_setting_creates_a_context_at_once(program, how):
+    argument, env = "", {}
+    if how == "argument":
+        argument = "context=1"
+    elif how == "variable":
+        env = {"CUDAGUARD_CONTEXT": "1"}
+    elif how == "file":
+        argument = repr(str(program.child.write("c.toml", "context = 1\n"))).join(("config=", ""))
+    else:
+        path = program.child.write("pyproject.toml", "[tool.cudaguard]\ncontext = 'GPU-c0'\n")
+        env = {"CUDAGUARD_CONFIG": str(path)}
+    code = (
+        ACTIVE + f"cudaguard.install({argument})\nactive()\nprint(cudaguard.status().touched[-1])"
+    )
+    assert program.output(code, env=env) == ["1", "CUDA context on device 1 (Stub GPU A) (stays)"]
+
+
+PRECEDENCE = {
+    # argument, variable, file: device
+    ("0", "1", "2"): "0",
+    (None, "1", "2"): "1",
+    (None, "", "2"): "2",
+    (None, " ", "2"): "2",
+    (None, "", None): "",
+    ("none", "1", "2"): "",
+    (None, "none", "2"): "",
+    (None, "NONE", "2"): "",
+    ("auto", "1", "2"): "",
+    (2, "1", None): "2",
+}
+
+
+def test_argument_before_variable_before_file(program):
+    program.child.write("c.toml", "context = '2'\n")
+    program.child.write("none.toml", "")
+    code = f"""
+def install(argument, variable, file):
+    os.environ["CUDAGUARD_CONTEXT"] = variable
+    cudaguard.install(context=argument, config="c.toml" if file else "none.toml")
+    active()
+for case in {list(PRECEDENCE)}:
+    in_child(lambda: install(*case))
+"""
+    lines = program.output(ACTIVE + code, devices=3)
+    assert dict(zip(PRECEDENCE, lines)) == PRECEDENCE
+
+
+@pytest.mark.parametrize("setting", ["context=0", "context='auto'"])
+def test_later_install_applies_its_context(program, setting):
+    code = ACTIVE + f"cudaguard.install()\nactive()\ncudaguard.install({setting})\nactive()"
+    assert program.output(code) == ["", "0" if "0" in setting else ""]
+
+
+def test_last_device_that_was_asked_for_is_added(program):
+    code = """
+cudaguard.install(context=0)
+active()
+cudaguard.install(context=2)
+cudaguard.install()
+active()
+"""
+    assert program.output(ACTIVE + code, devices=3) == ["0", "0,2"]
+
+
+BAD_WORDS = ("yes", "", "   ", "gpu0", "-1", "1.5", "cuda:0:1:2", "all")
+BAD_VALUES = ("-1", "True", "1.0", "[]", "b'0'", "0.0", "object()")
+
+
+def test_bad_words_in_an_argument(program):
+    code = f"""
+for value in {BAD_WORDS!r} + ({", ".join(BAD_VALUES)}):
+    try:
+        cudaguard.install(context=value)
+    except cudaguard.ConfigError as error:
+        print(str(error).startswith("install(): context: got " + repr(value)), end=" ")
+        print("expected none, auto, or a device" in str(error), cudaguard.status().mode)
+"""
+    expected = ["True True off"] * (len(BAD_WORDS) + len(BAD_VALUES))
+    assert program.output(code) == expected
+
+
+@pytest.mark.parametrize("word", ["yes", "gpu0", "-1"])
+def test_bad_word_in_the_variable_is_reported_and_nothing_is_created(program, word):
+    ran = program.run(
+        ACTIVE + "cudaguard.install()\nactive()\nprint(ids(), cudaguard.status().mode)",
+        env={"CUDAGUARD_CONTEXT": word},
+    )
+    assert ran.out == ["", "['CG806'] fix"]
+    assert ran.warned == ["CG806"]
+    assert "CUDAGUARD_CONTEXT" in ran.warnings[0] + ran.err
+    assert repr(word) in ran.err
+    assert not ran.calls
+
+
+@pytest.mark.parametrize("value", ["'yes'", "-1", "true", "[0]", "{ device = 0 }", "1.5"])
+def test_bad_word_in_a_file(program, value):
+    program.child.write("c.toml", f"context = {value}\n")
+    code = """
+        attempt(cudaguard.install, config="c.toml")
+        os.environ["CUDAGUARD_CONFIG"] = "c.toml"
+        cudaguard.install()
+        print(ids())
+        """
+    ran = program.run(code)
+    assert ran.out[0].startswith("ConfigError c.toml: context: got")
+    assert ran.out[1] == "['CG806']"
+    assert ran.warned == ["CG806"]
+
+
+@pytest.mark.parametrize("device", ["7", "GPU-e", "0000:99:00.0"])
+def test_setting_that_cannot_be_met_warns_and_the_program_goes_on(program, device):
+    ran = program.run(f"cudaguard.install(context={device!r})\nprint(found('CG817')[0])")
+    assert ran.warned == ["CG817"]
+    assert "ContextWarning" in ran.err
+    assert repr(device.lower()) in "\n".join(ran.out)
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+def test_modes_that_change_nothing_create_nothing(program, mode):
+    program.module("needy")
+    ran = program.run(
+        f"""
+        needs = cudaguard.Rule(id="MINE1", watch=("needy",), needs=("context",), why="It joins it.")
+        cudaguard.install({mode!r}, context=1, rules=[needs])
+        cudaguard.install({mode!r}, context="auto")
+        import needy
+        """
+    )
+    assert "cuInit" not in ran.calls
+    assert "CG817" not in ran.err
+
+
+def test_strict_defers_the_error_to_a_watched_import(program):
+    program.module("needy")
+    ran = program.run(
+        """
+        mine = cudaguard.Rule(id="MINE1", watch=("needy",), why="To be watched.")
+        cudaguard.install("strict", context="7", rules=[mine])
+        print(ids())
+        try:
+            import needy
+        except ImportError as error:
+            print(type(error).__name__, error)
+        import needy
+        """
+    )
+    assert "CG817" in ran.out[0]
+    assert ran.out[1].startswith("ImportOrderError No CUDA context was created")
+    assert "device '7'" in ran.out[1]
+    assert ran.warned == ["CG817"]
+
+
+# --- auto: where a rule needs one ---------------------------------------------------------------
+
+NEEDY = """
+needs = cudaguard.Rule(
+    id="MINE1", watch=("needy",), needs={needs}, why="It joins it.", grade={grade!r}
+)
+def active():
+    import ctypes
+    from cudaguard.system.driver import Driver
+    return Driver().state().active
+"""
+
+
+def auto(program, code, needs=("context",), grade="fix", **how):
+    return program.run(NEEDY.format(needs=needs, grade=grade) + code, **how)
+
+
+@pytest.fixture
+def needy(program):
+    """A module that tells which contexts there were when it was imported."""
+    program.module("needy", "from __main__ import active; import sys")
+    with open(program.folder / "needy.py", "a") as file:
+        file.write("print('needy', active(), 'other' in sys.modules)\n")
+    program.module("other", "from __main__ import active\nprint('other', active())")
+    return program
+
+
+@pytest.mark.parametrize(
+    ("needs", "lines"),
+    [
+        (("context",), ["needy (0,) False"]),
+        (("other", "context"), ["other ()", "needy (0,) True"]),
+        (("context", "other"), ["other (0,)", "needy (0,) True"]),
+    ],
+)
+def test_auto_creates_it_before_the_module_in_the_order_of_the_rule(needy, needs, lines):
+    ran = auto(
+        needy,
+        "cudaguard.install(context='auto', rules=[needs])\nprint(active())\nimport needy",
+        needs,
+    )
+    assert (ran.out, ran.err) == (["()", *lines], "")
+
+
+def test_auto_takes_the_device_of_the_rank_and_a_named_one_is_not_made_twice(needy):
+    code = "cudaguard.install(context={}, rules=[needs])\nimport needy"
+    ran = auto(needy, code.format("'auto'"), env={"LOCAL_RANK": "1"})
+    assert ran.out[0] == "needy (1,) False"
+    ran = auto(needy, code.format("'1'"), env={"LOCAL_RANK": "0"})
+    assert ran.out[0] == "needy (1,) False"
+    assert ran.calls.count("cuDevicePrimaryCtxRetain") == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "grade", "enabled"),
+    [
+        ("none", "fix", False),
+        (None, "fix", False),
+        ("auto", "opt-in", False),
+        ("auto", "warn", False),
+    ],
+)
+def test_no_context_where_it_is_not_asked_for(needy, setting, grade, enabled):
+    code = f"cudaguard.install(context={setting!r}, rules=[needs])\nimport needy"
+    ran = auto(needy, code, grade=grade)
+    assert ran.out == ["needy () False"]
+    assert ran.calls == []
+
+
+def test_opt_in_rule_that_was_switched_on(needy):
+    code = "cudaguard.install(context='auto', rules=[needs], enable=['MINE1'])\nimport needy"
+    assert auto(needy, code, grade="opt-in").out == ["needy (0,) False"]
+
+
+def test_auto_leaves_a_device_in_exclusive_mode_to_others(needy):
+    code = "cudaguard.install(context={}, rules=[needs])\nimport needy"
+    ran = auto(needy, code.format("'auto'"), compute_mode=3)
+    assert ran.out == ["needy () False"]
+    assert ran.warned == ["CG817"]
+    assert "Exclusive_Process" in ran.err
+    assert auto(needy, code.format("0"), compute_mode=3).out == ["needy (0,) False"]
+
+
+def test_auto_creates_nothing_in_a_forked_worker(needy):
+    """It may never use CUDA, and each context costs memory."""
+    code = """
+cudaguard.install(context="auto", rules=[needs])
+def work():
+    import needy
+    print(ids())
+in_child(work)
+work()
+"""
+    ran = auto(needy, code)
+    assert ran.out[:3] == ["needy () False", "[]", "needy (0,) False"]
+    assert ran.err == ""
+
+
+def test_auto_that_fails_warns_once_and_lets_the_import_be(needy):
+    code = "cudaguard.install(context='auto', rules=[needs])\nimport needy\nprint(ids())"
+    ran = auto(needy, code, rc={"cuInit": 803})
+    assert ran.out == ["needy () False", "['CG817']"]
+    assert ran.warned == ["CG817"]
+    assert "MINE1" in ran.err
+    assert "803" in ran.err
+
+
+def test_auto_of_a_module_that_is_there_already_creates_nothing(needy):
+    ran = auto(
+        needy, "import needy\ncudaguard.install(context='auto', rules=[needs])\nimport needy"
+    )
+    assert ran.out == ["needy () False"]
+    assert "cuInit" not in ran.calls
+
+
+@on_both_drivers
+def test_refusal_in_a_forked_child_names_the_remedy(output):
+    (line,) = output("driver().cuInit(0)\nin_child(refused)")
+    assert "spawn or forkserver" in line

@@ -1,0 +1,521 @@
+"""Forks after CUDA was initialised: silent, until a child uses CUDA all the same."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .program import INITIALISE, LOAD, on_both_drivers
+
+# The main process initialises CUDA by a watched import; `report` prints what a child was told.
+START = """
+import ctypes
+import logging
+import multiprocessing
+
+class Lines(logging.Handler):
+    def emit(self, record):
+        print(record.levelname, record.getMessage().splitlines()[0], flush=True)
+logging.getLogger("cudaguard").addHandler(Lines())
+
+def report():
+    for finding in found("CG818"):
+        print(finding.severity, *finding.evidence)
+
+def idle(*_):
+    import json, os
+    json.dumps(os.getpid())
+    print("idle", ids() if __name__ == "__main__" else "", flush=True)
+"""
+INITIALISED = START + "cudaguard.install()\nimport kaolin  # init\n"
+
+
+@pytest.fixture
+def run(program):
+    """Runs code in a process that has initialised CUDA by importing kaolin."""
+    program.module("kaolin", INITIALISE)
+    return lambda code, *arguments, **how: program.run(INITIALISED + code, *arguments, **how)
+
+
+# --- children that do without CUDA: not a word --------------------------------------------------
+
+
+@on_both_drivers
+def test_nothing_is_said_at_the_fork_nor_by_a_child_that_does_not_use_cuda(run, program):
+    ran = run("in_child(idle)\nin_child(lambda: in_child(idle))\nprint(ids())")
+    assert (ran.out, ran.err) == (["idle ['CG814']"] * 2 + ["['CG814']"], "")
+
+
+@on_both_drivers
+def test_fork_is_an_event_that_says_who_initialised(run, program):
+    code = "in_child(idle)  # fork\nfor e in events('fork'): print(e.kind, e.name, e.where)"
+    ran = run(code, env={"CUDAGUARD_JOURNAL": "journal"})
+    said = f"after kaolin initialised CUDA at {program.where('init')}"
+    assert ran.out[0].startswith("idle")
+    kind, *rest = ran.out[1].split(" ")
+    assert kind == "fork"
+    assert " ".join(rest).startswith(said)
+    lines = [json.loads(line) for line in (program.folder / "journal").read_text().splitlines()]
+    (fork,) = [line for line in lines if line["kind"] == "fork"]
+    assert fork["name"].startswith(said)
+    assert fork["pid"] == next(line["pid"] for line in lines if line["kind"] == "cuda")
+
+
+@on_both_drivers
+def test_fork_before_initialisation_is_not_worth_an_event(program):
+    code = START + "cudaguard.install()\ndriver()\nin_child(idle)\nprint(events('fork'))"
+    ran = program.run(code)
+    assert (ran.out, ran.err) == (["idle []", "[]"], "")
+
+
+MULTIPROCESSING = """
+{start}
+def work(number):
+    return number * number
+if __name__ == "__main__":
+    cudaguard.install()
+    import kaolin
+    context = multiprocessing.get_context({method!r})
+    process = context.Process(target=idle)
+    process.start()
+    process.join()
+    print(process.exitcode)
+    with context.Pool(2) as pool:
+        print(pool.map(work, [1, 2, 3]))
+        pool.close()
+        pool.join()
+    print(ids(), len(events("fork")))
+"""
+
+
+@on_both_drivers
+@pytest.mark.parametrize(("method", "forks"), [("fork", 3), ("spawn", 0), ("forkserver", 0)])
+def test_workers_of_multiprocessing_that_do_not_use_cuda(program, method, forks):
+    program.module("kaolin", INITIALISE)
+    ran = program.run(MULTIPROCESSING.format(start=START, method=method))
+    assert ran.err == ""
+    assert ran.out[0].startswith("idle")
+    assert ran.out[1:] == ["0", "[1, 4, 9]", f"['CG814'] {forks}"]
+
+
+@on_both_drivers
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forks_of_the_process_may_use_cuda(program, method):
+    program.module("kaolin", INITIALISE)
+    code = f"""
+{START}
+cudaguard.install()
+import kaolin
+def work():
+    cu = driver()
+    print("rc", cu.cuInit(0), ids(), flush=True)
+if __name__ == "__main__":
+    process = multiprocessing.get_context({method!r}).Process(target=work)
+    process.start()
+    process.join()
+"""
+    ran = program.run(code)
+    assert (ran.out, ran.err) == (["rc 0 ['CG814']"], "")
+
+
+def test_subprocess_is_no_fork(run):
+    ran = run(
+        """
+        import subprocess
+        command = [sys.executable, "-c", "print('other')"]
+        print(subprocess.check_output(command, text=True).strip())
+        print(subprocess.check_output(command, text=True, preexec_fn=lambda: None).strip())
+        print(os.popen("echo shell").read().strip(), os.system("true"))
+        print(events("fork"), ids())
+        """.replace("\n        ", "\n")
+    )
+    assert (ran.out, ran.err) == (["other", "other", "shell 0", "[] ['CG814']"], "")
+
+
+# --- children that use it -----------------------------------------------------------------------
+
+
+TOUCHES = {
+    "ctypes": ("driver()", "ctypes loads libcuda"),
+    "a path": ("ctypes.CDLL([l.split()[-1] for l in open('/proc/self/maps') if 'libcuda' in l][0])",
+               "ctypes loads libcuda"),
+    "an import that fails": (
+        "try:\n        import spconv\n    except RuntimeError: print('failed')",
+        "the import of spconv uses CUDA",
+    ),
+}  # fmt: skip
+
+
+@on_both_drivers
+@pytest.mark.parametrize("touch", TOUCHES)
+@pytest.mark.parametrize("method", ["os.fork", "multiprocessing"])
+def test_child_that_uses_cuda_is_told_once_who_initialised_it_and_where(
+    run, program, touch, method
+):
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
+    code, how = TOUCHES[touch]
+    start = (
+        "in_child(work)"
+        if method == "os.fork"
+        else "p = multiprocessing.get_context('fork').Process(target=work); p.start(); p.join()"
+    )
+    ran = run(
+        f"""
+def work():
+    {code}
+    report()
+    sys.stdout.flush()
+{start}
+print(ids())
+"""
+    )
+    finding, parent = (line for line in ran.out if line != "failed")
+    (warning,) = ran.warnings
+    assert f"ForkWarning: [CG818] {how} at {program.folder}" in warning
+    assert "forked after CUDA was initialised" in warning
+    assert finding.startswith("warn in process ")
+    assert f"kaolin initialised CUDA at {program.where('init')}" in finding
+    assert parent == "['CG814']"
+
+
+def test_finding_says_what_to_do(run):
+    ran = run(
+        """
+def work():
+    driver()
+    print(found("CG818")[0])
+in_child(work)
+"""
+    )
+    text = "\n".join(ran.out)
+    assert "spawn or forkserver" in text
+    assert "multiprocessing_context='spawn'" in text
+    assert "initialization error" in text
+
+
+@on_both_drivers
+def test_child_whose_parent_has_gone_speaks(run, program):
+    """A daemon: nobody else would tell."""
+    ran = run(
+        """
+parent = os.getpid()
+if os.fork():
+    os._exit(0)
+import time
+while os.getppid() == parent:
+    time.sleep(0.01)
+driver()
+"""
+    )
+    assert ran.warned == ["CG818"]
+    assert "ForkWarning" in ran.err
+    assert program.where("init") in ran.err
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"), [("off", 0), ("observe", 0), ("warn", 1), ("fix", 1), ("strict", 1)]
+)
+def test_modes(run, mode, said):
+    ran = run(
+        f"""
+cudaguard.uninstall()
+cudaguard.install({mode!r})
+driver()
+def work():
+    driver()
+    print(ids().count("CG818"))
+in_child(work)
+"""
+    )
+    assert ran.warned == ["CG818"] * said
+    assert ran.out[-1] == ("0" if mode == "off" else "1")
+
+
+def test_watched_import_that_fails_for_another_reason_is_no_use_of_cuda(run, program):
+    program.module("spconv", "raise RuntimeError('no such file')")
+    ran = run(
+        """
+def work():
+    attempt(__import__, "spconv")
+    report()
+in_child(work)
+"""
+    )
+    assert (ran.out, ran.err) == (["RuntimeError no such file"], "")
+
+
+def test_failing_import_passes_unchanged(run, program):
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')  # raised")
+    ran = run(
+        """
+def work():
+    import traceback
+    try:
+        import spconv
+    except RuntimeError as error:
+        print([frame.filename for frame in traceback.extract_tb(error.__traceback__)][-1])
+        print(error, error.__cause__, error.__context__)
+in_child(work)
+"""
+    )
+    assert ran.out == [
+        str(program.folder / "spconv.py"),
+        "CUDA error: initialization error None None",
+    ]
+
+
+@on_both_drivers
+def test_child_that_was_forked_before_the_initialisation_may_use_cuda(program):
+    program.module("kaolin", INITIALISE)
+    ran = program.run(
+        START
+        + """
+cudaguard.install()
+driver()
+def work():
+    import kaolin
+    driver()
+    print(ids(), driver().cuInit(0))
+in_child(work)
+import kaolin
+in_child(idle)
+"""
+    )
+    assert (ran.out, ran.err) == (["['CG814'] 0", "idle ['CG814']"], "")
+
+
+# --- torch, whose first use of CUDA is a function of its own ------------------------------------
+
+TORCH = """
+class version: cuda = {cuda!r}
+class cuda:
+    def _lazy_init():
+        "torch's own text"
+        if cuda.fails: raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+        return print("initialised")
+    fails = False
+"""
+LAZY = """
+original = torch.cuda._lazy_init
+def is_untouched():
+    same = torch.cuda._lazy_init is original
+    assert torch.cuda._lazy_init.__doc__ == "torch's own text"
+    return same and not any("_lazy_init" in item for item in cudaguard.status().touched)
+"""
+
+
+def test_first_use_of_torch_in_a_child_is_told_once(run, program):
+    program.module("torch", TORCH.format(cuda="12.4"))
+    ran = run(
+        f"""
+import torch
+{LAZY}
+print(is_untouched())
+def work():
+    torch.cuda.fails = True
+    attempt(torch.cuda._lazy_init)
+    attempt(torch.cuda._lazy_init)
+    report()
+in_child(work)
+print(is_untouched())
+torch.cuda._lazy_init()
+"""
+    )
+    untouched, first, second, finding, still, called = ran.out
+    assert (untouched, still, called) == ("True", "True", "initialised")
+    (warning,) = ran.warnings
+    assert "[CG818] torch initialises CUDA at " in warning
+    assert first == second == "RuntimeError Cannot re-initialize CUDA in forked subprocess"
+    assert program.where("init") in finding
+
+
+def test_torch_that_is_imported_in_the_child_only(run, program):
+    program.module("torch", TORCH.format(cuda="12.4"))
+    ran = run(
+        """
+def work():
+    import torch
+    attempt(torch.cuda._lazy_init)
+    report()
+in_child(work)
+"""
+    )
+    (warning,) = ran.warnings
+    assert "[CG818] torch initialises CUDA at " in warning
+    assert ran.out[:2] == ["initialised", "ok None"]
+    assert len(ran.out) == 3
+
+
+@pytest.mark.parametrize("cuda", ["12.4", None])
+def test_function_of_torch_is_untouched_without_a_fork_after_initialisation(program, cuda):
+    program.module("torch", TORCH.format(cuda=cuda))
+    code = f"""
+{START}
+cudaguard.install()
+driver()
+import torch
+{LAZY}
+in_child(lambda: print(is_untouched()))
+driver().cuInit(0)
+cudaguard.status()
+print(is_untouched())
+cudaguard.uninstall()
+print(is_untouched())
+"""
+    ran = program.run(code)
+    assert (ran.out, ran.err) == (["True"] * 3, "")
+
+
+def test_function_of_torch_is_put_back_by_uninstall(run, program):
+    program.module("torch", TORCH.format(cuda="12.4"))
+    ran = run(
+        f"""
+import torch
+{LAZY}
+def work():
+    print(is_untouched())
+    cudaguard.uninstall()
+    print(is_untouched(), torch.cuda._lazy_init is original)
+    torch.cuda._lazy_init()
+    report()
+in_child(work)
+"""
+    )
+    assert (ran.out, ran.err) == (["False", "True True", "initialised"], "")
+
+
+def test_forks_of_forks_do_not_pile_up(run, program):
+    program.module("torch", TORCH.format(cuda="12.4"))
+    ran = run(
+        f"""
+import torch
+{LAZY}
+def work():
+    torch.cuda._lazy_init()
+    print(len(found("CG818")))
+    cudaguard.uninstall()
+    print(is_untouched())
+in_child(lambda: in_child(lambda: in_child(work)))
+"""
+    )
+    assert [line.split(" ")[0] for line in ran.out] == ["initialised", "1", "True"]
+
+
+@pytest.mark.parametrize("torch", ["", "cuda = None", "class cuda: pass", "import nothing_there"])
+def test_torch_of_another_shape_does_no_harm(run, program, torch):
+    program.module("torch", torch)
+    ran = run(
+        """
+try:
+    import torch
+except ImportError:
+    pass
+in_child(idle)
+def work():
+    try:
+        import torch
+    except ImportError:
+        pass
+    print(ids())
+in_child(work)
+"""
+    )
+    assert (ran.out, ran.err) == (["idle ['CG814']", "['CG814']"], "")
+
+
+# --- the audit hook -----------------------------------------------------------------------------
+
+HOOKS = """
+hooks = []
+sys.addaudithook(lambda event, _: event == "sys.addaudithook" and hooks.append(event))
+"""
+
+
+def test_no_hook_before_the_driver_is_in_the_process_and_one_for_all_time(program):
+    program.module("kaolin", LOAD)
+    program.module("apex")
+    ran = program.run(
+        HOOKS
+        + """
+import ctypes
+cudaguard.install()
+import apex
+cudaguard.status()
+ctypes.CDLL("libm.so.6")
+print(len(hooks))
+import kaolin
+print(len(hooks))
+for _ in range(3):
+    cudaguard.uninstall()
+    cudaguard.install()
+    driver()
+print(len(hooks))
+"""
+    )
+    assert (ran.out, ran.err) == (["0", "1", "1"], "")
+
+
+def test_hook_does_nothing_after_uninstall(run, program):
+    program.module("torch", TORCH.format(cuda="12.4"))
+    ran = run(
+        f"""
+import torch
+{LAZY}
+before = len(events())
+cudaguard.uninstall()
+before = len(events())
+from cudaguard.features.cuda_init.detector.process import ProcessDetector
+for name in ("before_fork", "after_fork_in_child", "variable_changes"):
+    setattr(ProcessDetector, name, lambda *_: print("called"))
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+del os.environ["CUDA_VISIBLE_DEVICES"]
+def work():
+    driver()
+    print(is_untouched(), ids(), len(events()) - before)
+in_child(work)
+print(ids(), len(events()) - before)
+"""
+    )
+    assert (ran.out, ran.err) == (["True ['CG814'] 0", "['CG814'] 0"], "")
+
+
+def test_failure_of_the_guard_in_the_hook_breaks_no_fork(run):
+    ran = run(
+        """
+from cudaguard.features.cuda_init.detector.contexts import CudaDetector
+def broken(*_):
+    raise ZeroDivisionError("made to fail")
+CudaDetector.look = broken
+in_child(lambda: print("child"))
+print("parent", len(ids()))
+"""
+    )
+    assert ran.status == 0
+    assert ran.out == ["child", "parent 2"]
+    assert "Traceback" not in ran.err
+    assert "made to fail" in ran.err
+    assert "Exception ignored" not in ran.err
+
+
+@on_both_drivers
+def test_several_uses_in_one_child_are_told_once(run, program):
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
+    ran = run(
+        """
+def work():
+    driver()
+    ctypes.CDLL("libcuda.so.1")
+    attempt(__import__, "spconv")
+    report()
+in_child(work)
+"""
+    )
+    assert ran.warned == ["CG818"]
+
+
+def test_child_of_another_rank_than_the_first_writes_to_its_log_only(run):
+    ran = run("in_child(driver)", env={"LOCAL_RANK": "1"})
+    assert ran.err == ""
+    (logged,) = ran.out
+    assert logged.startswith("WARNING [CG818] ctypes loads libcuda at ")

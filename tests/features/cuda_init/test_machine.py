@@ -1,0 +1,111 @@
+"""What the machine offers to CUDA, as data: on the stub of NVML, and without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from .program import on_both_drivers
+
+LOOK = """
+from cudaguard.system.machine import look_at_machine
+m = look_at_machine({root!r})
+"""
+
+
+def test_what_nvml_says_of_gpus(program, driver_stubs):
+    ran = program.run(
+        LOOK.format(root="/nothing/here")
+        + "print(m.nvml, m.driver_version, m.supported, m.problems)\n"
+        "for g in m.gpus: print(g.index, g.uuid, g.memory > 2**32, g.used > 0, g.capability,"
+        " g.compute_mode, g.is_mig)",
+        devices=2,
+        capability=["7.0", "9.0"],
+        compute_mode=[0, 3],
+    )
+    first, *gpus = ran.out
+    assert first == "ok 580.65.06 13000 ()"
+    uuids = [device.uuid for device in driver_stubs.devices]
+    assert gpus == [
+        f"0 {uuids[0]} True True (7, 0) default False",
+        f"1 {uuids[1]} True True (9, 0) exclusive False",
+    ]
+
+
+@on_both_drivers
+def test_looking_neither_loads_nor_initialises_the_driver(program):
+    ran = program.run(
+        LOOK.format(root="/")
+        + "print(any('libcuda.so' in line for line in open('/proc/self/maps')))\n"
+        "print(m.nvml, len(m.gpus) > 0)\n"
+        "print(asked())"
+    )
+    assert ran.out == ["False", "ok True", "3"]
+    assert program.is_real or ran.calls[-1] == "cuDeviceGetCount"  # the program's own question
+    assert not [name for name in ran.calls[:-1] if name.startswith("cu")]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (18, "different versions: reboot"),
+        (9, "kernel module is not loaded"),
+        (999, "NVML does not work"),
+    ],
+)
+def test_nvml_that_does_not_work(program, status, words):
+    ran = program.run(LOOK.format(root="/") + "print(m.gpus, *m.problems)", rc={"nvmlInit": status})
+    (line,) = ran.out
+    assert line.startswith("() ")
+    assert words in line
+
+
+def test_driver_without_gpus(program):
+    ran = program.run(LOOK.format(root="/") + "print(*m.problems)", devices=0)
+    assert ran.out == ["the driver works and lists no GPU"]
+
+
+def test_driver_that_is_too_old_for_the_torch_that_is_installed(program):
+    program.child.write(
+        "torch-2.5.1+cu124.dist-info/METADATA",
+        "Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1+cu124\n",
+    )
+    ran = program.run(LOOK.format(root="/") + "print(m.wanted, *m.problems)", driver_version=11080)
+    (line,) = ran.out
+    assert line.startswith("12040 the driver supports CUDA 11.8, and torch is built for CUDA 12.4")
+
+
+PLACES = {
+    "bare": ([], (), "there is no NVIDIA driver on this machine"),
+    "container": ([".dockerenv"], ("container",), "start it with the NVIDIA runtime"),
+    "wsl": (["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"], ("wsl",), "NVML is not"),
+    "jetson": (["etc/nv_tegra_release", "usr/lib64/libcuda.so.1"], ("jetson",), ""),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_machines_without_nvml(child, root, tmp_path, place):
+    files, kind, words = PLACES[place]
+    for file in files:
+        child.write(f"root/{file}", "")
+    (tmp_path / "root").mkdir(exist_ok=True)
+    code = f"""
+        import sys
+        sys.modules["pynvml"] = None
+        from cudaguard.system.machine import look_at_machine
+        m = look_at_machine({str(tmp_path / "root")!r})
+        print(m.nvml, m.kind, m.driver_library)
+        print(*m.problems)
+        """
+    lines = child.python(code, env={"PYTHONPATH": str(root)}).stdout.splitlines()
+    library = next((f"/{file}" for file in files if "libcuda" in file), "")
+    assert lines[0].rstrip() == f"missing {kind} {library}".rstrip()
+    assert words in lines[1]
+    assert bool(words) == bool(lines[1])
+
+
+@on_both_drivers
+def test_it_is_data(program):
+    ran = program.run(
+        LOOK.format(root="/") + "import json; print(json.loads(json.dumps(m.to_dict()))['nvml'])"
+    )
+    assert ran.out == ["ok"]

@@ -1,0 +1,475 @@
+"""The passive probe: what it sees of the driver, and that it does not touch it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from .program import on_both_drivers
+
+# The only calls that looking may make; the last two only where a context is current.
+LOOKING = {"cuDeviceGetCount", "cuDevicePrimaryCtxGetState", "cuCtxGetDevice"}
+STATE = """
+import ctypes
+from cudaguard.system.driver import Driver
+
+driver_seen = Driver()
+
+def show():
+    s = driver_seen.state()
+    words = [word for word, is_so in (
+        ("mapped", s.is_mapped), ("initialised", s.is_initialised), ("forked", s.is_forked)
+    ) if is_so]
+    print(*words, s.error, s.devices, s.active, s.current)
+"""
+ABSENT, LOADED, FORKED = "0 0 () -1", "mapped 0 0 () -1", "mapped forked 0 0 () -1"
+
+
+@pytest.fixture
+def others(program, driver_stubs):
+    """Libraries of no interest, which can be unloaded."""
+    import subprocess
+
+    source = program.child.write("other.c", "int a_number = 3;\n")
+    paths = [str(program.folder / f"libother{i}.so") for i in range(3)]
+    for path in paths:
+        command = [driver_stubs.compiler, "-shared", "-fPIC", "-o", path, str(source)]
+        subprocess.run(command, check=True, timeout=60)
+    return paths
+
+
+@on_both_drivers
+def test_states_of_one_device_in_their_order(program):
+    lines = program.output(
+        STATE
+        + """
+show()
+cu = driver()
+show()
+print(asked(cu), cu.cuInit(0), asked(cu))
+show()
+primary, own = ctypes.c_void_p(), ctypes.c_void_p()
+print(cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0))
+show()
+print(cu.cuCtxSetCurrent(primary), driver_seen.has_foreign_context())
+show()
+print(own_context(0), driver_seen.has_foreign_context())
+show()
+print(cu.cuCtxPopCurrent_v2(ctypes.byref(own)), driver_seen.has_foreign_context())
+print(own.value != primary.value, cu.cuCtxDestroy_v2(own))
+print(cu.cuCtxSetCurrent(None), driver_seen.has_foreign_context())
+show()
+in_child(show)
+in_child(lambda: print(asked(cu), cu.cuInit(0)))
+print(cu.cuDevicePrimaryCtxRelease_v2(0))
+show()
+""",
+        devices=1,
+    )
+    assert lines == [
+        *(ABSENT, LOADED),
+        *("3 0 0", "mapped initialised 0 1 () -1"),
+        *("0", "mapped initialised 0 1 (0,) -1"),
+        *("0 False", "mapped initialised 0 1 (0,) 0"),
+        *("0 True", "mapped initialised 0 1 (0,) 0"),
+        *("0 False", "True 0"),
+        *("0 False", "mapped initialised 0 1 (0,) -1"),
+        *(FORKED, "3 3"),
+        *("0", "mapped initialised 0 1 () -1"),
+    ]
+
+
+def test_states_in_their_order(program):
+    ran = program.run(
+        STATE
+        + """
+show()
+cu = driver()
+show()
+os.environ["STUB_CUDA_RC"] = "cuInit=803"
+cu.cuInit(0)
+show()
+del os.environ["STUB_CUDA_RC"]
+cu.cuInit(0)
+show()
+primary = ctypes.c_void_p()
+cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 2)
+show()
+cu.cuCtxSetCurrent(primary)
+show()
+print(driver_seen.has_foreign_context())
+own_context(1)
+show()
+print(driver_seen.has_foreign_context())
+cu.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+own_context(2)
+show()
+print(driver_seen.has_foreign_context())
+in_child(show)
+show()
+os.environ["STUB_CUDA_RC"] = "cuDeviceGetCount=999"
+show()
+""",
+        devices=3,
+    )
+    assert (ran.out, ran.err) == (
+        [
+            ABSENT,
+            LOADED,
+            LOADED,
+            "mapped initialised 0 3 () -1",
+            "mapped initialised 0 3 (2,) -1",
+            "mapped initialised 0 3 (2,) 2",
+            "False",
+            "mapped initialised 0 3 (2,) 1",
+            "True",
+            "mapped initialised 0 3 (2,) 2",
+            "True",
+            FORKED,
+            "mapped initialised 0 3 (2,) 2",
+            "mapped 999 0 () -1",
+        ],
+        "",
+    )
+
+
+@on_both_drivers
+def test_driver_is_not_asked_in_a_child_unless_that_is_known_to_be_safe(program):
+    code = """
+show()
+cu = driver()
+show()
+in_child(lambda: (show(), cu.cuInit(0), show()))
+driver_seen.may_be_asked_in_child = True
+in_child(lambda: (show(), cu.cuInit(0), show()))
+show()
+"""
+    assert program.output(STATE + code, devices=1) == [
+        *(ABSENT, LOADED),
+        *(LOADED, LOADED),
+        *(LOADED, "mapped initialised 0 1 () -1"),
+        LOADED,
+    ]
+
+
+@on_both_drivers
+def test_child_that_was_forked_before_the_first_look(program):
+    """A new look in the child cannot know better: rc 3 is all that it is told."""
+    code = """
+driver().cuInit(0)
+show()
+in_child(lambda: in_child(show))
+"""
+    assert program.output(STATE + code)[-1] == FORKED
+
+
+def test_looking_makes_no_call_that_could_change_anything(program):
+    ran = program.run(
+        STATE
+        + """
+for _ in range(3):
+    driver_seen.state(), driver_seen.version(), driver_seen.has_foreign_context()
+print(open("calls.log").read() if os.path.exists("calls.log") else "no call")
+cu = driver()
+for _ in range(3):
+    driver_seen.state(), driver_seen.version(), driver_seen.has_foreign_context()
+cu.cuInit(0)
+for _ in range(3):
+    driver_seen.state(), driver_seen.version(), driver_seen.has_foreign_context()
+""",
+    )
+    assert ran.out == ["no call"]
+    assert ran.calls.count("cuInit") == 1
+    assert set(ran.calls) == LOOKING | {"cuInit", "cuDriverGetVersion"}
+
+
+@on_both_drivers
+def test_only_an_active_primary_context_is_retained_to_be_compared_and_is_given_back(program):
+    ran = program.run(
+        STATE
+        + """
+cu = driver()
+cu.cuInit(0)
+own_context(0)
+print(driver_seen.has_foreign_context(), driver_seen.state().active)
+cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 0)
+print(driver_seen.has_foreign_context(), driver_seen.state().active)
+cu.cuDevicePrimaryCtxRelease_v2(0)
+print(driver_seen.state().active)
+"""
+    )
+    # The context goes with the only reference that the program has: the look has left none.
+    assert ran.out == ["True ()", "True (0,)", "()"]
+    assert program.is_real or ran.calls.count("cuDevicePrimaryCtxRetain") == 2
+
+
+@on_both_drivers
+@pytest.mark.parametrize("first", ["", "import ctypes"])
+def test_import_install_and_status_neither_load_nor_initialise(program, first):
+    """Law 2: looking never initialises CUDA and never loads a library."""
+    program.module("kaolin")
+    ran = program.run(
+        f"""
+        {first}
+        mapped = lambda: [name for name in open("/proc/self/maps") if "libcuda" in name
+                          or "libnvidia-ml" in name]
+        for mode in ("observe", "warn", "fix", "strict"):
+            cudaguard.install(mode, context="auto")
+            import ctypes, kaolin
+            cudaguard.status()
+            ctypes.CDLL(None)
+            ctypes.CDLL("libm.so.6")
+            del sys.modules["kaolin"]
+        cudaguard.uninstall()
+        print(mapped(), asked())
+        """
+    )
+    assert (ran.out, ran.err) == (["[] 3"], "")
+    assert program.is_real or ran.calls == ["cuDeviceGetCount"]  # the program's own question
+
+
+@on_both_drivers
+def test_guard_makes_no_initialising_call_once_others_have_loaded_the_driver(program):
+    program.module("kaolin")
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        driver()
+        import kaolin
+        cudaguard.status()
+        cudaguard.uninstall()
+        cudaguard.install()
+        ctypes.CDLL("libm.so.6")
+        print(asked())
+        """
+    )
+    assert (ran.out, ran.err) == (["3"], "")
+    assert program.is_real or set(ran.calls) == {"cuDeviceGetCount"}
+
+
+@on_both_drivers
+def test_library_that_was_opened_by_its_path_is_found(program):
+    code = """
+cu = ctypes.CDLL(sys.argv[1])
+show()
+cu.cuInit(0)
+show()
+"""
+    env = {"CUDA_VISIBLE_DEVICES": "0"}
+    if not program.is_real:  # a driver may need the variable for libraries of its own
+        env["LD_LIBRARY_PATH"] = ""
+    ran = program.run(STATE + code, program.library, env=env)
+    assert ran.out == [LOADED, "mapped initialised 0 1 () -1"]
+
+
+def test_library_that_is_only_called_like_the_driver_has_nothing_loaded(program, others):
+    import shutil
+
+    name = shutil.copy(others[0], program.folder / "libcuda.so.old")
+    code = (
+        "ctypes.CDLL(sys.argv[1])\nshow()\nprint('libcuda.so.1' in open('/proc/self/maps').read())"
+    )
+    ran = program.run(STATE + code, name)
+    assert (ran.out, ran.calls) == ([ABSENT, "False"], [])
+
+
+def test_driver_that_came_before_the_first_look_is_found(program):
+    code = "cu = driver()\ncu.cuInit(0)\n" + STATE + "show()\nprint(driver_seen.version())"
+    assert program.output(code, driver_version=12040) == ["mapped initialised 0 2 () -1", "12040"]
+
+
+def test_version_is_known_without_initialisation_and_0_without_driver(program):
+    code = """
+print(driver_seen.version())
+driver()
+print(driver_seen.version())
+os.environ["STUB_CUDA_RC"] = "cuDriverGetVersion=1"
+print(driver_seen.version())
+"""
+    assert program.output(STATE + code, driver_version=12060) == ["0", "12060", "0"]
+
+
+@on_both_drivers
+def test_asking_for_the_version_initialises_nothing(program):
+    code = """
+cu = driver()
+number = ctypes.c_int()
+print(driver_seen.version() > 9000, asked(cu))
+print(cu.cuDriverGetVersion(ctypes.byref(number)), number.value == driver_seen.version())
+"""
+    assert program.output(STATE + code) == ["True 3", "0 True"]
+
+
+@on_both_drivers
+def test_function_that_the_driver_lacks_answers_not_found(program):
+    code = "driver()\ndriver_seen.state()\nprint(driver_seen.call('cuNoSuchThing'))"
+    assert program.output(STATE + code) == ["500"]
+
+
+# Libraries that are loaded and unloaded: the remembered end of the list is an entry that is freed.
+COMING_AND_GOING = """
+import _ctypes, ctypes.util
+from cudaguard.system.driver import LoaderNews
+
+def come_and_go():
+    for path in sys.argv[1:]:
+        handle = _ctypes.dlopen(path, os.RTLD_NOW)
+        driver_seen.state()     # the end of the list is this library now
+        _ctypes.dlclose(handle)
+        assert path not in open("/proc/self/maps").read(), "it was not unloaded"
+        trash = [bytes(4096) for _ in range(200)]
+        driver_seen.state()
+"""
+
+
+def test_libraries_that_come_and_go_in_between(program, others):
+    code = """
+come_and_go()
+show()
+cu = driver()
+come_and_go()
+show()
+cu.cuInit(0)
+come_and_go()
+show()
+"""
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
+        ABSENT,
+        LOADED,
+        "mapped initialised 0 2 () -1",
+    ]
+
+
+def test_driver_that_comes_right_after_the_end_of_the_list_went(program, others):
+    code = """
+handle = _ctypes.dlopen(sys.argv[1], os.RTLD_NOW)
+show()
+_ctypes.dlclose(handle)
+driver()
+show()
+"""
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [ABSENT, LOADED]
+
+
+def test_news_of_the_loader_are_told_once(program, others):
+    code = """
+news = LoaderNews()
+print(any(name.endswith("libc.so.6") for name in news.names()), news.names())
+handles = [_ctypes.dlopen(path, os.RTLD_NOW) for path in sys.argv[1:]]
+print([os.path.basename(name) for name in news.names() if name], news.names())
+"""
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
+        "True []",
+        "['libother0.so', 'libother1.so', 'libother2.so'] []",
+    ]
+
+
+def test_everybody_who_asks_gets_all_news(program, others):
+    """Whoever asks first, and however the list has changed since."""
+    code = """
+def news_of(one):
+    return [os.path.basename(name) for name in one.names() if "libother" in name]
+first, second = LoaderNews(), LoaderNews()
+handles = [_ctypes.dlopen(sys.argv[1], os.RTLD_NOW)]
+print(news_of(first), news_of(second), news_of(second), news_of(first))
+handles.append(_ctypes.dlopen(sys.argv[2], os.RTLD_NOW))
+late = LoaderNews()
+print(news_of(second), news_of(late), news_of(first))
+_ctypes.dlclose(handles.pop())  # the end of the list: it is read anew
+trash = [bytes(4096) for _ in range(200)]
+print(news_of(first))
+_ctypes.dlopen(sys.argv[3], os.RTLD_NOW)
+print(news_of(first), news_of(second), news_of(late), news_of(second))
+"""
+    one, other, third = (os.path.basename(path) for path in others)
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
+        f"{[one]} {[one]} [] []",
+        f"{[other]} {[one, other]} {[other]}",
+        f"{[one]}",
+        f"{[third]} {[one, third]} {[one, third]} []",
+    ]
+
+
+def test_container_that_forbids_to_read_by_process_vm_readv(program, others):
+    code = """
+refused = []
+def refuse(*arguments):
+    refused.append(arguments)
+    return -1
+driver_seen._news._all._read = refuse
+come_and_go()
+show()
+driver()
+show()
+come_and_go()
+show()
+news = LoaderNews()
+news.names()
+print(bool(refused), news.names())
+"""
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
+        ABSENT,
+        LOADED,
+        LOADED,
+        "True []",
+    ]
+
+
+def test_memory_of_the_process_that_cannot_be_read_at_all(program):
+    """No /proc: the driver is not found, and nothing breaks."""
+    code = """
+import cudaguard.system.driver as probe
+def refuse(self):
+    raise OSError("no /proc")
+probe.Memory.__enter__ = refuse
+driver()
+show()
+print(driver_seen._news.names())
+"""
+    assert program.output(STATE + code) == [ABSENT, "[]"]
+
+
+def test_each_thread_has_a_current_context_of_its_own(program):
+    code = """
+import threading
+cu = driver()
+cu.cuInit(0)
+own_context(1)
+def other():
+    show()
+    print(driver_seen.has_foreign_context())
+    own_context(0)
+    show()
+thread = threading.Thread(target=other)
+thread.start()
+thread.join()
+show()
+"""
+    assert program.output(STATE + code) == [
+        "mapped initialised 0 2 () -1",
+        "False",
+        "mapped initialised 0 2 () 0",
+        "mapped initialised 0 2 () 1",
+    ]
+
+
+def test_threads_that_look_while_libraries_come_and_go(program, others):
+    code = """
+import threading
+done = []
+def look():
+    while not done:
+        driver_seen.state()
+threads = [threading.Thread(target=look) for _ in range(2)]
+for thread in threads: thread.start()
+for _ in range(40): come_and_go()
+driver().cuInit(0)
+done.append(1)
+for thread in threads: thread.join()
+show()
+"""
+    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
+        "mapped initialised 0 2 () -1"
+    ]

@@ -1,0 +1,689 @@
+"""Two files of one library in a process, or another than was meant.
+
+Small libraries stand for CUDA's: their names, their sonames, and how an extension leads to them are
+real, and so is the loader. The wheels themselves are in `tests/incidents`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
+    reason="which library serves whom is tested with the loader of glibc",
+)
+
+CUDART = "libcudart.so.12"
+WHEEL = f"site/nvidia/cuda_runtime/lib/{CUDART}"
+CONSUMER = """
+#include <Python.h>
+int release(void);
+static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(release()); }
+static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
+PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
+"""
+EMPTY = """
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "%(name)s", 0, -1, 0};
+PyMODINIT_FUNC PyInit_%(name)s(void) { %(first)s return PyModule_Create(&definition); }
+"""
+ASK = "import consumer; print('consumer', consumer.ask())\n"
+GUARD = "import ctypes, cudaguard; cudaguard.install({!r})\n"
+SAID = """
+import json
+status = cudaguard.status()
+print(json.dumps([finding.to_dict() for finding in status.findings]))
+"""
+PATHS = {"rpath": ("-Wl,--disable-new-dtags",), "runpath": ("-Wl,--enable-new-dtags",)}
+
+
+class Ran:
+    """What a program has printed and what was found and said."""
+
+    def __init__(self, done) -> None:
+        *self.lines, found = done.stdout.splitlines()
+        self.findings = json.loads(found)
+        self.errors = done.stderr
+        self.warned = [line for line in done.stderr.splitlines() if "Warning: [CG" in line]
+
+    @property
+    def ids(self) -> list[tuple[str, str]]:
+        return [(found["id"], found["severity"]) for found in self.findings]
+
+    @property
+    def only(self) -> dict:
+        (found,) = self.findings
+        return found
+
+
+class Scene:
+    """A folder `site` with modules and what a wheel brings, `old` with another copy of it."""
+
+    def __init__(self, child, compiler) -> None:
+        self.child = child
+        self.compiler = compiler
+        self.folder = Path(os.path.realpath(child.folder))
+
+    def put(self, path: str, release: int, *flags: str, soname: str = "") -> Path:
+        """Compile a library that tells its release; it is called after its file."""
+        name = os.path.basename(path)
+        source = f"int release(void) {{ return {release}; }}\n"
+        built = self.compiler.library(name, source, f"-Wl,-soname,{soname or name}", *flags)
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(built, target))
+
+    def old(self, release: int = 12010, version: str = "12.1.105") -> Path:
+        """Put a copy as a toolkit has it, the version in the name of the file behind a link."""
+        file = self.put(f"old/{CUDART}", release)
+        file.rename(file.with_name(f"libcudart.so.{version}"))
+        file.symlink_to(f"libcudart.so.{version}")
+        return file
+
+    def wheel(self, release: int = 12080, version: str = "12.8.90") -> Path:
+        """Put a copy as NVIDIA's wheels have it, the version in the metadata."""
+        (self.folder / f"site/nvidia_cuda_runtime_cu12-{version}.dist-info").mkdir(parents=True)
+        return self.put(WHEEL, release)
+
+    def consumer(self, how: str = "runpath", origin: str = "$ORIGIN/nvidia/cuda_runtime/lib"):
+        """Compile an extension that needs the library and leads to the wheel's."""
+        include = f"-I{sysconfig.get_path('include')}"
+        name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
+        flags = (include, str(self.folder / WHEEL), *PATHS[how], f"-Wl,-rpath,{origin}")
+        (self.folder / "site").mkdir(exist_ok=True)
+        shutil.copy(self.compiler.library(name, CONSUMER, *flags), self.folder / "site")
+
+    def taker(self, path: str = f"old/{CUDART}", package: str = "taker") -> str:
+        """Write a package that opens a library by its path; returns the line that does."""
+        file = self.folder / path
+        self.child.write(f"site/{package}/__init__.py", f"from {package} import _load\n")
+        self.child.write(
+            f"site/{package}/_load.py", f"import ctypes\nlibrary = ctypes.CDLL({str(file)!r})\n"
+        )
+        return f"{self.folder}/site/{package}/_load.py:2"
+
+    def run(self, *code: str, check: bool = True, **variables: str):
+        """Run code in a fresh interpreter."""
+        env = {"PYTHONPATH": str(self.folder / "site"), **variables}
+        program = self.child.write("program.py", "\n".join(code))
+        return self.child.command(sys.executable, program, env=env, timeout=60, check=check)
+
+    def told(self, *code: str, mode: str = "fix", **variables: str) -> Ran:
+        """Run code under the guard."""
+        return Ran(self.run(GUARD.format(mode), *code, SAID, **variables))
+
+
+@pytest.fixture
+def scene(child, compiler) -> Scene:
+    return Scene(child, compiler)
+
+
+def opened(*paths: object) -> str:
+    return "".join(f"ctypes.CDLL({str(path)!r})\n" for path in paths)
+
+
+# --- another file than was meant (CG843) --------------------------------------------------------
+
+
+@pytest.fixture(params=["by a package", "by the variable"])
+def strayed(request, scene):
+    """An extension that gets the old file: one was opened before, or LD_LIBRARY_PATH leads there.
+
+    Returns the scene, the code that leads there, and the variables.
+    """
+    scene.old()
+    scene.wheel()
+    scene.consumer()
+    if request.param == "by a package":
+        scene.line = scene.taker()
+        return scene, "import taker\n", {}
+    return scene, "", {"LD_LIBRARY_PATH": f"/nowhere:{scene.folder}/old/"}
+
+
+def test_extension_alone_gets_what_it_leads_to(scene):
+    scene.old()
+    scene.wheel()
+    scene.consumer()
+    assert scene.run(ASK).stdout == "consumer 12080\n"
+    ran = scene.told(ASK, mode="strict")
+    assert (ran.lines, ran.findings, ran.errors) == (["consumer 12080"], [], "")
+
+
+def test_without_the_guard_it_gets_the_older_one_and_nobody_says_so(strayed):
+    scene, first, variables = strayed
+    done = scene.run(first, ASK, **variables)
+    assert (done.stdout, done.stderr) == ("consumer 12010\n", "")
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "fix"])
+def test_older_one_in_its_place_is_told_of(strayed, mode):
+    scene, first, variables = strayed
+    ran = scene.told(first, ASK, mode=mode, **variables)
+    assert ran.lines == ["consumer 12010"]
+    found = ran.only
+    assert (found["id"], found["severity"]) == ("CG843", "warn")
+    old, good = f"{scene.folder}/old/{CUDART}", f"{scene.folder}/{WHEEL}"
+    assert found["what"].startswith("consumer.")
+    assert found["what"].endswith(
+        "gets another file of the CUDA runtime than its own folders lead to, an older one: "
+        f"{old} instead of {good}."
+    )
+    serving, asking, _ = found["evidence"]
+    assert serving.startswith(f"{old} (12.1.105) ")
+    assert asking.endswith(f"and leads to {good} (12.8.90)")
+    assert "functions are missing" in found["consequence"]
+    assert len(ran.warned) == (mode != "observe")
+    assert ran.errors == "" or "ImportOrderWarning: [CG843]" in ran.errors
+
+
+def test_it_says_who_loaded_the_wrong_one(strayed):
+    scene, first, variables = strayed
+    ran = scene.told(first, ASK, **variables)
+    serving, asking, _ = ran.only["evidence"]
+    program, at = f"{scene.folder}/program.py", 5 if first else 4
+    came = f"came with consumer ({program}:{at})"
+    if first:
+        assert serving.endswith(
+            f"was loaded by taker._load ({scene.line}), imported at {program}:3"
+        )
+    else:
+        assert serving.endswith(came)
+        assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in ran.only["remedy"]
+    assert came in asking
+
+
+def test_rule_that_is_proposed_cures(strayed):
+    scene, first, variables = strayed
+    found = scene.told(first, ASK, **variables).only
+    before, _, rule = found["remedy"].partition("[[rules]]")
+    scene.child.write("cudaguard.toml", "[[rules]]" + rule)
+    assert f"loaded before {'taker' if first else 'consumer'}:" in before
+    ran = scene.told(first, ASK, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables)
+    assert ran.lines == ["consumer 12080"]
+    assert ran.errors == ""
+    # The other one is there as well where it is opened by its path; it serves nobody else.
+    assert ran.ids == ([("CG842", "info")] if first else [])
+    if first:
+        assert "was loaded before taker by LOCAL001" in ran.only["evidence"][0]
+
+
+def test_strict_raises_from_the_import(strayed):
+    scene, first, variables = strayed
+    attempt = "try: import consumer\nexcept cudaguard.ImportOrderError as error: print(error)"
+    ran = scene.told(first, attempt, mode="strict", **variables)
+    assert ran.lines == [ran.only["what"]]
+    assert len(ran.warned) == 1
+
+
+@pytest.mark.parametrize("how", PATHS)
+def test_both_kinds_of_folders_count(scene, how):
+    scene.old()
+    scene.wheel()
+    scene.consumer(how)
+    scene.taker()
+    assert scene.told("import taker", ASK).ids == [("CG843", "warn")]
+
+
+def test_extension_that_leads_nowhere_means_no_file(scene):
+    scene.old()
+    scene.wheel()
+    scene.consumer(origin="$ORIGIN/absent")
+    scene.taker()
+    ran = scene.told("import taker", ASK)
+    assert (ran.lines, ran.findings) == (["consumer 12010"], [])
+
+
+@pytest.mark.parametrize("same", ["link", "hard link", "copy"])
+def test_same_file_elsewhere_is_as_good(scene, same):
+    wheel = scene.wheel()
+    scene.consumer()
+    other = scene.folder / "old" / CUDART
+    other.parent.mkdir()
+    {"link": os.symlink, "hard link": os.link, "copy": shutil.copy}[same](wheel, other)
+    scene.taker()
+    ran = scene.told("import taker", ASK, mode="strict")
+    assert (ran.lines, ran.findings, ran.errors) == (["consumer 12080"], [], "")
+
+
+def test_newer_one_in_its_place_is_no_fault(scene):
+    scene.old(13000, "12.9.79")
+    scene.wheel()
+    scene.consumer()
+    scene.taker()
+    ran = scene.told("import taker", ASK, mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG843", "info")], "")
+    assert ran.only["remedy"] == ""
+
+
+def test_what_somebody_has_preloaded_is_there_on_purpose(scene):
+    old = scene.old()
+    scene.wheel()
+    scene.consumer()
+    ran = scene.told(ASK, mode="strict", LD_PRELOAD=str(old))
+    assert (ran.lines, ran.ids, ran.errors) == (["consumer 12010"], [("CG843", "info")], "")
+    assert "was there before the guard" in ran.only["evidence"][0]
+
+
+def test_guard_that_comes_late_says_so(scene):
+    scene.old()
+    scene.wheel()
+    scene.consumer()
+    scene.taker()
+    done = scene.run("import taker", ASK, GUARD.format("fix"), SAID)
+    ran = Ran(done)
+    assert ran.ids == [("CG843", "warn")]
+    assert all("was there before the guard" in line for line in ran.only["evidence"][:2])
+    assert f"ctypes.CDLL('{scene.folder}/{WHEEL}')" in ran.only["remedy"]
+
+
+def test_library_that_came_past_us_is_known_too(scene):
+    old = scene.old()
+    scene.wheel()
+    scene.consumer()
+    ran = scene.told(f"import _ctypes; _ctypes.dlopen({str(old)!r}, 2)", ASK)
+    assert ran.ids == [("CG843", "warn")]
+    assert "was loaded past Python's importer" in ran.only["evidence"][0]
+
+
+# --- two files (CG842) --------------------------------------------------------------------------
+
+
+def test_second_file_goes_unnoticed_without_the_guard(scene):
+    old, wheel = scene.old(), scene.wheel()
+    done = scene.run(f"import ctypes\n{opened(old, wheel)}print(ctypes.CDLL({CUDART!r}).release())")
+    assert (done.stdout, done.stderr) == ("12010\n", "")
+
+
+def test_two_files_the_older_one_first(scene):
+    scene.old()
+    scene.wheel()
+    line, good = scene.taker(), scene.taker(WHEEL, "good")
+    ran = scene.told("import taker", "import good")
+    assert ran.ids == [("CG842", "warn")]
+    found = ran.only
+    assert found["what"] == (
+        f"Two files of the CUDA runtime are in this process, and the older one, 12.1.105, serves "
+        f"{CUDART}."
+    )
+    first, second, _ = found["evidence"]
+    program = f"{scene.folder}/program.py"
+    assert first == (
+        f"{scene.folder}/old/{CUDART} (12.1.105) was loaded by taker._load ({line}), imported at "
+        f"{program}:3"
+    )
+    assert second == (
+        f"{scene.folder}/{WHEEL} (12.8.90) was loaded by good._load ({good}), imported at "
+        f"{program}:4"
+    )
+    assert 'actions = ["preload:nvidia/cuda_runtime/lib/libcudart.so.12"]' in found["remedy"]
+    assert ran.warned == [f"{good}: ImportOrderWarning: [CG842] {found['what']}"]
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [("12.9.79", "which is the newer"), ("12.8.90", "of the same release")],
+)
+def test_two_files_the_older_one_second(scene, version, says):
+    old, wheel = scene.old(13000, version), scene.wheel()
+    ran = scene.told(opened(old, wheel), mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
+    assert says in ran.only["consequence"]
+
+
+def test_two_files_of_unknown_releases(scene):
+    one, two = scene.put(f"a/{CUDART}", 1), scene.put(f"b/{CUDART}", 22222)
+    os.truncate(two, two.stat().st_size + 1)
+    ran = scene.told(opened(one, two), mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
+    assert "cannot be told" in ran.only["consequence"]
+
+
+def test_files_with_names_of_their_own_live_beside_one_another(scene):
+    names = ("libgomp-0123abcd.so.1.0.0", "libgomp-4567abcd.so.1.0.0", "libgomp.so.1")
+    files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
+    ran = scene.told(opened(*files, *files), mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG842", "info")] * 2, "")
+    assert "a name of its own" in ran.findings[0]["consequence"]
+
+
+def test_other_majors_live_beside_one_another(scene):
+    files = scene.put("a/libcudart.so.11.0", 1), scene.put(f"b/{CUDART}", 2)
+    ran = scene.told(opened(*files), mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
+
+
+def test_libraries_of_one_pair_of_folders_are_told_of_once(scene):
+    """FFmpeg has five, and packages bring them all."""
+    names = ("libavutil.so.5{}", "libavcodec.so.5{}", "libavformat.so.5{}")
+    files = [scene.put(f"{at}/{name.format(at)}", at) for at in (7, 8) for name in names]
+    ran = scene.told(opened(*files))
+    assert ran.ids == [("CG842", "info")]
+
+
+def test_faults_of_one_folder_are_warned_of_once(scene):
+    """All stand in the status."""
+    files = []
+    for version, folder in (("1.2", "old"), ("1.3", "new")):
+        for stem in ("libcufft", "libcurand"):
+            file = scene.put(f"{folder}/{stem}.so.1", int(version[-1]))
+            file.rename(file.with_name(f"{stem}.so.{version}"))
+            file.symlink_to(f"{stem}.so.{version}")
+            files.append(file)
+    ran = scene.told(opened(*files))
+    assert ran.ids == [("CG842", "warn")] * 2
+    assert len(ran.warned) == 1
+    assert f"if more libraries come from {scene.folder}/old instead" in ran.errors
+
+
+def test_library_whose_symbols_have_versions_may_be_the_older_one(scene):
+    """The loader has refused by then whatever it is too old for."""
+    files = []
+    for version in ("6.0.30", "6.0.33"):
+        file = scene.put(f"{version}/libstdc++.so.6", int(version[-2:]))
+        file.rename(file.with_name(f"libstdc++.so.{version}"))
+        file.symlink_to(f"libstdc++.so.{version}")
+        files.append(file)
+    ran = scene.told(opened(*files), mode="strict")
+    own = [found for found in ran.findings if str(scene.folder) in found["what"]]
+    assert {found["severity"] for found in own} == {"info"}
+    assert ran.errors == ""
+
+
+def test_library_that_has_gone_counts_no_more(scene):
+    old, wheel = scene.old(), scene.wheel()
+    ran = scene.told(
+        f"import _ctypes\n_ctypes.dlclose(ctypes.CDLL({str(old)!r})._handle)",
+        opened(wheel),
+        mode="strict",
+    )
+    assert (ran.findings, ran.errors) == ([], "")
+
+
+def test_library_that_comes_again_counts_again(scene):
+    old, wheel = scene.old(), scene.wheel()
+    ran = scene.told(
+        f"import _ctypes\n_ctypes.dlclose(ctypes.CDLL({str(old)!r})._handle)",
+        f"library = ctypes.CDLL({str(wheel)!r}); _ctypes.dlclose(library._handle)",
+        opened(old, wheel),
+    )
+    assert ran.ids == [("CG842", "warn")]
+
+
+@pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
+@pytest.mark.parametrize("allowed", ["", "TRUE"])
+def test_two_of_llvms_openmp(scene, names, allowed):
+    files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
+    ran = scene.told(opened(*files), KMP_DUPLICATE_LIB_OK=allowed)
+    assert ran.ids == [("CG842", "info" if allowed else "warn")]
+    assert "OMP: Error #15" in ran.only["consequence"]
+
+
+def test_gnus_openmp_bears_llvms(scene):
+    files = scene.put("a/libgomp.so.1", 1), scene.put("b/libiomp5.so", 2)
+    ran = scene.told(opened(*files), mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
+
+
+# --- parts of one library -----------------------------------------------------------------------
+
+
+def cudnn(scene, folder: str, name: str, version: str) -> Path:
+    """Put a part of cuDNN, the version in the name of the file behind a link."""
+    file = scene.put(f"{folder}/{name}.so.9", int(version.replace(".", "")))
+    file.rename(file.with_name(f"{name}.so.{version}"))
+    file.symlink_to(f"{name}.so.{version}")
+    return file
+
+
+@pytest.mark.parametrize(("version", "fault"), [("9.1.0", True), ("9.8.0", False)])
+def test_parts_from_two_folders(scene, version, fault):
+    main = cudnn(scene, "site/nvidia/cudnn/lib", "libcudnn", "9.8.0")
+    cudnn(scene, "site/nvidia/cudnn/lib", "libcudnn_ops", "9.8.0")
+    part = cudnn(scene, "old", "libcudnn_ops", version)
+    scene.taker(str(main.relative_to(scene.folder)))
+    ran = scene.told("import taker", opened(part))
+    assert ran.ids == ([("CG842", "warn")] if fault else [])
+    if fault:
+        found = ran.only
+        assert (
+            f"Parts of cuDNN from different folders serve this process: {main} and"
+            in (found["what"])
+        )
+        assert "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH" in found["consequence"]
+        assert 'actions = ["preload:nvidia/cudnn/lib/libcudnn*.so.9"]' in found["remedy"]
+
+
+def test_parts_whose_links_lie_together_and_lead_apart(scene):
+    main = cudnn(scene, "new", "libcudnn", "9.8.0")
+    part = cudnn(scene, "old", "libcudnn_ops", "9.1.0")
+    together = scene.folder / "lib"
+    together.mkdir()
+    for file in (main, part):
+        (together / file.name).symlink_to(file)
+    ran = scene.told(opened(together / main.name, together / part.name))
+    assert ran.ids == [("CG842", "warn")]
+
+
+def test_libraries_without_their_like_are_not_judged(scene):
+    """What judges is not light, and nearly every program has several of the libraries."""
+    main = cudnn(scene, "lib", "libcudnn", "9.8.0")
+    part = cudnn(scene, "lib", "libcudnn_ops", "9.8.0")
+    other = scene.put("lib/libgomp.so.1", 1)
+    is_there = (
+        "import sys; print('cudaguard.features.duplicate_libraries.detector.copies' in sys.modules)"
+    )
+    ran = scene.told(opened(main, part, other), is_there, opened(scene.old()), is_there)
+    assert (ran.lines, ran.ids) == (["False", "False"], [])
+    second = scene.put("second/libgomp.so.1", 2)
+    assert scene.told(opened(other, second), is_there).lines == ["True"]
+
+
+def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
+    """As cuDNN does it: the main library opens its parts by name, when it needs them."""
+    good = "site/nvidia/cudnn/lib"
+    main = cudnn(scene, good, "libcudnn", "9.8.0")
+    cudnn(scene, good, "libcudnn_ops", "9.8.0")
+    cudnn(scene, "old", "libcudnn_ops", "9.1.0")
+    scene.taker(str(main.relative_to(scene.folder)))
+    use = "import taker\nprint(ctypes.CDLL('libcudnn_ops.so.9').release())"
+    variables = {"LD_LIBRARY_PATH": f"{scene.folder}/old"}
+    done = scene.run("import ctypes", use, **variables)
+    assert (done.stdout, done.stderr) == ("910\n", "")
+    ran = scene.told(use, **variables)
+    assert ran.lines == ["910"]
+    # What is to come, before it has come; and what has. One warning is enough.
+    assert ran.ids == [("CG843", "warn"), ("CG842", "warn")]
+    assert len(ran.warned) == 1
+    part = f"{scene.folder}/old/libcudnn_ops.so.9"
+    assert f"{part} instead of {scene.folder}/{good}/libcudnn_ops.so.9" in ran.warned[0]
+    assert f"{part} (9.1.0) will be found first" in ran.errors
+    remedy = ran.findings[0]["remedy"]
+    assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in remedy
+    assert ran.findings[1]["remedy"] == remedy.replace("libcudnn_ops.so.9", "libcudnn.so.9")
+    scene.child.write("cudaguard.toml", "[[rules]]" + remedy.partition("[[rules]]")[2])
+    ran = scene.told(use, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables)
+    assert (ran.lines, ran.findings, ran.errors) == (["980"], [], "")
+
+
+def test_parts_that_need_each_other_are_opened_in_that_order(scene):
+    """The loader would look for what one of them needs, and LD_LIBRARY_PATH goes first."""
+    good = "site/nvidia/cudnn/lib"
+    graph = cudnn(scene, good, "libcudnn_graph", "9.8.0")
+    cudnn(scene, "old", "libcudnn_graph", "9.1.0")
+    flags = ("-Wl,--no-as-needed", str(graph), *PATHS["runpath"], "-Wl,-rpath,$ORIGIN")
+    first = scene.put(f"{good}/libcudnn_adv.so.9", 980, *flags)
+    scene.child.write("site/target.py", "")
+    ask = "print(ctypes.CDLL('libcudnn_graph.so.9').release())"
+    variables = {"LD_LIBRARY_PATH": f"{scene.folder}/old"}
+    assert scene.run("import ctypes", opened(first), ask, **variables).stdout == "910\n"
+    rule = "[[rules]]\nid = 'LOCAL001'\nwatch = ['target']\nwhy = 'test'\n"
+    rule += "actions = ['preload:nvidia/cudnn/lib/libcudnn*.so.9']"
+    scene.child.write("cudaguard.toml", rule)
+    ran = scene.told(
+        "import target", ask, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables
+    )
+    assert (ran.lines, ran.findings, ran.errors) == (["980"], [], "")
+
+
+@pytest.mark.parametrize(
+    ("flags", "version"),
+    [(("-Wl,--disable-new-dtags", "-Wl,-rpath,$ORIGIN"), "9.1.0"), ((), "9.8.0")],
+    ids=["found beside it all the same", "same release"],
+)
+def test_parts_that_will_fit(scene, flags, version):
+    good = "site/nvidia/cudnn/lib"
+    main = scene.put(f"{good}/libcudnn.so.9", 980, *flags)
+    cudnn(scene, good, "libcudnn_ops", "9.8.0")
+    cudnn(scene, "old", "libcudnn_ops", version)
+    ran = scene.told(opened(main), mode="strict", LD_LIBRARY_PATH=f"{scene.folder}/old")
+    assert (ran.findings, ran.errors) == ([], "")
+
+
+def test_parts_that_the_program_loads_itself(scene):
+    files = [cudnn(scene, "a", "libcudnn", "9.8.0"), cudnn(scene, "b", "libcudnn_ops", "9.1.0")]
+    ran = scene.told(opened(*files))
+    assert f"have all libcudnn*.so.9 of {scene.folder}/a loaded first" in ran.only["remedy"]
+
+
+def test_part_that_serves_nobody_is_let_be(scene):
+    files = [cudnn(scene, "a", name, "9.8.0") for name in ("libcudnn", "libcudnn_ops")]
+    files.append(cudnn(scene, "old", "libcudnn_ops", "9.1.0"))
+    ran = scene.told(opened(*files), mode="strict")
+    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
+
+
+# --- when it looks ------------------------------------------------------------------------------
+
+
+def test_nothing_is_found_once_the_guard_is_gone(scene):
+    old, wheel = scene.old(), scene.wheel()
+    code = f"cudaguard.uninstall()\n{opened(old, wheel)}"
+    ran = scene.told(code)
+    assert (ran.findings, ran.errors) == ([], "")
+
+
+def test_switched_off_by_its_id(scene):
+    old, wheel = scene.old(), scene.wheel()
+    ran = scene.told(opened(old, wheel), mode="strict", CUDAGUARD_RULES="-CG842")
+    assert (ran.findings, ran.errors) == ([], "")
+
+
+def test_looking_loads_nothing(scene):
+    """Not even the library that was meant."""
+    scene.old()
+    scene.wheel()
+    scene.consumer()
+    scene.taker()
+    maps = "print(open('/proc/self/maps').read().count('nvidia/cuda_runtime'))"
+    ran = scene.told("import taker", ASK, maps)
+    assert ran.lines == ["consumer 12010", "0"]
+
+
+def test_threads_that_load_at_once(scene):
+    """Each library is seen, whoever looks first."""
+    files = [str(scene.put(f"{at}/libgomp-{at:08x}.so.1", at)) for at in range(24)]
+    code = f"""
+import threading
+files = {files!r}
+def load(mine):
+    for file in mine: ctypes.CDLL(file)
+threads = [threading.Thread(target=load, args=(files[at::4],)) for at in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+    ran = scene.told(code, mode="strict")
+    assert set(ran.ids) == {("CG842", "info")}
+    assert ran.errors == ""
+    seen = " ".join(found["what"] for found in ran.findings)
+    assert all(file in seen for file in files)
+
+
+def test_library_that_comes_while_the_list_is_read_is_seen_by_the_next_look(scene):
+    """As where another thread loads something: the end of the list is not the end by then."""
+    files = [str(scene.put(f"{at}/libx{at}.so", at)) for at in range(2)]
+    code = f"""
+from cudaguard.system import driver
+real, files = driver.entries, {files!r}
+def entries(memory, start):
+    yield from real(memory, start)
+    if files: ctypes.CDLL(files.pop())
+driver.entries = entries
+news = driver.LoaderNews()
+news.names()
+print(len(news.names()), len(news.names()), len(news.names()))
+"""
+    done = scene.run("import ctypes", code)
+    assert done.stdout == "1 1 0\n"
+
+
+def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compiler):
+    """torch._C brings the libraries and imports numpy before it is done."""
+    scene.old()
+    scene.wheel()
+    include = f"-I{sysconfig.get_path('include')}"
+    brings = ("-Wl,--no-as-needed", f"{scene.folder}/old/{CUDART}")
+    imports = 'if (!PyImport_ImportModule("inner")) return 0;'
+    for name, first, flags in (("outer", imports, brings), ("inner", "", ())):
+        file = name + sysconfig.get_config_var("EXT_SUFFIX")
+        built = compiler.library(file, EMPTY % {"name": name, "first": first}, include, *flags)
+        shutil.copy(built, scene.folder / "site")
+    ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
+    assert ran.ids == [("CG842", "warn")]
+    assert "came with outer, which was just being imported" in ran.only["evidence"][0]
+
+
+def test_what_other_threads_note_meanwhile_does_no_harm():
+    from cudaguard.features.duplicate_libraries.detector.duplicates import (
+        DuplicateDetector,  # needs ctypes
+    )
+
+    class Entry(str):
+        __slots__ = ()
+
+        def startswith(self, *_):
+            touched["another thread's"] = None
+            return False
+
+    touched = dict.fromkeys((Entry("one"), "/x.so: loaded before torch by CG001 (stays)"))
+    detector = SimpleNamespace(_engine=SimpleNamespace(touched=touched))
+    found = DuplicateDetector._by_rule(detector, "/x.so")
+    assert found == "was loaded before torch by CG001"
+
+
+@pytest.mark.parametrize("record", ["", "journal.jsonl"])
+def test_libraries_that_come_and_go_leave_nothing_in_memory(child, compiler, record):
+    """As those of compilers do, each in a file of its own name."""
+    shutil.copy(compiler.library("libtiny.so", "int tiny(void) { return 7; }\n"), child.folder)
+    done = child.python(
+        """
+        import collections, ctypes, _ctypes, gc, os, shutil, sys, cudaguard, cudaguard.api
+        cudaguard.install()
+        def load(first, last):
+            for number in range(first, last):
+                path = os.path.abspath(f"lib{number:08}.so")
+                shutil.copyfile("libtiny.so", path)
+                _ctypes.dlclose(ctypes.CDLL(path)._handle)
+                os.unlink(path)
+            gc.collect()
+            return sys.getallocatedblocks()
+        # Of events a number is kept, which it would take long to come to.
+        journal = cudaguard.api._state.engine.journal
+        journal._seen = collections.deque(maxlen=1)
+        blocks = [load(number, number + 150) for number in range(0, 750, 150)]
+        # What grows does so every time; the tables of Python itself, now and then.
+        print(min(map(int.__sub__, blocks[1:], blocks)) / 150, cudaguard.status().findings)
+        """,
+        env={"CUDAGUARD_JOURNAL": record},
+    )
+    grown, _, findings = done.stdout.partition(" ")
+    assert (float(grown) < 0.5, findings.strip()) == (True, "()"), done.stdout

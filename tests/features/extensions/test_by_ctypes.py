@@ -1,0 +1,314 @@
+"""Libraries that are opened by ctypes, as ``torch.ops.load_library`` opens plug-ins for torch."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .conftest import TO_THE_END
+
+LOAD = """
+import ctypes, sys, cudaguard
+cudaguard.install({mode!r})
+try:
+    ctypes.CDLL({path!r})
+    print("loaded")
+except Exception as error:
+    print(type(error).__name__, isinstance(error, OSError), type(error.__cause__).__name__)
+    print(error)
+for finding in cudaguard.status().findings:
+    print("finding", finding.id)
+"""
+TOLD = "ExtensionWarning: [CG841] The CUDA half of plugin.so was not linked: `frob_cuda`"
+# As torch has it: the line that is told is the one that calls this.
+TORCH = """
+import contextlib, ctypes
+class Ops:
+    def load_library(self, path):
+        with contextlib.nullcontext():
+            try:
+                ctypes.CDLL(path)
+            except OSError as error:
+                raise OSError(f"Could not load this library: {path}") from error
+"""
+
+
+@pytest.fixture
+def load(child):
+    def load(path, mode="fix", check=True):
+        done = child.python(LOAD.format(path=str(path), mode=mode), check=check)
+        return done.stdout.splitlines(), done
+
+    return load
+
+
+@pytest.fixture
+def plugin(build):
+    """A library that links libc10.so and calls what nobody has."""
+    torch = build.library("libc10.so", "int c10(void) { return 1; }")
+    source = "int c10(void); int frob_cuda(void); int call(void) { return c10() + frob_cuda(); }"
+    return build("plugin.so", source, torch, "-Wl,-rpath,$ORIGIN")
+
+
+@pytest.fixture
+def torch(child):
+    """A package of that name, which opens libraries as torch does."""
+    child.write("torch/__init__.py", "from torch._ops import Ops\nops = Ops()\n")
+    child.write("torch/_ops.py", TORCH)
+
+
+MODES = ["fix", "strict", "warn", "observe", "off"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_program_that_goes_on_hears_nothing(plugin, load, mode):
+    lines, done = load(plugin, mode)
+    assert lines == ["OSError True NoneType", f"{plugin}: undefined symbol: frob_cuda"]
+    assert done.stderr == ""
+
+
+# How a program may die of it; the line that is told is marked.
+DEATHS = {
+    "as it is": "torch.ops.load_library(path)  # here",
+    "by ctypes": "ctypes.CDLL(path)  # here",
+    "from it": """
+try:
+    torch.ops.load_library(path)  # here
+except OSError as error:
+    raise RuntimeError("x") from error""",
+    "in its handler": """
+try:
+    torch.ops.load_library(path)  # here
+except OSError:
+    raise RuntimeError("x")""",
+    "with its text": """
+import traceback
+try:
+    torch.ops.load_library(path)  # here
+except OSError:
+    said = traceback.format_exc()
+raise RuntimeError(said)""",
+    "in a call": """
+def use():
+    torch.ops.load_library(path)  # here
+use()""",
+}
+
+
+def line_of(code):
+    return next(n for n, line in enumerate(code.splitlines(), 1) if line.endswith("# here"))
+
+
+@pytest.mark.parametrize("death", DEATHS.values(), ids=DEATHS)
+@pytest.mark.parametrize("start", [[], ["-m", "cudaguard", "run"]], ids=["install", "run"])
+def test_error_that_ends_the_program_is_explained_at_the_line_of_the_user(
+    plugin, child, torch, death, start
+):
+    code = f"import cudaguard; cudaguard.install()\nimport ctypes, torch\npath = {str(plugin)!r}\n"
+    code += death
+    program = child.write("program.py", code)
+    done = child.command(sys.executable, *start, program, check=False)
+    plain = child.command(sys.executable, program, env={"CUDAGUARD": "off"}, check=False)
+    assert done.stderr.count("ExtensionWarning: [CG841]") == 1
+    assert done.stderr.startswith(f"{program}:{line_of(code)}: {TOLD}")
+    traceback = done.stderr[done.stderr.index("Traceback") :]
+    if sys.version_info >= (3, 11):  # before, our frame around the load is seen
+        assert traceback.startswith(plain.stderr)  # as ever; `run` adds its report
+    assert plain.stderr.splitlines()[-1] in traceback
+    assert done.returncode == plain.returncode == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_that_tell(plugin, child, mode):
+    code = f"import cudaguard, ctypes\ncudaguard.install({mode!r})\nctypes.CDLL({str(plugin)!r})"
+    done = child.command(sys.executable, child.write("program.py", code), check=False)
+    assert (TOLD in done.stderr) is (mode not in ("off", "observe"))
+
+
+def test_error_that_has_nothing_to_do_with_it_is_printed_as_ever(plugin, child):
+    code = f"""
+        import cudaguard, ctypes
+        cudaguard.install()
+        try:
+            ctypes.CDLL({str(plugin)!r})
+        except OSError:
+            pass
+        raise ValueError("x")
+        """
+    done = child.python(code, check=False)
+    assert done.stderr.startswith("Traceback")
+    assert "CG841" not in done.stderr
+    from_none = code.replace("pass", 'raise ValueError("y") from None')
+    assert "CG841" not in child.python(from_none, check=False).stderr
+
+
+def test_error_that_leaves_a_guarded_block_is_explained(plugin, child):
+    code = f"""
+        import cudaguard, ctypes, sys
+        hook = sys.excepthook
+        def attempt():
+            with cudaguard.guard():
+                ctypes.CDLL({str(plugin)!r})
+        try:
+            attempt()
+        except OSError:
+            print([finding.id for finding in cudaguard.status().findings])
+        with cudaguard.guard():
+            try:
+                ctypes.CDLL({str(plugin)!r})
+            except OSError:
+                print(sys.excepthook is hook)
+        print(sys.excepthook is hook)
+        """
+    done = child.python(code)
+    assert done.stdout.splitlines() == ["['CG841']", "False", "True"]
+    assert done.stderr.count(TOLD) == 1
+    assert done.stderr.startswith("<string>:6: ")
+
+
+@TO_THE_END
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_import_of_a_watched_module_that_fails_is_explained(plugin, child, is_watched):
+    child.write("taker.py", f"import ctypes\nctypes.CDLL({str(plugin)!r})\n")
+    child.write("careful.py", "try:\n    import other\nexcept OSError:\n    pass\n")
+    child.write("other.py", "from taker import *\n")
+    watch = ("taker", "careful") if is_watched else ("careful",)
+    code = f"""
+        import cudaguard
+        cudaguard.install(rules=[cudaguard.Rule("LOCAL1", ("careful",), "Test.")])
+        cudaguard.install(rules=[cudaguard.Rule("LOCAL2", {watch!r}, "Test.")])
+        import careful
+        """
+    done = child.python(code)
+    if is_watched:
+        assert done.stderr.startswith(f"{child.folder / 'taker.py'}:2: {TOLD}")
+    else:
+        assert done.stderr == ""  # whoever is watched has caught it
+
+
+def test_hook_of_the_program_is_called_and_put_back(plugin, child):
+    code = f"""
+        import cudaguard, ctypes, sys
+        def hook(kind, error, traceback): print("mine", kind.__name__)
+        sys.excepthook = hook
+        cudaguard.install()
+        def attempt():
+            try:
+                ctypes.CDLL({str(plugin)!r})
+            except OSError:
+                pass
+        def named(): return "sys.excepthook" in cudaguard.status().touched
+        print(sys.excepthook is hook, named())
+        attempt()
+        print(sys.excepthook is hook, named())
+        cudaguard.uninstall()
+        print(sys.excepthook is hook, named())
+        cudaguard.install()
+        print(sys.excepthook is hook, named())
+        ctypes.CDLL({str(plugin)!r})
+        """
+    done = child.python(code, check=False)
+    assert done.stdout.splitlines() == [
+        "True False", "False True", "True False", "True False", "mine OSError",
+    ]  # fmt: skip
+    assert TOLD in done.stderr
+
+
+def test_variables_of_the_program_die_as_ever(plugin, child):
+    code = f"""
+        import cudaguard, ctypes, weakref
+        cudaguard.install()
+        class Thing: pass
+        def attempt():
+            thing = Thing()
+            try:
+                ctypes.CDLL({str(plugin)!r})
+            except OSError:
+                return weakref.ref(thing)
+        print(attempt()() is None)
+        """
+    assert child.python(code).stdout == "True\n"
+
+
+def test_variants_that_are_tried_are_told_of_when_none_is_left(build, child, torch):
+    """As torchcodec does with its builds for the releases of FFmpeg."""
+    libraries = [build.library("libc10.so", "int c10(void) { return 1; }")]
+    libraries += [build.library(f"libav.so.{n}", "int av(void) { return 1; }") for n in (7, 8)]
+    source = "int c10(void); int av(void); int use(void) { return c10() + av(); }"
+    rpath = "-Wl,-rpath,$ORIGIN"
+    for n in (8, 7):
+        build(f"variant{n}.so", source, libraries[0], libraries[n - 6], rpath)
+    libraries[2].unlink()
+    code = f"""
+        import cudaguard; cudaguard.install()
+        import torch, traceback
+        failed = []
+        for n in (8, 7):
+            try:
+                torch.ops.load_library({str(build.folder)!r} + f"/variant{{n}}.so")
+                break
+            except Exception:
+                failed.append(traceback.format_exc())
+        else:
+            raise RuntimeError("None of these: " + "".join(failed))
+        print("loaded", n)
+        """
+    done = child.python(code)
+    assert (done.stdout, done.stderr) == ("loaded 7\n", "")
+    libraries[1].unlink()
+    done = child.python(code, check=False)
+    for n in (8, 7):
+        told = f"ExtensionWarning: [CG841] variant{n}.so needs libav.so.{n}, which is nowhere on"
+        assert done.stderr.count(told) == 1
+    assert done.stderr.index("variant8.so needs") < done.stderr.index("Traceback")
+
+
+def test_user_s_filters_and_failures_of_ours_leave_the_error_as_it_is(plugin, child):
+    code = f"import cudaguard, ctypes\ncudaguard.install()\nctypes.CDLL({str(plugin)!r})\n"
+    program = child.write("program.py", code)
+    done = child.command(sys.executable, "-W", "error::UserWarning", program, check=False)
+    assert (done.returncode, done.stderr.count("ExtensionWarning")) == (1, 1)
+    assert done.stderr.endswith("undefined symbol: frob_cuda\n")
+    child.write(
+        "sitecustomize.py",
+        "import cudaguard.features.extensions.detector as detector\n"
+        "def fail(*a): 1 / 0\ndetector._shown_with = fail\n",
+    )
+    env = {"PYTHONPATH": str(child.folder)}
+    done = child.command(sys.executable, program, env=env, check=False)
+    assert "[CG807]" in done.stderr
+    assert done.stderr.endswith("undefined symbol: frob_cuda\n")
+
+
+def test_library_that_is_not_for_torch_is_tried_in_peace(build, load):
+    path = build("plain.so", "int absent_f(void); int call(void) { return absent_f(); }")
+    lines, done = load(path)
+    assert lines == ["OSError True NoneType", f"{path}: undefined symbol: absent_f"]
+    assert done.stderr == ""
+    assert load("/nowhere/libx.so")[0][0] == "OSError True NoneType"
+
+
+@pytest.fixture
+def short(build):
+    source = "static char data[90000] = {1}; int f(int i) { return data[i]++; }"
+    path = build("short.so", source)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 3])
+    return path
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_truncated_library_is_refused_by_the_error_that_ctypes_has(short, load, mode):
+    lines, done = load(short, mode)
+    assert lines[0] == "OSError True ExtensionError"
+    assert lines[1].startswith("short.so is shorter than its own headers say")
+    assert lines[-1] == "finding CG840"
+    assert ("[CG840]" in done.stderr) is (mode == "strict")
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+def test_truncated_library_kills_the_process_where_nothing_is_repaired(short, load, mode):
+    _, done = load(short, mode, check=False)
+    assert done.returncode == -7
+    assert ("[CG840]" in done.stderr) is (mode == "warn")

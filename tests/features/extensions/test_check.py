@@ -1,0 +1,520 @@
+"""Would it load? Each answer is held against what the dynamic loader does with the same file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import sys
+import sysconfig
+
+import pytest
+
+import cudaguard
+from cudaguard.elf.extension_check import Forecast, Lack
+from cudaguard.features.extensions.repair import _as_said
+
+CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
+
+
+def test_healthy_extension(build, agree):
+    found = agree(build.module("healthy"))
+    assert (found["ok"], found["cause"], found["message"], found["remedy"]) == (True, None, "", "")
+
+
+@pytest.mark.parametrize("hashes", ["gnu", "sysv", "both"])
+def test_symbol_that_nobody_has(build, agree, hashes):
+    found = agree(build.module("half", f"-Wl,--hash-style={hashes}", **CALL))
+    assert found["cause"] == "own-source-missing"
+    assert found["missing_symbols"] == [["absent_f", "absent_f"]]
+    assert "absent_f" in found["message"]
+
+
+def test_weak_symbol_that_nobody_has_is_no_fault(build, agree):
+    weak = "__attribute__((weak)) int absent_f(void);"
+    assert agree(build.module("weak", body=weak, call="if (absent_f) absent_f();"))["ok"] is True
+
+
+def test_symbol_of_the_program_and_of_what_is_global(build, agree):
+    library = build.library("libabsent.so.3")
+    extension = build.module("uses", **CALL)
+    assert agree(extension)["ok"] is False
+    assert agree(extension, library)["ok"] is False  # ctypes loads it for itself
+    assert agree(build.module("links", library, **CALL), library)["ok"] is True
+
+
+# --- libraries -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def absent(build):
+    """A library in a folder of its own, where nobody looks."""
+    library = build.library("libabsent.so.3")
+    (build.folder / "away").mkdir()
+    return library.rename(build.folder / "away" / library.name)
+
+
+def test_library_that_is_nowhere(build, absent, agree):
+    found = agree(build.module("links", absent, **CALL))
+    assert found["cause"] == "library-missing"
+    assert found["missing_libraries"] == ["libabsent.so.3"]
+    assert found["missing_symbols"] == []  # these would be but a consequence
+
+
+@pytest.mark.parametrize("tags", ["--disable-new-dtags", "--enable-new-dtags"])
+@pytest.mark.parametrize(
+    "folder", ["$ORIGIN/away", "${ORIGIN}/away", "away", "/nowhere:$ORIGIN/away"]
+)
+def test_run_path(build, absent, agree, tags, folder):
+    """A folder that is not absolute counts from the working directory."""
+    path = build.module("links", absent, f"-Wl,{tags},-rpath,{folder}", **CALL)
+    assert agree(path)["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("tags", "ok"), [("--disable-new-dtags", True), ("--enable-new-dtags", False)]
+)
+def test_only_the_older_kind_of_run_path_is_handed_on(build, absent, agree, tags, ok):
+    """The extension finds libmiddle, which has no path itself and needs libabsent."""
+    middle = build(
+        "away/libmiddle.so", "int absent_f(void); int m(void) { return absent_f(); }", absent
+    )
+    path = build.module(
+        "chain", middle, f"-Wl,{tags},-rpath,$ORIGIN/away", f"-Wl,-rpath-link,{absent.parent}",
+        body="int m(void);", call="m();",
+    )  # fmt: skip
+    found = agree(path)
+    assert found["ok"] is ok
+    if not ok:
+        assert "(through libmiddle.so)" in found["message"]
+
+
+def test_object_with_the_newer_kind_does_not_inherit(build, absent, agree):
+    middle = build(
+        "away/libmiddle.so", "int absent_f(void); int m(void) { return absent_f(); }", absent,
+        "-Wl,--enable-new-dtags,-rpath,/nowhere",
+    )  # fmt: skip
+    path = build.module(
+        "chain", middle, "-Wl,--disable-new-dtags,-rpath,$ORIGIN/away",
+        f"-Wl,-rpath-link,{absent.parent}", body="int m(void);", call="m();",
+    )  # fmt: skip
+    assert agree(path)["missing_libraries"] == ["libabsent.so.3"]
+
+
+def test_origin_is_the_folder_of_the_link_by_which_it_is_opened(build, absent, agree):
+    path = build.module("links", absent, "-Wl,-rpath,$ORIGIN/away", **CALL)
+    (build.folder / "links").mkdir()
+    link = build.folder / "links" / path.name
+    link.symlink_to(path)
+    assert agree(link)["ok"] is False
+    (build.folder / "links" / "away").mkdir()
+    shutil.copy(absent, build.folder / "links" / "away")
+    assert agree(link)["ok"] is True
+
+
+def test_search_path_of_the_environment_counts_as_it_was_at_the_start(build, absent, agree, child):
+    path = build.module("links", absent, **CALL)
+    assert agree(path, env={"LD_LIBRARY_PATH": f"/nowhere:{absent.parent}"})["ok"] is True
+    done = child.python(
+        f"""
+        import os, cudaguard
+        os.environ["LD_LIBRARY_PATH"] = {str(absent.parent)!r}
+        check = cudaguard.check_extension({str(path)!r})
+        print(check.ok, {str(absent)!r} in check.remedy)
+        """
+    )
+    assert done.stdout == "False True\n"
+
+
+def test_library_that_is_mapped_already_is_found_by_its_soname(build, absent, agree):
+    path = build.module("links", absent, **CALL)
+    assert agree(path, absent)["ok"] is True
+    other = absent.rename(absent.with_name("renamed.so"))
+    assert agree(path, other)["ok"] is True
+
+
+def test_library_named_by_its_path(build, agree):
+    library = build("libplain.so", "int absent_f(void) { return 1; }")  # has no soname
+    path = build.module("links", library, **CALL)
+    assert agree(path)["ok"] is True
+    library.unlink()
+    assert agree(path)["missing_libraries"] == [str(library)]
+
+
+def test_library_of_another_machine_is_passed_over(build, absent, agree):
+    path = build.module("links", absent, "-Wl,-rpath,$ORIGIN/first:$ORIGIN/away", **CALL)
+    (build.folder / "first").mkdir()
+    content = bytearray(absent.read_bytes())
+    struct.pack_into("<H", content, 18, 22)  # S/390
+    (build.folder / "first" / absent.name).write_bytes(content)
+    assert agree(path)["ok"] is True
+    absent.unlink()
+    assert agree(path)["cause"] == "library-missing"
+
+
+def test_fault_of_a_library_that_comes_along(build, agree):
+    """The loader binds what it maps on the way, too."""
+    middle = build("libmiddle.so", "int absent_f(void); int m(void) { return absent_f(); }")
+    path = build.module(
+        "chain", middle, "-Wl,--unresolved-symbols=ignore-all", body="int m(void);", call="m();"
+    )
+    assert agree(path)["missing_symbols"] == [["absent_f", "absent_f"]]
+
+
+def test_library_without_symbols_of_its_own(build, agree):
+    """Its hash table is empty, and tells not even how many symbols it asks for."""
+    middle = build(
+        "libempty.so", "int absent_f(void); static int (*p)(void) __attribute__((used)) = absent_f;"
+    )
+    path = build.module("chain", "-Wl,--no-as-needed", middle)
+    assert agree(path)["missing_symbols"] == [["absent_f", "absent_f"]]
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+VERSIONED = """
+#include <stdio.h>
+int absent_f(void) { return puts(""); }
+int other_f(void) { return 2; }
+"""
+BOTH = "NAME_1 { global: absent_f; }; NAME_2 { global: other_f; } NAME_1;"
+
+
+@pytest.fixture
+def versions(build):
+    """Returns a library whose functions have versions by a linker script; None for without."""
+
+    def versions(script):
+        flags = ["-Wl,-soname,libversioned.so.1"]
+        if script is not None:
+            (build.folder / "names.map").write_text(script, encoding="utf-8")
+            flags.append("-Wl,--version-script=names.map")
+        return build("libversioned.so.1", VERSIONED, *flags)
+
+    return versions
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        (BOTH, None),
+        ("NAME_1 { global: absent_f; };", "symbol-version"),
+        ("NAME_0 { global: absent_f; other_f; };", "symbol-version"),
+        (
+            "NAME_1 { global: absent_f; }; NAME_2 { global: nothing; local: other_f; } NAME_1;",
+            "symbols",
+        ),
+        ("NAME_1 { global: absent_f; other_f; }; NAME_2 { global: nothing; } NAME_1;", "symbols"),
+        (None, None),  # a library that knows no versions is let pass
+    ],
+    ids=["same", "older", "other", "local", "moved", "none"],
+)
+def test_versions(build, versions, agree, script, cause):
+    library = versions(BOTH)
+    path = build.module(
+        "uses", library, "-Wl,-rpath,$ORIGIN", body="int absent_f(void); int other_f(void);",
+        call="absent_f(); other_f();",
+    )  # fmt: skip
+    versions(script)
+    for loaded in ((), (library,)):  # from the file, and from memory
+        found = agree(path, *loaded)
+        assert found["ok"] is (cause is None)
+        if cause == "symbol-version":
+            assert found["cause"] == cause
+            assert str(library) in found["message"]
+        elif cause:
+            assert found["missing_symbols"] == [["other_f", "other_f"]]
+
+
+def test_version_that_is_asked_for_weakly_is_no_fault(build, versions, agree):
+    library = versions(BOTH)
+    weak = "int absent_f(void); __attribute__((weak)) int other_f(void);"
+    path = build.module(
+        "uses", library, "-Wl,-rpath,$ORIGIN", body=weak, call="absent_f(); if (other_f) other_f();"
+    )
+    versions("NAME_1 { global: absent_f; };")
+    agree(path)
+
+
+def test_version_that_is_not_the_default_one(build, agree):
+    (build.folder / "names.map").write_text(
+        "OLD { global: f; }; NEW { global: f; } OLD;", encoding="utf-8"
+    )
+    library = build(
+        "libboth.so",
+        '__asm__(".symver f_old, f@OLD"); int f_old(void) { return 1; }'
+        '__asm__(".symver f_new, f@@NEW"); int f_new(void) { return 2; }',
+        "-Wl,--version-script=names.map",
+    )
+    path = build.module(
+        "uses", library, body='__asm__(".symver f, f@OLD"); int f(void);', call="f();"
+    )
+    assert agree(path)["ok"] is True
+    assert agree(path, library)["ok"] is True
+
+
+def test_indirect_function(build, agree):
+    library = build(
+        "libifunc.so",
+        "static int one(void) { return 1; } static void *choose(void) { return one; }"
+        'int absent_f(void) __attribute__((ifunc("choose")));',
+    )
+    path = build.module("uses", library, **CALL)
+    assert agree(path)["ok"] is True
+    assert agree(path, library)["ok"] is True
+
+
+def test_thread_local_and_hidden_symbols(build, agree):
+    library = build(
+        "libtls.so",
+        "__thread int counter;"
+        '__attribute__((visibility("hidden"))) int absent_f(void) { return 1; }',
+    )
+    shared = {"body": "extern __thread int counter;", "call": "counter++;"}
+    assert agree(build.module("tls", library, **shared))["ok"] is True
+    flags = (library, "-Wl,--unresolved-symbols=ignore-all")
+    assert agree(build.module("hidden", *flags, **CALL))["missing_symbols"] == [
+        ["absent_f", "absent_f"]
+    ]
+
+
+# --- the file itself -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "truncated"),
+        (b"\x7fELF\x02\x01", "truncated"),
+        (b"#!/bin/sh\n" + bytes(100), "not-elf"),
+        (b"!<arch>\n" + bytes(100), "not-elf"),
+    ],
+)
+def test_what_is_no_library(tmp_path, agree, content, cause):
+    (tmp_path / "odd.so").write_bytes(content)
+    assert agree(tmp_path / "odd.so")["cause"] == cause
+
+
+def test_program_is_no_library(build, agree):
+    found = agree(build("program.so", "int main(void) { return 0; }", "-pie"))
+    assert found["cause"] == "not-elf"
+
+
+@pytest.mark.parametrize(("place", "value"), [(18, 22), (18, 3), (4, 1), (5, 2)], ids=str)
+def test_other_machine(build, agree, place, value):
+    path = build.module("other")
+    content = bytearray(path.read_bytes())
+    content[place] = value
+    path.write_bytes(content)
+    found = agree(path)
+    assert found["cause"] == "wrong-machine"
+    assert ("S/390" in found["message"]) is (value == 22)
+
+
+def test_truncated_at_several_lengths(build, check, loader, child):
+    """Not all of them kill the process, but none of them loads what was built."""
+    path = build.module("short", body="static char data[9000] = {1};", call="data[5000]++;")
+    whole = path.read_bytes()
+    table = struct.unpack_from("<Q", whole, 32)[0]
+    heads = [struct.unpack_from("<IIQQQQ", whole, table + 56 * n) for n in range(whole[56])]
+    end = max(offset + length for kind, _, offset, _, _, length in heads if kind == 1)
+    for length in (1, 63, 64, 100, 500, 4096, end // 2, end - 1):
+        path.write_bytes(whole[:length])
+        assert check(path)["cause"] == "truncated", length
+    path.write_bytes(whole[:end])  # what follows is for linkers and debuggers
+    assert check(path)["ok"] is True
+    assert loader(path) == ""
+
+
+@pytest.mark.parametrize("path", ["missing.so", ".", "/dev/null", ""])
+def test_what_cannot_be_read_cannot_be_judged(path):
+    found = cudaguard.check_extension(path)
+    assert (found.ok, found.cause) in {(None, "unknown"), (False, "truncated")}
+    assert found.message
+
+
+def test_extension_of_another_python(build, agree, check):
+    path = build.module("old", body="int PyOld_Function(void);", call="PyOld_Function();")
+    found = agree(path)
+    assert found["cause"] == "python-abi"
+    assert "PyOld_Function" in found["message"]
+    healthy = build.module("healthy")
+    named = healthy.rename(healthy.with_name("healthy.cpython-37m-x86_64-linux-gnu.so"))
+    found = check(named)
+    assert (found["ok"], found["cause"]) == (False, "python-abi")
+    assert "3.7" in found["message"]
+
+
+def test_older_copy_of_a_library_that_is_first(build, check, child):
+    """As with NVIDIA's nvJitLink and NCCL; an extension that does not name them is another case."""
+    declared = "int __nvJitLinkCreate_12_9(void);"
+    call = {"body": declared, "call": "__nvJitLinkCreate_12_9();"}
+    named = "-Wl,-soname,libnvJitLink.so.12"
+    newer = build("newer/libnvJitLink.so.12", f"{declared[:-1]} {{ return 1; }}", named)
+    older = build("older/libnvJitLink.so.12", "int f;", named)
+    links = build.module("links", newer, f"-Wl,-rpath,{newer.parent}", **call)
+    between = f"{declared} int g(void) {{ return __nvJitLinkCreate_12_9(); }}"
+    through = build("libthrough.so", between, newer, f"-Wl,-rpath,{newer.parent}")
+    comes = build.module("comes", through, "-Wl,-rpath,$ORIGIN", body="int g(void);", call="g();")
+    alone = build.module("alone", **call)
+    assert check(links)["ok"] is check(comes)["ok"] is True
+    assert check(alone)["cause"] == "own-source-missing"
+    code = f"""
+        import sys, ctypes, cudaguard
+        cudaguard.install()
+        ctypes.CDLL({str(older)!r})
+        sys.path.insert(0, {str(build.folder)!r})
+        print(cudaguard.check_extension({str(links)!r}).cause)
+        try:
+            import {{}}
+        except ImportError as error:
+            print(error)
+        """
+    for name, needer in (("links", links.name), ("comes", f"libthrough.so (which {comes.name}")):
+        done = child.python(code.format(name))
+        cause, said = done.stdout.split("\n", 1)
+        assert cause == "older-library"
+        assert f"{needer}" in said
+        assert (
+            f"`__nvJitLinkCreate_12_9`, which the libnvJitLink.so.12 that it gets, {older}," in said
+        )
+        assert "the loader: " in said
+    done = child.python(
+        f"import cudaguard; print(cudaguard.check_extension({str(links)!r}).message)",
+        env={"LD_LIBRARY_PATH": str(older.parent)},
+    )
+    assert f"that it gets, {older}," in done.stdout
+
+
+def test_library_that_the_loader_names_is_the_one_that_lacks_a_symbol():
+    """The forecast of torch's own extension does not go down to libcusparse."""
+    said = "/x/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version y"
+    found = _as_said(Forecast("/x/_C.so"), said)
+    assert found.symbols == (Lack("__nvJitLinkComplete_12_4", "/x/libcusparse.so.12"),)
+    found = _as_said(Forecast("/x/_C.so"), "undefined symbol: f")
+    assert found.symbols == (Lack("f", "/x/_C.so"),)
+
+
+# --- how it is asked -----------------------------------------------------------------------------
+
+
+def test_nothing_is_loaded_and_nothing_imported(build, absent, child):
+    path = build.module("links", absent, "-Wl,-rpath,$ORIGIN/away", **CALL)
+    build("torch/_C.so", "int absent_f(void) { return 1; }")
+    done = child.python(
+        f"""
+        import sys, ctypes, sysconfig, glob
+        sys.path.insert(0, {str(build.folder)!r})
+        import cudaguard
+        cudaguard.check_extension({sys.executable!r})  # what the check itself needs
+        def mapped():
+            return {{line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}}
+        before, modules = mapped(), set(sys.modules)
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        print(cudaguard.check_extension({str(path)!r}, given=("torch",)).ok)
+        print(mapped() - before, {{m for m in set(sys.modules) - modules if m[:9] != "cudaguard"}})
+        """
+    )
+    assert done.stdout == "True\nTrue\nset() set()\n"
+
+
+def test_given_modules_count_as_loaded(build, absent, child):
+    """Its libraries are found as the loader would find them after an import."""
+    (build.folder / "provider").mkdir()
+    library = shutil.copy(absent, build.folder / "provider")
+    build(
+        f"provider/_native{sysconfig.get_config_var('EXT_SUFFIX')}",
+        "int absent_f(void); int g(void) { return absent_f(); }",
+        library,
+        "-Wl,-rpath,$ORIGIN",
+    )
+    (build.folder / "provider" / "__init__.py").write_text("1 / 0")
+    path = build.module("links", absent, **CALL)
+    code = f"""
+        import sys, cudaguard
+        sys.path.insert(0, {str(build.folder)!r})
+        for given in (None, (), ("provider",), ("nobody",)):
+            print(cudaguard.check_extension({str(path)!r}, given=given).ok)
+        assert "provider" not in sys.modules
+        """
+    assert child.python(code).stdout.split() == ["False", "False", "True", "False"]
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(
+        TypeError, match=r"given must be a tuple of module names such as \('torch',\)"
+    ):
+        cudaguard.check_extension("x.so", given="torch")
+    with pytest.raises(TypeError):
+        cudaguard.check_extension(3)
+    with pytest.raises(TypeError, match="given must have names of modules such as 'torch', not"):
+        cudaguard.check_extension("x.so", given=(None,))
+
+
+def test_path_in_bytes_is_a_path(tmp_path):
+    path = tmp_path / "nothing.so"
+    assert cudaguard.check_extension(bytes(path)) == cudaguard.check_extension(path)
+
+
+def test_result_is_data(build):
+    found = cudaguard.check_extension(build.module("half", **CALL))
+    assert found.path == os.fspath(build.folder / found.path)
+    assert found.replace(ok=True) != found
+    assert found.to_dict()["missing_symbols"] == [["absent_f", "absent_f"]]
+    assert str(found).startswith(f"{found.path}: would not load (own-source-missing). ")
+
+
+# --- what changes under one's hands --------------------------------------------------------------
+
+
+def test_library_whose_file_was_replaced_serves_as_it_was_mapped(build, child):
+    """As after an upgrade in a living process: the loader goes by what it has."""
+    script = "NAME_1 { global: absent_f; };"
+    (build.folder / "names.map").write_text(script, encoding="utf-8")
+    flags = ("-Wl,-soname,libabsent.so.3", "-Wl,--version-script=names.map")
+    library = build("libabsent.so.3", "int absent_f(void) { return 1; }", *flags)
+    path = build.module("links", library, "-Wl,-rpath,$ORIGIN", **CALL)
+    other = build("other.so", "int other_f(void) { return 1; }", "-Wl,-soname,libabsent.so.3")
+    done = child.python(
+        f"""
+        import ctypes, os, cudaguard
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        ctypes.CDLL({str(library)!r})
+        os.rename({str(other)!r}, {str(library)!r})
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        import links
+        """
+    )
+    assert done.stdout == "True\nTrue\n"
+    assert child.python(f"import cudaguard; print(cudaguard.check_extension({str(path)!r}).ok)"
+                        ).stdout == "False\n"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "tag", [0x6FFFFEF5, 6, 5, 0x6FFFFFFE], ids=["hashes", "symbols", "names", "versions"]
+)
+def test_tables_that_make_no_sense_cannot_be_judged(build, check, tag):
+    """That is no reason to say that it would not load."""
+    path = build.module("odd", "-Wl,--hash-style=gnu", call='puts("");')
+    content = bytearray(path.read_bytes())
+    table = struct.unpack_from("<Q", content, 32)[0]
+    heads = [struct.unpack_from("<IIQQQQ", content, table + 56 * n) for n in range(content[56])]
+    dynamic = next(head[2] for head in heads if head[0] == 2)
+    entries = range(dynamic, dynamic + 16 * 64, 16)
+    place = next(at for at in entries if struct.unpack_from("<Q", content, at)[0] == tag)
+    struct.pack_into("<Q", content, place + 8, 2**40)
+    path.write_bytes(content)
+    found = check(path)
+    assert (found["ok"], found["cause"]) == (None, "unknown")
+    assert "cannot be judged" in found["message"]
+
+
+def test_extension_that_is_loaded_already_would_load(build, child):
+    path = build.module("healthy")
+    done = child.python(
+        f"""
+        import os, healthy, cudaguard
+        print(cudaguard.check_extension({str(path)!r}).ok)
+        """
+    )
+    assert done.stdout == "True\n"

@@ -1,0 +1,187 @@
+"""`cudaguard check-ext`: files, folders, distributions; text and JSON; exit statuses."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ...documents import valid
+
+CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
+
+
+@pytest.fixture
+def command(child):
+    """Runs the command; returns its status, its lines and its errors."""
+
+    def command(*arguments, **options):
+        done = child.command(
+            sys.executable, "-m", "cudaguard", "check-ext", *arguments, check=False, **options
+        )
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return command
+
+
+def test_healthy_file(build, command):
+    path = build.module("healthy")
+    assert command(path) == (0, [f"{path}: would load", "1 checked: 1 would load"], "")
+
+
+def test_file_with_a_fault(build, command):
+    path = build.module("half", **CALL)
+    status, lines, told = command(path)
+    assert (status, told) == (1, "")
+    assert lines[0] == f"{path}: would NOT load [own-source-missing]"
+    assert lines[1].startswith(f"    Something was not linked into {path.name}: `absent_f`")
+    assert lines[2].startswith("    remedy: add the source file")
+    assert lines[3:] == ["1 checked: 1 would not load"]
+
+
+def test_names_in_cxx_are_readable(build, command):
+    source = "int mine(const char *text, double); int call() { return mine(0, 1); }"
+    path = build("plugin.so", source, "-nostdlib", compiler="c++")
+    assert "`mine(char const*, double)`" in command(path)[1][1]
+
+
+def test_folder_is_searched_for_what_an_import_may_load(build, command):
+    """What is healthy is only counted; what is bundled for others or built for others is not."""
+    build.module("healthy")
+    for name in ("libhelper.so", "pack.libs/libx.so", "old.cpython-37m-x86_64-linux-gnu.so"):
+        build(name, "int absent_f(void); int call(void) { return absent_f(); }")
+    deep = build("a/b/deep.so", "int absent_f(void); int call(void) { return absent_f(); }")
+    status, lines, _ = command(build.folder)
+    assert status == 1
+    assert [line for line in lines if line[0] not in " 2"] == [
+        f"{deep}: would NOT load [own-source-missing]"
+    ]
+    assert lines[-1] == "2 checked: 1 would load, 1 would not load"
+
+
+def test_folder_without_extensions(command, tmp_path):
+    assert command(tmp_path) == (0, ["no extensions found"], "")
+
+
+def test_installed_distribution_by_name(build, command, tmp_path):
+    path = build.module("half", **CALL)
+    info = tmp_path / "Half_Ext-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: Half-Ext\nVersion: 1.0\n")
+    (info / "RECORD").write_text(f"{path.name},,\nhalf.py,,\n")
+    status, lines, _ = command("half-ext", env={"PYTHONPATH": str(tmp_path)})
+    assert (status, lines[-1]) == (1, "1 checked: 1 would not load")
+
+
+def test_what_is_nothing_is_wrong_usage(command):
+    status, lines, told = command("no-such-thing")
+    assert (status, lines) == (2, [])
+    assert "no-such-thing: expected a file, a folder, or the name of an installed" in told
+    assert command()[0] == 2
+
+
+def test_data(build, command):
+    healthy, half = build.module("healthy"), build.module("half", **CALL)
+    status, lines, _ = command("--format", "json", healthy, half)
+    data = valid("check-ext", "\n".join(lines))
+    assert (status, data["command"]) == (1, "check-ext")
+    assert [check["path"] for check in data["checks"]] == [str(healthy), str(half)]
+    assert [check["ok"] for check in data["checks"]] == [True, False]
+    assert data["checks"][1]["missing_symbols"] == [["absent_f", "absent_f"]]
+    assert data["checks"][1]["given"] == []
+
+
+def test_annotations(build, command):
+    healthy, half = build.module("healthy"), build.module("half", **CALL)
+    status, lines, told = command("--format", "github", healthy, half)
+    assert (status, len(lines), told) == (1, 1, "")
+    assert lines[0].startswith(f"::error file={half},title=cudaguard check-ext%3A ")
+    assert "absent_f" in lines[0]
+
+
+def test_prerequisite_by_rule_counts_as_imported(build, command, child):
+    """`provider` is said to bring the library, and is not imported to find it."""
+    library = build.library("libprovided.so.1")
+    path = build.module("needs", library, **CALL)
+    (build.folder / "provider").mkdir()
+    library.rename(build.folder / "provider" / library.name)
+    build(
+        "provider/native.so", "int absent_f(void); int call(void) { return absent_f(); }",
+        build.folder / "provider" / library.name, "-Wl,-rpath,$ORIGIN",
+    )  # fmt: skip
+    child.write("provider/__init__.py", "1 / 0")
+    child.write(
+        "cudaguard.toml",
+        """
+        [[rules]]
+        id = "LOCAL1"
+        watch = ["provider"]
+        actions = ["provides:libprovided.so*"]
+        why = "it has the library"
+        """,
+    )
+    assert command(path)[0] == 1
+    env = {
+        "CUDAGUARD_CONFIG": str(child.folder / "cudaguard.toml"),
+        "PYTHONPATH": str(child.folder),
+    }
+    status, lines, told = command(path, env=env)
+    assert (status, told) == (0, "")
+    assert lines[0] == f"{path}: would load (once provider is imported)"
+
+
+def test_it_is_listed_in_the_help(child):
+    done = child.command(sys.executable, "-m", "cudaguard", "--help")
+    assert "check-ext" in done.stdout
+
+
+# --- many files: what they need is looked at once ------------------------------------------------
+
+COUNTED = """
+import sys
+from cudaguard.tools.main import main
+from cudaguard.elf.shared_object import SharedObject
+real, asked = SharedObject.wanted, []
+def wanted(self):
+    asked.append(self)
+    return real(self)
+SharedObject.wanted = wanted
+print(main(["check-ext", *sys.argv[1:]]), len(asked))
+"""
+
+
+def test_library_that_many_need_is_looked_at_once(build, child):
+    """By whatever path the loader comes to it."""
+    library = build("lib/libshared.so", "int one(void) { return 1; }", "-Wl,-soname,libshared.so")
+    (build.folder / "link").symlink_to("lib")
+    for name, folder in (("a", "lib"), ("b", "lib"), ("c", "pack/../lib"), ("d", "link")):
+        build.module(
+            name, library, f"-Wl,-rpath,{build.folder}/{folder}", body="int one(void);",
+            call="one();",
+        )  # fmt: skip
+    (build.folder / "pack").mkdir()
+    files = sorted(build.folder.glob("?.*.so"))
+    *_, told, counted = child.python(COUNTED, *files).stdout.splitlines()
+    assert told == "4 checked: 4 would load"
+    assert counted == "0 5"  # four extensions and the library
+
+
+@pytest.mark.parametrize("order", [("rich", "poor"), ("poor", "rich")])
+def test_library_that_borrows_from_its_neighbours_is_looked_at_anew(build, command, loader, order):
+    """It loads where another brings what it does not name, and nowhere else."""
+    borrower = build(
+        "libborrower.so",
+        "int lent(void); int borrowed(void) { return lent(); }",
+        "-Wl,-soname,libborrower.so",
+    )
+    lender = build("liblender.so", "int lent(void) { return 1; }", "-Wl,-soname,liblender.so")
+    common = ("-Wl,--no-as-needed", f"-Wl,-rpath,{build.folder}", borrower)
+    files = {
+        "rich": build.module("rich", *common, lender),
+        "poor": build.module("poor", *common),
+    }
+    assert loader(files["rich"]) == ""
+    assert "undefined symbol: lent" in loader(files["poor"])
+    status, lines, _ = command(*(files[name] for name in order))
+    assert (status, lines[-1]) == (1, "2 checked: 1 would load, 1 would not load")
+    assert any(line.startswith(f"{files['poor']}: would NOT load") for line in lines)

@@ -1,0 +1,276 @@
+"""An extension that fails to load under the guard: what is raised, told and recorded."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from cudaguard.elf.extension_check import Forecast, Lack, Surroundings
+from cudaguard.features.extensions.messages import words_for
+
+from .conftest import TO_THE_END
+
+CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
+TRY = """
+import sys, cudaguard
+cudaguard.install({mode!r})
+try:
+    import {name}
+    print("imported")
+except ImportError as error:
+    print(type(error).__name__, "|", error.name, "|", error.path)
+    print(repr(error.__cause__))
+    print(error)
+for finding in cudaguard.status().findings:
+    print("finding", finding.id, finding.severity)
+"""
+
+
+@pytest.fixture
+def attempt(child):
+    """Imports a module under the guard in some mode; returns what is printed and warned."""
+
+    def attempt(name, mode="fix", **options):
+        done = child.python(TRY.format(name=name, mode=mode), **options)
+        return done.stdout.splitlines(), done.stderr
+
+    return attempt
+
+
+@pytest.mark.parametrize(("torch", "begins"), [
+    ("2.6.0+cpu", "install a CUDA build of torch"), ("2.6.0+cu124", "rebuild it with nvcc"),
+    ("", "rebuild it with nvcc"),
+])  # fmt: skip
+def test_cuda_half_takes_a_torch_that_compiles_it(torch, begins):
+    lack = Lack("frobnicate_cuda", "/x/half.so")
+    around = Surroundings("3.11", torch=torch)
+    found = Forecast("/x/half.so", symbols=(lack,))
+    _, remedy = words_for("own-source-missing", (lack,), found, around, {})
+    assert remedy.startswith(begins)
+    assert "CUDA_HOME=/usr/local/cuda pip install" in remedy
+
+
+def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
+    path = build.module("half", **CALL)
+    lines, told = attempt("half")
+    assert lines[0] == f"ExtensionError | half | {path}"
+    assert lines[1].startswith("ImportError(")
+    assert "undefined symbol: frobnicate_cuda" in lines[1]
+    assert lines[2].startswith(f"The CUDA half of {path.name} was not linked: `frobnicate_cuda`")
+    assert lines[3].startswith("  remedy: rebuild it with nvcc visible")
+    assert lines[4] == f"  the loader: {path}: undefined symbol: frobnicate_cuda"
+    assert lines[5:] == []
+    assert told == ""
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+def test_without_repairs_the_error_of_the_loader_passes(build, attempt, mode):
+    path = build.module("half", **CALL)
+    lines, told = attempt("half", mode)
+    assert lines[0] == f"ImportError | half | {path}"
+    assert lines[1] == "None"
+    assert lines[2] == f"{path}: undefined symbol: frobnicate_cuda"
+    assert lines[3:] == []
+    assert told == ""
+
+
+TOLD = "ExtensionWarning: [CG841] The CUDA half of"
+ENDS = """import cudaguard, sys; cudaguard.install({mode!r}); hook = sys.excepthook
+{code}import half"""
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict", "warn", "observe", "off"])
+def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(build, child, mode):
+    build.module("half", **CALL)
+    program = child.write("program.py", ENDS.format(mode=mode, code=""))
+    done = child.command(sys.executable, program, check=False)
+    assert done.returncode == 1
+    assert (TOLD in done.stderr) is (mode in ("warn", "strict"))
+    if mode in ("warn", "strict"):
+        assert done.stderr.startswith(f"{program}:2: {TOLD}")
+    error = "cudaguard.ExtensionError: The CUDA half of"
+    assert (error in done.stderr) is (mode in ("fix", "strict"))
+
+
+@pytest.mark.parametrize("mode", ["fix", "warn"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_error_is_reported_by_the_launcher_if_it_ends_the_program(build, child, mode, ends):
+    build.module("half", **CALL)
+    code = "import half\n" if ends else "try:\n    import half\nexcept ImportError: pass\n"
+    program = child.write("program.py", code)
+    journal = child.write("journal", "")
+    start = (sys.executable, "-m", "cudaguard", "run", "--mode", mode, program)
+    done = child.command(*start, env={"CUDAGUARD_JOURNAL": str(journal)}, check=False)
+    assert ("CG841" in journal.read_text(encoding="utf-8")) is ends
+    assert ("CG841" in done.stderr) is ends
+
+
+def test_nothing_is_changed_where_the_error_says_it_itself(build, child):
+    build.module("half", **CALL)
+    code = "try: import half\nexcept ImportError: print(sys.excepthook is hook)\n"
+    for mode, is_same in (("fix", True), ("warn", False)):
+        program = ENDS.format(mode=mode, code=code)
+        assert child.python(program, check=False).stdout == f"{is_same}\n"
+
+
+@TO_THE_END
+@pytest.mark.parametrize("catches", [False, True])
+def test_watched_package_whose_native_part_fails(build, child, catches):
+    """Told if the package fails with it, and not if that does without."""
+    build.module("half", **CALL)
+    (child.folder / "packed").mkdir()
+    part = next(child.folder.glob("half*.so"))
+    part.rename(child.folder / "packed" / part.name)
+    code = "from packed import half\n"
+    if catches:
+        code = f"try:\n    {code}except ImportError: pass\n"
+    child.write("packed/__init__.py", code)
+    done = child.python(
+        """
+        import cudaguard
+        cudaguard.install("warn", rules=[cudaguard.Rule("LOCAL1", ("packed",), "Test.")])
+        try:
+            import packed
+        except ImportError as error:
+            print(type(error).__name__)
+        """
+    )
+    assert done.stdout == ("" if catches else "ImportError\n")
+    assert (TOLD in done.stderr) is not catches
+
+
+@TO_THE_END
+def test_watched_extension_that_fails(build, child):
+    build.module("half", **CALL)
+    done = child.python(
+        """
+        import cudaguard
+        cudaguard.install("warn", rules=[cudaguard.Rule("LOCAL1", ("half",), "Test.")])
+        try:
+            import half
+        except ImportError as error:
+            print(type(error).__name__)
+        """
+    )
+    assert done.stdout == "ImportError\n"
+    assert done.stderr.startswith(f"<string>:5: {TOLD}")
+
+
+def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, child):
+    build.module("half", **CALL)
+    program = ENDS.format(mode="warn", code="")
+    done = child.python(program, flags=("-W", "error::UserWarning"), check=False)
+    assert TOLD in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ImportError: ")
+
+
+def test_library_that_is_missing(build, attempt):
+    library = build.library("libabsent.so.3")
+    build.module("links", library, body="int absent_f(void);", call="absent_f();")
+    library.unlink()
+    lines, _ = attempt("links")
+    assert lines[0].startswith("ExtensionError | links | ")
+    assert "needs libabsent.so.3, which is nowhere on the loader's path." in lines[2]
+
+
+def test_extension_of_another_machine(build, attempt):
+    """The loader says of it that there is no such file."""
+    path = build.module("other")
+    content = bytearray(path.read_bytes())
+    content[18] = 183
+    path.write_bytes(content)
+    lines, _ = attempt("other")
+    assert "cannot open shared object file: No such file or directory" in lines[1]
+    assert (
+        lines[2] == f"{path.name} was built for another machine: it is for AArch64, this is x86-64."
+    )
+
+
+TRUNCATED = {"body": "static char data[90000] = {1};", "call": "data[80000]++; data[5000]++;"}
+
+
+def cut(path):
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 3])
+
+
+def test_truncated_file_kills_an_unguarded_process(build, child):
+    cut(build.module("short", **TRUNCATED))
+    done = child.python("import short", check=False)
+    assert done.returncode == -7  # SIGBUS
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_truncated_file_is_refused(build, attempt, mode):
+    path = build.module("short", **TRUNCATED)
+    cut(path)
+    lines, told = attempt("short", mode)
+    assert lines[:2] == [f"ExtensionError | short | {path}", "None"]
+    assert lines[2].startswith(f"{path.name} is shorter than its own headers say")
+    assert lines[-1] == "finding CG840 error"
+    assert ("[CG840]" in told) is (mode == "strict")
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_truncated_file_is_told_of_where_nothing_is_repaired(build, child, mode):
+    cut(build.module("short", **TRUNCATED))
+    done = child.python(TRY.format(name="short", mode=mode), check=False)
+    assert done.returncode == -7
+    assert ("ExtensionWarning: [CG840]" in done.stderr) is (mode == "warn")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'PyErr_SetString(PyExc_ImportError, "undefined symbol: of mine"); return 0;',
+        'PyErr_SetString(PyExc_ImportError, "x.so: cannot open shared object file"); return 0;',
+        'PyErr_SetString(PyExc_ImportError, "numpy.core.multiarray failed to import"); return 0;',
+        'return PyImport_ImportModule("nothing_of_that_name");',
+    ],
+)
+def test_error_of_the_extension_itself_passes(build, attempt, call):
+    """It has been mapped by then, and what it says is its own business."""
+    build.module("own", call=call)
+    lines, told = attempt("own")
+    assert lines[0].startswith(("ImportError | ", "ModuleNotFoundError | "))
+    assert lines[1] == "None"
+    assert not [line for line in lines if line.startswith("finding")]
+    assert told == ""
+
+
+def test_module_without_its_function_fails_as_ever(build, attempt):
+    path = build.module("named")
+    path.rename(path.with_name(path.name.replace("named", "renamed")))
+    lines, _ = attempt("renamed")
+    assert lines[0].startswith("ImportError | renamed")
+    assert "dynamic module does not define module export function (PyInit_renamed)" in lines[2]
+
+
+def test_failure_of_ours_leaves_the_error_as_it_is(build, attempt, child):
+    build.module("half", **CALL)
+    child.write(
+        "sitecustomize.py",
+        "import cudaguard.features.extensions.repair as repair\n"
+        "def fail(*a): 1 / 0\nrepair.forecast = fail\n",
+    )
+    lines, told = attempt("half", env={"PYTHONPATH": str(child.folder)})
+    assert lines[0].startswith("ImportError | half")
+    assert "[CG807]" in told
+    assert "ZeroDivisionError" in told
+
+
+def test_extension_by_file_as_a_build_on_the_fly_imports_it(build, child):
+    path = build.module("half", **CALL)
+    done = child.python(
+        f"""
+        import importlib.util, cudaguard
+        cudaguard.install()
+        spec = importlib.util.spec_from_file_location("half", {str(path)!r})
+        try:
+            importlib.util.module_from_spec(spec)
+        except cudaguard.ExtensionError as error:
+            print(error.name, error.path)
+        """
+    )
+    assert done.stdout == f"half {path}\n"

@@ -1,0 +1,171 @@
+"""A made-up torch beside made-up copies of NVRTC, laid out and linked as in the wheels.
+
+The libraries are real ones, for a real loader; what they compile for is a table. The devices are
+those of the stub driver and the stub of NVML.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cudaguard.features.gpu_architectures.architectures import KNOWN
+
+from ...features.cuda_init.program import SCENE, Program, Ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NVRTC = """
+static const int known[] = {{ {known} }};
+enum {{ NUMBER = sizeof known / sizeof *known }};
+int nvrtcVersion(int *major, int *minor) {{ *major = {major}; *minor = {minor}; return 0; }}
+int nvrtcGetNumSupportedArchs(int *number) {{ *number = NUMBER; return 0; }}
+int nvrtcGetSupportedArchs(int *found)
+{{
+    for (int i = 0; i < NUMBER; i++)
+        found[i] = known[i];
+    return 0;
+}}
+"""
+
+# As torch's part that is linked with NVRTC: 0, or the status of an architecture that is not known.
+TORCH_PART = """
+int nvrtcGetNumSupportedArchs(int *number);
+int nvrtcGetSupportedArchs(int *found);
+int compile_for(int architecture)
+{
+    int known[99], number;
+    nvrtcGetNumSupportedArchs(&number);
+    nvrtcGetSupportedArchs(known);
+    for (int i = 0; i < number; i++)
+        if (known[i] == architecture)
+            return 0;
+    return 5;
+}
+"""
+
+TORCH = {
+    "version.py": "__version__ = '{release}'\ncuda = {cuda!r}\n",
+    "_C.py": """
+import sys
+switches = {{"gpu": True, "texpr": True}}
+{flags}
+def _jit_can_fuse_on_gpu(): return switches["gpu"]
+def _jit_override_can_fuse_on_gpu(on): switches["gpu"] = on
+def _jit_texpr_fuser_enabled(): return switches["texpr"]
+def _jit_set_texpr_fuser_enabled(on): switches["texpr"] = on
+""",
+    "cuda.py": """
+import ctypes, os
+_queued_calls, _initialized = [], False
+def init():
+    global _initialized
+    cu = ctypes.CDLL("libcuda.so.1")
+    assert cu.cuInit(0) == 0
+    for call, _ in _queued_calls:
+        call()
+    _initialized = True
+def jit(device=0):
+    cu, major, minor = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_int()
+    assert cu.cuDeviceGetAttribute(ctypes.byref(major), 75, device) == 0
+    assert cu.cuDeviceGetAttribute(ctypes.byref(minor), 76, device) == 0
+    part = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "libcaffe2_nvrtc.so"))
+    if part.compile_for(major.value * 10 + minor.value):
+        raise RuntimeError("nvrtc: error: invalid value for --gpu-architecture (-arch)")
+    return "compiled"
+""",
+    "__init__.py": """
+import ctypes, glob, os, sys
+if {preloads}:  # as torch does from 2.6 on
+    for folder in sys.path:
+        found = glob.glob(os.path.join(folder, "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.*[0-9]"))
+        if found:
+            ctypes.CDLL(found[0])
+            break
+from torch import _C, cuda, version
+__version__ = version.__version__
+""",
+}
+
+
+class MadeUp(Program):
+    """A program in whose folder packages are made up, in ``site`` and wherever else it is asked."""
+
+    def __init__(self, child: Any, stubs: Any) -> None:
+        super().__init__(child, stubs)
+        child.write(
+            "scene.py",
+            SCENE + "import cudaguard.system.preload\n"
+            "cudaguard.system.preload.DRIVER_FILES = ('driver',)\n"
+            # Nothing of this machine's own.
+            "import cudaguard.system.nvrtc\ncudaguard.system.nvrtc._TOOLKITS = ()\n",
+        )
+        child.write("driver", "")
+        self.site = child.folder / "site"
+
+    def compile(self, path: Path, code: str, *flags: object) -> Path:
+        """Compile one library."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        source = path.with_suffix(".c")
+        source.write_text(code)
+        command = [self.stubs.compiler, "-shared", "-fPIC", "-o", path, source, *flags]
+        subprocess.run([str(part) for part in command], check=True, timeout=120)
+        source.unlink()
+        return path
+
+    def nvrtc(self, release: tuple[int, int], folder: str = "site/nvidia/cuda_nvrtc/lib") -> Path:
+        """Make a copy of NVRTC."""
+        major, minor = release
+        home = self.folder / folder
+        known = ", ".join(map(str, sorted(KNOWN[release])))
+        name = f"libnvrtc.so.{major}"
+        code = NVRTC.format(known=known, major=major, minor=minor)
+        path = self.compile(home / name, code, f"-Wl,-soname,{name}")
+        builtins = f"libnvrtc-builtins.so.{major}.{minor}"
+        self.compile(home / builtins, "int builtins;", f"-Wl,-soname,{builtins}")
+        # As some wheels have them.
+        (home / f"libnvrtc-builtins.alt.so.{major}.{minor}").touch()
+        shutil.copy(path, home / f"libnvrtc.alt.so.{major}")
+        return path
+
+    def torch(
+        self,
+        release: str = "2.8.0",
+        flags: str = "sm_80 sm_90 sm_120",
+        nvrtc: tuple[int, int] = (12, 8),
+        cuda: str | None = "12.8",
+        preloads: bool = False,
+    ) -> None:
+        """Make a torch and its own NVRTC."""
+        own = self.nvrtc(nvrtc)
+        said = f"def _cuda_getArchFlags(): return {flags!r}" if cuda else ""
+        for name, text in TORCH.items():
+            path = self.site / "torch" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(
+                text.format(release=release, cuda=cuda, flags=said, preloads=preloads)
+                if "{" in text and name != "cuda.py"
+                else text
+            )
+        folder = self.site / "torch" / "lib"
+        rpath = "$ORIGIN/../../nvidia/cuda_nvrtc/lib"
+        linker = ("-Wl,--disable-new-dtags", f"-Wl,-rpath,{rpath}", "-Wl,--no-as-needed")
+        self.compile(folder / "libcaffe2_nvrtc.so", TORCH_PART, *linker, own)
+        code = f'const char *get(void) {{ return "{flags}"; }}\nconst char sm_[] = "sm_carveout";\n'
+        self.compile(folder / "libtorch_python.so", code)
+
+    def run(self, code: str, *arguments: object, path: tuple[str, ...] = (), **how: Any) -> Ran:
+        """Run code with ``site`` behind further folders on PYTHONPATH."""
+        folders = [str(self.folder / part) for part in (*path, "site")]
+        env = {"PYTHONPATH": ":".join(folders), **how.pop("env", {})}
+        return super().run(code, *arguments, env=env, **how)
+
+
+@pytest.fixture
+def program(child: Any, driver_stubs: Any) -> MadeUp:
+    """A program with the stub driver."""
+    return MadeUp(child, driver_stubs)

@@ -1,0 +1,160 @@
+"""Copies of NVRTC and ptxas as they lie around, and what their files say."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from cudaguard.features.gpu_architectures import facts as ptxas
+from cudaguard.system import nvrtc, torch_build
+
+
+@pytest.fixture
+def only(monkeypatch, tmp_path):
+    """Only what the test makes is there; returns its folder, which is on sys.path."""
+    pytest.importorskip("ctypes")  # before the standard library is out of reach
+    for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(nvrtc, "_TOOLKITS", ())
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
+    return tmp_path
+
+
+def test_release_by_the_file_beside(program, only):
+    program.nvrtc((12, 9), "nvidia/cuda_nvrtc/lib")
+    program.nvrtc((13, 0), "nvidia/cu13/lib")
+    program.nvrtc((12, 4), "cuda/lib64")
+    found = nvrtc.installed_copies("libnvrtc.so.12")
+    assert [(copy.release, copy.name) for copy in found] == [((12, 9), "libnvrtc.so.12")]
+    assert [copy.release for copy in nvrtc.installed_copies("libnvrtc.so.13")] == [(13, 0)]
+
+
+def test_toolkits(program, only, monkeypatch):
+    program.nvrtc((12, 4), "cuda/lib64")
+    program.nvrtc((12, 8), "conda/lib")
+    program.nvrtc((12, 9), "other/targets/x86_64-linux/lib")
+    monkeypatch.setenv("CUDA_HOME", str(only / "cuda"))
+    monkeypatch.setenv("CUDA_PATH", str(only / "other"))
+    monkeypatch.setenv("CONDA_PREFIX", str(only / "conda"))
+    found = nvrtc.installed_copies("libnvrtc.so.12")
+    assert sorted(copy.release for copy in found) == [(12, 4), (12, 8), (12, 9)]
+
+
+def test_toolkit_whose_file_has_the_release_in_its_name(program, only, monkeypatch):
+    path = program.nvrtc((12, 4), "cuda/lib64")
+    real = path.rename(path.with_name("libnvrtc.so.12.4.127"))
+    path.symlink_to(real.name)
+    (real.parent / "libnvrtc-builtins.so.12.9").touch()  # as in a folder of the system's
+    monkeypatch.setenv("CUDA_HOME", str(only / "cuda"))
+    (copy,) = nvrtc.installed_copies("libnvrtc.so.12")
+    assert (copy.path, copy.release) == (str(real), (12, 4))
+
+
+def test_one_file_by_two_ways_is_one_copy(program, only):
+    program.nvrtc((12, 9), "nvidia/cuda_nvrtc/lib")
+    (only / "nvidia" / "again").symlink_to(only / "nvidia" / "cuda_nvrtc")
+    assert len(nvrtc.installed_copies("libnvrtc.so.12")) == 1
+
+
+@pytest.mark.parametrize("more", ["libnvrtc-builtins.so.12.4", None])
+def test_release_that_is_not_certain(program, only, more):
+    path = program.nvrtc((12, 9), "nvidia/cuda_nvrtc/lib")
+    if more:
+        (path.parent / more).touch()
+    else:
+        (path.parent / "libnvrtc-builtins.so.12.9").unlink()  # only the other variant's is left
+    assert [copy.release for copy in nvrtc.installed_copies("libnvrtc.so.12")] == [None]
+
+
+def test_folders_with_odd_names(program, only, monkeypatch):
+    program.nvrtc((12, 9), "odd [x]*/nvidia/cuda_nvrtc/lib")
+    monkeypatch.setattr(sys, "path", [str(only / "odd [x]*"), "", str(only / "nowhere"), 7])
+    monkeypatch.chdir(only)
+    assert [copy.release for copy in nvrtc.installed_copies("libnvrtc.so.12")] == [(12, 9)]
+
+
+def test_the_one_of_torch(program, only):
+    program.torch()
+    copy = nvrtc.copy_for(str(program.site / "torch"))
+    assert copy.release == (12, 8)
+    assert copy.path == str(program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+
+
+def test_torch_whose_nvrtc_has_a_hash_in_its_name(program, only):
+    """As in PyTorch's own wheels for CUDA 11: all lie in torch's folder."""
+    folder = program.site / "torch" / "lib"
+    folder.mkdir(parents=True)
+    name = "libnvrtc-672ee683.so.11.2"
+    program.compile(folder / name, "int nvrtcVersion;", f"-Wl,-soname,{name}")
+    (folder / "libnvrtc-builtins.so.11.3").touch()
+    program.compile(
+        folder / "libcaffe2_nvrtc.so", "int f;", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN",
+        folder / name,
+    )  # fmt: skip
+    copy = nvrtc.copy_for(str(program.site / "torch"))
+    assert (copy.name, copy.release) == (name, (11, 3))
+    # Another one that is found by the plain name is what torch takes.
+    plain = program.compile(folder / "libnvrtc.so.11.2", "int f;", "-Wl,-soname,libnvrtc.so.11.2")
+    assert nvrtc.copy_for(str(program.site / "torch")).path == str(plain)
+
+
+def test_no_nvrtc(only):
+    assert nvrtc.copy_for(str(only / "torch")) is None
+    assert nvrtc.installed_copies("libnvrtc.so.12") == []
+    assert nvrtc.mapped_copies() == []
+
+
+def test_copies_in_the_process_come_first(program):
+    program.torch()
+    newer = program.nvrtc((12, 9), "elsewhere")
+    ran = program.run(
+        f"""
+        import ctypes
+        ctypes.CDLL({str(newer)!r})
+        ctypes.CDLL({str(program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")!r})
+        from cudaguard.system.nvrtc import copy_for, mapped_copies
+        print([copy.release for copy in mapped_copies()])
+        print(copy_for({str(program.site / "torch")!r}).release)
+        """
+    )
+    assert ran.out == ["[(12, 9), (12, 8)]", "(12, 9)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sm_50 sm_80 sm_90", ("sm_50", "sm_80", "sm_90")),
+        ("sm_90a", ("sm_90a",)),
+        ("sm_100 compute_120", ("sm_100", "compute_120")),
+        ("", ()),
+    ],
+)
+def test_architectures_of_a_torch_by_its_file(tmp_path, text, expected):
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    other = b"\0the sm_90 is fine\0sm_carveout\0sm_\0"
+    (folder / "libtorch_python.so").write_bytes(other + text.encode() + b"\0" + other)
+    assert torch_build.architectures(str(tmp_path)) == expected
+
+
+def test_no_torch_no_architectures(tmp_path):
+    assert torch_build.architectures(str(tmp_path)) == ()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libtorch_python.so").write_bytes(b"")
+    assert torch_build.architectures(str(tmp_path)) == ()
+    assert torch_build.release_of(str(tmp_path)) == ""
+
+
+def test_ptxas_says_its_release(tmp_path):
+    said = tmp_path / "ptxas"
+    said.write_bytes(
+        b"\x7fELF...\0Cuda compilation tools, release 12.9, V12.9.86\0 release %d.%d\0"
+    )
+    assert ptxas.release_of(str(said)) == (12, 9)
+    said.write_bytes(b'#!/bin/sh\nexec /opt/ptxas "$@"\n')
+    assert ptxas.release_of(str(said)) is None
+    said.write_bytes(b"")
+    assert ptxas.release_of(str(said)) is None
+    assert ptxas.release_of(str(tmp_path / "none")) is None

@@ -1,0 +1,184 @@
+"""What works on which GPU: the verdict, what torch asks for, what is to be installed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from cudaguard.features.gpu_architectures.architectures import (
+    KNOWN,
+    NVRTC_WHEELS,
+    PTXAS_WHEELS,
+    TORCH_WHEELS,
+)
+from cudaguard.features.gpu_architectures.policy.architectures import (
+    CANNOT_RUN,
+    FINE,
+    NO_JIT,
+    UNKNOWN,
+    asked_for,
+    cure_for,
+    helps,
+    torch_of,
+    verdict,
+)
+from cudaguard.system.gpus import architecture
+
+
+def wheel(release):
+    """The torch of PyPI of a release, and the NVRTC it comes with."""
+    flags, cuda = next((f, c) for v, c, f in TORCH_WHEELS if v == release)
+    return torch_of(release, flags), cuda
+
+
+@pytest.mark.parametrize(
+    ("device", "torch", "expected"),
+    [
+        ((9, 0), "2.5.1", FINE),
+        ((8, 9), "2.5.1", FINE),
+        ((12, 0), "2.5.1", CANNOT_RUN),
+        ((10, 0), "2.7.1", CANNOT_RUN),
+        ((12, 0), "2.8.0", FINE),
+        ((12, 1), "2.8.0", NO_JIT),  # GB10
+        ((10, 3), "2.8.0", NO_JIT),  # B300
+        ((12, 1), "2.11.0", FINE),
+        ((7, 0), "2.8.0", FINE),
+        ((7, 0), "2.11.0", CANNOT_RUN),
+        ((6, 1), "2.8.0", CANNOT_RUN),
+        ((6, 1), "2.7.1", FINE),
+        ((9, 0), "2.0.1", CANNOT_RUN),
+        ((8, 9), "2.0.1", FINE),  # compute_86
+    ],
+)
+def test_wheels_of_pypi(device, torch, expected):
+    assert verdict(device, *wheel(torch)) == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "nvrtc", "expected"),
+    [
+        ("1.12.1+cu113", (11, 3), NO_JIT),  # an RTX 4090 with the torch of many a paper
+        ("1.10.0+cu113", (11, 3), NO_JIT),
+        ("1.13.1+cu117", (11, 7), FINE),
+        ("1.13.1+cu116", (11, 6), FINE),
+        ("2.0.1+cu118", (11, 8), FINE),
+        ("1.12.1+cu113", None, UNKNOWN),
+        ("1.9.0+cu102", (10, 2), UNKNOWN),
+    ],
+)
+def test_rtx_4090_with_old_torch(release, nvrtc, expected):
+    torch = torch_of(release, ("sm_37", "sm_80", "sm_86"))
+    assert verdict((8, 9), torch, nvrtc) == expected
+
+
+def test_what_torch_asks_for():
+    new, old = torch_of("2.0.1", ()), torch_of("1.12.1", ())
+    assert asked_for((8, 9), new, (11, 7)) == 86
+    assert asked_for((8, 9), new, (11, 8)) == 89
+    assert asked_for((8, 9), old, (11, 7)) == 89
+    assert asked_for((7, 5), new, (11, 7)) == 75
+    assert asked_for((12, 1), new, (12, 8)) == 121
+
+
+@pytest.mark.parametrize(
+    ("flag", "runs_on", "not_on"),
+    [
+        ("sm_80", [(8, 0), (8, 6), (8, 9)], [(7, 5), (9, 0)]),
+        ("sm_86", [(8, 6), (8, 9)], [(8, 0), (9, 0)]),
+        ("compute_80", [(8, 0), (9, 0), (12, 1)], [(7, 5)]),
+        ("sm_90a", [(9, 0)], [(9, 1), (10, 0)]),
+        ("compute_90a", [(9, 0)], [(10, 0)]),
+        ("sm_100f", [(10, 0), (10, 3)], [(9, 0), (12, 0)]),
+        ("compute_100f", [(10, 3)], [(12, 0)]),
+        ("sm_120", [(12, 0), (12, 1)], [(10, 0)]),
+        ("sm_90+PTX", [(9, 0), (7, 0)], []),  # of a kind that is not known: nothing is said
+    ],
+)
+def test_where_code_runs(flag, runs_on, not_on):
+    torch = torch_of("2.8.0", (flag,))
+    assert [verdict(d, torch, None) for d in runs_on] == [UNKNOWN] * len(runs_on)
+    assert [verdict(d, torch, None) for d in not_on] == [CANNOT_RUN] * len(not_on)
+
+
+def test_torch_that_does_not_say_what_it_has_code_for():
+    assert verdict((12, 1), torch_of("2.8.0", ()), (12, 8)) == NO_JIT
+    assert torch_of("main", ()).version == ()
+    assert torch_of("2.6.0a0+git123", ()).version == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("devices", "candidate", "expected"),
+    [
+        ([(12, 1)], (12, 9), True),
+        ([(12, 1), (10, 3)], (12, 9), True),
+        ([(12, 1)], (12, 8), False),
+        ([(12, 1)], None, False),
+        ([(12, 1), (9, 0)], (12, 9), False),  # one works as it is
+        ([(12, 1), (5, 0)], (12, 9), True),  # one that torch cannot use does not count
+        ([(5, 0)], (12, 9), False),
+        ([], (12, 9), False),
+    ],
+)
+def test_where_another_nvrtc_helps(devices, candidate, expected):
+    assert helps(candidate, devices, *wheel("2.8.0")) is expected
+
+
+@pytest.mark.parametrize(
+    ("device", "major", "release", "torch", "cuda"),
+    [
+        ((12, 1), 12, (12, 9), "torch>=2.8.0", (12, 8)),
+        ((12, 0), 12, (12, 8), "torch>=2.8.0", (12, 8)),
+        ((10, 7), 13, (13, 4), "torch>=2.8.0", (12, 8)),
+        ((8, 9), 11, (11, 8), "torch", (11, 7)),
+        ((9, 0), 12, (12, 0), "torch>=2.1.2", (12, 1)),
+        ((7, 0), 13, None, "torch<2.11.0", (11, 7)),
+        ((6, 1), 13, None, "torch<2.8.0", (11, 7)),
+        ((3, 5), 12, None, "", None),
+    ],
+)
+def test_what_is_to_be_installed(device, major, release, torch, cuda):
+    cure = cure_for([device], major)
+    assert (cure.release, cure.torch, cure.cuda) == (release, torch, cuda)
+    assert cure.wheel == NVRTC_WHEELS[major]
+
+
+def test_what_is_to_be_installed_for_several():
+    assert cure_for([(12, 0), (12, 1)], 12).release == (12, 9)
+    assert cure_for([(12, 1)], 13, PTXAS_WHEELS).wheel == "nvidia-cuda-nvcc"
+
+
+@pytest.mark.parametrize("release", [row[0] for row in TORCH_WHEELS])
+def test_what_is_advised_runs(release):
+    """Each architecture of a release: its cure admits that release."""
+    from packaging.requirements import Requirement
+
+    _, _, flags = next(row for row in TORCH_WHEELS if row[0] == release)
+    for flag in flags:
+        digits = flag.partition("_")[2]
+        advised = cure_for([(int(digits[:-1]), int(digits[-1]))], 12).torch
+        assert Requirement(advised).specifier.contains(release), flag
+
+
+def test_the_page_shows_the_tables(root):
+    text = (root / "docs" / "howto" / "architectures.md").read_text(encoding="utf-8")
+    shown = {}
+    previous = []
+    for row in re.findall(r"^\| (1\d\.\d[^|]*?) \| ([^|]+?) \|$", text, re.MULTILINE):
+        numbers = [int(word) for word in re.findall(r"\d+", row[1])]
+        previous = numbers = previous + numbers if row[1].startswith("these") else numbers
+        major, first, last = re.fullmatch(
+            r"(\d+)\.(\d+)(?:(?: to |, )\d+\.(\d+))?", row[0]
+        ).groups()
+        for minor in range(int(first), int(last or first) + 1):
+            shown[int(major), minor] = sorted(numbers)
+    assert shown == {release: sorted(known) for release, known in KNOWN.items()}
+    for release, cuda, flags in TORCH_WHEELS:
+        numbers = " ".join(flag[3:] for flag in flags)
+        assert re.search(
+            rf"^\| {release}[^|]*\| {cuda[0]}\.{cuda[1]} \| {numbers} \|$", text, re.MULTILINE
+        ), release
+
+
+def test_number_of_an_architecture():
+    assert [architecture(d) for d in ((8, 6), (9, 0), (12, 1))] == [86, 90, 121]

@@ -1,0 +1,878 @@
+"""Libraries of installed packages are opened before a module that would take others, or none.
+
+`preload`: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
+LD_LIBRARY_PATH and is too old for the extension `consumer`, as cupy, NCCL and torch.
+`preload_needs`: the package `runner` opens a plug-in of its own when it is told to start, and the
+loader finds nothing of what that needs, as onnxruntime and its CUDA provider.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
+    reason="which library serves whom is tested with the loader of glibc",
+)
+
+SONAME = "libfoo.so.2"
+GOOD_FILE = f"nvidia/x/lib/{SONAME}"
+OLD = "int foo_version(void) { return 1; }\n"
+GOOD = "int foo_version(void) { return 2; }\nint foo_register(void) { return 2; }\n"
+CONSUMER = """
+#include <Python.h>
+int foo_register(void);
+static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(foo_register()); }
+static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
+PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
+"""
+TAKER = """
+import ctypes
+library = ctypes.CDLL({name!r})
+"""
+RUNNER = """
+import os
+plugin = os.path.join(os.path.dirname(__file__), "capi", "libplugin.so")
+def start():
+    import ctypes
+    try:
+        print("runs on", ctypes.CDLL(plugin).work())
+    except OSError as error:
+        print("falls back,", error)
+"""
+
+ASK = """
+try:
+    import consumer
+    print("consumer", consumer.ask())
+except ImportError as error:
+    print("ImportError", str(error).rpartition(": ")[2])
+"""
+RED, GREEN = "ImportError foo_register", "consumer 2"
+START = "import runner; runner.start()"
+# The libraries of the test's folder that are in the process.
+MAPPED = """
+import os
+with open("/proc/self/maps") as maps:
+    files = {line.split(maxsplit=5)[-1].strip() for line in maps}
+here = os.path.realpath(".") + os.sep
+files = sorted(file[len(here):] for file in files if file.startswith(here))
+print(*(file for file in files if not os.path.basename(file).startswith("consumer")))
+"""
+SAID = """
+import cudaguard
+status = cudaguard.status()
+for found in status.findings:
+    print("finding", found.id, found.what, *found.evidence)
+for entry in status.touched:
+    if entry.endswith("(stays)"):
+        print("touched", entry)
+for event in status.events:
+    if event.kind == "repair":
+        print("repair", event.name, event.where)
+"""
+QUIETLY = "\nprint(*[e for e in cudaguard.status().touched if e.endswith('(stays)')])"
+LISTEN = """
+import logging
+class Keep(logging.Handler):
+    def emit(self, record):
+        print(record.name, record.levelname, record.getMessage())
+logging.getLogger("cudaguard").addHandler(Keep())
+logging.getLogger("cudaguard").setLevel(logging.DEBUG)
+"""
+CAUGHT = """
+try:
+    import {name}
+except ImportError as error:
+    print(type(error).__name__, error, error.name, type(error.__cause__).__name__)
+print({name!r} in sys.modules)
+"""
+HAS_DRIVER = """
+from cudaguard.system import preload
+preload.DRIVER_FILES = {files!r}
+preload.DRIVER = "libc.so.6"  # a library that is there
+"""
+
+
+class Scene:
+    """A folder `site` with the modules and what nvidia's wheels would bring, and `old`."""
+
+    def __init__(self, child, compiler) -> None:
+        self.child = child
+        self.compiler = compiler
+        self.folder = child.folder
+        self.path = ["site"]
+        self.libraries = ["old"]
+        self.good = self.put(GOOD_FILE, GOOD)
+        self.put(SONAME, OLD, at="old")
+        self.taker(SONAME)
+        self.extension()
+
+    def put(self, path: str, source: str, *flags: str, at: str = "site", soname: str = ""):
+        """Compile a library into a folder; it is called after its file. Returns the built one."""
+        name = os.path.basename(path)
+        soname = f"-Wl,-soname,{soname or name}"
+        built = self.compiler.library(name, source, soname, "-Wl,--no-as-needed", *flags)
+        target = self.folder / at / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(built, target)
+        return str(built)
+
+    def taker(self, name: str) -> None:
+        """Write the package that opens the old library, by the name given."""
+        self.child.write("site/taker.py", TAKER.format(name=name))
+
+    def extension(self) -> None:
+        """Compile the consumer; like torch's, its path is asked before LD_LIBRARY_PATH."""
+        path = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/nvidia/x/lib"
+        include = f"-I{sysconfig.get_path('include')}"
+        name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
+        built = self.compiler.library(name, CONSUMER, include, self.good, path)
+        shutil.copy(built, self.folder / "site")
+
+    def run(self, *code: str, env: dict[str, str] | None = None, check: bool = True):
+        """Run pieces of code in a fresh interpreter."""
+        folders = [os.path.join(self.folder, name) for name in self.path]
+        libraries = [os.path.join(self.folder, name) for name in self.libraries]
+        variables = {
+            "PYTHONPATH": os.pathsep.join(folders),
+            "LD_LIBRARY_PATH": os.pathsep.join(libraries),
+            **(env or {}),
+        }
+        return self.child.python("\n".join(code), env=variables, timeout=60, check=check)
+
+    def lines(self, *code: str, **options) -> list[str]:
+        """Run pieces of code that nothing is said of; returns what they print."""
+        done = self.run(*code, **options)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    def opened(self, *code: str, **options) -> list[str]:
+        """Run pieces of code; returns the files that the guard says it opened, in order."""
+        lines = self.lines(*code, SAID, **options)
+        here = os.path.join(self.folder, "")
+        entries = [line for line in lines if line.startswith("touched ")]
+        return [line.split()[1].partition(":")[0].replace(here, "") for line in entries]
+
+
+def install(*actions: str, mode: str = "fix", watch: str = "taker", more: str = "", **fields):
+    """Code that installs the guard with one rule."""
+    actions = actions or (f"preload:{GOOD_FILE}",)
+    fields = "".join(f", {name}={value!r}" for name, value in fields.items())
+    rule = f"cudaguard.Rule('LOCAL1', ({watch!r},), 'It takes another.', actions={actions}{fields})"
+    return f"import cudaguard, sys; cudaguard.install({mode!r}, rules=[{rule}]{more})"
+
+
+@pytest.fixture
+def scene(child, compiler) -> Scene:
+    return Scene(child, compiler)
+
+
+# --- preload: the cure ---------------------------------------------------------------------------
+
+
+def test_consumer_alone_has_the_good_one(scene):
+    assert scene.lines(ASK, MAPPED) == [GREEN, f"site/{GOOD_FILE}"]
+
+
+def by_another_file(scene) -> None:
+    """As cupy does it: the file carries its full version, and the loader goes by the soname."""
+    scene.put(f"{SONAME}.16", OLD, at="old", soname=SONAME)
+    (scene.folder / "old" / SONAME).unlink()
+    scene.taker(f"{SONAME}.16")
+
+
+@pytest.mark.parametrize("by", ["soname", "file"])
+@pytest.mark.parametrize("guard", ["none", "no rule", "another rule"])
+def test_without_the_rule_the_old_one_serves_the_consumer(scene, guard, by):
+    if by == "file":
+        by_another_file(scene)
+    code = {
+        "none": "",
+        "no rule": "import cudaguard; cudaguard.install()",
+        "another rule": install("local_scope:libfoo.so*"),
+    }[guard]
+    assert scene.lines(code, "import taker", ASK)[-1] == RED
+
+
+@pytest.mark.parametrize("by", ["soname", "file"])
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_good_one_is_opened_before_the_package(scene, mode, by):
+    if by == "file":
+        by_another_file(scene)
+    version = "print(taker.library.foo_version())"
+    lines = scene.lines(install(mode=mode), "import taker", ASK, MAPPED, version)
+    good = f"site/{GOOD_FILE}"
+    assert lines[0] == GREEN
+    # Who asks for the soname gets the good one; who asks for the file gets what he asks for.
+    assert lines[1:] == ([good, "2"] if by == "soname" else [f"old/{SONAME}.16 {good}", "1"])
+
+
+def test_it_is_opened_before_the_first_line_of_the_package(scene):
+    scene.child.write("site/taker.py", MAPPED)
+    assert scene.lines(install(), "import taker") == [f"site/{GOOD_FILE}"]
+
+
+def test_extension_module_is_watched_as_well(scene):
+    shutil.rmtree(scene.folder / "old")
+    built = next((scene.folder / "site").glob("consumer*"))
+    shutil.copy(built, scene.folder)  # from there it does not find the library
+    code = "sys.path.insert(0, '.')\nimport consumer; print('consumer', consumer.ask())"
+    done = scene.run("import sys", code, check=False)
+    assert f"{SONAME}: cannot open shared object file" in done.stderr
+    assert scene.lines(install(watch="consumer"), code) == [GREEN]
+
+
+def test_it_is_in_local_scope(scene):
+    scene.child.write("site/taker.py", "")
+    look = """
+import ctypes
+import taker
+print(hasattr(ctypes.CDLL(None), "foo_version"), hasattr(ctypes.CDLL(None), "foo_register"))
+"""
+    for flags in ("", "import os; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)"):
+        assert scene.lines(install(), flags, look, MAPPED) == ["False False", f"site/{GOOD_FILE}"]
+    loud = f"import ctypes; ctypes.CDLL('site/{GOOD_FILE}', ctypes.RTLD_GLOBAL)"
+    assert scene.lines(loud, look)[0] == "True True"
+
+
+def test_nothing_else_is_imported_for_it(scene):
+    scene.child.write("site/taker.py", "")
+    code = "print('ctypes' in sys.modules, 'logging' in sys.modules)"
+    assert scene.lines(install(), "import taker", code, MAPPED) == [
+        "False False",
+        f"site/{GOOD_FILE}",
+    ]
+
+
+# --- preload: when nothing is done ---------------------------------------------------------------
+
+OPEN = "import ctypes; first = ctypes.CDLL({!r})"
+
+
+@pytest.mark.parametrize("file", [SONAME, f"{SONAME}.16", "libother.so"])
+@pytest.mark.parametrize("at", ["old", "elsewhere"])
+def test_nothing_is_done_where_a_library_of_the_soname_is_mapped(scene, at, file):
+    scene.put(file, OLD, at=at, soname=SONAME)
+    lines = scene.lines(OPEN.format(f"{at}/{file}"), install(), "import taker", MAPPED, SAID)
+    assert lines == [f"{at}/{file}"]
+
+
+def test_nothing_is_done_a_second_time(scene):
+    again = "del sys.modules['taker']; import taker"
+    other = install().replace("LOCAL1", "LOCAL2")
+    assert scene.opened(install(), "import taker", again, other, again) == [f"site/{GOOD_FILE}"]
+
+
+def test_library_that_was_closed_again_is_opened(scene):
+    close = "import _ctypes; _ctypes.dlclose(first._handle)"
+    first = OPEN.format(f"old/{SONAME}")
+    lines = scene.lines(first, close, install(), "import taker", ASK, MAPPED)
+    assert lines == [GREEN, f"site/{GOOD_FILE}"]
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_nothing_is_done_where_it_is_not_installed(scene, mode):
+    shutil.rmtree(scene.folder / "site" / "nvidia")
+    lines = scene.run(install(mode=mode), "import taker", ASK, MAPPED, SAID).stdout.splitlines()
+    assert lines == [RED, f"old/{SONAME}"]
+    scene.path = []
+    assert scene.lines(install(mode=mode, watch="json"), "import json", MAPPED, SAID) == [""]
+
+
+REPAIRED = ("touched", "repair")
+
+
+@pytest.mark.parametrize("how", ["warn", "observe", "off", "grade", "opt-in", "disabled", "when"])
+def test_nothing_is_repaired_where_that_is_not_wanted(scene, how):
+    code = {
+        "grade": install(grade="warn"),
+        "opt-in": install(grade="opt-in"),
+        "disabled": install(more=", disable=['LOCAL1']"),
+        "when": install(dist=("no-such-distribution",)),
+    }.get(how) or install(mode=how)
+    done = scene.run(LISTEN, code, "import taker", ASK, MAPPED, SAID)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [RED, f"old/{SONAME}"]
+    assert not any(line.startswith((*REPAIRED, "cudaguard INFO")) for line in lines)
+
+
+def test_nothing_is_repaired_after_uninstall(scene):
+    code = (install(), "cudaguard.uninstall()", "import taker", ASK, MAPPED)
+    assert scene.lines(*code) == [RED, f"old/{SONAME}"]
+
+
+def test_opt_in_rule_acts_when_it_is_enabled(scene):
+    code = install(grade="opt-in", more=", enable=['LOCAL1']")
+    assert scene.lines(code, "import taker", ASK)[0] == GREEN
+
+
+def test_module_that_is_not_watched_is_let_be(scene):
+    lines = scene.lines(install(watch="other"), "import taker", ASK, MAPPED, SAID)
+    assert lines == [RED, f"old/{SONAME}"]
+
+
+# --- preload: which file -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [("site", "more"), ("more", "site")])
+def test_first_folder_of_the_path_wins(scene, order):
+    scene.put(GOOD_FILE, GOOD, at="more")
+    scene.path = list(order)
+    assert scene.lines(install(), "import taker", MAPPED) == [f"{order[0]}/{GOOD_FILE}"]
+
+
+def test_path_is_asked_when_the_package_is_imported(scene):
+    scene.put(GOOD_FILE, GOOD, at="more")
+    grow = "sys.path.insert(0, os.path.realpath('more'))"
+    assert scene.lines(install(), "import os", grow, "import taker", MAPPED) == [
+        f"more/{GOOD_FILE}"
+    ]
+
+
+def test_odd_entries_of_the_path_are_passed_over(scene):
+    odd = "import pathlib; sys.path[:0] = ['', None, 3, pathlib.Path('site'), '/nowhere']"
+    assert scene.lines(install(), odd, "import taker", MAPPED) == [f"site/{GOOD_FILE}"]
+
+
+def test_each_name_is_opened_once_from_the_first_folder_that_has_it(scene):
+    scene.path = ["site", "more"]
+    scene.put("nvidia/y/lib/libfoo.so.2", GOOD)
+    scene.put("nvidia/x/lib/libfoo.so.2", GOOD, at="more")
+    scene.put("nvidia/x/lib/libbar.so.2", "int bar;", at="more")
+    scene.put("nvidia/x/lib/libbar.so.3", "int bar;", at="more")
+    code = (install("preload:nvidia/*/lib/lib*.so.2"), "import taker")
+    wanted = [f"site/{GOOD_FILE}", "more/nvidia/x/lib/libbar.so.2"]
+    assert scene.opened(*code) == wanted
+    assert scene.lines(*code, MAPPED) == [" ".join(sorted(wanted))]
+
+
+def test_several_actions_are_carried_out_in_their_order(scene):
+    names = [f"nvidia/{part}/lib/lib{part}.so.1" for part in "cab"]
+    for name in names:
+        scene.put(name, "int part;")
+    assert scene.opened(install(*(f"preload:{name}" for name in names)), "import taker") == [
+        f"site/{name}" for name in names
+    ]
+
+
+CHAIN = {"a": "b", "b": "c", "c": "a"}
+
+
+@pytest.mark.parametrize("last", CHAIN)
+def test_files_that_need_one_another_are_opened_in_an_order_that_works(scene, last):
+    """None of them has a path to the others: only one that is mapped already is found."""
+    first = CHAIN[last]
+    (middle,) = set(CHAIN) - {first, last}
+    built = ()
+    for name in (first, middle, last):
+        built = (scene.put(f"nvidia/x/lib/lib{name}.so.1", "int part;", *built),)
+    names = [f"site/nvidia/x/lib/lib{name}.so.1" for name in (first, middle, last)]
+    refused = scene.run(OPEN.format(f"./{names[2]}"), check=False).stderr
+    assert f"lib{middle}.so.1: cannot open shared object file" in refused
+    opened = scene.opened(install("preload:nvidia/x/lib/lib?.so.1", mode="strict"), "import taker")
+    assert sorted(opened) == sorted(names)
+    positions = [opened.index(name) for name in names]
+    assert positions == sorted(positions)
+
+
+# --- preload: what is told -----------------------------------------------------------------------
+
+
+def test_log_status_and_journal_say_what_was_opened(scene):
+    journal = {"CUDAGUARD_JOURNAL": str(scene.folder / "journal")}
+    done = scene.run(LISTEN, install(), "import taker", SAID, env=journal)
+    assert done.stderr == ""
+    file = scene.folder / "site" / GOOD_FILE
+    logged, touched, repair = done.stdout.splitlines()
+    switch = "CUDAGUARD_RULES=-LOCAL1 or install(disable=['LOCAL1'])"
+    line = f"LOCAL1: loaded {file} before taker; to switch this off: {switch}"
+    assert logged == f"cudaguard INFO {line}"
+    assert touched == f"touched {file}: loaded before taker by LOCAL1 (stays)"
+    what, _, where = repair.rpartition(" ")
+    assert what == f"repair LOCAL1 preload {file}"
+    line = 1 + f"{LISTEN}\n{install()}\n".count("\n")
+    assert where == f"<string>:{line}"
+    events = [json.loads(text) for text in (scene.folder / "journal").read_text().splitlines()]
+    (event,) = (event for event in events if event["kind"] == "repair")
+    assert (event["name"], event["where"]) == (f"LOCAL1 preload {file}", where)
+    kinds = [event["kind"] for event in events if event["name"].startswith(("LOCAL1", "taker"))]
+    assert kinds == ["import", "repair", "imported"]
+
+
+def test_what_was_opened_stays_after_uninstall_and_is_listed(scene):
+    lines = scene.lines(install(), "import taker; cudaguard.uninstall()", MAPPED, QUIETLY, ASK)
+    file = scene.folder / "site" / GOOD_FILE
+    wanted = [f"site/{GOOD_FILE}", f"{file}: loaded before taker by LOCAL1 (stays)", GREEN]
+    assert [line for line in lines if line] == wanted
+
+
+def test_guard_block_leaves_it_open(scene):
+    block = (
+        install().replace("cudaguard.install(", "\nwith cudaguard.guard(") + ":\n    import taker"
+    )
+    assert scene.lines(block.replace("; \n", "\n"), ASK)[-1] == GREEN
+
+
+# --- preload: refusals ---------------------------------------------------------------------------
+
+WHAT = "A library that taker needs could not be loaded in advance."
+
+
+def missing(scene) -> str:
+    absent = scene.compiler.library("libabsent.so.1", "int absent;", "-Wl,-soname,libabsent.so.1")
+    scene.put(GOOD_FILE, GOOD, str(absent))
+    return "libabsent.so.1: cannot open shared object file: No such file or directory"
+
+
+def unresolved(scene) -> str:
+    scene.put(GOOD_FILE, f"{GOOD}int absent(void); int foo_more(void) {{ return absent(); }}\n")
+    return f"{scene.folder}/site/{GOOD_FILE}: undefined symbol: absent"
+
+
+def damaged(scene) -> str:
+    (scene.folder / "site" / GOOD_FILE).write_bytes(b"#!/bin/sh\n" * 100)
+    return f"{scene.folder}/site/{GOOD_FILE}: invalid ELF header"
+
+
+def empty(scene) -> str:
+    (scene.folder / "site" / GOOD_FILE).write_bytes(b"")
+    return f"{scene.folder}/site/{GOOD_FILE}: file too short"
+
+
+REFUSED = pytest.mark.parametrize("refused", [missing, unresolved, damaged, empty])
+
+
+@REFUSED
+def test_library_that_is_refused_is_a_finding_and_the_import_goes_on(scene, refused):
+    reason = refused(scene)
+    done = scene.run(install(), "import taker; print(taker.library.foo_version())", MAPPED, SAID)
+    assert done.stdout.splitlines() == [
+        "1",
+        f"old/{SONAME}",
+        f"finding LOCAL1 {WHAT} OSError: {reason}",
+    ]
+    assert f"<string>:2: ImportOrderWarning: [LOCAL1] {WHAT}" in done.stderr
+    assert reason in done.stderr
+    assert "It takes another." in done.stderr
+    assert "CUDAGUARD_RULES=-LOCAL1" in done.stderr
+
+
+@REFUSED
+def test_library_that_is_refused_is_an_error_in_strict(scene, refused):
+    reason = refused(scene)
+    caught = CAUGHT.format(name="taker")
+    done = scene.run(install(mode="strict"), caught, caught, MAPPED, SAID)
+    raised = f"ImportOrderError {WHAT} taker OSError"
+    *lines, mapped, finding = done.stdout.splitlines()
+    assert lines == [raised, "False"] * 2
+    assert mapped == ""
+    assert finding.endswith(f"OSError: {reason}")
+    assert done.stderr.count("ImportOrderWarning: [LOCAL1]") == 1
+
+
+def test_next_action_is_carried_out_after_a_refusal(scene):
+    damaged(scene)
+    scene.put("nvidia/y/lib/liby.so.1", "int y;")
+    actions = (f"preload:{GOOD_FILE}", "preload:nvidia/y/lib/liby.so.1")
+    done = scene.run(install(*actions), "import taker", MAPPED)
+    assert done.stdout == f"old/{SONAME} site/nvidia/y/lib/liby.so.1\n"
+
+
+def test_warning_about_a_refusal_may_be_made_an_error(scene):
+    damaged(scene)
+    error = "import warnings; warnings.simplefilter('error', cudaguard.CudaGuardWarning)"
+    done = scene.run(install(), error, "import taker", check=False)
+    assert done.returncode == 1
+    assert f"ImportOrderWarning: [LOCAL1] {WHAT}" in done.stderr
+    assert "Traceback" in done.stderr
+
+
+# --- preload_needs: the cure ---------------------------------------------------------------------
+
+NEEDS = "preload_needs:runner/capi/libplugin.so"
+MATH = "nvidia/math/lib/libmath.so.12"
+LIGHT = "nvidia/math/lib/libmathlt.so.12"
+DEEP = "nvidia/deep/lib/libdeep.so.9"
+NOT_FOUND = "falls back, lib{}: cannot open shared object file: No such file or directory"
+
+
+class Runner(Scene):
+    """The plug-in needs libmath, which needs libmathlt, and libdeep; nothing needs libidle."""
+
+    def __init__(self, child, compiler) -> None:
+        super().__init__(child, compiler)
+        child.write("site/runner/__init__.py", RUNNER)
+        child.write("driver", "")
+        self.libraries = []
+        self.put("nvidia/idle/lib/libidle.so.1", "int idle;")
+        self.light = self.put(LIGHT, "int light(void) { return 1; }")
+        source = "int light(void); int math(void) { return light(); }"
+        self.math = self.put(MATH, source, self.light)
+        self.deep = self.put(DEEP, "int deep(void) { return 1; }")
+        self.plugin()
+
+    def plugin(self, *flags: str) -> None:
+        """Compile the plug-in."""
+        source = "int math(void); int deep(void); int work(void) { return math() + deep(); }"
+        self.put("runner/capi/libplugin.so", source, self.math, self.deep, *flags)
+
+
+@pytest.fixture
+def runner(child, compiler) -> Runner:
+    return Runner(child, compiler)
+
+
+def needing(*actions: str, driver: bool = True, **fields) -> str:
+    """Code that installs the guard with one rule, on a machine with a driver or without."""
+    prelude = HAS_DRIVER.format(files=("/nowhere/1", "driver" if driver else "/nowhere/2"))
+    return prelude + install(*(actions or (NEEDS,)), watch="runner", **fields)
+
+
+NEEDED = [f"site/{DEEP}", f"site/{MATH}", f"site/{LIGHT}"]  # sorted
+RUNS = "runs on 2"
+
+
+@pytest.mark.parametrize("guard", ["none", "no rule"])
+def test_without_the_rule_the_plugin_finds_nothing(runner, guard):
+    code = {"none": "", "no rule": "import cudaguard; cudaguard.install()"}[guard]
+    assert runner.lines(code, START) == [NOT_FOUND.format("math.so.12")]
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_what_the_plugin_needs_is_opened_and_nothing_else(runner, mode):
+    code = needing(mode=mode)
+    assert runner.lines(code, "import runner", MAPPED) == [" ".join(NEEDED)]
+    assert runner.lines(code, START)[0] == RUNS
+    opened = runner.opened(code, "import runner")
+    assert sorted(opened) == NEEDED
+    assert opened.index(f"site/{LIGHT}") < opened.index(f"site/{MATH}")
+
+
+def test_what_is_opened_for_the_plugin_is_in_local_scope(runner):
+    look = """
+import ctypes
+print(*(hasattr(ctypes.CDLL(None), name) for name in ("math", "light", "deep")))
+"""
+    assert runner.lines(needing(), "import runner", look) == ["False False False"]
+
+
+def test_what_is_opened_for_the_plugin_is_told(runner):
+    done = runner.run(LISTEN, needing(), "import runner", SAID)
+    assert done.stderr == ""
+    file = runner.folder / "site" / DEEP
+    lines = done.stdout.splitlines()
+    switch = "CUDAGUARD_RULES=-LOCAL1 or install(disable=['LOCAL1'])"
+    start = f"cudaguard INFO LOCAL1: loaded {file} before runner; to switch this off: {switch}"
+    assert start in lines
+    assert f"touched {file}: loaded before runner by LOCAL1 (stays)" in lines
+    assert any(line.startswith(f"repair LOCAL1 preload {file} <string>:") for line in lines)
+    assert len(lines) == 3 * len(NEEDED)
+
+
+def test_libraries_of_one_folder_for_all_parts(runner):
+    """As the wheels for CUDA 13 have it."""
+    nvidia = runner.folder / "site" / "nvidia"
+    (nvidia / "cu13" / "lib").mkdir(parents=True)
+    for name in (MATH, LIGHT):
+        (runner.folder / "site" / name).rename(nvidia / "cu13" / "lib" / os.path.basename(name))
+    assert runner.lines(needing(), START) == [RUNS]
+
+
+def test_first_folder_of_the_path_wins_for_needs(runner):
+    shutil.copytree(runner.folder / "site" / "nvidia", runner.folder / "more" / "nvidia")
+    (runner.folder / "more" / DEEP).unlink()
+    runner.path = ["more", "site"]
+    lines = runner.lines(needing(), "import runner", MAPPED)
+    assert lines == [f"more/{MATH} more/{LIGHT} site/{DEEP}"]
+
+
+def test_first_plugin_of_the_path_is_asked(runner):
+    """It is the one that would be opened."""
+    shutil.copytree(runner.folder / "site" / "runner", runner.folder / "more" / "runner")
+    runner.put("runner/capi/libplugin.so", "int work;", runner.deep, at="more")
+    runner.path = ["more", "site"]
+    assert runner.lines(needing(), "import runner", MAPPED) == [f"site/{DEEP}"]
+
+
+def test_libraries_that_need_each_other_and_know_where(runner):
+    path = "-Wl,-rpath,$ORIGIN"
+    runner.put(LIGHT, "int light(void) { return 1; }", runner.math, path)
+    source = "int light(void); int math(void) { return light(); }"
+    runner.put(MATH, source, runner.light, path)
+    assert runner.lines(needing(mode="strict"), START) == [RUNS]
+
+
+# --- preload_needs: when nothing is done ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["driver", "warn", "observe", "off", "grade", "opt-in", "when"])
+def test_nothing_is_opened_where_that_is_not_wanted(runner, how):
+    code = {
+        "driver": needing(driver=False),
+        "grade": needing(grade="warn"),
+        "opt-in": needing(grade="opt-in"),
+        "when": needing(when={"platform": "win32"}),
+    }.get(how) or needing(mode=how)
+    done = runner.run(LISTEN, code, START, MAPPED, SAID)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [NOT_FOUND.format("math.so.12"), ""]
+    assert not any(line.startswith((*REPAIRED, "cudaguard INFO")) for line in lines)
+
+
+def test_machine_without_a_driver_is_told_of_nothing(runner):
+    lines = runner.lines(needing(driver=False, mode="strict"), START, SAID)
+    assert lines == [NOT_FOUND.format("math.so.12")]
+
+
+def test_driver_is_looked_for_when_the_package_is_imported(runner):
+    code = "print(preload.has_driver()); preload.DRIVER_FILES = ('driver',)"
+    assert runner.lines(needing(driver=False), code, START) == ["False", RUNS]
+
+
+def test_preload_needs_no_driver(runner):
+    assert runner.lines(needing(f"preload:{DEEP}", driver=False), "import runner", MAPPED) == [
+        f"site/{DEEP}"
+    ]
+
+
+@pytest.mark.parametrize("soname", ["libmath.so.12", "libdeep.so.9"])
+def test_what_is_mapped_is_not_opened_nor_what_it_needs(runner, soname):
+    name = soname[len("lib") :].partition(".")[0]
+    runner.put("libanother.so", f"int {name}(void) {{ return 5; }}", at="elsewhere", soname=soname)
+    code = (OPEN.format("elsewhere/libanother.so"), needing())
+    left = [f"site/{DEEP}"] if soname == "libmath.so.12" else NEEDED[1:]
+    assert sorted(runner.opened(*code, "import runner")) == left
+    assert runner.lines(*code, START) == ["runs on 6"]
+
+
+def test_what_the_loader_finds_by_its_variable_is_not_opened(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    for folders in (["own"], ["nowhere", "own"]):
+        runner.libraries = folders
+        assert sorted(runner.opened(needing(), "import runner")) == NEEDED[1:]
+        assert runner.lines(needing(), START) == ["runs on 8"]
+
+
+CACHE = """
+with open("cache", "wb") as file:
+    file.write({content!r})
+from cudaguard.system import preload
+preload.LOADER_CACHE = "cache"
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "is_there"),
+    [
+        (b"x\0libdeep.so.9\0/usr/lib/libdeep.so.9\0y", True),
+        (b"/usr/lib/libdeep.so.9\0", True),
+        (b"/usr/lib/libdeep.so.91\0/usr/lib/libdeep.so\0", False),
+        (b"/usr/lib/xlibdeep.so.9\0", False),
+        (b"", False),
+    ],
+)
+def test_what_the_loader_has_in_its_cache_is_not_opened(runner, content, is_there):
+    opened = runner.opened(CACHE.format(content=content), needing(), "import runner")
+    assert sorted(opened) == (NEEDED[1:] if is_there else NEEDED)
+
+
+def test_machine_without_a_cache(runner):
+    none = "from cudaguard.system import preload; preload.LOADER_CACHE = '/nowhere'"
+    assert sorted(runner.opened(none, needing(), "import runner")) == NEEDED
+
+
+def test_library_of_the_system_is_found_in_the_real_cache(runner):
+    """libresolv comes with glibc, and a Python that has not opened a socket has not mapped it."""
+    runner.put("nvidia/odd/lib/libresolv.so.2", "int odd;")
+    runner.plugin("-lresolv")
+    assert sorted(runner.opened(needing(), "import runner")) == NEEDED
+    none = "from cudaguard.system import preload; preload.LOADER_CACHE = '/nowhere'"
+    assert len(runner.opened(none, needing(), "import runner")) == 1 + len(NEEDED)
+
+
+def test_package_without_the_plugin_is_let_be(runner):
+    shutil.rmtree(runner.folder / "site" / "runner" / "capi")
+    assert runner.lines(needing(mode="strict"), "import runner", MAPPED, SAID) == [""]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n" * 100])
+def test_plugin_that_is_no_library_is_let_be(runner, content):
+    (runner.folder / "site" / "runner" / "capi" / "libplugin.so").write_bytes(content)
+    assert runner.lines(needing(mode="strict"), "import runner", MAPPED, SAID) == [""]
+
+
+def test_what_nobody_has_is_left_to_the_loader(runner):
+    (runner.folder / "site" / DEEP).unlink()
+    assert runner.lines(needing(mode="strict"), START)[0] == NOT_FOUND.format("deep.so.9")
+    opened = runner.opened(needing(mode="strict"), "import runner")
+    assert opened == [f"site/{LIGHT}", f"site/{MATH}"]
+
+
+# --- preload_needs: refusals ---------------------------------------------------------------------
+
+
+def test_needed_library_that_is_refused_is_a_finding_and_the_import_goes_on(runner):
+    (runner.folder / "site" / LIGHT).unlink()
+    (runner.folder / "site" / DEEP).unlink()
+    what = WHAT.replace("taker", "runner")
+    reason = "libmathlt.so.12: cannot open shared object file: No such file or directory"
+    done = runner.run(needing(), START, SAID)
+    assert done.stdout.splitlines() == [
+        NOT_FOUND.format("math.so.12"),
+        f"finding LOCAL1 {what} OSError: {reason}",
+    ]
+    assert f"ImportOrderWarning: [LOCAL1] {what}" in done.stderr
+    done = runner.run(needing(mode="strict"), CAUGHT.format(name="runner"))
+    assert done.stdout.splitlines() == [f"ImportOrderError {what} runner OSError", "False"]
+
+
+# --- the built-in rules, with files that are called as the real ones -----------------------------
+
+
+def distribution(scene, name: str, version: str) -> None:
+    """Have a distribution of that name and version installed."""
+    folder = f"{name.replace('-', '_')}-{version}.dist-info"
+    text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    scene.child.write(f"site/{folder}/METADATA", text)
+
+
+def enabled(rule: str) -> str:
+    """Code that installs the guard with a built-in rule switched on."""
+    return f"import cudaguard; cudaguard.install('strict', enable=[{rule!r}])"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="rule CG005 is about x86-64 only")
+@pytest.mark.parametrize(
+    ("cupy", "torch", "applies"),
+    [
+        (("cupy-cuda12x", "13.1.0"), "2.2.2+cu121", True),
+        (("cupy-cuda11x", "12.0.0"), "2.6.0", True),
+        (("cupy-cuda12x", "13.2.0"), "2.2.2", False),
+        (("cupy", "13.1.0"), "2.2.2", False),  # built from source
+        (("cupy-cuda12x", "13.1.0"), "2.1.2", False),
+        (("cupy-cuda12x", "13.1.0"), "", False),
+    ],
+)
+def test_cupy_and_nccl(scene, cupy, torch, applies):
+    name = "libnccl.so.2"
+    scene.put(f"nvidia/nccl/lib/{name}", GOOD)
+    scene.put(f"{name}.16.2", OLD, at="old", soname=name)
+    scene.child.write("site/cupy.py", TAKER.format(name=f"{name}.16.2"))
+    distribution(scene, *cupy)
+    if torch:
+        distribution(scene, "torch", torch)
+    old, good = f"old/{name}.16.2", f"site/nvidia/nccl/lib/{name}"
+    assert scene.lines("import cudaguard; cudaguard.install()", "import cupy", MAPPED) == [old]
+    lines = scene.lines(enabled("CG005"), "import cupy", MAPPED)
+    assert lines == [f"{old} {good}" if applies else old]
+
+
+@pytest.mark.parametrize(
+    ("dist", "version", "driver", "applies"),
+    [
+        ("onnxruntime-gpu", "1.22.0", True, True),
+        ("onnxruntime-gpu", "1.22.0", False, False),
+        ("onnxruntime-gpu", "1.15.1", True, False),
+        ("onnxruntime", "1.22.0", True, False),
+    ],
+)
+def test_onnxruntime_and_its_provider(runner, dist, version, driver, applies):
+    distribution(runner, dist, version)
+    site = runner.folder / "site"
+    (site / "runner").rename(site / "onnxruntime")
+    plugin = site / "onnxruntime" / "capi" / "libplugin.so"
+    plugin.rename(plugin.with_name("libonnxruntime_providers_cuda.so"))
+    prelude = HAS_DRIVER.format(files=("driver" if driver else "/nowhere",))
+    code = "import onnxruntime"
+    assert runner.lines(prelude, "import cudaguard; cudaguard.install()", code, MAPPED) == [""]
+    lines = runner.lines(prelude, enabled("CG007"), code, MAPPED)
+    assert lines == [" ".join(NEEDED) if applies else ""]
+
+
+def test_what_was_opened_before_a_refusal_is_recorded(runner):
+    (runner.folder / "site" / LIGHT).unlink()
+    lines = runner.run(needing(), "import runner", MAPPED, SAID).stdout.splitlines()
+    assert lines[0] == f"site/{DEEP}"  # it is in the process
+    assert any(line.startswith("touched") and DEEP in line for line in lines)
+
+
+@pytest.mark.parametrize("when", ["late", "mode", "grade"])
+def test_told_where_it_is_not_repaired(scene, when):
+    code = {
+        "late": ("import taker", install()),
+        "mode": (install(mode="warn"), "import taker"),
+        "grade": (install(grade="warn"), "import taker"),
+    }[when]
+    assert "finding" in scene.run(*code, SAID).stdout
+
+
+@pytest.mark.parametrize("tags", ["new", "old"])
+def test_what_the_plugin_has_beside_it_is_not_opened_from_elsewhere(runner, tags):
+    runner.put("runner/capi/libdeep.so.9", "int deep(void) { return 7; }")
+    runner.plugin(f"-Wl,--{'enable' if tags == 'new' else 'disable'}-new-dtags,-rpath,$ORIGIN")
+    assert runner.lines(needing(), START) == ["runs on 8"]
+
+
+def test_variable_set_by_the_program_is_nothing_to_the_loader(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    late = "import os; os.environ['LD_LIBRARY_PATH'] = os.path.realpath('own')"
+    assert runner.lines(late, needing(), START) == [RUNS]
+
+
+def test_variable_deleted_by_the_program_still_counts(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    runner.libraries = ["own"]
+    late = "import os; del os.environ['LD_LIBRARY_PATH']"
+    assert runner.lines(late, needing(), START) == ["runs on 8"]
+
+
+def test_folder_with_signs_of_patterns(scene):
+    shutil.move(scene.folder / "site", scene.folder / "si[t]e")
+    scene.path = ["si[t]e"]
+    assert scene.lines(install(), "import taker", ASK) == [GREEN]
+
+
+def test_soname_of_the_installed_file_decides(scene):
+    (scene.folder / "site" / GOOD_FILE).unlink()
+    scene.put("nvidia/x/lib/libfoo.so.2.19", GOOD, soname=SONAME)
+    code = (OPEN.format(f"old/{SONAME}"), install("preload:nvidia/x/lib/libfoo.so.2*"))
+    assert scene.lines(*code, "import taker", MAPPED) == [f"old/{SONAME}"]
+
+
+def test_links_to_one_file_are_one_library(scene):
+    os.symlink(SONAME, scene.folder / "site/nvidia/x/lib/libfoo.so")
+    assert len(scene.opened(install("preload:nvidia/x/lib/libfoo.so*"), "import taker")) == 1
+
+
+def test_folder_of_the_interpreter_prompt(scene):
+    """sys.path[0] is '' under `python -c` and at the prompt: modules are found there."""
+    shutil.copytree(scene.folder / "site", scene.folder, dirs_exist_ok=True)
+    scene.path = []
+    assert scene.lines(install(), "import taker", ASK) == [GREEN]
+
+
+def test_semicolons_separate_folders_as_well(runner):
+    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
+    env = {"LD_LIBRARY_PATH": f"/nowhere;{runner.folder}/own"}
+    assert runner.lines(needing(), START, env=env) == ["runs on 8"]
+
+
+def test_device_file_without_a_driver_library_is_no_driver(runner):
+    code = "preload.DRIVER = 'libnosuchdriver.so.1'; print(preload.has_driver())"
+    assert runner.lines(needing(), code) == ["False"]
+
+
+def test_driver_that_the_loader_would_find_is_a_driver(runner):
+    runner.put("libdrv.so.1", "int drv(void) { return 1; }", at="own")
+    runner.libraries = ["own"]
+    code = "preload.DRIVER = 'libdrv.so.1'; print(preload.has_driver())"
+    assert runner.lines(needing(), code) == ["True"]

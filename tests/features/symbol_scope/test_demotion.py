@@ -1,0 +1,900 @@
+"""Names that are global already are hidden again: from whom, by which rules, and when not.
+
+The package `taker` loads `libtaker.so` with RTLD_GLOBAL, and with it what its wheel bundles in
+`taker.libs`. The extension `consumer` defines the same four names; a digit each says whose
+definition it has been given: 1 the taker's, 2 its own.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64")
+    or not platform.libc_ver()[0].startswith("glibc"),
+    reason="demotion is supported on x86-64 with glibc only",
+)
+
+TAKER = """
+int which(void) { return 1; }
+int shown(void) { return 1; }
+int xcb_connect(void) { return 1; }
+int bundled(void);
+int taker_which(void) { return which(); }
+int taker_bundled(void) { return bundled(); }
+"""
+BUNDLED = "int bundled(void) { return 1; }\n"
+BUNDLED_FILE = "libbundled-0a1b2c3d.so.1"
+CONSUMER = """
+int which(void) { return 2; }
+int shown(void) { return 2; }
+int xcb_connect(void) { return 2; }
+int bundled(void) { return 2; }
+int ask(void) { return 1000 * which() + 100 * shown() + 10 * xcb_connect() + bundled(); }
+"""
+MODULE = """
+#include <Python.h>
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+static PyObject *call(PyObject *self, PyObject *args) { return PyLong_FromLong(ask()); }
+static PyMethodDef methods[] = {{"ask", call, METH_NOARGS, 0}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
+PyMODINIT_FUNC JOIN(PyInit_, NAME)(void) { return PyModule_Create(&definition); }
+"""
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+ALL_TAKEN, ALL_OWN = "1111", "2222"
+
+# `open_by_c` is dlopen() itself: no wrapper around a Python function sees what it is asked.
+PACKAGE = """
+import ctypes
+import os
+path = os.path.join(os.path.dirname(__file__), {library!r})
+def open_by_c(path, flags):
+    dlopen = ctypes.pythonapi.dlopen
+    dlopen.argtypes, dlopen.restype = (ctypes.c_char_p, ctypes.c_int), ctypes.c_void_p
+    assert dlopen(os.fsencode(path), flags), path
+{load}
+library = ctypes.CDLL(path)
+"""
+BY_PYTHON = "ctypes.CDLL(path, ctypes.RTLD_GLOBAL)"
+BY_C = "open_by_c(path, os.RTLD_NOW | os.RTLD_GLOBAL)"
+LAZILY = "open_by_c(path, os.RTLD_LAZY | os.RTLD_GLOBAL)"
+LOCALLY = "ctypes.CDLL(path)"
+
+ASK = "import consumer; print(consumer.ask())"
+# All but what the package is asked for, and one name to see that it is left alone.
+HIDE = ("hide:*", "keep:taker_*", "keep:shown")
+HIDDEN = "2122"
+SAID = """
+import cudaguard
+status = cudaguard.status()
+for found in status.findings:
+    print("finding", found.id, *found.evidence)
+for entry in status.touched:
+    if entry.endswith("(stays)"):
+        print("touched", entry)
+"""
+# Protections of the pages of a library.
+PAGES = """
+def pages(name):
+    found = {}
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            area, flags, rest = line.split(maxsplit=2)
+            if name in rest:
+                start, stop = (int(number, 16) for number in area.split("-"))
+                found.update(dict.fromkeys(range(start, stop, 4096), flags))
+    return found
+"""
+NO_DEBUGGER = """
+from cudaguard.features.symbol_scope.repair import memory
+def refuse(address, data):
+    raise OSError(1, "Operation not permitted")
+memory._write_as_debugger = refuse
+"""
+# So that it can be seen what the refusals are for.
+NO_REFUSAL = """
+from cudaguard.features.symbol_scope.repair import demotion
+demotion._refuse_what_breaks = demotion._refuse_lazy_users = lambda *_: None
+"""
+
+
+def install(*actions: str, mode: str = "fix", library: str = "libtaker*.so*", **fields) -> str:
+    """Code that installs the guard with a rule about the package."""
+    what = (f"demote:{library}", *actions)
+    more = "".join(f", {name}={value!r}" for name, value in fields.items())
+    rule = f"cudaguard.Rule('LOCAL1', ('taker',), 'It is taken.', actions={what!r}{more})"
+    return f"import cudaguard; cudaguard.install({mode!r}, rules=[{rule}])"
+
+
+class Scene:
+    """The package and its consumer in the children's folder."""
+
+    def __init__(self, pair, compiler) -> None:
+        self.pair = pair
+        self.compiler = compiler
+        self.bundled = compiler.library(BUNDLED_FILE, BUNDLED, f"-Wl,-soname,{BUNDLED_FILE}")
+        self.put(self.bundled, "taker.libs")
+        self.package()
+        self.consumer()
+
+    def put(self, built, folder: str = ".") -> None:
+        """Copy a compiled library into a folder."""
+        target = self.pair.child.folder / folder
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy(built, target)
+
+    def package(
+        self,
+        *flags: str,
+        load: str = BY_PYTHON,
+        file: str = "libtaker.so",
+        at: str = "taker",
+        source: str = TAKER,
+    ):
+        """Write the package; its library lies in the folder `at`. Returns the built library."""
+        runpath = f"-Wl,-rpath,$ORIGIN/{os.path.relpath('taker.libs', at)}"
+        built = self.compiler.library(file, source, str(self.bundled), runpath, *flags)
+        self.put(built, at)
+        path = os.path.join(os.path.relpath(at, "taker"), file)
+        self.pair.child.write("taker/__init__.py", PACKAGE.format(library=path, load=load))
+        return built
+
+    def consumer(self, *flags: str, name: str = "consumer", folder: str = ".") -> None:
+        """Compile the consumer as an extension module."""
+        include = f"-I{sysconfig.get_path('include')}"
+        built = self.compiler.library(
+            name + SUFFIX, CONSUMER + MODULE, include, f"-DNAME={name}", *flags
+        )
+        self.put(built, folder)
+
+    def library(self, file: str, source: str, *flags: str, folder: str = ".") -> None:
+        """Compile a further library."""
+        self.put(self.compiler.library(file, source, *flags), folder)
+
+    def run(self, *code: str, **options):
+        """Run pieces of code in a fresh interpreter."""
+        return self.pair.bare(*code, **options)
+
+    def lines(self, *code: str, **options) -> list[str]:
+        """Run pieces of code that nothing is said of; returns what they print."""
+        ran = self.run(*code, **options)
+        assert ran.err == ""
+        return ran.lines
+
+
+@pytest.fixture
+def scene(pair, compiler) -> Scene:
+    return Scene(pair, compiler)
+
+
+# --- the cure ------------------------------------------------------------------------------------
+
+
+def test_consumer_alone_has_its_own(scene):
+    assert scene.lines(ASK) == [ALL_OWN]
+
+
+def test_without_the_guard_or_the_rule_everything_is_taken(scene):
+    assert scene.lines("import taker", ASK) == [ALL_TAKEN]
+    rule = "import cudaguard; cudaguard.install(rules=[cudaguard.Rule('A', ('taker',), 'a')])"
+    # The guard by itself sees that somebody has taken `xcb_connect`, and only says so.
+    ran = scene.run("import taker", rule, ASK, SAID)
+    assert ran.lines[0] == ALL_TAKEN
+    assert ran.lines[1].startswith("finding CG812")
+
+
+def test_consumer_that_comes_after_the_guard_has_its_own(scene):
+    lines = scene.lines("import taker", install(*HIDE), ASK, SAID)
+    entry = "libtaker.so and 1 it brings: 3 names hidden from the global symbol scope by LOCAL1"
+    assert lines == [HIDDEN, f"touched {entry} (stays)"]
+
+
+@pytest.mark.parametrize(
+    ("actions", "asked"),
+    [
+        (("hide:which",), "2111"),
+        (("hide:which", "hide:shown"), "2211"),
+        (("hide:wh*",), "2111"),
+        (("hide:*ich",), "2111"),
+        (("hide:whic?",), "2111"),
+        (("hide:whi?",), "1111"),
+        (("hide:hich",), "1111"),
+        (("hide:whic",), "1111"),
+        (("hide:w.*",), "1111"),
+        (("hide:xcb",), "1121"),
+        (("hide:xcb", "hide:which"), "2121"),
+        (("hide:xcb", "keep:xcb_connect"), "1111"),
+        (("hide:std", "hide:zlib"), "1111"),
+        (("hide:*", "keep:taker_*"), "2222"),
+        (("hide:*", "keep:taker_*", "keep:xcb"), "2212"),
+    ],
+    ids=" ".join,
+)
+def test_names_that_are_hidden_and_names_that_are_not(scene, actions, asked):
+    assert scene.lines("import taker", install(*actions), ASK)[0] == asked
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("-Wl,--hash-style=sysv",),
+        ("-Wl,--hash-style=gnu",),
+        ("-Wl,--hash-style=both",),
+        ("-Wl,-z,now",),
+        ("-Wl,-z,norelro",),
+        ("-Wl,-z,noseparate-code",),
+        ("-fno-plt",),
+    ],
+    ids=" ".join,
+)
+def test_every_kind_of_library(scene, flags):
+    library = scene.package(*flags)
+    assert (b".gnu.hash" in library.read_bytes()) is (flags != ("-Wl,--hash-style=sysv",))
+    assert scene.lines("import taker", install(*HIDE), ASK)[0] == HIDDEN
+
+
+def test_package_goes_on_using_its_own(scene):
+    use = "print(taker.library.taker_which(), taker.library.taker_bundled(), fetched())"
+    fetch = "import taker; fetched = taker.library.which"
+    assert scene.lines(fetch, install(*HIDE), use, ASK)[:2] == ["1 1 1", HIDDEN]
+
+
+def test_name_that_is_not_kept_is_not_found_any_more_even_by_its_owner(scene):
+    """The documented limit, and what `keep` is for."""
+    look = """
+        for name in ("taker_which", "shown", "which"):
+            print(name, hasattr(ctypes.CDLL(taker.path), name))
+        """
+    lines = scene.lines("import ctypes, taker", install(*HIDE), look)
+    assert lines == ["taker_which True", "shown True", "which False"]
+
+
+def test_extension_of_the_package_that_comes_later_misses_what_is_hidden(scene):
+    """The documented limit, and why a library that others need is let be."""
+    taker = str(scene.package("-Wl,-soname,libtaker.so"))
+    source = "int which(void); int shown(void); int part(void) { return %s(); }"
+    for name in ("which", "shown"):
+        scene.library(f"libpart_{name}.so", source % name, taker, folder="taker")
+    load = """
+        for name in ("shown", "which"):
+            try:
+                print(ctypes.CDLL(f"./taker/libpart_{name}.so").part())
+            except OSError as error:
+                print("undefined symbol: which" in str(error))
+        """
+    assert scene.lines("import ctypes, taker", load) == ["1", "1"]
+    assert scene.lines("import ctypes, taker", install(*HIDE), load) == ["1", "True"]
+
+
+def test_rule_that_only_demotes_acts_after_the_import(scene):
+    """The guard is there in time, and C code makes the library global."""
+    for load in (BY_C, BY_PYTHON):
+        scene.package(load=load)
+        assert scene.lines("import taker", ASK) == [ALL_TAKEN]
+        lines = scene.lines(install(*HIDE), "import taker", ASK, SAID)
+        assert lines[0] == HIDDEN
+        assert [line.split()[0] for line in lines[1:]] == ["touched"]
+
+
+def test_whoever_is_bound_during_the_import_is_named(scene):
+    scene.package(load=f"{BY_C}\nimport consumer")
+    ran = scene.run(install(*HIDE), "import taker", ASK, SAID)
+    assert ran.lines[0] == ALL_TAKEN
+    assert ran.lines[1].endswith("bound to them before, and still: consumer (3 references)")
+
+
+def test_rule_may_keep_it_local_as_well(scene):
+    actions = ("local_scope:libtaker.so*", *HIDE)
+    early = scene.lines(install(*actions), "import taker", ASK, SAID)
+    assert early[0] == ALL_OWN
+    assert early[1:] == ["touched libtaker.so: kept in local symbol scope by LOCAL1 (stays)"]
+    assert scene.lines("import taker", install(*actions), ASK)[0] == HIDDEN
+
+
+def test_bundled_library_is_found_by_the_name_of_the_distribution(scene):
+    """Folders are called after modules, what wheels bundle after distributions."""
+    child = scene.pair.child
+    (child.folder / "taker.libs").rename(child.folder / "Take_It.libs")
+    runpath = "-Wl,-rpath,$ORIGIN/../Take_It.libs"
+    scene.put(scene.compiler.library("libtaker.so", TAKER, str(scene.bundled), runpath), "taker")
+    child.write(
+        "take_it-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: Take.It\nVersion: 1.0\n"
+    )
+    assert scene.lines("import taker", install(*HIDE), ASK)[0] == "2121"
+    assert scene.lines("import taker", install(*HIDE, dist=("take-it<2",)), ASK)[0] == HIDDEN
+
+
+def test_bundled_library_that_others_rely_on_is_left_alone(scene):
+    """Half of an OpenMP runtime would be worse than none."""
+    openmp = scene.compiler.library(
+        "libgomp-1a2b.so.1", "int which(void) { return 1; }", "-Wl,-soname,libgomp-1a2b.so.1"
+    )
+    scene.put(openmp, "taker.libs")
+    source = TAKER.replace("int which(void) { return 1; }", "int which(void);")
+    scene.package("-Wl,--no-as-needed", str(openmp), source=source)
+    assert scene.lines("import taker", install(*HIDE), ASK)[0] == "1122"
+
+
+# --- who was bound before ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [(), ("-Wl,-z,now",), ("-Wl,-z,lazy",), ("-Wl,-z,norelro",), ("-fno-plt",)],
+    ids=" ".join,
+)
+def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
+    scene.consumer(*flags)
+    ran = scene.run("import taker, consumer", install(*HIDE), ASK, SAID)
+    assert ran.lines[0] == ALL_TAKEN
+    finding, touched = ran.lines[1:]
+    assert finding == (
+        "finding CG802 libtaker.so and 1 it brings: 3 names hidden from the global symbol scope "
+        "by LOCAL1; bound to them before, and still: consumer (3 references)"
+    )
+    assert touched.endswith("by LOCAL1 (stays)")
+    assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
+    assert "what is loaded from now on is safe" in ran.err
+    assert ran.err.count("Warning") == 1
+
+
+def test_those_who_are_bound_are_called_by_module_package_or_file(scene):
+    for name in ("inner", "second"):
+        scene.consumer(name=name, folder="outer")
+    scene.consumer(name="single")
+    scene.consumer("-Dask=ask_", name="spared")
+    scene.pair.child.write("outer/__init__.py", "from outer import inner, second")
+    scene.library("libplain.so", CONSUMER, folder="lib")
+    load = "import taker, outer, single, ctypes; ctypes.CDLL('./lib/libplain.so')"
+    ran = scene.run("import spared", load, install(*HIDE), SAID)
+    assert ran.lines[0].endswith(
+        "still: outer (6 references), single (3 references), libplain.so (3 references)"
+    )
+
+
+def test_only_names_that_were_hidden_count(scene):
+    ran = scene.run("import taker, consumer", install("hide:which", "hide:bundled"), SAID)
+    assert ran.lines[0].endswith("still: consumer (2 references)")
+    assert scene.lines("import taker, consumer", install("hide:taker_*"), SAID)[0].startswith(
+        "touched"
+    )
+
+
+def test_consumer_that_was_loaded_before_the_library_is_not_named(scene):
+    lines = scene.lines("import consumer, taker", install(*HIDE), ASK, SAID)
+    assert lines[0] == ALL_OWN
+    assert [line.split()[0] for line in lines[1:]] == ["touched"]
+
+
+def test_consumer_that_binds_at_its_first_call_is_cured_and_not_named(scene):
+    scene.library("liblazy.so", CONSUMER, "-Wl,-z,lazy")
+    load = "import taker, os; taker.open_by_c('./liblazy.so', os.RTLD_LAZY)"
+    ask = "import ctypes; print(ctypes.CDLL('./liblazy.so', 4).ask())"  # RTLD_NOLOAD
+    assert scene.lines(load, ask) == [ALL_TAKEN]
+    lines = scene.lines(load, install(*HIDE), ask, SAID)
+    assert lines[0] == HIDDEN
+    assert [line.split()[0] for line in lines[1:]] == ["touched"]
+
+
+def test_nothing_is_said_where_nobody_was_bound_but_to_the_log(scene):
+    log = "import logging; logging.basicConfig(level=logging.INFO)"
+    ran = scene.run(log, "import taker", install(*HIDE), ASK, SAID)
+    assert ran.lines[0] == HIDDEN
+    assert [line.split()[0] for line in ran.lines[1:]] == ["touched"]
+    (line,) = ran.err.splitlines()
+    assert line.startswith("INFO:cudaguard:libtaker.so and 1 it brings: 3 names hidden from the")
+    assert "CUDAGUARD_RULES=-LOCAL1" in line
+
+
+def test_repair_is_an_event_at_the_line_that_installs(scene):
+    show = """
+        for event in cudaguard.status().events:
+            if event.kind == "repair":
+                print(event.name, event.where.rpartition(":")[0])
+        """
+    (line,) = scene.lines("import taker", install(*HIDE), show)
+    folder = scene.pair.child.folder
+    assert line == f"LOCAL1 demote {os.path.realpath(folder)}/taker/libtaker.so <string>"
+
+
+# --- modes and grades ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["warn", "observe", "off"])
+def test_modes_that_repair_nothing_repair_nothing(scene, mode):
+    ran = scene.run("import taker", install("hide:which", mode=mode), ASK, SAID)
+    assert ran.lines[0] == ALL_TAKEN
+    assert ("SymbolScopeWarning: [CG802] taker" in ran.err) is (mode == "warn")
+    found = {line.split()[1] for line in ran.lines[1:]}
+    assert found == (set() if mode == "off" else {"CG802"})
+    assert not any(line.startswith("touched") for line in ran.lines)
+
+
+def test_rule_that_only_warns_changes_nothing(scene):
+    rule = install(*HIDE, grade="warn")
+    ran = scene.run("import taker", rule, ASK, SAID)
+    assert ran.lines[:2] == [ALL_TAKEN, "finding CG802"]
+    assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
+    assert scene.run(rule, "import taker", ASK).lines == [ALL_TAKEN]
+
+
+def test_opt_in_rule_acts_when_it_is_enabled(scene):
+    rule = install(*HIDE, grade="opt-in")
+    assert scene.run("import taker", rule, ASK).lines == [ALL_TAKEN]
+    enabled = rule.replace("'fix', ", "'fix', enable=['LOCAL1'], ")
+    assert scene.lines("import taker", enabled, ASK)[0] == HIDDEN
+    assert scene.lines(enabled, "import taker", ASK)[0] == HIDDEN
+
+
+def test_rule_that_is_switched_off_or_does_not_apply_changes_nothing(scene):
+    for rule in (
+        install(*HIDE).replace("'fix', ", "'fix', disable=['LOCAL1'], "),
+        install(*HIDE, when={"platform": "win32"}),
+        install(*HIDE, dist=("no-such-distribution",)),
+    ):
+        for code in (("import taker", rule), (rule, "import taker")):
+            assert scene.run(*code, ASK).lines == [ALL_TAKEN]
+
+
+LATER = "cudaguard.add_rule(cudaguard.Rule('LOCAL2', ('later',), 'It comes later.'))"
+NEXT = """
+try:
+    import later
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+LEFT = {
+    "package": "ImportOrderError taker was imported before rule LOCAL1 was in force.",
+    "guard": "ImportOrderError taker made its names global, and others were bound before they were "
+    "hidden.",
+}
+
+
+@pytest.mark.parametrize("load", [BY_C, f"{BY_C}\nimport consumer"], ids=["cured", "bound"])
+@pytest.mark.parametrize("first", ["package", "guard"])
+def test_strict_raises_only_if_a_fault_is_left(scene, first, load):
+    """At the next watched import: the one at fault has been made, or is being made by a package."""
+    scene.pair.modules("later.py")
+    scene.package(load=load)
+    code = ["import taker", f"{install(*HIDE, mode='strict')}; {LATER}"]
+    ran = scene.run(*(code if first == "package" else reversed(code)), NEXT, NEXT, ASK)
+    is_left = "consumer" in load
+    assert ran.lines == ([LEFT[first], ALL_TAKEN] if is_left else [HIDDEN])
+    finding = "CG802" if first == "package" else "LOCAL1"
+    assert ran.err.count(f"SymbolScopeWarning: [{finding}]") == is_left
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+def refused(scene, *code: str, load: str = "import taker") -> str:
+    """Run code behind the package; nothing may have changed. Returns the reason."""
+    before, same = "before = pages('taker')", "assert before == pages('taker') != {}"
+    ran = scene.run(load, PAGES, before, *code, same, ASK, SAID)
+    answer, finding = ran.lines
+    assert answer == ALL_TAKEN
+    assert finding.startswith("finding CG802 ")
+    assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
+    return finding.rpartition(": not hidden, as ")[2]
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "taker_tools", "."])
+def test_library_outside_the_folders_of_the_package_is_let_be(scene, place):
+    scene.package(at=place)
+    folder = os.path.realpath(scene.pair.child.folder / place)
+    reason = f"{folder}/libtaker.so lies outside the folders of taker"
+    assert refused(scene, install(*HIDE)) == reason
+
+
+@pytest.mark.parametrize("file", ["libgomp-x.so", "libmpi.so", "libcudart-1a2b.so.12"])
+def test_library_that_is_global_on_purpose_is_let_be(scene, file):
+    """A rule that names it is not even taken; this pattern just happens to match."""
+    scene.package(file=file)
+    reason = refused(scene, install(*HIDE, library=f"{file[:5]}*"))
+    assert reason.endswith(f"taker/{file} is a library that others rely on to be global")
+
+
+@pytest.mark.parametrize("name", ["soname", "file", "bundled"])
+def test_library_that_an_object_outside_the_package_needs_is_let_be(scene, name):
+    taker = scene.package(*(["-Wl,-soname,libtaker.so.1"] if name == "soname" else []))
+    target = scene.bundled if name == "bundled" else taker
+    runpath = "-Wl,-rpath,$ORIGIN/taker"  # where there is no soname
+    link = ["-Wl,--no-as-needed", f"-L{target.parent}", f"-l:{target.name}", runpath]
+    scene.library("libneeds.so", "int which(void);", *link)
+    reason = refused(
+        scene, install(*HIDE), load="import taker, ctypes; ctypes.CDLL('./libneeds.so')"
+    )
+    folder = os.path.realpath(scene.pair.child.folder)
+    at = "taker.libs" if name == "bundled" else "taker"
+    assert reason == f"{folder}/libneeds.so needs {folder}/{at}/{target.name}"
+
+
+def test_library_that_is_bound_lazily_is_let_be(scene):
+    scene.package("-Wl,-z,lazy", load=LAZILY)
+    reason = refused(scene, install(*HIDE))
+    assert "taker/libtaker.so was loaded with RTLD_LAZY: its first call of a hidden" in reason
+
+
+def test_what_lazy_binding_would_do_without_the_refusal(scene):
+    """What the library has not called yet is looked up when it is called, and not found."""
+    scene.package("-Wl,-z,lazy", load=LAZILY)
+    call = "print(taker.library.taker_bundled(), flush=True)"
+    assert scene.lines("import taker", call, ASK) == ["1", ALL_TAKEN]
+    code = "\n".join(
+        ["import taker", NO_REFUSAL, install(*HIDE), ASK, "import sys", "sys.stdout.flush()", call]
+    )
+    done = scene.pair.child.python(code, check=False)
+    assert (done.returncode, done.stdout) == (127, f"{HIDDEN}\n")
+    assert "symbol lookup error" in done.stderr
+    assert "undefined symbol: bundled" in done.stderr
+
+
+@pytest.mark.parametrize("flags", [LAZILY, BY_C], ids=["asked", "not-asked"])
+@pytest.mark.parametrize("link", ["-Wl,-z,now", "-fno-plt"])
+def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
+    scene.package(link, load=flags)
+    assert scene.lines("import taker", install(*HIDE), ASK)[0] == HIDDEN
+
+
+@pytest.mark.parametrize(
+    "pretend",
+    [
+        "import os; os.uname = lambda: type('uname', (), {'machine': 'aarch64'})",
+        (
+            "from cudaguard.features.symbol_scope.repair import demotion\n"
+            "demotion.uses_glibc = lambda: False"
+        ),
+    ],
+    ids=["machine", "libc"],
+)
+def test_machine_that_is_not_supported(scene, pretend):
+    assert refused(scene, pretend, install(*HIDE)) == "it is supported on x86-64 with glibc only"
+
+
+def test_refusal_after_the_import_of_a_rule_that_only_demotes(scene):
+    scene.package(load=BY_C, at="elsewhere")
+    ran = scene.run(install(*HIDE), "import taker", ASK, SAID)
+    assert ran.lines[0] == ALL_TAKEN
+    assert ran.lines[1].endswith("lies outside the folders of taker")
+    assert "SymbolScopeWarning: [LOCAL1] taker made its names global" in ran.err
+
+
+# --- nothing to do -------------------------------------------------------------------------------
+
+STATE = """
+import cudaguard
+from cudaguard.features.symbol_scope.repair.demotion import demote
+rule = next(rule for rule in cudaguard.active_rules() if rule.id.startswith("LOCAL"))
+print(demote(rule, "x86_64").state)
+"""
+
+
+@pytest.mark.parametrize("load", [LOCALLY, LAZILY.replace("os.RTLD_GLOBAL", "0")])
+def test_library_that_is_local_is_left_alone(scene, load):
+    scene.package("-Wl,-z,lazy", load=load)
+    look = ("before = pages('taker')", install(*HIDE), "assert before == pages('taker') != {}")
+    for code in (["import taker", PAGES, *look], [install(*HIDE), "import taker"]):
+        assert scene.lines(*code, STATE, ASK, SAID) == ["local", ALL_OWN]
+
+
+def test_library_that_is_not_loaded(scene):
+    scene.package(load="class ctypes: CDLL = lambda path: None")
+    assert scene.lines("import taker", install(*HIDE), STATE, ASK, SAID) == ["absent", ALL_OWN]
+
+
+def test_name_that_another_library_gives_is_not_taken_for_this_one_s(scene):
+    """The package's library is local, and a library of the same contents is global."""
+    scene.package(load=LOCALLY)
+    scene.put(scene.compiler.library("libother.so", TAKER + BUNDLED))
+    other = "import ctypes; ctypes.CDLL('./libother.so', ctypes.RTLD_GLOBAL)"
+    assert scene.run(other, "import taker", install(*HIDE), STATE, ASK).lines == [
+        "local",
+        ALL_TAKEN,
+    ]
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+WINDOW = """
+import ctypes
+copy = ctypes.memmove
+def memmove(place, data, length):
+    flags = pages("libtaker.so")
+    print("window", *sorted({flags[page] for page in flags if page < place + length
+                             and page + 4096 > place}))
+    return copy(place, data, length)
+ctypes.memmove = memmove
+"""
+
+
+@pytest.mark.parametrize(
+    ("flag", "table", "window"),
+    [
+        ("-Wl,-z,separate-code", "r--p", "rw-p"),
+        ("-Wl,-z,noseparate-code", "r-xp", "rwxp"),  # as old linkers do; other threads run there
+    ],
+)
+@pytest.mark.parametrize("names", [0, 900])
+def test_hardened_kernel_and_protections_are_put_back(scene, names, flag, table, window):
+    """Where the memory file cannot be written; the table is one page long, or several."""
+    many = "".join(f"int taker_{i}(void) {{ return {i}; }}\n" for i in range(names))
+    scene.package(flag, source=TAKER + many)
+    look = """
+        import ctypes, taker
+        before = pages("taker")
+        """
+    where = """
+        from cudaguard.elf.image import Image
+        from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+        with Memory() as memory:
+            (found,) = [library for library in loaded_libraries(memory, first_entry())
+                        if library.path.endswith("libtaker.so")]
+            table = Image(memory, found).symbols().address
+        print(before[table // 4096 * 4096])
+        """
+    same = "assert before == pages('taker') != {}"
+    lines = scene.lines(PAGES, look, where, NO_DEBUGGER, WINDOW, install(*HIDE), same, ASK, SAID)
+    assert lines[:2] == [table, f"window {window}"]
+    assert lines[-2] == HIDDEN
+    assert lines[-1].startswith("touched libtaker.so and 1 it brings: 3 names hidden")
+    lines = scene.lines(PAGES, look, WINDOW, install(*HIDE), same, ASK)
+    assert lines == [HIDDEN]  # without any window
+
+
+FAILURES = {
+    "neither": (
+        NO_DEBUGGER + "memory._write_unprotected = refuse",
+        "Operation not permitted",
+    ),
+    "no-list": (
+        """
+from cudaguard.features.symbol_scope.repair import demotion
+def first_entry(): raise OSError(38, "the dynamic loader does not give its list of libraries")
+demotion.first_entry = first_entry
+""",
+        "the dynamic loader does not give its list of libraries",
+    ),
+    "no-memory-file": (
+        """
+from cudaguard.files.calls import os
+_open = os.open
+def refuse(path, *args, **kwargs):
+    if path == "/proc/self/mem": raise PermissionError(13, "Permission denied", path)
+    return _open(path, *args, **kwargs)
+os.open = refuse
+""",
+        "Permission denied",
+    ),
+    "nothing-written": (
+        (
+            "from cudaguard.features.symbol_scope.repair import demotion\n"
+            "demotion._write = lambda member: None"
+        ),
+        "names of {folder}/taker/libtaker.so are still found",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_failure_is_reported_and_changes_nothing(scene, how):
+    pretend, reason = FAILURES[how]
+    reason = reason.format(folder=os.path.realpath(scene.pair.child.folder))
+    assert refused(scene, pretend, install(*HIDE)) == reason
+    # The import of a rule that acts after it goes on as well.
+    scene.package(load=BY_C)
+    ran = scene.run(
+        pretend, install(*HIDE), "import taker; print(taker.library.taker_which())", ASK
+    )
+    assert ran.lines == ["1", ALL_TAKEN]
+    assert f"not hidden, as {reason}" in ran.err
+
+
+def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
+    """Memory-deny-write-execute, as systemd services have it: the code segment stays as it is."""
+    scene.package("-Wl,-z,noseparate-code")
+    deny = "import ctypes; print(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0))"  # PR_SET_MDWE
+    before, same = "before = pages('taker')", "assert before == pages('taker') != {}"
+    ran = scene.run(
+        "import taker", PAGES, before, deny, NO_DEBUGGER, install(*HIDE), same, ASK, SAID
+    )
+    if ran.lines[0] != "0":
+        pytest.skip("this kernel is older than 6.3")
+    assert ran.lines[1] == ALL_TAKEN
+    assert ran.lines[2].endswith("as the symbol table cannot be made writable")
+
+
+# --- afterwards ----------------------------------------------------------------------------------
+
+
+def test_uninstall_leaves_it_demoted_and_says_so(scene):
+    lines = scene.lines("import taker", install(*HIDE), "cudaguard.uninstall()", ASK, SAID)
+    assert lines[0] == HIDDEN
+    assert lines[1].startswith("touched libtaker.so and 1 it brings: 3 names hidden from the")
+
+
+def test_guard_block_leaves_it_demoted(scene):
+    block = install(*HIDE).replace("cudaguard.install(", "\nwith cudaguard.guard(")[:-1] + "): pass"
+    lines = scene.lines("import taker", block.replace("; ", ""), ASK, SAID)
+    assert lines[0] == HIDDEN
+    assert lines[1].endswith("by LOCAL1 (stays)")
+
+
+@pytest.mark.parametrize("between", ["", "cudaguard.uninstall()"])
+def test_second_installation_finds_nothing_to_do(scene, between):
+    count = "print(sum(event.kind == 'repair' for event in cudaguard.status().events))"
+    again = install(*HIDE)
+    other = again.replace("LOCAL1", "LOCAL2")
+    code = (again, between, again, between, other, STATE, count, ASK, SAID)
+    state, repairs, asked, *said = scene.lines("import taker", *code)
+    assert (state, repairs, asked) == ("local", "1", HIDDEN)
+    assert [line.split()[0] for line in said] == ["touched"]
+
+
+def test_further_rule_hides_further_names(scene):
+    more = install("hide:shown").replace("LOCAL1", "LOCAL2")
+    lines = scene.lines("import taker", install(*HIDE), more, ASK, SAID)
+    assert lines[0] == "2222"
+    assert lines[2].startswith("touched libtaker.so: 1 names hidden from the global symbol scope")
+
+
+def test_package_that_is_imported_again_after_the_guard_has_gone(scene):
+    code = (install(*HIDE), "cudaguard.uninstall()", "import taker", install(*HIDE), ASK)
+    assert scene.lines(*code)[0] == HIDDEN
+
+
+# --- what was once missed -------------------------------------------------------------------------
+
+
+def test_names_that_only_a_bundled_library_has(scene):
+    assert scene.lines("import taker", install("hide:bundled"), ASK)[0] == "1112"
+
+
+def test_copy_that_stands_behind_a_hidden_one_is_hidden_as_well(scene):
+    """Two libraries of the package give the same name: hiding the first uncovers the second."""
+    source = BUNDLED + "int which(void) { return 3; }\n"
+    bundled = scene.compiler.library(BUNDLED_FILE, source, f"-Wl,-soname,{BUNDLED_FILE}")
+    scene.put(bundled, "taker.libs")
+    assert scene.lines("import taker", install("hide:which"), ASK)[0] == "2111"
+
+
+def test_two_packages_that_give_the_same_name(scene):
+    scene.put(scene.compiler.library("libother.so", "int which(void) { return 4; }"), "other")
+    load = "library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'libother.so'), 256)"
+    scene.pair.child.write("other/__init__.py", f"import ctypes, os\n{load}")
+    rule = "cudaguard.Rule({!r}, ({!r},), 'x', actions=('demote:lib{}.so', 'hide:which'))"
+    rules = ", ".join(
+        rule.format(*names) for names in (("A", "other", "other"), ("B", "taker", "taker"))
+    )
+    guard = f"import cudaguard; cudaguard.install(rules=[{rules}])"
+    assert scene.lines("import taker, other", guard, ASK)[0] == "2111"
+
+
+@pytest.mark.parametrize("place", ["taker", "."])
+def test_lazily_bound_user_of_a_hidden_name_is_let_be(scene, place):
+    """It has no `which` of its own and looks it up at its first call. In the package it names the
+    library; outside ("."), it relies on the global scope."""
+    taker = scene.package("-Wl,-soname,libtaker.so")
+    source = "int which(void); int part(void) { return which(); }"
+    link = [str(taker)] if place == "taker" else []
+    scene.library("libpart.so", source, *link, "-Wl,-z,lazy", folder=place)
+    load = f"""
+        import ctypes, os, taker
+        taker.open_by_c("./{place}/libpart.so", os.RTLD_LAZY)
+        part = ctypes.CDLL("./{place}/libpart.so", 4)
+        """
+    ran = scene.run(load, install("hide:which"), "print(part.part())", SAID)  # dies with 127
+    assert ran.lines[0] == "1"
+    assert "RTLD_LAZY" in ran.lines[1]
+
+
+def test_keep_everything(scene):
+    assert scene.lines("import taker", install("hide:*", "keep:*"), ASK)[0] == ALL_TAKEN
+
+
+def test_evidence_of_a_refusal_begins_with_the_reason_or_the_library(scene):
+    scene.package(at="elsewhere")
+    (line,) = scene.run("import taker", install(*HIDE), SAID).lines
+    assert not line.startswith("finding CG802 : ")
+
+
+def test_half_a_failure_is_told(scene):
+    """The first library has been written when the second cannot be."""
+    pretend = """
+        from cudaguard.features.symbol_scope.repair import memory
+        write, calls = memory._write_as_debugger, []
+        def once(address, data):
+            calls.append(address)
+            if len(calls) in (2, 3): raise OSError(1, "no")  # by both ways
+            write(address, data)
+        memory._write_as_debugger = memory._write_unprotected = once
+        """
+    ran = scene.run("import taker", pretend, install(*HIDE), ASK, SAID)
+    touched = [line for line in ran.lines if line.startswith("touched")]
+    assert ran.lines[0] == ALL_TAKEN or touched
+
+
+@pytest.mark.parametrize("first", ["taker", "guard"])
+def test_repair_that_is_allowed_later_is_made(scene, first):
+    code = ["import taker", install(*HIDE, mode="warn")]
+    code = code if first == "taker" else code[::-1]
+    assert scene.run(*code, "cudaguard.install('fix')", ASK).lines[0] == HIDDEN
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (
+            """
+            static int one(void) { return 1; }
+            static void *choose(void) { return one; }
+            int which(void) __attribute__((ifunc("choose")));
+            """,
+            "hide:which",
+        ),
+        ("__thread int per_thread = 1;\nint which(void) { return 1; }", "hide:per_thread"),
+    ],
+    ids=["ifunc", "thread-local"],
+)
+def test_names_whose_address_is_not_in_the_table(scene, kind, names):
+    scene.package(source=TAKER.replace("int which(void) { return 1; }", kind))
+    touched = scene.run("import taker", install(names), SAID).lines
+    assert touched[0].startswith("touched libtaker.so: 1 names hidden")
+
+
+def test_submodule_that_makes_it_global_later(scene):
+    """Nothing is hidden, and nothing is said either: the rule takes care of it, says CG812."""
+    scene.package(load="")
+    init = scene.pair.child.folder / "taker" / "__init__.py"
+    init.write_text(init.read_text().replace("library = ctypes.CDLL(path)\n", ""))
+    scene.pair.child.write("taker/late.py", f"from taker import *\nfrom taker import path\n{BY_C}")
+    assert scene.lines(install(*HIDE), "import taker.late", ASK)[0] == HIDDEN
+
+
+def test_import_that_fails_after_its_library_is_global(scene):
+    scene.package(load=f"{BY_C}\nraise ImportError('no codec')")
+    load = """
+        try:
+            import taker
+        except ImportError as error:
+            print(error)
+        """
+    assert scene.lines(install(*HIDE), load, ASK)[:2] == ["no codec", HIDDEN]
+
+
+def test_package_that_is_reached_by_a_link(scene):
+    folder = scene.pair.child.folder
+    (folder / "store").mkdir()
+    for name in ("taker", "taker.libs"):
+        (folder / name).rename(folder / "store" / name)
+        (folder / name).symlink_to(folder / "store" / name)
+    scene.run("import taker", ASK)
+    assert scene.run("import taker", install(*HIDE), ASK).lines[0] == HIDDEN
+
+
+def test_rule_that_keeps_it_local_demotes_what_c_code_makes_global(scene):
+    scene.package(load=BY_C)
+    rule = install("local_scope:libtaker.so*", *HIDE)
+    assert scene.run(rule, "import taker", ASK).lines == [HIDDEN]
+
+
+def test_library_that_was_mixed_up_already_is_nobodys_new_owner(scene):
+    """Like a system zlib that comes after a bundled one: its own calls lead into the other."""
+    source = "int which(void) { return 7; }\nint both(void) { return 10 * which() + 1; }\n"
+    shared = scene.compiler.library("libshared.so", source, "-Wl,-soname,libshared.so")
+    scene.put(shared, ".")
+    user = "int both(void);\nint which(void);\nint ask(void) { return 100 * which() + both(); }\n"
+    scene.library("libuser.so", user, str(shared), "-Wl,-rpath,$ORIGIN")
+    ask = "print(ctypes.CDLL('./libuser.so').ask())"
+    before = "import taker, ctypes; ctypes.CDLL('./libshared.so')"
+    without = scene.lines(before, ask)
+    ran = scene.run(before, install(*HIDE), ask, SAID)
+    assert ran.lines[0] == without[0]  # one owner for all, though the wrong one
+    assert "libtaker.so is left as it is" in ran.err
+    assert "libshared.so was loaded after it and calls into it" in ran.err

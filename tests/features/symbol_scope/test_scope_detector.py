@@ -1,0 +1,430 @@
+"""The look at the global symbol scope: when it happens, and that nobody else notices it.
+
+One small library stands for real ones: it exports a name by which zlib is told. What is said of
+such a library is tested in `tests/incidents`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import sysconfig
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="names are searched per library elsewhere"
+)
+TAKER = "int deflate(void *stream, int how) { return -2; }\n"
+TAKING = f"""
+#include <Python.h>
+{TAKER}
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "taking", 0, -1, 0}};
+PyMODINIT_FUNC PyInit_taking(void) {{ return PyModule_Create(&definition); }}
+"""
+PLAIN = "int which(void) { return 2; }\n"
+
+# `looks()` says how often the owners were compared since it was last asked.
+COUNT = """
+import sys
+import cudaguard
+
+def looks(seen=[0]):
+    module = sys.modules.get("cudaguard.elf.symbols")
+    if module is None: return 0
+    new, seen[0] = CALLS[0] - seen[0], CALLS[0]
+    return new
+
+CALLS = [0]
+class Counting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cudaguard.features.symbol_scope.detector.scope":
+            sys.meta_path.remove(self)
+            from cudaguard.elf.symbols import GlobalScope
+            real = GlobalScope.addresses
+            def addresses(*args):
+                CALLS[0] += 1
+                return real(*args)
+            GlobalScope.addresses = addresses
+sys.meta_path.insert(0, Counting())
+"""
+INSTALL = "cudaguard.install()"
+FOUND = "print([finding.id for finding in cudaguard.status().findings])"
+TAKE = "ctypes.CDLL('./libtaker.so', ctypes.RTLD_GLOBAL)"
+GLOBAL_FLAGS = "import os, sys; sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)"
+TOLD = "SymbolScopeWarning: [CG812] "
+
+
+@pytest.fixture
+def scene(native, compiler):
+    """The libraries and two extensions in the children's folder."""
+    for name, source in (("libtaker.so", TAKER), ("libplain.so", PLAIN)):
+        shutil.copy(compiler.library(name, source), native.child.folder)
+    taking = f"taking{sysconfig.get_config_var('EXT_SUFFIX')}"
+    include = f"-I{sysconfig.get_path('include')}"
+    shutil.copy(compiler.library(taking, TAKING, include), native.child.folder)
+    native.extension("one")
+    native.extension("two")
+    native.modules("plain.py")
+    return native
+
+
+# --- when -------------------------------------------------------------------------------------
+
+
+def test_it_looks_after_loads_and_at_nothing_else(scene):
+    ran = scene.bare(
+        COUNT,
+        INSTALL,
+        "import one; print('extension without ctypes', looks())",
+        "import ctypes; print('ctypes', looks())",
+        "import plain, json.tool; print('Python modules', looks())",
+        "import _ssl, _bz2; print('parts of Python', looks())",
+        "ctypes.CDLL('./libplain.so'); print('library', looks())",
+        "ctypes.CDLL('./libplain.so', ctypes.RTLD_GLOBAL); print('global library', looks())",
+        "ctypes.CDLL(None); print('the program', looks())",
+        "ctypes.CDLL('given', handle=ctypes.CDLL(None)._handle); print('handle', looks())",
+        "import two; print('extension', looks())",
+        "import one, two, ctypes; print('again', looks())",
+        "cudaguard.status(); cudaguard.install('warn'); print('switches', looks())",
+        FOUND,
+    )
+    assert ran.lines == [
+        "extension without ctypes 0",
+        "ctypes 1",
+        "Python modules 0",
+        "parts of Python 0",
+        "library 2",  # before and after
+        "global library 2",
+        "the program 0",
+        "handle 0",
+        "extension 2",
+        "again 0",
+        "switches 0",
+        "[]",
+    ]
+    assert ran.err == ""
+
+
+def test_failed_load_is_the_loaders_own_affair(scene):
+    lines = scene.bare(
+        COUNT,
+        INSTALL,
+        """
+        import ctypes
+        print(looks())
+        try:
+            ctypes.CDLL("./libabsent.so", ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            print(error, looks())
+        """,
+        TAKE,
+        "print(looks())",
+        FOUND,
+    ).lines
+    assert lines[0] == "1"
+    assert lines[1].startswith("./libabsent.so: cannot open")
+    assert lines[1].endswith(" 1")  # before it
+    assert lines[2:] == ["2", "['CG812']"]
+
+
+def test_it_begins_at_install_where_ctypes_is_there(scene):
+    lines = scene.bare("import ctypes", COUNT, INSTALL, "print(looks())", TAKE, FOUND).lines
+    assert lines == ["1", "['CG812']"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "fix"])
+def test_taker_is_found_in_every_mode(scene, mode):
+    ran = scene.bare(f"import ctypes, cudaguard; cudaguard.install({mode!r})", TAKE, FOUND)
+    assert ran.lines == ["['CG812']"]
+    assert ran.err.count(TOLD) == (mode != "observe")
+
+
+def test_without_the_taker_there_is_nothing_to_find(scene):
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, TAKE.replace("taker", "plain"), FOUND)
+    assert (ran.lines, ran.err) == (["[]"], "")
+
+
+# --- ctypes -----------------------------------------------------------------------------------
+
+IS_THERE = "print('ctypes' in sys.modules, '_ctypes' in sys.modules)"
+
+
+def test_ctypes_is_not_imported_for_it(scene):
+    ran = scene.bare(
+        "import cudaguard, os, sys",
+        INSTALL,
+        "import one, two; sys.setdlopenflags(os.RTLD_NOW); cudaguard.status()",
+        IS_THERE,
+    )
+    assert (ran.lines, ran.err) == (["False False"], "")
+
+
+def test_it_is_where_the_program_asks_for_global_names(scene):
+    ran = scene.bare(
+        "import cudaguard, sys", INSTALL, GLOBAL_FLAGS, IS_THERE, "import taking", FOUND
+    )
+    assert ran.lines == ["True True", "['CG812']"]
+    assert f"{TOLD}taking has put taking." in ran.err
+
+
+PATCHES = """
+import ctypes, sys
+calls = []
+class Mine(ctypes.CDLL):
+    def __init__(self, *args, **kwargs):
+        calls.append("CDLL")
+        super().__init__(*args, **kwargs)
+class MyPython(ctypes.PyDLL):
+    def __init__(self, *args, **kwargs):
+        calls.append("PyDLL")
+        super().__init__(*args, **kwargs)
+ctypes.CDLL, ctypes.PyDLL = Mine, MyPython
+real = ctypes._dlopen
+def opened(*args):
+    calls.append("dlopen")
+    return real(*args)
+ctypes._dlopen = opened
+sys.addaudithook(lambda event, args: event == "ctypes.dlopen" and calls.append("event"))
+"""
+
+
+@pytest.mark.parametrize("order", ["guard-first", "patches-first"])
+def test_patches_of_the_user_see_no_calls_of_ours(scene, order):
+    parts = [INSTALL, PATCHES]
+    ran = scene.bare(
+        "import ctypes, cudaguard",
+        *(parts if order == "guard-first" else parts[::-1]),
+        "import one; print(calls)",
+        "ctypes.CDLL('./libplain.so')",
+        "print(calls)",
+        TAKE,
+        FOUND,
+        "print(calls)",
+    )
+    mine = ["CDLL", "dlopen", "event"]
+    assert ran.lines == ["[]", str(mine), "['CG812']", str(mine * 2)]
+
+
+# --- threads and processes --------------------------------------------------------------------
+
+BUSY = """
+import _ctypes, ctypes, importlib.util, os, sys, threading, time
+import cudaguard
+cudaguard.install("observe")
+sys.setswitchinterval(1e-5)
+END = time.monotonic() + 3
+counts = dict.fromkeys(("first", "second", "closed"), 0)
+
+def load(name, mode):
+    for path in sorted(os.listdir("copies")):
+        if path.startswith(name) and time.monotonic() < END:
+            ctypes.CDLL(f"./copies/{path}", mode)
+            spec = importlib.util.spec_from_file_location("one", EXTENSION)
+            importlib.util.module_from_spec(spec)
+            counts[name] += 1
+
+def open_and_close():
+    while any(thread.is_alive() for thread in loaders):
+        handle = _ctypes.dlopen("./libtaker.so", ctypes.RTLD_GLOBAL | os.RTLD_NOW)
+        _ctypes.dlclose(handle)
+        counts["closed"] += 1
+
+loaders = [
+    threading.Thread(target=load, args=("first", ctypes.RTLD_LOCAL)),
+    threading.Thread(target=load, args=("second", ctypes.RTLD_GLOBAL)),
+]
+third = threading.Thread(target=open_and_close)
+for thread in (*loaders, third): thread.start()
+for thread in (*loaders, third): thread.join()
+print(all(counts.values()), {finding.id for finding in cudaguard.status().findings} <= {"CG812"})
+"""
+
+
+def test_threads_that_load_while_others_open_and_close(scene):
+    (scene.child.folder / "copies").mkdir()
+    for name in ("first", "second"):
+        for number in range(100):
+            copy = scene.child.folder / "copies" / f"{name}{number}.so"
+            shutil.copy(scene.child.folder / "libplain.so", copy)
+    extension = str(scene.extension("one"))
+    ran = scene.bare(f"EXTENSION = {extension!r}", BUSY, timeout=60)
+    assert (ran.lines, ran.err) == (["True True"], "")
+
+
+def test_forked_child_looks_by_itself(scene):
+    ran = scene.bare(
+        "import ctypes, cudaguard, os, sys",
+        INSTALL,
+        f"""
+        child = os.fork()
+        if not child:
+            {TAKE}
+            {FOUND}
+            sys.stdout.flush()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        """,
+        FOUND,
+    )
+    assert (ran.lines, ran.err) == (["['CG812']", "[]"], "")
+
+
+def test_uninstall_ends_it_and_install_begins_anew(scene):
+    lines = scene.bare(
+        COUNT,
+        INSTALL,
+        "import ctypes; print(looks())",
+        "cudaguard.uninstall()",
+        TAKE,
+        "import one; print(looks())",
+        FOUND,
+        "cudaguard.install(); print(looks())",
+        "print([finding.what for finding in cudaguard.status().findings])",
+    ).lines
+    assert lines[:3] == ["1", "0", "[]"]
+    assert lines[3] == "1"
+    assert "libtaker.so has been in the global symbol scope since before the guard" in lines[4]
+
+
+# --- what may fail ----------------------------------------------------------------------------
+
+BROKEN = """
+import sys
+class Breaking:
+    def find_spec(self, name, path=None, target=None):
+        if name == "cudaguard.features.symbol_scope.detector.scope":
+            sys.meta_path.remove(self)
+            from cudaguard.elf.symbols import GlobalScope
+            def broken(*args): raise AttributeError('dlsym')
+            GlobalScope.{method} = broken
+sys.meta_path.insert(0, Breaking())
+"""
+
+
+@pytest.mark.parametrize("method", ["__init__", "addresses"])
+@pytest.mark.parametrize("early", [True, False], ids=["ctypes-first", "guard-first"])
+def test_failure_of_the_look_is_told_and_breaks_nothing(scene, method, early):
+    ran = scene.bare(
+        "import ctypes" if early else "pass",
+        BROKEN.format(method=method),
+        f"import cudaguard; {INSTALL}",
+        "import ctypes, one, two; print(one.answer())",
+        TAKE,
+        "print(ctypes.CDLL('./libplain.so').which())",
+        FOUND,
+    )
+    assert ran.lines[:2] == ["42", "2"]
+    assert ran.lines[2:] == ["['CG807']"]
+    assert ran.err.count("CudaGuardWarning: [CG807]") == 1
+
+
+def test_failure_in_the_middle_is_told_once_and_breaks_nothing(scene):
+    ran = scene.bare(
+        "import ctypes, cudaguard",
+        INSTALL,
+        """
+        from cudaguard.elf.symbols import GlobalScope
+        def broken(*args): raise OSError(5, "broken")
+        GlobalScope.addresses = broken
+        """,
+        "import one, two; print(one.answer())",
+        FOUND,
+    )
+    assert ran.lines == ["42", "['CG807']"]
+    assert ran.err.count("CudaGuardWarning: [CG807]") == 1
+
+
+NO_GLIBC = {
+    "musl": "import os; os.confstr = lambda name: None",
+    "no-such-name": "import os\ndef confstr(name): raise ValueError(name)\nos.confstr = confstr",
+    "no-confstr": "import os; del os.confstr",
+}
+
+
+@pytest.mark.parametrize("platform", NO_GLIBC.values(), ids=NO_GLIBC)
+def test_nothing_is_looked_at_without_glibc(scene, platform):
+    ran = scene.bare(
+        COUNT, platform, INSTALL, "import ctypes, one", TAKE, GLOBAL_FLAGS, "print(looks())", FOUND
+    )
+    assert (ran.lines, ran.err) == (["0", "[]"], "")
+
+
+def test_python_without_ctypes(scene):
+    ran = scene.bare(
+        "import sys; sys.modules['_ctypes'] = None",
+        f"import cudaguard; {INSTALL}",
+        "import one",
+        GLOBAL_FLAGS,
+        "import two; print(two.answer())",
+        """
+        try:
+            import ctypes
+        except ImportError as error:
+            print(type(error).__name__)
+        """,
+        FOUND,
+    )
+    assert ran.lines == ["42", "ModuleNotFoundError", "[]"]
+    assert ran.err == ""
+
+
+# --- who is blamed, and what silences ------------------------------------------------------------
+
+PAST_US = "import _ctypes; _ctypes.dlopen('./libtaker.so', 258)  # no wrapper sees this"
+SAID = "print(*[(f.what, f.remedy) for f in cudaguard.status().findings if f.id == 'CG812'])"
+
+
+def test_flags_set_by_the_program_are_to_be_taken_away_there(scene):
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, f"{GLOBAL_FLAGS}\nimport taking", SAID)
+    assert "take RTLD_GLOBAL away from the sys.setdlopenflags call at <string>:" in ran.out
+    assert "[[rules]]" not in ran.out
+
+
+def test_flags_set_by_another_package_are_its_affair(scene):
+    scene.modules("setter.py")
+    scene.child.write("setter.py", f"{GLOBAL_FLAGS}\nimport taking\n")
+    scene.child.write(
+        "cudaguard.toml",
+        "[[rules]]\nid = 'LOCAL001'\nwatch = ['setter']\nwhy = 'x'\n"
+        "actions = ['local_scope:taking.*.so*']\n",
+    )
+    ran = scene.bare("import ctypes, cudaguard", INSTALL, "import setter", SAID)
+    assert 'watch = ["setter"]' in ran.out
+    assert 'actions = ["local_scope:taking.*.so*"]' in ran.out
+    cured = "cudaguard.install(config='cudaguard.toml')"
+    assert scene.bare("import ctypes, cudaguard", cured, "import setter", FOUND).lines == ["[]"]
+
+
+@pytest.mark.parametrize("innocent", ["ctypes.CDLL('./libplain.so')", "import one"])
+def test_who_comes_after_what_nobody_saw_is_not_blamed(scene, innocent):
+    ran = scene.bare(
+        "import ctypes, cudaguard", "cudaguard.install('strict')", PAST_US, innocent, SAID
+    )
+    assert "libtaker.so has come into the global symbol scope, and nobody saw by whom" in ran.out
+    assert "libplain" not in ran.out
+    assert "look for what opens it past" in ran.out
+
+
+def test_rule_that_has_not_acted_does_not_silence(scene):
+    rule = "cudaguard.Rule('L', ('nobody',), 'x', actions=('local_scope:libtaker.so*',))"
+    install = f"cudaguard.install(rules=[{rule}])"
+    assert scene.bare("import ctypes, cudaguard", install, PAST_US, "import one", FOUND).lines == [
+        "['CG812']"
+    ]
+
+
+def test_rule_that_is_conditioned_not_to_act_does(scene):
+    rule = (
+        "cudaguard.Rule('L', ('nobody',), 'x', actions=('local_scope:libtaker.so*',), "
+        "when={'platform': 'win32'})"
+    )
+    install = f"cudaguard.install(rules=[{rule}])"
+    assert scene.bare("import ctypes, cudaguard", install, TAKE, FOUND).lines == ["[]"]
+
+
+def test_detector_can_be_disabled(scene):
+    install = "cudaguard.install(disable=['CG812'])"
+    ran = scene.bare("import ctypes, cudaguard", install, TAKE, FOUND)
+    assert ran.lines == ["[]"]
+    assert ran.err == ""

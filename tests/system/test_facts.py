@@ -1,0 +1,81 @@
+"""The facts rules are conditioned on, as this interpreter really has them."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+import pytest
+
+from cudaguard.core.decide import applies
+from cudaguard.model import Rule
+from cudaguard.system.facts import Facts, _spellings
+
+
+def test_facts_about_the_interpreter():
+    facts = Facts()
+    assert facts.python == platform.python_version().rstrip("+")
+    assert facts.platform == sys.platform
+    assert facts.machine == platform.machine()
+    assert facts.environ is os.environ
+
+
+def test_versions_of_installed_distributions_under_any_spelling():
+    facts = Facts()
+    version = facts.version("importlib-metadata")
+    assert version == facts.version("importlib_metadata") == facts.version("Importlib.Metadata")
+    assert version is not None
+    assert version[0].isdigit()
+
+
+def test_distribution_that_is_not_installed():
+    assert Facts().version("no-such-distribution-anywhere") is None
+
+
+@pytest.mark.parametrize("content", [None, b"", b"Name: broken\n", b"\xff\xfe\0", b"Version:\n"])
+def test_broken_metadata_counts_as_not_installed(tmp_path, monkeypatch, content):
+    folder = tmp_path / "broken_dist-1.0.dist-info"
+    folder.mkdir()
+    if content is not None:
+        (folder / "METADATA").write_bytes(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert Facts().version("broken-dist") is None
+    rule = Rule("R", ("x",), "w", dist=("broken-dist",))
+    assert not applies(rule, Facts())
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "../x", "a/b", "\0", "x" * 5000])
+def test_name_no_distribution_can_have_is_not_installed(name):
+    assert Facts().version(name) is None
+
+
+def test_version_is_looked_up_once_per_object(tmp_path, monkeypatch):
+    folder = tmp_path / "late_dist-1.0.dist-info"
+    facts = Facts()
+    assert facts.version("late-dist") is None
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: late-dist\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert facts.version("late-dist") is None
+    assert Facts().version("late-dist") == "1.0"
+
+
+def test_asking_maps_no_library_and_imports_no_cuda_module(child):
+    done = child.python(
+        """
+        import sys
+        from cudaguard.system.facts import Facts
+        facts = Facts()
+        facts.version("torch"), facts.version("decord"), facts.machine
+        print([m for m in sys.modules if m in ("ctypes", "torch", "decord", "pynvml", "wrapt")])
+        """
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["decord", "opencv-python", "zope.interface", "a_b"])
+def test_each_spelling_is_looked_for_once(name):
+    spellings = _spellings(name)
+    assert spellings[0] == name
+    assert len(set(spellings)) == len(spellings)

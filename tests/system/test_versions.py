@@ -1,0 +1,72 @@
+"""Version ranges: what counts as inside, and which of two requirements is narrower."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudaguard.system.versions import clauses, in_range, requirement_met
+
+
+@pytest.mark.parametrize(
+    ("version", "specifier", "inside"),
+    [
+        ("0.6.0", "<=0.6.0", True),
+        ("0.6", "==0.6.0", True),
+        ("0.6.1", "<=0.6.0", False),
+        ("2.1.0+cu121", "==2.1.0", True),
+        ("2.1.0+cu121", ">=2.1.0", True),
+        ("2.1.0+cu121", "<2.1.0", False),
+        ("2.0.0rc1", ">=1.0", True),
+        ("2.0.0rc1", ">=2.0", False),
+        ("2.0.0.dev20260101", ">=1.9", True),
+        ("1!2.0", ">=3", True),
+        ("1.0", "", True),
+        ("1.0rc1", "", True),
+        ("banana", ">=0", False),
+        ("banana", "", False),
+        ("", ">=0", False),
+        ("1.2.3-custom build", ">=0", False),
+    ],
+)
+def test_installed_version_and_range(version, specifier, inside):
+    assert in_range(version, specifier) is inside
+
+
+@pytest.mark.parametrize(
+    ("requirement", "installed", "met"),
+    [
+        ("decord<=0.6.0", {"decord": "0.6.0"}, True),
+        ("decord<=0.6.0", {"decord": "0.7.0"}, False),
+        ("decord<=0.6.0", {}, False),
+        ("decord", {"decord": "9"}, True),
+        ("decord", {"decord": "banana"}, True),
+        ("decord>0", {"decord": "banana"}, False),
+        ("decord; python_version > '3'", {"decord": "1"}, True),
+        ("decord; python_version < '3'", {"decord": "1"}, False),
+        ("decord[extra]>=1", {"decord": "1"}, True),
+    ],
+)
+def test_requirement_against_what_is_installed(requirement, installed, met):
+    assert requirement_met(requirement, installed.get) is met
+
+
+def test_version_is_not_asked_for_where_a_marker_says_no():
+    def version_of(name):
+        raise AssertionError(name)
+
+    assert not requirement_met("decord; python_version < '3'", version_of)
+
+
+def test_narrower_requirements_count_more():
+    order = ["x", "x>=1", "x>=1,<2", "x>=1,<2,!=1.5", "x==1.0"]
+    counts = [clauses(requirement) for requirement in order]
+    assert counts == sorted(set(counts))
+    assert clauses("x===1.0") == clauses("x==1.0")
+
+
+@settings(max_examples=60)
+@given(st.text(max_size=15))
+def test_no_installed_version_makes_the_question_raise(version):
+    assert in_range(version, ">=0") in (True, False)

@@ -1,0 +1,86 @@
+"""What the commands share: colour, annotations, progress."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from cudaguard.tools.common import Progress, github, has_colour, json_text, paint
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "expected"),
+    [
+        (Terminal(), {}, True),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"NO_COLOR": ""}, True),
+        (Terminal(), {"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+        (Terminal(), {"FORCE_COLOR": "0"}, False),
+        (io.StringIO(), {}, False),
+        (io.StringIO(), {"FORCE_COLOR": "1"}, True),
+        (io.StringIO(), {"FORCE_COLOR": ""}, False),
+        (None, {}, False),  # pythonw, or a closed descriptor
+    ],
+)
+def test_colour(stream, environ, expected):
+    assert has_colour(stream, environ) is expected
+
+
+def test_closed_stream_gets_no_colour():
+    stream = io.StringIO()
+    stream.close()
+    assert has_colour(stream, {}) is False
+
+
+def test_paint(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert paint("x", "red", io.StringIO()) == "\033[31mx\033[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert paint("x", "red", io.StringIO()) == "x"
+
+
+def test_annotation_is_escaped():
+    assert github("error", "50%\nmore, or: less\r") == "::error::50%25%0Amore, or: less\\r"
+    line = github("warning", "m", title="a: b, 100%", file="x,y:z.py", line=3, col=None)
+    assert line == "::warning file=x%2Cy%3Az.py,line=3,title=a%3A b%2C 100%25::m"
+
+
+def test_number_of_the_schema_comes_first():
+    assert list(json.loads(json_text({"a": 1}))) == ["schema", "a"]
+
+
+def test_progress_in_a_log_tells_what_has_ended(monkeypatch):
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress.running("one ...")
+    progress.finished("one: works")
+    progress.clear()
+    assert stream.getvalue() == "one: works\n"
+
+
+def test_progress_on_a_terminal_rewrites_one_line(monkeypatch):
+    monkeypatch.delenv("TERM", raising=False)
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.running("long line")
+    progress.finished("short")
+    progress.say("stays")
+    progress.running("x" * 500)
+    assert stream.getvalue().startswith("\rlong line\rshort    \r     \rstays\n\rxxx")
+    assert len(stream.getvalue().rpartition("\r")[2]) < 80
+
+
+def test_dumb_terminal_is_a_log(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    stream = Terminal()
+    Progress(stream).running("x")
+    assert stream.getvalue() == ""

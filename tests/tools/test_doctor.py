@@ -1,0 +1,168 @@
+"""``cudaguard doctor``: formats, exit statuses, selection, streams, and broken surroundings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from cudaguard import explain
+from cudaguard.tools.doctor.catalog import CHECKS
+
+from ..conftest import clean_environment
+from .doctor import DOCTOR
+from .doctor import planted as planted
+
+
+def test_json_is_one_document_and_text_has_the_same_checks(planted):
+    status, out, err = planted.run("--format", "json")
+    document = json.loads(out)
+    assert next(iter(document)) == "schema"
+    assert err == ""
+    text_status, text, err = planted.run()
+    assert (text_status, err) == (status, "")
+    for check in document["checks"]:
+        assert f"{check['status']:<7}  {check['id']}  {check['title']}" in text
+    assert document["environment"]["python"] in text
+
+
+def test_process_imports_nothing_foreign(planted, child):
+    """The names stand on the path, and would be noticed."""
+    for name in ("torch", "numpy", "wrapt", "pynvml", "decord"):
+        planted.write(f"{name}/__init__.py", f"print('{name} was imported')\n")
+        planted.distribution(name, files=(f"{name}/__init__.py",))
+    code = """
+        import sys
+        from cudaguard.tools.main import main
+        main(["doctor", "--format", "json", "-o", "out.json"])
+        foreign = {"torch", "numpy", "wrapt", "pynvml", "decord", "cv2", "pip", "setuptools"}
+        print(sorted(foreign & set(sys.modules)), len(sys.modules) > 50)
+    """
+    done = child.python(code, env={"PYTHONPATH": str(planted.folder)})
+    assert done.stdout == "[] True\n"
+
+
+def test_selection(planted):
+    _, checks = planted.checks("--only", "CG901", "--only", "CG905")
+    assert list(checks) == ["CG901", "CG905"]
+    _, checks = planted.checks("--skip", "CG901")
+    assert "CG901" not in checks
+    assert "CG905" in checks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--only", "CG999"), "there is no check 'CG999'; expected one of CG901"),
+        (("--skip", "x"), "there is no check 'x'"),
+        (("--explain", "CG001"), "there is no check 'CG001'"),
+        (("--orders", "a,,b"), "--orders: got 'a,,b'"),
+        (("--timeout", "0"), "--timeout must be greater than 0"),
+        (("--fail-on", "ok"), "invalid choice"),
+    ],
+)
+def test_wrong_usage(planted, arguments, said):
+    status, out, err = planted.run(*arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+@pytest.mark.parametrize("id", CHECKS)
+def test_each_check_is_explained(planted, id):
+    status, out, _ = planted.run("--explain", id)
+    assert status == 0
+    assert out.startswith(f"{id}: {CHECKS[id].title}\n{CHECKS[id].about}\n")
+
+
+def test_each_check_is_known_to_explain_and_to_the_document(root):
+    document = (root / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
+    for id, topic in CHECKS.items():
+        assert f"| {id} | {topic.title} | {topic.about}" in document
+        finding = explain(id)
+        assert topic.title in finding.what
+        assert finding.command == f"cudaguard doctor --only {id} -v"
+
+
+def damaged(planted):
+    """A distribution without a version: a warning."""
+    planted.write("half-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: half\n")
+
+
+@pytest.mark.parametrize(
+    ("level", "status"), [("info", 1), ("warn", 1), ("error", 0), ("never", 0), (None, 0)]
+)
+@pytest.mark.parametrize("format", ["text", "json", "github"])
+def test_gate_is_the_same_in_all_formats(planted, level, status, format):
+    damaged(planted)
+    gate = () if level is None else ("--fail-on", level)
+    arguments = ("--only", "CG905", "--format", format, *gate)
+    assert planted.run(*arguments)[0] == status
+
+
+def test_github_annotations(planted):
+    damaged(planted)
+    _, out, _ = planted.run("--only", "CG905", "--format", "github")
+    (line,) = out.splitlines()
+    assert line.startswith("::warning title=CG905%3A ")
+    assert "it has no version" in line
+    assert "%0A" in line
+
+
+def test_output_file_leaves_stdout_empty(planted, child):
+    status, out, err = planted.run("--format", "json", "-o", "report.json", "--only", "CG905")
+    assert (status, out, err) == (0, "", "")
+    assert json.loads((child.folder / "report.json").read_text())["command"] == "doctor"
+    status, out, err = planted.run("-o", "no/such/folder.txt", "--only", "CG905")
+    assert (status, out) == (3, "")
+    assert "no/such/folder.txt cannot be written" in err
+
+
+def test_colour_only_where_it_is_wanted(planted):
+    assert "\033" not in planted.run()[1]
+    assert "\033[" in planted.run(env={"FORCE_COLOR": "1"})[1]
+    assert "\033" not in planted.run(env={"FORCE_COLOR": "1", "NO_COLOR": "1"})[1]
+    assert "\033" not in planted.run("--format", "json", env={"FORCE_COLOR": "1"})[1]
+    assert "\033" not in planted.run("-o", "/dev/stdout", env={"FORCE_COLOR": "1"})[1]
+
+
+def test_a_check_that_fails_is_broken_and_the_others_go_on(planted, child):
+    """A finding that cannot be made: our own fault, planted."""
+    child.write(
+        "sitecustomize.py",
+        """
+        import cudaguard.system.distributions as d
+        def fail(*_): raise ZeroDivisionError("planted")
+        d.listed_files = fail
+        """,
+    )
+    status, out, err = planted.run("--format", "json", env={"PYTHONPATH": str(child.folder)})
+    checks = {check["id"]: check for check in json.loads(out)["checks"]}
+    assert status == 3
+    assert checks["CG905"]["status"] == "broken"
+    assert checks["CG905"]["reason"] == "the check itself failed: ZeroDivisionError: planted"
+    assert checks["CG905"]["findings"] == []
+    assert checks["CG901"]["status"] != "broken"
+    assert "CG905 itself has failed" in err
+    assert "ZeroDivisionError: planted" in err
+    text = planted.run("--fail-on", "never", env={"PYTHONPATH": str(child.folder)})
+    assert text[0] == 3
+    assert "what is broken here is cudaguard" in text[1]
+
+
+def test_reader_that_goes_away_is_no_failure(child):
+    """As `| head` does."""
+    doctor = subprocess.Popen(
+        [*DOCTOR, "--format", "json"], cwd=child.folder, env=clean_environment(),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    doctor.stdout.close()
+    err = doctor.stderr.read()
+    doctor.stderr.close()
+    assert (doctor.wait(timeout=60), err) == (0, "")
+
+
+def test_it_is_listed_in_the_help(child):
+    done = child.command(sys.executable, "-m", "cudaguard", "--help")
+    assert "doctor" in done.stdout

@@ -1,0 +1,658 @@
+"""What each check of ``cudaguard doctor`` finds in environments that are planted, and what not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+
+from ..features.extensions.conftest import Builder
+from .doctor import planted as planted
+
+needs_compiler = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None,
+    reason="needs Linux and a C compiler",
+)
+
+
+@pytest.fixture
+def build(planted):
+    """Compiles into the folder of planted distributions."""
+    return Builder(planted.folder)
+
+
+def torch(planted, version="2.6.0", cuda="None", **more):
+    """A torch, as far as files tell."""
+    planted.write("torch/version.py", f"__version__ = {version!r}\ncuda: Optional[str] = {cuda}\n")
+    planted.write("torch/__init__.py", "raise SystemExit('imported')\n")
+    planted.distribution("torch", version, **more)
+
+
+# --- CG901: rules ------------------------------------------------------------------------
+
+
+def decord(planted):
+    planted.write("decord/__init__.py")
+    planted.distribution("decord", "0.6.0")
+
+
+def test_known_fault_is_told_with_its_cure(planted):
+    decord(planted)
+    status, findings = planted.one("CG901")
+    (found,) = (one for one in findings if one["rule"] == "CG001")
+    assert status == "warn"
+    assert found["what"].startswith("decord 0.6.0: decord puts its bundled libraries into")
+    assert found["command"] == "export CUDAGUARD=fix"
+    assert "cudaguard.install() at the very top" in found["remedy"]
+
+
+def test_known_fault_that_is_repaired_here_is_a_note(planted):
+    decord(planted)
+    status, findings = planted.one("CG901", env={"CUDAGUARD": "fix"})
+    (found,) = (one for one in findings if one["rule"] == "CG001")
+    assert (status, found["severity"]) == ("ok", "info")
+    _, findings = planted.one("CG901", env={"CUDAGUARD_RULES": "-CG001"})
+    (found,) = (one for one in findings if one["rule"] == "CG001")
+    assert found["command"] == "export CUDAGUARD_RULES=+CG001"
+
+
+def test_versions_without_the_fault_are_not_told_of(planted):
+    planted.write("decord/__init__.py")
+    planted.distribution("decord", "0.7.0")
+    _, findings = planted.one("CG901")
+    assert not [one for one in findings if one["rule"] == "CG001"]
+
+
+# --- CG902: extensions -------------------------------------------------------------------
+
+
+@needs_compiler
+def test_extension_for_another_torch_is_found_with_its_symbols(planted, build):
+    """It links libc10, asks for CUDA's half of it, and for a function that nobody has."""
+    for name in ("libc10.so", "libc10_cuda.so"):
+        build(f"torch/lib/{name}", "int c10_there(void) { return 1; }", f"-Wl,-soname,{name}")
+    torch(planted, "2.6.0+cpu")
+    lib = planted.folder / "torch" / "lib"
+    source = "int c10_there(void); int call(void) { return c10_there(); }"
+    build("flashy/_C.so", source, "-Wl,--no-as-needed", lib / "libc10.so", lib / "libc10_cuda.so")
+    (lib / "libc10_cuda.so").unlink()
+    planted.write("flashy/__init__.py")
+    planted.distribution("flashy", "1.2", files=("flashy/_C.so",))
+    status, findings = planted.one("CG902")
+    (found,) = findings
+    assert (status, found["severity"]) == ("fail", "error")
+    assert found["what"].startswith("_C.so of flashy 1.2 would not load: ")
+    assert "libc10_cuda.so" in found["what"]
+    assert any("libc10_cuda.so" in line for line in found["evidence"])
+    assert found["command"] == f"cudaguard check-ext {planted.folder}/flashy/_C.so"
+
+
+@needs_compiler
+def test_extension_of_an_editable_install_is_looked_at(planted, build, tmp_path):
+    """Its files stand in no RECORD."""
+    source = tmp_path / "source"
+    elsewhere = Builder(source)
+    lib = elsewhere("libcudart.so.12", "int cudaFree;", "-Wl,-soname,libcudart.so.12")
+    elsewhere("mine/native.so", "int call;", "-Wl,--no-as-needed", lib)
+    lib.unlink()
+    url = f'{{"dir_info": {{"editable": true}}, "url": "file://{source}"}}'
+    planted.distribution("mine", "0.1", **{"direct_url.json": url})
+    _, findings = planted.one("CG902")
+    assert [one["evidence"][0] for one in findings] == [f"{source}/mine/native.so"]
+    assert "not found: libcudart.so.12" in findings[0]["evidence"]
+
+
+@needs_compiler
+def test_what_links_neither_torch_nor_cuda_is_left_alone(planted, build):
+    build("other/native.so", "int absent(void); int call(void) { return absent(); }")
+    planted.distribution("other", files=("other/native.so",))
+    status, findings = planted.one("CG902")
+    assert (status, findings) == ("skipped", [])
+
+
+def links(planted, build, package, *sonames, version="1.0"):
+    """A package with an extension that needs libraries, which are nowhere."""
+    libraries = [build(f"tmp/{s}", "int x;", f"-Wl,-soname,{s}") for s in sonames]
+    build(f"{package}/_native.so", "int call;", "-Wl,--no-as-needed", *libraries)
+    planted.distribution(package, version, files=(f"{package}/_native.so",))
+    shutil.rmtree(planted.folder / "tmp")
+
+
+@needs_compiler
+def test_lack_of_a_driver_alone_is_a_note(planted, build):
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has a driver")
+    links(planted, build, "alpha", "libcuda.so.1")
+    status, findings = planted.one("CG902")
+    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
+    assert findings[0]["what"] == "alpha needs the NVIDIA driver, and it is not here."
+
+
+@needs_compiler
+def test_library_in_a_wheel_that_the_package_opens_by_its_path(planted, build):
+    """As cupy does; without the wheel it is a warning, as a part of the package may do without."""
+    links(planted, build, "alpha", "libcusolver.so.11")
+    status, findings = planted.one("CG902")
+    assert (status, len(findings)) == ("warn", 1)
+    assert "not found: libcusolver.so.11" in findings[0]["evidence"]
+    build("nvidia/cusolver/lib/libcusolver.so.11", "int x;", "-Wl,-soname,libcusolver.so.11")
+    files = ("nvidia/cusolver/lib/libcusolver.so.11",)
+    planted.distribution("nvidia-cusolver-cu12", files=files)
+    assert planted.one("CG902") == ("ok", [])
+
+
+@needs_compiler
+def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, build):
+    for number in range(5):
+        library = build("libcublas.so.12", "int x;", "-Wl,-soname,libcublas.so.12")
+        build(f"alpha/part{number}.so", "int call;", "-Wl,--no-as-needed", library)
+        library.unlink()
+    planted.distribution("alpha", files=[f"alpha/part{number}.so" for number in range(5)])
+    (found,) = planted.one("CG902")[1]
+    assert found["what"].startswith("part0.so (and 4 more) of alpha 1.0 would not load: ")
+    assert "and 2 more files" in found["evidence"]
+
+
+def test_rules_about_arrays_are_notes(planted):
+    """They break no import, and many who have numba have no GPU."""
+    planted.write("numba/__init__.py")
+    planted.distribution("numba", "0.68.1")
+    _, findings = planted.one("CG901")
+    (found,) = (one for one in findings if one["rule"] == "CG020")
+    assert found["severity"] == "info"
+
+
+# --- CG903: libraries --------------------------------------------------------------------
+
+
+def shared_twice(planted, build, first="9.1.0", second="9.5.0", name="libcudnn"):
+    """Two packages, each with a copy of one library of its own."""
+    soname = f"{name}.so.9"
+    for package, version in (("alpha", first), ("beta", second)):
+        folder = planted.folder / package / "lib"
+        source = f"int version = {version.replace('.', '')};"
+        library = build(f"{package}/lib/{name}.so.{version}", source, f"-Wl,-soname,{soname}")
+        (folder / soname).symlink_to(library.name)
+        build(
+            f"{package}/_native.so", "extern int version; int *v = &version;",
+            library, "-Wl,-rpath,$ORIGIN/lib",
+        )  # fmt: skip
+        files = (f"{package}/_native.so", f"{package}/lib/{soname}")
+        planted.distribution(package, files=files)
+
+
+@needs_compiler
+def test_one_name_that_leads_to_two_files(planted, build):
+    shared_twice(planted, build)
+    status, findings = planted.one("CG903")
+    (found,) = findings
+    assert status == "warn"
+    assert found["what"].startswith("libcudnn.so.9 (cuDNN) is one file for alpha and another for b")
+    assert [line.partition(", asked")[0] for line in found["evidence"]] == [
+        f"{planted.folder}/alpha/lib/libcudnn.so.9.1.0: 9.1.0",
+        f"{planted.folder}/beta/lib/libcudnn.so.9.5.0: 9.5.0",
+    ]
+    assert "with alpha imported first, beta gets the older one" in found["consequence"]
+    assert found["command"] == "cudaguard doctor --orders alpha,beta"
+
+
+@needs_compiler
+def test_copies_of_one_build_are_not_told_of(planted, build):
+    shared_twice(planted, build, "9.5.0", "9.5.0")
+    assert planted.one("CG903") == ("ok", [])
+
+
+@needs_compiler
+def test_copies_without_a_version_in_their_names(planted, build):
+    """Alike they are one library; otherwise nobody knows which is older, and it is a note."""
+    for package in ("alpha", "beta"):
+        lib = build(f"{package}/lib/libnccl.so.2", "int v = 1;", "-Wl,-soname,libnccl.so.2")
+        build(f"{package}/_n.so", "extern int v; int *w = &v;", lib, "-Wl,-rpath,$ORIGIN/lib")
+        planted.distribution(package, files=(f"{package}/_n.so", f"{package}/lib/libnccl.so.2"))
+    assert planted.one("CG903") == ("ok", [])
+    with (planted.folder / "beta" / "lib" / "libnccl.so.2").open("ab") as file:
+        file.write(b"more")
+    status, findings = planted.one("CG903")
+    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
+    assert findings[0]["consequence"] == "nobody can tell which of them is the older one"
+
+
+@needs_compiler
+def test_copies_that_nobody_asks_for_do_not_count(planted, build):
+    shared_twice(planted, build, name="libcudnn")
+    (planted.folder / "beta" / "_native.so").unlink()
+    assert planted.one("CG903") == ("ok", [])
+
+
+@needs_compiler
+def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
+    soname = "libcudnn.so.9"
+    wheel = build(f"nvidia/cudnn/lib/{soname}", "int v = 95;", f"-Wl,-soname,{soname}")
+    old = Builder(tmp_path / "old")("libcudnn.so.9.0.0", "int v=90;", f"-Wl,-soname,{soname}")
+    (old.parent / soname).symlink_to(old.name)
+    build("alpha/_native.so", "extern int v; int *w = &v;", wheel,
+          "-Wl,-rpath,$ORIGIN/../nvidia/cudnn/lib", "-Wl,--enable-new-dtags")  # fmt: skip
+    planted.distribution("nvidia-cudnn-cu13", "9.5.0.7", files=(f"nvidia/cudnn/lib/{soname}",))
+    planted.distribution("alpha", files=("alpha/_native.so",))
+    assert planted.one("CG903") == ("ok", [])
+    status, findings = planted.one("CG903", env={"LD_LIBRARY_PATH": str(old.parent)})
+    (found,) = findings
+    assert status == "warn"
+    assert f"alpha would load {soname} (cuDNN) from {old.parent}" in found["what"]
+    assert "nvidia-cudnn-cu13 brings" in found["what"]
+    assert "LD_LIBRARY_PATH" in found["remedy"]
+
+
+# --- CG904: driver -----------------------------------------------------------------------
+
+
+def test_torch_for_cuda_without_a_driver_is_a_note(planted):
+    if Path("/proc/driver/nvidia/version").exists():
+        pytest.skip("this machine has a driver")
+    torch(planted, "2.6.0+cu124", "'12.4'")
+    status, findings = planted.one("CG904")
+    assert status == "ok"
+    assert [one["severity"] for one in findings] == ["info"]
+    assert "there is no NVIDIA driver" in findings[0]["what"]
+
+
+@needs_compiler
+def test_stand_in_for_the_driver_is_an_error(planted, tmp_path):
+    Builder(tmp_path / "stubs")("libcuda.so.1", "int cuInit;", "-Wl,-soname,libcuda.so.1")
+    status, findings = planted.one("CG904", env={"LD_LIBRARY_PATH": str(tmp_path / "stubs")})
+    assert status == "fail"
+    assert f"stand-in for the driver, {tmp_path}/stubs/libcuda.so.1" in findings[0]["what"]
+
+
+# --- CG905, CG906: distributions ---------------------------------------------------------
+
+
+def test_two_distributions_that_overwrite_one_another(planted):
+    planted.write("cupy/_core/core.so", "first")
+    planted.write("cupy/__init__.py", "first")
+    files = ("cupy/_core/core.so", "cupy/__init__.py")
+    planted.distribution("cupy-cuda12x", "13.0.0", files=files)
+    planted.write("cupy/_core/core.so", "second")
+    planted.write("cupy/__init__.py", "second")
+    planted.distribution("cupy-cuda13x", "13.6.0", files=files)
+    planted.distribution("user", requires=("cupy-cuda13x>=13.5",))
+    status, findings = planted.one("CG905")
+    (found,) = findings
+    assert status == "fail"
+    assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
+    assert "cupy/_core/core.so and 1 more files" in found["what"]
+    assert "pip uninstall -y cupy-cuda12x && " in found["command"]
+    assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
+
+
+def test_files_that_are_alike_or_made_to_be_shared(planted):
+    planted.write("shared/both.so", "same")
+    planted.write("shared/__init__.py", "first")
+    planted.distribution("one", files=("shared/both.so", "shared/__init__.py"))
+    planted.write("shared/__init__.py", "second")
+    planted.distribution("two", files=("shared/both.so", "shared/__init__.py"))
+    assert planted.one("CG905") == ("ok", [])
+
+
+HEADERS = ("nvidia/cuda_runtime/include/cuda.h", "nvidia/cuda_runtime/include/alike.h")
+EMPTY = "nvidia/__init__.py"
+
+
+def two_runtimes(planted, *, differing: bool):
+    """Two of NVIDIA's wheels in one folder, as pip installs them; nothing requires the old one."""
+    for name, version in (("cu11", "11.8.89"), ("cu12", "12.4.127")):
+        library = f"nvidia/cuda_runtime/lib/libcudart.so.{version.partition('.')[0]}"
+        planted.write(library, name)
+        planted.write(HEADERS[0], name if differing else "alike")
+        planted.write(HEADERS[1], "alike")
+        planted.write(EMPTY)
+        files = (library, *HEADERS, EMPTY)
+        planted.distribution(f"nvidia-cuda-runtime-{name}", version, files=files)
+    planted.distribution("nvidia-other-cu12", files=(EMPTY,))
+    torch(planted, requires=("nvidia-cuda-runtime-cu12==12.4.127",))
+
+
+@pytest.mark.parametrize("differing", [True, False])
+def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
+    """Their headers have one path each, and pip deletes what the old one lists."""
+    two_runtimes(planted, differing=differing)
+    status, findings = planted.one("CG905")
+    severities = [one["severity"] for one in findings]
+    assert (status, severities) == (("warn", ["warn", "info"]) if differing else ("ok", ["info"]))
+    for found in findings:
+        first, second = found["command"].split(" && ")
+        assert first.endswith("pip uninstall -y nvidia-cuda-runtime-cu11")
+        restored = "--force-reinstall --no-deps nvidia-cuda-runtime-cu12==12.4.127"
+        assert second.endswith(f"pip install {restored}")
+
+
+def test_text_files_of_others_that_overlap_are_a_note(planted):
+    for name in ("one", "two"):
+        planted.write("tests/conftest.py", name)
+        planted.distribution(name, files=("tests/conftest.py",))
+    status, (found,) = planted.one("CG905")
+    assert (status, found["severity"]) == ("ok", "info")
+    assert "both contain tests/conftest.py, with different contents" in found["what"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "status"),
+    [(HEADERS, "warn"), ((*HEADERS, "nvidia/cuda_runtime/lib/libcudart.so.12"), "fail"),
+     ((EMPTY,), "ok"), ((), "ok")],
+)  # fmt: skip
+def test_files_of_a_wheel_of_nvidias_that_are_gone(planted, lost, status):
+    files = (*HEADERS, EMPTY, "nvidia/cuda_runtime/lib/libcudart.so.12")
+    for file in files:
+        planted.write(file, "" if file == EMPTY else file)
+    planted.distribution("nvidia-cuda-runtime-cu12", "12.4.127", files=files)
+    planted.write("other/gone.py")
+    planted.distribution("other", files=("other/gone.py",))
+    for file in ("other/gone.py", *lost):
+        (planted.folder / file).unlink()
+    found, findings = planted.one("CG905")
+    assert found == status
+    for one in findings:
+        assert one["what"].startswith(
+            f"nvidia-cuda-runtime-cu12 12.4.127 lacks {one['evidence'][0]}"
+        )
+        assert set(lost) == set(one["evidence"])
+        assert one["command"].endswith(
+            "pip install --force-reinstall --no-deps nvidia-cuda-runtime-cu12==12.4.127"
+        )
+    assert len(findings) == (status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("requires", "status"),
+    [
+        ("torch==2.5.1", "fail"),
+        ("torch>=2.7", "warn"),
+        ("torch<3,>=2.6", "ok"),
+        ("torch==2.5.1; python_version < '3'", "ok"),
+        ("torch==2.5.1; extra == 'all'", "ok"),
+        ("torchmetrics==1.0", "ok"),
+        ("torch @ https://example.org/torch.whl", "ok"),
+        ("not a requirement (", "ok"),
+    ],
+)
+def test_torch_of_another_release_than_is_required(planted, requires, status):
+    torch(planted, "2.6.0+cu124")
+    planted.distribution("torchvision", "0.20.1", requires=(requires,))
+    found, findings = planted.one("CG905")
+    assert found == status
+    if findings:
+        assert findings[0]["what"].startswith("torchvision 0.20.1 requires torch")
+        assert "torch 2.6.0+cu124 is installed" in findings[0]["what"]
+        wanted = "pip install --upgrade torchvision torch==2.6.0"
+        assert findings[0]["command"].endswith(wanted)
+
+
+def test_wheels_of_a_cuda_that_nobody_requires(planted):
+    planted.distribution("nvidia-cublas-cu12", "12.4.5.8")
+    planted.distribution("nvidia-cublas", "13.1.0.3")
+    torch(planted, requires=("nvidia-cublas==13.1.0.3",))
+    status, findings = planted.one("CG905")
+    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
+    assert findings[0]["command"].endswith("pip uninstall -y nvidia-cublas-cu12")
+
+
+def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted):
+    planted.distribution("nvidia-cublas-cu12", "12.4.5.8")
+    planted.distribution("nvidia-cublas", "13.1.0.3")
+    torch(planted, requires=("nvidia-cublas==13.1.0.3",))
+    uninstall = "pip uninstall -y nvidia-cublas-cu12"
+
+    def command(path):
+        told = ("--format", "json", "--no-redact", "--only", "CG905")
+        _, out, _ = planted.run(*told, env={"PATH": path})
+        return json.loads(out)["checks"][0]["findings"][0]["command"]
+
+    assert command("/usr/bin:/bin") == f"{shlex.quote(sys.executable)} -m {uninstall}"
+    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin") == uninstall
+
+
+def broken_metadata(planted):
+    planted.write("none-1.0.dist-info/METADATA", "Name: none\n")
+    planted.write("empty-1.0.dist-info/METADATA", "")
+    (planted.folder / "bytes-1.0.dist-info").mkdir()
+    (planted.folder / "bytes-1.0.dist-info" / "METADATA").write_bytes(b"\xff\xfe\0Name")
+    (planted.folder / "folder-1.0.dist-info" / "METADATA").mkdir(parents=True)
+    planted.distribution("url", **{"direct_url.json": "{"})
+
+
+def test_broken_metadata_is_told_and_nothing_else_fails(planted):
+    broken_metadata(planted)
+    _, checks = planted.checks()
+    assert not [check for check in checks.values() if check["status"] == "broken"]
+    told = [one["evidence"][0] for one in checks["CG905"]["findings"]]
+    names = {Path(path).name.partition("-")[0] for path in told}
+    assert {"none", "empty", "bytes", "folder", "url"} <= names
+
+
+def test_wheels_that_torch_does_not_pin(planted):
+    """The pins of CUDA 13 stand in another distribution, by way of its extras."""
+    torch(
+        planted, requires=("nvidia-cudnn-cu13==9.20.0.48", "cuda-toolkit[cublas]==13.0.3",
+                           "triton==3.7.1; python_version < '3'"),
+    )  # fmt: skip
+    extras = ('nvidia-cublas==13.1.*; extra == "cublas"', 'nvidia-nvtx==13.0; extra == "nvtx"')
+    planted.distribution("cuda-toolkit", "13.0.3", requires=extras)
+    planted.distribution("nvidia-cublas", "13.1.1.3")
+    planted.distribution("nvidia-cudnn-cu13", "9.1.0.70")
+    status, findings = planted.one("CG906")
+    assert status == "warn"
+    assert [one["what"] for one in findings] == [
+        "torch 2.6.0 requires nvidia-cudnn-cu13==9.20.0.48, and 9.1.0.70 is installed."
+    ]
+    assert findings[0]["command"].endswith("pip install nvidia-cudnn-cu13==9.20.0.48")
+    shutil.rmtree(planted.folder / "nvidia_cublas-13.1.1.3.dist-info")
+    _, findings = planted.one("CG906")
+    assert "nvidia-cublas==13.1.*, and it is not installed" in findings[1]["what"]
+
+
+# --- CG907, CG908: builds ----------------------------------------------------------------
+
+
+def tool(folder, name, script):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def toolkit(folder, version="12.4"):
+    """A folder with what torch looks for in a toolkit."""
+    tool(folder, "bin/nvcc", f"echo 'Cuda compilation tools, release {version}, V{version}.1'")
+    for file in ("include/cuda_runtime.h", "lib64/libcudart.so"):
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text("")
+    return folder
+
+
+def test_nvcc_of_another_cuda(planted, tmp_path):
+    torch(planted, "2.6.0+cu124", "'12.4'")
+    fits = toolkit(tmp_path / "cuda-12.4")
+    assert "warn" not in planted.one("CG907", env={"CUDA_HOME": str(fits)})[0]
+    other = toolkit(tmp_path / "cuda-11.8", "11.8")
+    status, findings = planted.one("CG907", env={"CUDA_HOME": str(other)})
+    (found,) = (one for one in findings if one["severity"] == "warn")
+    assert status == "warn"
+    assert found["what"] == "nvcc is of CUDA 11.8, and this torch is built for CUDA 12.4."
+    assert found["id"] == "CG907"
+
+
+def test_cuda_home_that_is_no_toolkit(planted, tmp_path):
+    torch(planted, "2.6.0+cu124", "'12.4'")
+    status, findings = planted.one("CG907", env={"CUDA_HOME": str(tmp_path)})
+    assert status == "warn"
+    assert any(f"torch takes {tmp_path} for the CUDA toolkit" in f["what"] for f in findings)
+
+
+def test_no_tools_at_all(planted):
+    """An absent tool is a state and no exception; nothing is warned of."""
+    torch(planted, "2.6.0+cu124", "'12.4'")
+    env = {"PATH": "/nonexistent", "CUDA_HOME": "", "CUDA_PATH": ""}
+    status, findings = planted.one("CG907", env=env)
+    told = " ".join(one["what"] for one in findings)
+    assert "ninja" in told
+    assert "There is no C++ compiler c++." in told
+    if not os.path.exists("/usr/local/cuda"):
+        assert status == "ok"
+        assert "There is no CUDA toolkit" in told
+
+
+def test_nvcc_that_hangs_is_left_behind(planted, tmp_path, child):
+    torch(planted, "2.6.0+cu124", "'12.4'")
+    home = toolkit(tmp_path / "cuda")
+    tool(home, "bin/nvcc", "exec sleep 60")
+    child.write("sitecustomize.py", "import cudaguard.system.toolkit as t\nt._TIME = 0.2\n")
+    env = {"CUDA_HOME": str(home), "PYTHONPATH": str(child.folder)}
+    started = time.monotonic()
+    assert planted.one("CG907", env=env)[0] == "ok"
+    assert time.monotonic() - started < 30
+
+
+def test_lock_of_a_build_that_was_killed(planted, tmp_path):
+    lock = tmp_path / "cache" / "my_ext" / "lock"
+    lock.parent.mkdir(parents=True)
+    lock.write_text("")
+    os.utime(lock, (time.time() - 7200, time.time() - 7200))
+    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
+    status, findings = planted.one("CG908", env=env)
+    (found,) = findings
+    assert str(lock) in found["what"]
+    # Whether that is certain depends on the file system of the test's folder.
+    assert status == ("warn" if found["severity"] == "warn" else "ok")
+    assert found["command"] == f"rm {lock}"
+    with lock.open():
+        assert planted.one("CG908", env=env) == ("ok", [])
+
+
+def test_stale_build_in_the_cache(planted, build, tmp_path):
+    cache = tmp_path / "cache"
+    (cache / "old_ext").mkdir(parents=True)
+    (cache / "old_ext" / "old_ext.so").write_bytes(b"\x7fELF half")
+    (cache / "py36_cpu" / "other").mkdir(parents=True)
+    (cache / "py36_cpu" / "other" / "other.so").write_bytes(b"\x7fELF half")
+    status, findings = planted.one("CG908", env={"TORCH_EXTENSIONS_DIR": str(cache)})
+    assert status == "warn"
+    assert [one["command"] for one in findings] == [f"rm -r {cache}/old_ext"]
+
+
+def test_cache_that_is_not_there_or_no_folder(planted, tmp_path):
+    for path in (tmp_path / "nothing", planted.write("file")):
+        assert planted.one("CG908", env={"TORCH_EXTENSIONS_DIR": str(path)})[0] == "skipped"
+
+
+# --- CG909, CG910: the guard -------------------------------------------------------------
+
+
+def test_settings_that_cannot_be_used(planted, child):
+    child.write("mine.toml", "mode = 'fast'\n")
+    env = {"CUDAGUARD_RULES": "CG001", "CUDAGUARD_CONFIG": "mine.toml"}
+    status, findings = planted.one("CG909", env=env)
+    assert status == "warn"
+    assert "CUDAGUARD_RULES: got 'CG001'" in findings[0]["what"]
+    assert "mine.toml: mode: unknown mode 'fast'" in findings[1]["what"]
+    assert findings[1]["command"] == "cudaguard rules check mine.toml"
+
+
+def test_configuration_file_that_nobody_names(planted, child):
+    child.write("cudaguard.toml", "mode = 'warn'\n")
+    status, findings = planted.one("CG909")
+    assert status == "ok"
+    assert findings[0]["command"] == f"export CUDAGUARD_CONFIG={child.folder}/cudaguard.toml"
+
+
+def test_variable_that_nobody_reads(planted, root):
+    """This interpreter has no start-up file of ours: it lies in no site-packages."""
+    code = "from cudaguard.tools.doctor.checks import guard; guard.start_file = lambda: ''"
+    planted.write("sitecustomize.py", code)
+    _, findings = planted.one("CG909", env={"CUDAGUARD": "fix"})
+    assert "has no cudaguard.pth that would read it" in findings[0]["what"]
+    assert planted.one("CG909", env={"CUDAGUARD": "off"}) == ("ok", [])
+
+
+def plugin(planted, value="absent_module:RULES", name="thing"):
+    planted.distribution(
+        "cg-plugin", **{"entry_points.txt": f"[cudaguard.rules]\n{name} = {value}\n"}
+    )
+
+
+def test_plugin_without_its_module(planted):
+    plugin(planted)
+    status, findings = planted.one("CG909")
+    assert status == "warn"
+    assert "absent_module:RULES of cg_plugin-1.0 is not there" in findings[0]["what"]
+    assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
+
+
+def test_rules_that_have_aged(planted, child):
+    planted.write("thing/__init__.py")
+    planted.distribution("thing", "2.0")
+    child.write(
+        "mine.toml",
+        """
+        [[rules]]
+        id = "LOCAL1"
+        watch = ["thing"]
+        needs = ["other"]
+        why = "it was so"
+        fixed_in = "thing 1.5"
+        verified = "2020-01-31: thing 1.0"
+
+        [[rules]]
+        id = "LOCAL2"
+        watch = ["thing"]
+        needs = ["other"]
+        why = "it is so"
+        fixed_in = "thing 2.5"
+        """,
+    )
+    env = {"CUDAGUARD_CONFIG": str(child.folder / "mine.toml")}
+    status, findings = planted.one("CG910", env=env)
+    assert status == "warn"
+    told = [one["what"] for one in findings]
+    assert "LOCAL1 is not needed with thing 2.0: it was mended in thing 1.5." in told
+    assert any("last seen to be needed more than 12 months ago" in text for text in told)
+    assert not any("LOCAL2" in text for text in told)
+
+
+# --- surroundings ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body", ["import ctypes; ctypes.string_at(0)", "while True: pass", "1 / 0", "exit(3)"],
+    ids=["crashes", "hangs", "raises", "exits"],
+)  # fmt: skip
+def test_torch_that_cannot_be_imported_is_not_imported(planted, body):
+    torch(planted)
+    planted.write("torch/__init__.py", f"{body}\n")
+    status, checks = planted.checks(timeout=60)
+    assert status in (0, 1)
+    assert not [check for check in checks.values() if check["status"] == "broken"]
+
+
+def test_nothing_on_path_and_no_home(planted):
+    env = {"PATH": "", "HOME": "/nonexistent", "USER": "", "LD_LIBRARY_PATH": "/nonexistent"}
+    _, checks = planted.checks(env=env)
+    assert not [check for check in checks.values() if check["status"] == "broken"]
+
+
+def test_odd_entries_of_the_path(planted, tmp_path):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    file = planted.write("file")
+    env = {"PYTHONPATH": os.pathsep.join(map(str, (loop, closed, file, "/nonexistent")))}
+    _, checks = planted.checks(env=env)
+    assert not [check for check in checks.values() if check["status"] == "broken"]

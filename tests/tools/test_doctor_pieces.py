@@ -1,0 +1,307 @@
+"""The pure parts of the doctor: statuses, gates, ages, orders, drivers, wheels, redaction."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudaguard.core.checks import FAILED_ITSELF, STATUSES, Check
+from cudaguard.features.catalog import DETECTORS, RULES
+from cudaguard.features.duplicate_libraries.policy.installed import (
+    Overlap,
+    asked_for,
+    overlaps,
+    unmet,
+)
+from cudaguard.features.duplicate_libraries.policy.wheels import cuda_of, families
+from cudaguard.features.gpu_architectures.policy.driver import driver_wanted
+from cudaguard.model import Finding, Rule
+from cudaguard.system.nvidia_driver import look_at_driver
+from cudaguard.system.redact import redacted_arguments, redactor
+from cudaguard.tools.doctor.ages import is_long_ago, mended_by, seen_on
+from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.document import bundle, document, text
+from cudaguard.tools.doctor.examine import DOING
+from cudaguard.tools.doctor.orders import together, unexplained
+from cudaguard.tools.doctor.verdict import LEVELS, is_broken, is_reached, status_of
+
+
+def finding(severity):
+    return Finding("CG901", "it is so", severity=severity)
+
+
+def test_ids_of_checks_are_in_their_range_and_each_is_done():
+    assert list(CHECKS) == list(DOING)
+    assert all(re.fullmatch(r"CG9\d\d", id) for id in CHECKS)
+    assert not set(CHECKS) & {*DETECTORS, *(rule.id for rule in RULES)}
+    for topic in CHECKS.values():
+        assert topic.title.strip()
+        assert topic.about.endswith(".")
+        assert topic.when in ("", "--deep", "--orders")
+
+
+@pytest.mark.parametrize(
+    ("severities", "status"),
+    [((), "ok"), (("info",), "ok"), (("info", "warn"), "warn"), (("error", "warn"), "fail")],
+)
+def test_status_is_that_of_the_worst_finding(severities, status):
+    assert status_of(map(finding, severities)) == status
+
+
+def test_gate():
+    reached = {
+        severity: [
+            level
+            for level in LEVELS
+            if is_reached([Check("CG901", "t", "ok", findings=[finding(severity)])], level)
+        ]
+        for severity in ("info", "warn", "error")
+    }
+    assert reached == {
+        "info": ["info"], "warn": ["info", "warn"], "error": ["info", "warn", "error"],
+    }  # fmt: skip
+    assert not is_reached([], "info")
+    assert is_broken([Check("CG901", "t", "broken")])
+    assert not is_broken([Check("CG901", "t", status) for status in STATUSES[:-1]])
+
+
+@pytest.mark.parametrize(
+    ("day", "today", "is_old"),
+    [
+        ("2025-11-20", "2026-11-20", True),
+        ("2025-11-21", "2026-11-20", False),
+        ("2025-12-01", "2026-11-30", False),
+        ("2024-12-31", "2026-01-01", True),
+        ("2026-11-20", "2026-11-20", False),
+    ],
+)
+def test_long_ago_is_a_year(day, today, is_old):
+    assert is_long_ago(day, today) is is_old
+
+
+def rule(**more):
+    return Rule("LOCAL1", ("x",), "because", **more)
+
+
+def test_day_of_a_rule():
+    assert seen_on(rule(verified="2026-11-20: x 1.0")) == "2026-11-20"
+    assert seen_on(rule(verified="by somebody")) == seen_on(rule()) == ""
+
+
+@pytest.mark.parametrize(
+    ("fixed_in", "dist", "there", "found"),
+    [
+        ("x 1.5", (), "1.5", "x 1.5"),
+        ("x 1.5", (), "1.4.9", ""),
+        ("1.5", ("x<2",), "1.6", "x 1.6"),
+        ("1.5", (), "1.6", ""),
+        ("x 1.5", (), None, ""),
+        ("some day", (), "1.6", ""),
+        (None, ("x",), "1.6", ""),
+    ],
+)
+def test_mended(fixed_in, dist, there, found):
+    assert mended_by(rule(fixed_in=fixed_in, dist=dist), lambda _: there) == found
+
+
+def test_orders():
+    assert together(["a"]) == []
+    assert together(["a", "b", "a"]) == [("a", "b"), ("b", "a")]
+    assert len(together("abc")) == 6 + 6
+    assert len(together("abcd")) == 12
+
+
+@given(st.sets(st.permutations("abc").map(tuple) | st.permutations("ab").map(tuple)))
+def test_each_failing_order_is_told_or_contains_one_that_is(failed):
+    told = unexplained(failed)
+    assert set(told) <= failed
+    for order in failed:
+        within = [t for t in told if [name for name in order if name in t] == list(t)]
+        assert within
+        assert order not in told or within == [order]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "wanted"),
+    [
+        ("12.4", "525.60.13", ""),
+        ("12.4", "525.60.11", "525.60.13"),
+        ("13.0", "575.57.08", "580"),
+        ("13.0", "580.65.06", ""),
+        ("11.8", "450.80.02", ""),
+        ("14.0", "300.1", ""),
+        ("12.4", "", ""),
+        ("", "300.1", ""),
+    ],
+)
+def test_first_driver_of_a_cuda(cuda, driver, wanted):
+    assert driver_wanted(cuda, driver) == wanted
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "major"),
+    [
+        ("nvidia-cublas-cu12", "12.4.5.8", "12"),
+        ("nvidia-cublas", "13.1.0.3", "13"),
+        ("nvidia-cudnn-cu13", "9.20.0.48", "13"),
+        ("cupy-cuda12x", "13.6.0", "12"),
+        ("cupy-cuda118", "11.0", "11"),
+        ("nvidia-dali-cuda120", "1.35", "12"),
+        ("nvidia-ml-py", "12.560", ""),
+        ("nvidia-cudnn-frontend", "1.5", ""),
+        ("cupy", "13.6.0", ""),
+        ("torch", "2.6", ""),
+    ],
+)
+def test_cuda_of_a_wheel(key, version, major):
+    assert cuda_of(key, version) == major
+    assert families({key: version}) == ({major: [key]} if major else {})
+
+
+def test_overlaps():
+    listed = [("a", "1", "x"), ("b", "1", "x"), ("c", "", "x"), ("a", "2", "y"), ("b", "1", "y"),
+              ("c", "9", "y"), ("a", "1", "z")]  # fmt: skip
+    assert overlaps(listed) == [Overlap("x", "y", ("a",))]
+
+
+def test_requirements_that_count():
+    asked = asked_for(
+        ("a==1; extra == 'one'", "b[x,y]>2", "c; python_version < '3'", "]"), ("one",)
+    )
+    assert [(one.name, one.wanted, one.extras) for one in asked] == [
+        ("a", "==1", ()), ("b", ">2", ("x", "y"))
+    ]  # fmt: skip
+    versions = {"a": "1.0+local", "b": "2"}
+    assert [lack.name for lack in unmet("d", asked, versions.get)] == ["b"]
+
+
+def test_driver_is_read_from_files(tmp_path):
+    said = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
+    for name, content in (
+        ("proc/driver/nvidia/version", said),
+        ("sys/bus/pci/devices/0000:3b:00.0/vendor", "0x10de\n"),
+        ("sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n"),
+        ("sys/bus/pci/devices/0000:3b:00.1/vendor", "0x10de\n"),
+        ("sys/bus/pci/devices/0000:3b:00.1/class", "0x040300\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(content)
+    driver = look_at_driver(str(tmp_path))
+    assert (driver.kernel, driver.devices, driver.closed) == ("580.65.06", 1, ())
+    nothing = look_at_driver(str(tmp_path / "nowhere"))
+    assert (nothing.kernel, nothing.devices) == ("", 0)
+
+
+def test_older_kernel_module_says_it_in_other_words(tmp_path):
+    said = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 2024\n"
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (tmp_path / "proc/driver/nvidia/version").write_text(said)
+    assert look_at_driver(str(tmp_path)).kernel == "470.256.02"
+
+
+def test_text_has_all_of_a_warning_and_one_line_of_a_note():
+    whole = Finding("CG901", "what", severity="warn", evidence=("seen",), consequence="then",
+                    remedy="cure", command="run it", links=("https://example.org",))  # fmt: skip
+    checks = [
+        Check("CG901", "title", "warn", "looked at", 3, [whole, whole.replace(severity="info")]),
+        Check("CG902", "other", "broken", f"{FAILED_ITSELF}: oh"),
+    ]
+    report = document(checks, {"python": "3"}, "0")
+    assert text(report, lambda words, _: words).splitlines() == [
+        "cudaguard 0, python 3",
+        "",
+        "warn     CG901  title (looked at)",
+        "         warning: what",
+        "             evidence: seen",
+        "             consequence: then",
+        "             remedy: cure",
+        "             try: run it",
+        "             see: https://example.org",
+        "         note: what",
+        "broken   CG902  other (the check itself failed: oh)",
+        "",
+        "2 checks: 1 warn, 1 broken",
+        "what is broken here is cudaguard: please report it, with --bundle FILE",
+    ]
+    assert text(report, lambda words, _: words, verbose=True).count("consequence: then") == 2
+
+
+def test_fence_of_a_bundle_is_longer_than_what_is_in_it():
+    report = document([Check("CG901", "a ``` b", "ok")], {"python": "3"}, "0")
+    assert "````text\ncudaguard 0" in bundle(report, {}, {}, "{}")
+
+
+@pytest.mark.parametrize(
+    ("told", "redacted"),
+    [
+        ("/home/ann/x", "~/x"),
+        ("/home/anna/x", "/home/<user-1>/x"),
+        ("ann@box:/data/ann-2", "<user>@<host>:/data/<user>-2"),
+        ("annotations of annie", "annotations of annie"),
+        ("box.example.org", "<host>"),
+        ("https://ann:pw@example.org/x", "https://<secret>@example.org/x"),
+        ("git+ssh://git@example.org/x", "git+ssh://<secret>@example.org/x"),
+        ("tool --api-key=abc123 x", "tool --api-key=<secret> x"),
+        ("https://example.org/?access_token=abc&y=1", "https://example.org/?access_token=<secret>&y=1"),
+        ("Authorization: Bearer abcdefgh.ij", "Authorization: Bearer <secret>"),
+        ("MY_PASSWORD=xyz rest", "MY_PASSWORD=<secret> rest"),
+        ("the value of it is geheim-1", "the value of it is <secret>"),
+        ("ghp_0123456789abcdef", "<secret>"),
+        ("http://ann:p@ss@proxy:3128", "http://<secret>@<host-1>:3128"),
+        ("tool --hf-token abc123 x", "tool --hf-token <secret> x"),
+        ("SSHPASS is other-2, DB_PWD other-3", "SSHPASS is <secret>, DB_PWD <secret>"),
+        ("my token: 'a b', and so on", "my token: '<secret>', and so on"),
+        ('{"api_key": "a b", "x": 1}', '{"api_key": "<secret>", "x": 1}'),
+        (r'"said: {\"password\": \"a b\"}"', r'"said: {\"password\": \"<secret>\"}"'),
+        ("secret = 'never closed", "secret = '<secret> closed"),
+        ("AccountKey=abc==;EndpointSuffix=x", "AccountKey=<secret>;EndpointSuffix=x"),
+        ("s3://b?X-Amz-Credential=A&x", "s3://<host-1>?X-Amz-Credential=<secret>&x"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc-def", "<secret>"),
+        ("-----BEGIN PRIVATE KEY-----\nabc\n", "-----BEGIN PRIVATE KEY-----<secret>"),
+        ("Authorization: Token abcdefgh", "Authorization: Token <secret>"),
+        ("tool --tokenizer gpt2 --max-tokens 5", "tool --tokenizer gpt2 --max-tokens 5"),
+        ("tokenizers 0.20.1, keyring 25", "tokenizers 0.20.1, keyring 25"),
+        ("nothing to hide", "nothing to hide"),
+    ],
+)  # fmt: skip
+def test_redaction(told, redacted):
+    environ = {"USER": "ann", "SOME_TOKEN": "geheim-1", "EMPTY_TOKEN": "", "HOME": "/home/ann",
+               "SSHPASS": "other-2", "DB_PWD": "other-3", "PWD": "/usr/lib"}  # fmt: skip
+    redact = redactor(environ, ("/home/ann", "/home/ann"), "box.example.org")
+    assert redact(told) == redacted
+    assert redact(redacted) == redacted
+
+
+@pytest.mark.parametrize("part", ["token", "a.", "--a-", "secret='", "-", "eyJa.", "api-key"])
+def test_long_texts_are_redacted_in_no_more_than_a_moment(part):
+    """In a child: a pattern that takes the square of the length would not come back."""
+    code = f"""
+from cudaguard.system.redact import redactor
+redactor({{}}, (), "")({part!r} * 20_000)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_secrets_among_arguments():
+    words = [
+        "HF_TOKEN=a", "+trainer.api_key=a", "--url", "postgres://u:a@host/d",
+        "ghp_0123456789abcdef", "--password", "a", "--tokenizer=gpt2", "tokens=5",
+        "--max-tokens=512", "x.y=3",
+    ]  # fmt: skip
+    assert redacted_arguments(words) == [
+        "HF_TOKEN=<secret>", "+trainer.api_key=<secret>", "--url", "postgres://<secret>@host/d",
+        "<secret>", "--password", "<secret>", "--tokenizer=gpt2", "tokens=5", "--max-tokens=512",
+        "x.y=3",
+    ]  # fmt: skip
+
+
+def test_nothing_is_known_of_nobody():
+    redact = redactor({}, ("/", ""), "")
+    assert redact("/usr/lib") == "/usr/lib"
+    root = redactor({"USER": "root"}, ("/root",), "localhost")
+    assert root("/root/x of root on localhost") == "~/x of root on localhost"

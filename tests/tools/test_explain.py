@@ -1,0 +1,272 @@
+"""What `explain` makes of messages as they are printed, of errors, and of ids."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+import cudaguard
+from cudaguard.core.known_errors import DRIVER, FORK, KNOWN_ERRORS
+from cudaguard.features.catalog import DETECTORS, RULES
+
+from ..documents import valid
+
+# As they were printed; see the links of the entries.
+MESSAGES = {
+    "CG818": "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+    "multiprocessing, you must use the 'spawn' start method",
+    "CG842": "ImportError: /x/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined "
+    "symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
+    "CG851": "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been overwritten "
+    'by a subsequent run. Stack trace: File "/a/b.py", line 3, in f',
+    "CG861": "nvrtc: error: invalid value for --gpu-architecture (-arch)",
+    "CG862": "CUDA error: no kernel image is available for execution on the device",
+    "CG863": "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+    "CG864": "OSError: libcuda.so.1: cannot open shared object file: No such file or directory",
+    "CG865": "Failed to initialize NVML: Driver/library version mismatch",
+    "CG866": "CUDA error: forward compatibility was attempted on non supported HW",
+    "CG867": "ImportError: libc10.so: cannot open shared object file: No such file or directory",
+    "CG868": "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or "
+    "directory",
+    "CG869": "ImportError: /x/_ext.so: undefined symbol: "
+    "_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RKSs",
+    "CG870": "ImportError: /usr/lib/libstdc++.so.6: version `GLIBCXX_3.4.30' not found (required "
+    "by /x/_ext.so)",
+    "CG871": "ImportError: MultiScaleDeformableAttention.so: undefined symbol: "
+    "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i",
+    "CG872": "RuntimeError: Ninja is required to load C++ extensions",
+    "CG873": "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA "
+    "install root.",
+    "CG874": '  File "cpp_extension.py", line 2412, in _get_cuda_arch_flags\n'
+    "    arch_list[-1] += '+PTX'\nIndexError: list index out of range",
+    "CG875": "The detected CUDA version (13.0) mismatches the version that was used to compile "
+    "PyTorch (12.4)",
+    "CG876": "fatal error: THC/THC.h: No such file or directory",
+    "CG877": ": CommandLine Error: Option 'x' registered more than once!",
+    "CG878": "libpng error: bad parameters to zlib",
+    "CG879": "RuntimeError: CUDA error: invalid resource handle",
+    "CG880": "SystemError: <method '__init__' of 'TensorGPU'> returned a result with an exception "
+    "set",
+    "CG881": "cuInit: CUDA_ERROR_NO_DEVICE",
+    "CG883": "ImportError: Python version mismatch: module was compiled for Python 3.10, but the "
+    "interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC 12.2.0].",
+    "CG884": "ImportError: dynamic module does not define module export function (PyInit_ops)",
+    "CG897": "cupy_backends.cuda.api.driver.CUDADriverError: CUDA_ERROR_NO_BINARY_FOR_GPU: no "
+    "kernel image is available for execution on the device",
+    "CG898": "numba.cuda.cudadrv.error.NvvmSupportError: No supported GPU compute capabilities "
+    "found. Please check your cudatoolkit version matches your CUDA version.",
+    "CG899": "numba.cuda.cudadrv.driver.LinkerError: [222] Call to cuLinkAddData results in "
+    "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+    "CG882": "ImportError: libc10_cuda.so: cannot open shared object file: No such file",
+}
+
+
+@pytest.mark.parametrize("id", MESSAGES)
+def test_message_is_known_alone_and_in_a_log(id):
+    message = MESSAGES[id]
+    log = f"step 1\nstep 2: loss 0.5\n{message}\nexit status 1\n"
+    for text in (message, log):
+        finding = cudaguard.explain(text)
+        assert finding is not None
+        assert finding.id == id
+        assert "{" not in finding.what + finding.remedy + finding.consequence
+    if finding.evidence:
+        assert any(line in log for line in finding.evidence)
+        assert "step" not in finding.evidence[0] or id == "CG881"
+
+
+def test_every_entry_has_its_message_and_an_id_of_its_own():
+    ids = [known.id for known in (*KNOWN_ERRORS, DRIVER)]
+    assert len(ids) == len(set(ids))
+    assert set(ids) <= set(DETECTORS)  # so that each can be switched off
+    assert not set(DETECTORS) & {rule.id for rule in RULES}
+    assert {*ids, FORK.id, "CG851"} == set(MESSAGES)
+
+
+def test_what_was_found_is_named():
+    finding = cudaguard.explain(MESSAGES["CG868"])
+    assert finding.what.startswith("libcudart.so.11.0 is nowhere")
+    assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
+    assert "sm_121a" in cudaguard.explain(MESSAGES["CG863"]).what
+
+
+# As real packages print it: CuPy 13.4 and 14.2, numba 0.57, numba-cuda 0.30, nvJitLink 12.4.
+OF_COMPILERS = {
+    "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for --gpu-architecture "
+    "(-arch)": "CG897",
+    "RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)": "CG861",
+    "torch.AcceleratorError: CUDA error: no kernel image is available for execution": "CG862",
+    "nvJitLinkError: ERROR_PTX_COMPILE (4)\nnvJitLink error log: ptxas fatal   : Value 'sm_120a' "
+    "is not defined for option 'gpu-name'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG898",
+    "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister": "CG842",
+    "ImportError: /x/libcustom.so: undefined symbol: ncclCommRegister": "CG871",
+    "ImportError: /x/libtorch_mine.so: undefined symbol: nccl_helper": "CG871",
+    "ValueError: Can't use arch-specific compute_120a with closest found compute capability "
+    "compute_90": "CG898",
+    "CCSupportError: GPU compute capability 3.5 is not supported(requires >=5.0)": "CG898",
+    "numba.cuda.cudadrv.error.NvvmSupportError: libNVVM cannot be found. Do `conda install "
+    "cudatoolkit`:": "CG898",
+    "cupy_backends.cuda.api.driver.CUDADriverError: CUDA_ERROR_UNSUPPORTED_PTX_VERSION: the "
+    "provided PTX was compiled with an unsupported toolchain.": "CG899",
+    "CUDARuntimeError: cudaErrorUnsupportedPtxVersion: the provided PTX was compiled with an "
+    "unsupported toolchain.": "CG899",
+    "pynvjitlink.api.NvJitLinkError: NVJITLINK_ERROR_PTX_COMPILE error when calling "
+    "nvJitLinkAddData\nptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; "
+    "current version is '8.4'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG899",
+}
+
+
+@pytest.mark.parametrize("text", OF_COMPILERS)
+def test_messages_of_compilers_are_told_apart(text):
+    id = OF_COMPILERS[text]
+    assert cudaguard.explain(text).id == id
+    assert cudaguard.explain(f"Traceback:\n{text}\nexit status 1").id == id
+
+
+UNKNOWN = (
+    "",
+    "hello",
+    "ValueError: invalid literal for int()",
+    "CUDA out of memory. Tried to allocate 2 GiB",
+    "IndexError: list index out of range",
+    "LookupError: codec registered more than once",
+    "RuntimeError: Logging system not yet initialized",
+    "ZMQ context is destroyed",
+    "GL error: invalid resource handle",
+)
+
+
+@pytest.mark.parametrize("text", UNKNOWN)
+def test_what_is_not_known_is_not_guessed_at(text):
+    assert cudaguard.explain(text) is None
+
+
+def test_error_is_explained_by_one_that_led_to_it():
+    error = ValueError("no such backend")
+    error.__cause__ = ImportError(MESSAGES["CG867"])
+    assert cudaguard.explain(error).id == "CG867"
+    error = ValueError("no such backend")
+    error.__context__ = ImportError(MESSAGES["CG867"])
+    assert cudaguard.explain(error).id == "CG867"
+    error.__suppress_context__ = True  # raised `from None`
+    assert cudaguard.explain(error) is None
+    assert cudaguard.explain(ValueError("x")) is None
+
+
+def test_error_3_alone_does_not_say_that_it_was_a_fork():
+    finding = cudaguard.explain("RuntimeError: CUDA error: initialization error")
+    assert finding.id == "CG881"
+    assert "in a forked child" in finding.what
+
+
+def test_error_that_cannot_say_what_it_is():
+    class BadError(Exception):
+        def __str__(self):
+            raise ValueError("broken")
+
+    assert cudaguard.explain(BadError()) is None
+    with pytest.raises(BadError), cudaguard.guard():
+        raise BadError
+    assert not [f for f in cudaguard.status().findings if f.id == "CG807"]
+
+
+def test_long_logs_take_no_long_time():
+    for part in (
+        "TensorGPU ok ",
+        "CommandLine Error: Option ",
+        "_get_cuda_arch_flags ",
+        "ptxas fatal ",
+    ):
+        assert cudaguard.explain(part * 40_000) is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes before Python 3.11")
+def test_note_can_be_switched_off_and_is_not_for_what_only_came_before():
+    with pytest.raises(ImportError) as caught, cudaguard.guard(disable=["CG867"]):
+        raise ImportError(MESSAGES["CG867"])
+    assert not getattr(caught.value, "__notes__", [])
+    error = ValueError("learning rate must be positive")
+    error.__context__ = ImportError(MESSAGES["CG867"])
+    with pytest.raises(ValueError, match="learning") as other, cudaguard.guard():
+        raise error
+    assert not getattr(other.value, "__notes__", [])
+
+
+def test_errors_that_lead_to_one_another_come_to_an_end():
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert cudaguard.explain(first) is None
+
+
+def test_ids():
+    rule = cudaguard.explain("CG001")
+    assert rule.rule == "CG001"
+    assert "reproduced" in rule.evidence[0]
+    assert rule.remedy.startswith("the guard repairs it, if it comes first: CUDAGUARD=fix; where")
+    assert "disable=['CG001']" in rule.remedy
+    assert "repairs" not in cudaguard.explain("CG018").remedy  # it only warns
+    assert "enable=['CG013']" in cudaguard.explain(" CG013 ").remedy
+    assert "fixed in cupy 13.2.0" in cudaguard.explain("CG005").evidence
+    assert "context of its own current" in cudaguard.explain("CG816").what
+    assert cudaguard.explain("CG861").what.startswith("The NVRTC")
+    assert cudaguard.explain("cg816\n") == cudaguard.explain("CG816")
+    assert cudaguard.explain("CG799") is None
+
+
+def test_rule_of_the_program_is_explained():
+    cudaguard.add_rule(
+        cudaguard.Rule(id="LOCAL777", watch=("nothing_there",), why="it says so")
+    )  # it watches nothing that exists: other tests do not notice
+    assert cudaguard.explain("LOCAL777").consequence == "it says so"
+
+
+@pytest.mark.parametrize("about", [None, 3, b"text", ["CG001"]])
+def test_what_is_neither_error_nor_text(about):
+    with pytest.raises(TypeError, match="takes an error, a text or an id"):
+        cudaguard.explain(about)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes before Python 3.11")
+def test_error_that_leaves_a_block_gets_a_note_once():
+    error = ImportError(MESSAGES["CG867"])
+    for _ in range(2):
+        with pytest.raises(ImportError) as caught, cudaguard.guard():
+            raise error
+    (note,) = caught.value.__notes__
+    assert note.startswith("cudaguard [CG867] The extension links libc10.so")
+
+
+def test_error_that_is_not_known_and_one_that_is_only_watched_get_none():
+    for mode, text in (("fix", "hello"), ("observe", MESSAGES["CG867"])):
+        with pytest.raises(ImportError) as caught, cudaguard.guard(mode):
+            raise ImportError(text)
+        assert not getattr(caught.value, "__notes__", [])
+
+
+def explain(*arguments, text=""):
+    command = [sys.executable, "-m", "cudaguard", "explain", *arguments]
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_command():
+    done = explain("libpng", "error:", "bad parameters to zlib")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("[CG878] Another library's copy of zlib")
+    done = explain("-", text=f"a log\n{MESSAGES['CG869']}\n")
+    assert done.stdout.startswith("[CG869] ")
+    done = explain("--format", "json", "CG002")
+    assert valid("explain", done.stdout)["finding"]["id"] == "CG002"
+
+
+def test_command_that_knows_nothing():
+    done = explain("hello")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "nothing is known of that message" in done.stderr
+    done = explain("--format", "json", "hello")
+    assert (done.returncode, valid("explain", done.stdout)["finding"]) == (1, None)
+    assert re.search(r"usage: cudaguard explain .*TEXT", explain().stderr, re.DOTALL)

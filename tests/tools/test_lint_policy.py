@@ -1,0 +1,324 @@
+"""Which import statements stand in a forbidden order, judged from source alone."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import textwrap
+
+import pytest
+
+from cudaguard import Rule
+from cudaguard.system.source import imports_in
+from cudaguard.system.source_file import files_below, read
+from cudaguard.tools.lint.policy import is_kept_by_sorters, may_apply, misplaced
+
+AB = Rule("R1", ("b",), "b wants a first", needs=("a",))
+
+
+def statements(code):
+    return imports_in(ast.parse(textwrap.dedent(code)))
+
+
+def lines(code, *rules):
+    return [(one.then.line, one.first.line) for one in misplaced(statements(code), rules or (AB,))]
+
+
+WRONG = [
+    "import b\nimport a",
+    "import b, a",
+    "import b.c\nimport a.d",
+    "from b import x\nfrom a import y",
+    "from b.c import x\nimport a",
+    "import b as a\nimport a as b",
+    "import b\ntry:\n    import a\nexcept ImportError:\n    a = None",
+    "try:\n    import b\nexcept ImportError:\n    pass\nelse:\n    import a",
+    "try:\n    import b\nfinally:\n    import a",
+    "if x:\n    import b\nimport a",
+    "if x:\n    import b\n    import a",
+    "with x:\n    import b\nimport a",
+    "for x in y:\n    import b\nimport a",
+    "class A:\n    import b\nimport a",
+    "if not TYPE_CHECKING:\n    import b\nimport a",
+    "if TYPE_CHECKING:\n    import a\nimport b\nimport a",
+    "if typing.TYPE_CHECKING:\n    import a\nelse:\n    import b\nimport a",
+    "def f():\n    import a\nimport b\nimport a",
+    "import abc\nimport b\nimport c\nimport a",
+    "import b\nimport b\nimport a",
+    "import importlib\nimportlib.import_module('b')\nimport a",
+    "import importlib.util\nx = importlib.import_module('b.c')\nimport a",
+    "import importlib as il\nil.import_module(name='b')\nimport a",
+    "from importlib import import_module\nimport_module('b')\nimport_module('a')",
+    "from importlib import import_module as load\nx, y = load('b'), load('a')",
+    "x = __import__('b').c\nimport a",
+    "import b\nx = __import__('a')",
+    "import pytest\nb = pytest.importorskip('b', minversion='1')\na = pytest.importorskip('a')",
+    "from importlib import import_module\nwith x(import_module('b')):\n    import a",
+    "@x(__import__('b'))\ndef f(): pass\nimport a",
+    "def f(x=__import__('b')): pass\nimport a",
+    "x = lambda y=__import__('b'): y\nimport a",
+    "class A(__import__('b').B): pass\nimport a",
+    "if __import__('b'):\n    import a",
+    "x = __import__('b') if y else None\nimport a",
+    "[__import__('b') for _ in x]\nimport a",
+    "if x and y:\n    import b\nimport a",
+    "if not (TYPE_CHECKING or False):\n    import b\nimport a",
+    "if TYPE_CHECKING or x:\n    import b\nimport a",
+    "if True:\n    import b\nimport a",
+]
+RIGHT = [
+    "import a\nimport b",
+    "import a, b",
+    "from a import x\nimport b\nimport a",
+    "import a.c\nimport b\nimport a",
+    "import b",
+    "import a",
+    "import b\nimport ab",
+    "import bb\nimport a",
+    "import b\nfrom . import a",
+    "from . import b\nimport a",
+    "from .b import x\nimport a",
+    "def f():\n    import b\nimport a",
+    "async def f():\n    import b\nimport a",
+    "class A:\n    def f(self):\n        import b\nimport a",
+    "import b\ndef f():\n    import a",
+    "if TYPE_CHECKING:\n    import b\nimport a",
+    "if x:\n    import b\nelse:\n    import a",
+    "try:\n    import b\nexcept ImportError:\n    import a",
+    "try:\n    import a\nexcept ImportError:\n    a = None\nimport b",
+    "if x:\n    import a\nimport b\nimport a",
+    "x = 'import b'\nimport a",
+    "import_module('b')\nimport a",
+    "x.import_module('b')\nimport a",
+    "from x import import_module\nimport_module('b')\nimport a",
+    "import importlib.util as importlib\nimportlib.import_module('b')\nimport a",
+    "import importlib\nimportlib.import_module(b)\nimport a",
+    "import importlib\nimportlib.import_module('.b', 'p')\nimport a",
+    "import importlib\nimportlib.import_module()\nimport a",
+    "import importlib\nimportlib.import_module(f'b{x}')\nimport a",
+    "import importlib\nimportlib.util.find_spec('b')\nimport a",
+    "x = lambda: __import__('b')\nimport a",
+    "def f():\n    __import__('b')\nimport a",
+    "__import__('a')\nimport b\nimport a",
+    "x = __import__('b') if y else __import__('a')",
+    "if False:\n    import b\nimport a",
+    "if 0:\n    import b\nimport a",
+    "if TYPE_CHECKING and x:\n    import b\nimport a",
+    "if not TYPE_CHECKING:\n    import a\nelse:\n    import b\nimport a",
+    "if True:\n    import a\nelse:\n    import b\nimport a",
+]
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_wrong_order(code):
+    (found,) = misplaced(statements(code), [AB])
+    assert (found.needed, found.early) == ("a", "b")
+
+
+@pytest.mark.parametrize("code", RIGHT)
+def test_nothing_wrong(code):
+    assert misplaced(statements(code), [AB]) == []
+
+
+def test_each_arm_is_judged_by_itself():
+    code = """
+        if x:
+            import b
+            import a
+        else:
+            import b
+            import a
+    """
+    assert lines(code) == [(3, 4), (6, 7)]
+
+
+@pytest.mark.skipif("not hasattr(ast, 'Match')", reason="match came with Python 3.10")
+def test_arms_of_match():
+    code = "match x:\n    case 1:\n        import b\n    case 2:\n        import a"
+    assert lines(code) == []
+    assert lines(f"{code}\nimport a") == [(3, 6)]
+
+
+def test_module_from_a_package_that_others_share():
+    rule = Rule("R1", ("nvidia.dali",), "w", needs=("torch",))
+    assert lines("from nvidia import dali\nimport torch", rule) == [(1, 2)]
+    assert lines("import nvidia.dali.fn\nimport torch", rule) == [(1, 2)]
+    assert lines("from nvidia import nvimgcodec\nimport torch", rule) == []
+    assert lines("import nvidia\nimport torch", rule) == []
+
+
+def test_order_among_what_a_rule_needs():
+    rule = Rule("R1", ("c",), "w", needs=("a", "context", "b"))
+    assert lines("import b\nimport a\nimport c", rule) == [(1, 2)]
+    assert lines("import c\nimport b", rule) == [(1, 2)]
+    assert lines("import a\nimport b\nimport c", rule) == []
+
+
+def test_several_watched_and_several_rules():
+    rules = [Rule("R1", ("b", "c"), "w", needs=("a",)), Rule("R2", ("d",), "w", needs=("a",))]
+    assert lines("import d\nimport c\nimport b\nimport a", *rules) == [(1, 4), (2, 4), (3, 4)]
+
+
+class Versions:
+    python, platform, machine, environ = "3.11.1", "darwin", "arm64", {}
+
+    def __init__(self, **versions):
+        self.versions = versions
+
+    def version(self, dist):
+        return self.versions.get(dist)
+
+
+@pytest.mark.parametrize(
+    ("versions", "expected"),
+    [
+        ({}, True),  # a hook of pre-commit has an environment of its own
+        ({"tensorrt": "8.6.1"}, True),
+        ({"tensorrt": "9.0"}, False),
+        ({"tensorrt": "8.6.1", "torch": "2.0.1"}, True),
+        ({"tensorrt": "8.6.1", "torch": "2.5.1"}, False),
+        ({"torch": "2.5.1"}, False),
+    ],
+)
+def test_only_versions_that_are_here_count_against_a_rule(versions, expected):
+    rule = Rule(
+        "R1", ("tensorrt",), "w", needs=("torch",),
+        dist=("tensorrt>=8.6,<8.7", "tensorrt-bindings<8.7"),
+        when={"platform": "linux", "dists": {"torch": ">=2.0.1,<2.1"}},
+    )  # fmt: skip
+    assert may_apply(rule, Versions(**versions)) is expected
+
+
+@pytest.mark.parametrize(
+    ("code", "kept", "by_name"),
+    [
+        ("import cv2\nimport decord", True, True),
+        ("import torch\nimport decord", False, False),
+        ("from cv2 import x\nimport decord", False, True),
+        ("import torch\nfrom decord import x", True, False),
+        ("from torch import x\nfrom decord import y", False, False),
+    ],
+)
+def test_what_sorters_make_of_it(code, kept, by_name):
+    first, then = statements(code)
+    assert is_kept_by_sorters(first, then) is kept
+    assert is_kept_by_sorters(first, then, by_name=True) is by_name
+
+
+def test_comments_silence(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_text(
+        "import a  # cudaguard: ignore[R1, R2] because\n"
+        "import b  # cudaguard: ignore\n"
+        "from c import (\n    d,  # noqa  # cudaguard: ignore[R3]\n)\n"
+        "import e; x = '# cudaguard: ignore'\n"
+    )
+    source = read(str(path))
+    a, b, c, e = source.imports
+    assert [source.is_silenced(id, a) for id in ("R1", "R2", "R3")] == [True, True, False]
+    assert source.is_silenced("R9", b)
+    assert source.is_silenced("R3", c)
+    assert not source.is_silenced("R1", e)
+    assert source.is_silenced("R1", e, a)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"import (", "line 1: "),
+        (b"\xff\xfe", "line 1: "),
+        (b"x = 1\0", ""),
+        (b"(" * 5000, ""),
+    ],
+)
+def test_what_cannot_be_parsed_is_told(tmp_path, data, problem):
+    path = tmp_path / "x.py"
+    path.write_bytes(data)
+    source = read(str(path))
+    assert source.imports == ()
+    assert source.problem
+    assert problem in source.problem
+    assert read(str(tmp_path / "absent.py")).problem.startswith("cannot be read: ")
+
+
+def test_deep_expressions_and_warnings_are_no_problem(tmp_path, recwarn):
+    path = tmp_path / "x.py"
+    path.write_text("x = " + " + ".join(["1"] * 900) + "\ny = '\\d'\nimport a\n")
+    source = read(str(path))
+    assert ([one.name for one in source.imports], source.problem) == (["a"], "")
+    assert not list(recwarn)
+
+
+def test_relative_names_are_no_modules():
+    found = statements("from importlib import import_module as im\nim('.b', 'p'); im(name='..b')")
+    assert [one.module for one in found] == ["importlib"]
+
+
+def test_calls_need_nothing_of_sorters():
+    first, then = statements("__import__('a')\nimport b")
+    assert is_kept_by_sorters(then, first)
+    assert first.call == "__import__('a')"
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "files = !ls",
+        "took, x.y = %timeit -o f()",
+        "!pip install \\\n    torch \\\n    decord",
+        "%pip install a",
+        "%%bash\nif true; then ls; fi",
+        "x = (\n    'a %s'\n    % y\n)",
+        "help?",
+        "?help",
+        "await f()",
+    ],
+)
+def test_cells_of_notebooks(tmp_path, cell):
+    path = tmp_path / "x.ipynb"
+    code = ["import importlib as il", cell, "il.import_module('b')", "import a"]
+    cells = [{"cell_type": "code", "source": text} for text in code]
+    path.write_text(json.dumps({"cells": cells}))
+    source = read(str(path))
+    assert source.problem == ""
+    assert [(one.name, one.cell) for one in source.imports[1:]] == [("b", 3), ("a", 4)]
+
+
+def test_other_encodings(tmp_path):
+    path = tmp_path / "x.py"
+    path.write_bytes("# coding: latin-1\nimport a  # é cudaguard: ignore\n".encode("latin-1"))
+    source = read(str(path))
+    assert source.problem == ""
+    assert source.is_silenced("R1", source.imports[0])
+    path.write_bytes(b"\xef\xbb\xbfimport a")
+    assert read(str(path)).imports[0].name == "a"
+
+
+def test_files_of_a_folder(tmp_path):
+    for name in (
+        "b.py", "a.ipynb", "sub/c.py", "notes.txt", ".hidden/x.py", "__pycache__/x.py",
+        "env/pyvenv.cfg", "env/lib/x.py", "lib/site-packages/x.py",
+        "conda/conda-meta/x.json", "conda/lib/x.py",
+    ):  # fmt: skip
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    names = [name[len(str(tmp_path)) + 1 :] for name in files_below(str(tmp_path))]
+    assert names == ["a.ipynb", "b.py", "sub/c.py"]
+    assert files_below("no/such/file") == ["no/such/file"]
+
+
+def test_folder_that_cannot_be_read_is_told(tmp_path):
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    folder.chmod(0)
+    user = os.geteuid()
+    if user == 0:  # to whom nothing is closed
+        os.seteuid(65534)
+    try:
+        (file,) = files_below(str(folder))
+        assert read(file).problem == "cannot be read: Permission denied"
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)

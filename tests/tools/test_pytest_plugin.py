@@ -1,0 +1,318 @@
+"""``pytest --cudaguard``: real runs of pytest, whose plug-ins and conftests import things."""
+
+from __future__ import annotations
+
+import re
+import sys
+import zipfile
+from xml.etree import ElementTree as ET
+
+import pytest
+
+RULES = """
+    [[rules]]
+    id = "LOCAL1"
+    watch = ["target"]
+    needs = ["needed"]
+    why = "target misses needed"
+
+    [[rules]]
+    id = "LOCAL2"
+    watch = ["faulty"]
+    grade = "warn"
+    title = "faulty has a fault"
+    why = "it computes wrong numbers"
+"""
+SHOWS_ORDER = "import sys\ndef test_order(): assert 'needed' in sys.modules\n"
+IMPORTS_FAULTY = "import faulty\ndef test_it(): pass\n"
+# Independent of whether the metadata of the environment already has the entry point.
+PLUGIN = ("-p", "cudaguard.tools.pytest", "-p", "no:cacheprovider")
+
+
+class Suite:
+    """A folder with a test suite, and pytest run in it."""
+
+    def __init__(self, child, python=sys.executable):
+        self.child, self.python = child, python
+        for module in ("target", "needed", "faulty"):
+            child.write(f"{module}.py", "")
+        child.write("rules.toml", RULES)
+        child.write("pytest.ini", "[pytest]\n")
+        self.env = {
+            "CUDAGUARD_CONFIG": str(child.folder / "rules.toml"),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        }
+
+    def run(self, *options, plugin=PLUGIN, **env):
+        """Run pytest; return its status and all that it printed."""
+        command = (self.python, "-m", "pytest", *plugin, *options)
+        done = self.child.command(*command, env={**self.env, **env}, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def suite(child):
+    return Suite(child)
+
+
+def section(text):
+    """Return what stands below the headline of ours in the summary."""
+    found = re.search(r"^=+ cudaguard =+$\n(.*?)^=", text, re.DOTALL | re.MULTILINE)
+    return found and found[1]
+
+
+# --- no cost, no trace where nobody asks ---------------------------------------------------------
+
+
+def test_loads_only_itself_unless_it_is_asked(suite):
+    suite.child.write(
+        "test_it.py", "import sys\ndef test(): print('loaded', *sorted(sys.modules))\n"
+    )
+
+    def loaded(*plugin):
+        _, text = suite.run("-s", plugin=("-p", "no:cacheprovider", *plugin))
+        (line,) = re.findall(r"^.*loaded (.*)$", text, re.MULTILINE)
+        return set(line.split())
+
+    without = loaded("-p", "no:cudaguard")
+    assert loaded("-p", "cudaguard.tools.pytest") - without == {
+        "cudaguard",
+        "cudaguard.tools",
+        "cudaguard.tools.pytest",
+    }
+    assert "cudaguard.api" in loaded("-p", "cudaguard.tools.pytest", "--cudaguard")
+
+
+def test_says_nothing_and_does_nothing_unless_it_is_asked(suite):
+    suite.child.write("conftest.py", "import target\n")
+    suite.child.write("test_it.py", SHOWS_ORDER)
+    status, text = suite.run()
+    assert status == 1
+    assert "cudaguard" not in text
+
+
+def test_can_be_blocked(suite):
+    suite.child.write("test_it.py", "def test(): pass\n")
+    blocked = ("-p", "no:cudaguard", "-p", "no:cacheprovider")
+    assert suite.run(plugin=blocked)[0] == 0
+    status, text = suite.run("--cudaguard", plugin=blocked)
+    assert (status, "unrecognized arguments: --cudaguard" in text) == (4, True)
+
+
+# --- the guard comes first -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "ini", "variable", "guarded"),
+    [
+        (("--cudaguard",), "", "", True),
+        (("--cudaguard=strict",), "", "", True),
+        (("--cudaguard=warn",), "", "", False),
+        (("--cudaguard=off",), "fix", "", False),
+        (("--cudaguard",), "off", "", True),
+        ((), "fix", "", True),
+        ((), "true", "", True),
+        ((), "off", "", False),
+        ((), "fix", "warn", False),  # the variable is stronger than configuration
+        ((), "warn", "fix", True),
+        (("--cudaguard",), "", "warn", True),
+        (("--cudaguard",), "fix", "off", False),  # the kill switch
+        (("--cudaguard", "--cudaguard-disable=LOCAL1"), "", "", False),
+    ],
+)
+def test_guard_is_up_before_the_first_conftest(suite, options, ini, variable, guarded):
+    suite.child.write("pytest.ini", f"[pytest]\ncudaguard = {ini}\n")
+    suite.child.write("conftest.py", "import target\n")
+    suite.child.write("test_it.py", SHOWS_ORDER)
+    # Without the .pth file at work: the variable alone is to switch nothing on here.
+    status, text = suite.run(*options, CUDAGUARD=variable)
+    assert (status == 0) is guarded, text
+
+
+def test_opt_in_rule_is_enabled_by_id(suite):
+    suite.child.write("rules.toml", RULES.replace('needs = ["n', 'grade = "opt-in"\nneeds = ["n'))
+    suite.child.write("conftest.py", "import target\n")
+    suite.child.write("test_it.py", SHOWS_ORDER)
+    assert suite.run("--cudaguard")[0] == 1
+    assert suite.run("--cudaguard", "--cudaguard-enable", "LOCAL1")[0] == 0
+
+
+def test_header_names_the_mode(suite):
+    suite.child.write("test_it.py", "def test(): pass\n")
+    assert "\ncudaguard: fix\n" in suite.run("--cudaguard")[1]
+    off = "\ncudaguard: off (by CUDAGUARD in the environment)\n"
+    assert off in suite.run("--cudaguard", CUDAGUARD="off")[1]
+
+
+def test_what_another_plug_in_has_imported_is_told_as_too_late(suite):
+    suite.child.write("other_plugin.py", "import target\n")
+    suite.child.write("test_it.py", "def test(): pass\n")
+    status, text = suite.run("-p", "other_plugin", "--cudaguard")
+    assert status == 0
+    told = section(text)
+    assert "[CG802] target was imported before rule LOCAL1 was in force." in told
+    assert "remedy: call cudaguard.install()" in told
+    if sys.version_info >= (3, 10):  # before, nobody knows how the process was started
+        assert re.search(r"try: CUDAGUARD=fix .*pytest", told)
+
+
+def test_guard_is_up_before_what_other_plug_ins_do_at_the_start(suite):
+    suite.child.write(
+        "other_plugin.py", "def pytest_load_initial_conftests(early_config): import target\n"
+    )
+    suite.child.write("test_it.py", SHOWS_ORDER)
+    for others in (("-p", "other_plugin", *PLUGIN), (*PLUGIN, "-p", "other_plugin")):
+        assert suite.run(plugin=others)[0] == 1
+        assert suite.run("--cudaguard", plugin=others)[0] == 0
+
+
+def test_guard_is_taken_down_at_the_end(suite):
+    suite.child.write("test_it.py", "import target\n" + SHOWS_ORDER)
+    code = """
+        import pytest, sys
+        import cudaguard
+        assert pytest.main(sys.argv[1:]) == 0
+        print("mode", cudaguard.status().mode)
+        """
+    down = suite.child.python(code, *PLUGIN, "--cudaguard", env=suite.env).stdout
+    assert down.endswith("mode off\n")
+    mine = f"import cudaguard\ncudaguard.install('observe')\n{code.replace(' ' * 8, '')}"
+    stays = suite.child.python(mine, *PLUGIN, "--cudaguard", env=suite.env).stdout
+    assert stays.endswith("mode observe\n")
+
+
+# --- findings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("warn", 0), ("fix", 0), ("strict", 1)])
+def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expected):
+    suite.child.write("test_it.py", IMPORTS_FAULTY)
+    status, text = suite.run(f"--cudaguard={mode}")
+    assert status == expected
+    assert "1 passed" in text
+    lines = section(text).splitlines()
+    assert lines[0] == "[LOCAL2] faulty: faulty has a fault"
+    assert re.fullmatch(r"  evidence: imported at .*test_it.py:1", lines[1])
+    assert lines[2] == "  consequence: it computes wrong numbers"
+    assert lines[3].startswith("  remedy: to silence this: CUDAGUARD_RULES=-LOCAL2")
+    assert ("strict: a run with findings fails" in text) is (mode == "strict")
+
+
+def test_strict_leaves_other_statuses_alone_and_passes_without_findings(suite):
+    assert suite.run("--cudaguard=strict")[0] == 5  # no tests
+    suite.child.write("test_it.py", "def test(): pass\n")
+    status, text = suite.run("--cudaguard=strict")
+    assert (status, section(text)) == (0, None)
+
+
+def test_strict_raises_from_an_import(suite):
+    """Collection fails, as the import does; the finding is told all the same."""
+    suite.child.write("needed.py", "raise OSError('no licence')\n")
+    suite.child.write("test_it.py", "import target\ndef test(): pass\n")
+    assert suite.run("--cudaguard")[0] == 0
+    status, text = suite.run("--cudaguard=strict")
+    assert status == 2
+    assert "ImportOrderError" in text
+    assert "[CG801] needed could not be imported before target" in section(text)
+
+
+def test_mere_information_needs_verbose(suite):
+    suite.child.write("needed.py", "import target\n")  # LOCAL1 cannot be kept: CG810, info
+    suite.child.write("test_it.py", "import target\ndef test(): pass\n")
+    assert section(suite.run("--cudaguard=strict")[1]) is None
+    status, text = suite.run("--cudaguard=strict", "-v")
+    assert (status, "[CG810]" in section(text)) == (0, True)
+
+
+def test_findings_are_properties_in_junit(suite):
+    suite.child.write("test_it.py", IMPORTS_FAULTY)
+    suite.run("--cudaguard", "--junitxml=report.xml")
+    root = ET.parse(suite.child.folder / "report.xml").getroot()
+    (entry,) = root.iter("property")
+    assert entry.get("name") == "cudaguard.LOCAL2"
+    assert "faulty has a fault" in entry.get("value")
+
+
+@pytest.mark.parametrize("error", ["error", "error::UserWarning"])
+def test_filters_that_make_warnings_errors_do_not_break_imports(suite, error):
+    suite.child.write("pytest.ini", f"[pytest]\nfilterwarnings = {error}\n")
+    suite.child.write("conftest.py", "import faulty\n")
+    suite.child.write("test_it.py", IMPORTS_FAULTY)
+    status, text = suite.run("--cudaguard")
+    assert (status, "[LOCAL2]" in section(text)) == (0, True)
+
+
+def test_filters_that_name_our_category_do(suite):
+    suite.child.write(
+        "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
+    )
+    suite.child.write("test_it.py", IMPORTS_FAULTY)
+    assert suite.run()[0] == 0
+    status, text = suite.run("--cudaguard")
+    assert (status, "ImportOrderWarning" in text) == (2, True)
+
+
+def test_a_guard_that_such_filters_do_not_let_come_up_is_one_plain_error(suite):
+    suite.child.write(
+        "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
+    )
+    suite.child.write("other_plugin.py", "import target\n")
+    suite.child.write("test_it.py", "def test(): pass\n")
+    status, text = suite.run("-p", "other_plugin", "--cudaguard")
+    assert status == 4
+    assert "ERROR: [CG802] target was imported before" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "ini", "said"),
+    [
+        (("--cudaguard=fast",), "", "argument --cudaguard: unknown mode 'fast'; expected one of"),
+        (("--cudaguard", "test_it.py"), "", "before a path write --cudaguard=fix"),
+        ((), "fast", "pytest.ini: cudaguard: unknown mode 'fast'; expected one of"),
+        (("--cudaguard", "--cudaguard-enable=CG700"), "", "rule 'CG700' is not known"),
+    ],
+)
+def test_wrong_settings_are_usage_errors(suite, options, ini, said):
+    suite.child.write("pytest.ini", f"[pytest]\ncudaguard = {ini}\n")
+    suite.child.write("test_it.py", "def test(): pass\n")
+    status, text = suite.run(*options)
+    assert status == 4
+    assert said in text
+    assert "line " not in text  # no traceback
+
+
+# --- as it is installed --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def unpacked(wheel, tmp_path_factory):
+    """A folder with what the wheel installs, its metadata included."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_entry_point_of_the_wheel(suite, unpacked):
+    suite.child.write("conftest.py", "import target\n")
+    suite.child.write("test_it.py", SHOWS_ORDER)
+    env = {"PYTHONPATH": str(unpacked), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    assert suite.run(plugin=(), **env)[0] == 1
+    assert suite.run("--cudaguard", plugin=(), **env)[0] == 0
+    # Early, which loads it before other plug-ins.
+    assert suite.run("--cudaguard", plugin=("-p", "cudaguard"), **env)[0] == 0
+    status, text = suite.run("--cudaguard", plugin=("-p", "no:cudaguard"), **env)
+    assert (status, "unrecognized arguments" in text) == (4, True)
+
+
+def test_guard_that_was_up_before_pytest_costs_no_warning(suite, unpacked):
+    """pytest warns of modules of plug-ins that it can rewrite no more, and ``-W error`` raises."""
+    suite.child.write("test_it.py", "def test(): pass\n")
+    done = suite.child.python(
+        "import _cudaguard_boot, pytest, sys; _cudaguard_boot.start();"
+        "sys.exit(pytest.main(['-W', 'error', '-p', 'no:cacheprovider']))",
+        env={"PYTHONPATH": str(unpacked), "CUDAGUARD": "fix"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

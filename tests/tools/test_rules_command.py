@@ -1,0 +1,183 @@
+"""The command that lists, shows, checks and tests rules; what needs wheels is an incident."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import cudaguard
+from cudaguard.features.catalog import RULES
+from cudaguard.tools.rules.reproducers import REPRODUCERS, why_not
+
+from ..documents import valid
+
+TABLE = "[[rules]]\nid = '{}'\nwatch = ['{}']\nneeds = ['{}']\nwhy = 'it must'\n"
+
+
+@pytest.fixture
+def rules(child):
+    """Runs the command; returns exit status, lines on stdout, and stderr."""
+
+    def rules(*arguments, env=None):
+        command = (sys.executable, "-m", "cudaguard", "rules", *arguments)
+        done = child.command(*command, env=env or {}, check=False)
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    return rules
+
+
+def test_list_has_every_rule_and_says_which_are_on(rules):
+    status, lines, err = rules("list")
+    assert (status, err) == (0, "")
+    assert [line[:5] for line in lines] == sorted(rule.id for rule in RULES)
+    assert "CG001  on   fix     decord puts" in lines[0]
+    (off,) = [line for line in lines if line.startswith("CG013")]
+    assert off.startswith("CG013  off  opt-in  pycuda.autoinit")
+
+
+def test_switches_and_rules_of_the_environment_count(rules, child):
+    path = child.write(
+        "my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nneeds = ['y']\nwhy = 'because'\n"
+    )
+    env = {"CUDAGUARD_RULES": "+CG013,-CG001", "CUDAGUARD_CONFIG": str(path)}
+    states = {line.split()[0]: line.split()[1] for line in rules("list", env=env)[1]}
+    assert (states["CG001"], states["CG013"], states["LOCAL1"]) == ("off", "on", "on")
+    _, lines, _ = rules("show", "LOCAL1", env=env)
+    assert lines[:3] == ["LOCAL1", "  because", "  state: on, grade fix"]
+
+
+def test_show(rules):
+    status, lines, err = rules("show", "CG005")
+    assert (status, err) == (0, "")
+    assert lines[0].startswith("CG005: cupy loads an older NCCL")
+    text = "\n".join(lines)
+    parts = (
+        "state: off, grade opt-in",
+        "seen: 2026-11-20: cupy-cuda12x 13.1.0",
+        "fixed in: cupy 13.2.0",
+        "watches: cupy",
+        "does: preload:nvidia/nccl",
+        "see: https://github.com/cupy/cupy/issues/8354",
+        "dists: {'torch': '>=2.2'}",
+    )
+    for part in parts:
+        assert part in text
+    assert "not reproduced" in "\n".join(rules("show", "CG006")[1])
+
+
+def test_show_of_what_is_not_there(rules):
+    status, lines, err = rules("show", "CG799")
+    assert (status, lines) == (2, [])
+    assert "there is no rule 'CG799'" in err
+
+
+def test_json(rules):
+    document = valid("rules", "\n".join(rules("list", "--format", "json")[1]))
+    assert document["command"] == "rules list"
+    assert {rule["id"]: rule["is_on"] for rule in document["rules"]}["CG001"] is True
+    (rule,) = valid("rules", "\n".join(rules("show", "CG005", "--format", "json")[1]))["rules"]
+    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG005", False, "opt-in")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\n", "the key 'why' is missing"),
+        ("[[rules]]\nid = 'CG900'\nwatch = ['x']\nwhy = 'y'\n", "ids that start with CG"),
+        ("mode = 'fast'\n", "mode"),
+        ("[[rules\n", "not a valid TOML file"),
+        ("enable = ['CG799']\n", "rule 'CG799' is not known"),
+        (f"{TABLE.format('A', 'x', 'y')}{TABLE.format('A', 'y', 'z')}", "'A' stands there 2 times"),
+        (
+            f"{TABLE.format('A', 'x', 'y')}{TABLE.format('B', 'y', 'x')}",
+            "B wants x before y; A wants",
+        ),
+    ],
+)
+def test_check_names_what_is_wrong(rules, child, text, said):
+    path = child.write("my.toml", text)
+    status, lines, err = rules("check", str(path))
+    assert (status, lines) == (1, [])
+    assert said in err
+    assert "my.toml" in err
+
+
+def test_check_of_what_is_right_and_of_what_is_not_there(rules, child):
+    path = child.write("my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nwhy = 'y'\n")
+    assert rules("check", str(path)) == (0, [f"{path}: in order, LOCAL1"], "")
+    status, lines, err = rules("check", str(path), "nothing.toml")
+    assert (status, len(lines)) == (1, 1)
+    assert "cannot read the configuration file" in err
+
+
+def test_orders_that_are_not_asked_for_do_not_contradict(rules, child):
+    opposite = TABLE.format("A", "x", "y") + TABLE.format("B", "y", "x")
+    for more in ("when = {platform = 'elsewhere'}\n", "grade = 'opt-in'\n"):
+        path = child.write("my.toml", opposite + more)
+        assert rules("check", str(path)) == (0, [f"{path}: in order, A, B"], "")
+    path = child.write("my.toml", f"disable = ['A']\n{opposite}")
+    assert rules("check", str(path))[0] == 0
+
+
+def test_no_task_is_wrong_usage(rules):
+    status, lines, err = rules()
+    assert (status, lines) == (2, [])
+    assert "usage: cudaguard rules" in err
+
+
+# --- rules test ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("id", "why"),
+    [
+        ("CG008", "nobody has reproduced its fault"),
+        ("CG013", "it takes an NVIDIA driver"),
+        ("CG032", "no program for a fresh environment has been written; it was seen on 2026"),
+        ("LOCAL1", "there are programs for the built-in rules only"),
+    ],
+)
+def test_rule_without_a_program_says_why(rules, child, id, why):
+    path = child.write("my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nwhy = 'y'\n")
+    env = {"CUDAGUARD_CONFIG": str(path)}
+    status, lines, err = rules("test", id, env=env)
+    assert (status, err) == (3, "")
+    assert lines[0].startswith(f"{id}: ")
+    assert lines[1].startswith(f"  not run: {why}")
+    status, lines, err = rules("test", "--format", "json", id, env=env)
+    document = valid("rules", "\n".join(lines))
+    assert (status, err, document["verdict"], document["rule"]) == (3, "", "not-run", id)
+
+
+def test_test_of_what_is_not_there(rules):
+    status, lines, err = rules("test", "CG799")
+    assert (status, lines) == (2, [])
+    assert "there is no rule 'CG799'" in err
+    for limit in ("0", "-1", "nan"):
+        assert rules("test", "--timeout", limit, "CG001")[:2] == (2, [])
+
+
+@pytest.mark.incidents
+def test_without_a_package_index_it_cannot_be_tested(rules, child):
+    """pip is told that there is none: the environment is real, and it is removed."""
+    env = {"PIP_NO_INDEX": "1", "TMPDIR": str(child.folder)}
+    status, lines, err = rules("test", "CG001", env=env)
+    assert status == 3
+    assert "pip cannot install decord==0.6.0" in lines[1]
+    assert "it needs a package index, by network as a rule" in lines[1]
+    assert "No matching distribution found for" in lines[1]
+    assert err == ""
+    assert list(child.folder.iterdir()) == []
+
+
+def test_programs_are_in_the_package_and_rules_they_are_for_are_verified():
+    by_id = {rule.id: rule for rule in RULES}
+    package = Path(cudaguard.__file__).parent
+    for id, program in REPRODUCERS.items():
+        assert by_id[id].verified, id
+        compile((package / program.script).read_text(encoding="utf-8"), program.script, "exec")
+        assert set(program.only) <= set(by_id)
+    for rule in RULES:
+        assert rule.id in REPRODUCERS or why_not(rule)

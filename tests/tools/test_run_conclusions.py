@@ -1,0 +1,277 @@
+"""What a journal and a dump of faulthandler say of a process that died, and the patches."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cudaguard.core.journal_reader import last_initialised, read_faults, read_journal
+from cudaguard.model import Rule
+from cudaguard.tools.run.conclusions import fitting, story_of
+from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
+
+
+def line(kind, name, where="", thread=1, pid=7, **details):
+    found = {"pid": pid, "kind": kind, "name": name, "thread": thread, "where": where, "time": 0.0}
+    return {**found, "details": details} if details else found
+
+
+def mapping(file, module=""):
+    return line("mapping", file, "a.py:1", **({"module": module} if module else {}))
+
+
+# --- the story ---------------------------------------------------------------------------
+
+
+def running(*lines):
+    return [(step.kind, step.name) for step in story_of(lines, 7).running]
+
+
+def test_what_was_running_is_what_had_begun_and_not_ended():
+    assert running(line("import", "a"), line("imported", "a"), line("import", "b")) == [
+        ("import", "b")
+    ]
+    assert running(line("import", "a"), mapping("/a/_c.so", "a._c")) == [
+        ("import", "a"), ("load", "a._c"),
+    ]  # fmt: skip
+    assert running(mapping("/x.so"), line("loaded", "/x.so")) == []
+    assert running(mapping("/x.so"), line("failed", "/x.so")) == []
+
+
+def test_what_another_thread_was_importing_is_not_what_died():
+    lines = [line("import", "a", thread=1), line("import", "b", thread=2)]
+    assert [step.name for step in story_of(lines, 7, 2).running] == ["b"]
+    assert story_of(lines, 7, 3).running == ()
+    assert [step.name for step in story_of(lines, 7).running] == ["a", "b"]  # nobody knows
+    assert running(line("import", "a"), line("failed", "a"), mapping("/x.so")) == [
+        ("load", "/x.so")
+    ]
+
+
+def test_end_of_an_outer_step_ends_what_was_in_it():
+    assert running(line("import", "a"), mapping("/x.so"), line("imported", "a")) == []
+
+
+def test_threads_and_processes_are_kept_apart():
+    other = line("imported", "a", thread=2)
+    assert running(line("import", "a"), other) == [("import", "a")]
+    assert running(line("import", "a"), line("imported", "a", pid=8)) == [("import", "a")]
+    assert running(line("import", "a", pid=8)) == []
+
+
+def test_import_of_the_same_name_as_a_library_is_not_ended_by_it():
+    assert running(line("import", "a"), line("loaded", "a")) == [("import", "a")]
+
+
+def test_what_came_before_the_program_was_started_anew_does_not_count():
+    lines = [
+        *(line("install", "fix"), line("import", "a"), line("mapped", "/x.so")),
+        *(line("error", "Old: x"), line("repair", "CG001 x"), line("finding", "CG812", id="CG812")),
+        *(line("start", "python"), line("install", "warn")),
+    ]
+    story = story_of(lines, 7)
+    assert story == story_of(lines[-1:], 7)
+    assert story.mode == "warn"
+
+
+def test_what_was_mapped_last():
+    first = [line("mapped", f"/{name}.so", by="/one.so") for name in "ab"]
+    second = [line("mapped", f"/{name}.so", by="/two.so") for name in "cd"]
+    assert story_of([*first, *second], 7).recent == ("/c.so", "/d.so")
+    begun = [*first, line("import", "x"), *second]
+    assert story_of(begun, 7).recent == ("/c.so", "/d.so")
+    # Nothing since then: what the last load has brought.
+    assert story_of([*first, *second, line("import", "x")], 7).recent == ("/c.so", "/d.so")
+    assert story_of([], 7).recent == ()
+    assert story_of([*first, *second], 7).mapped == ("/a.so", "/b.so", "/c.so", "/d.so")
+
+
+@pytest.mark.parametrize(
+    ("lines", "suspect"),
+    [
+        ([], ""),
+        ([line("import", "a.b")], "a"),
+        ([line("import", "a"), mapping("/lib/x.so")], "a"),
+        ([mapping("/lib/x.so")], ""),
+        ([line("import", "a"), mapping("/lib/x.so", "c._d")], "c"),
+    ],
+)
+def test_suspect(lines, suspect):
+    assert story_of(lines, 7).suspect == suspect
+
+
+# --- rules -----------------------------------------------------------------------------------
+
+SCOPE = Rule("L1", ("glob",), "w", actions=("local_scope:libglob*.so*",))
+ORDER = Rule("L2", ("late",), "w", needs=("early",))
+DEFAULT = Rule("L3", ("late",), "w", actions=("env:A=1",))
+TWIN = Rule("L4", ("glob",), "w", actions=("demote:libglob*.so*",), grade="opt-in")
+
+
+def fits(rules, *lines, in_force=(), applies=True):
+    found = fitting(rules, story_of(lines, 7), lambda rule: rule.id in in_force, lambda _: applies)
+    return [(fit.rule.id, fit.is_certain, fit.libraries) for fit in found]
+
+
+GLOBAL = (line("import", "glob"), line("mapped", "/p/libglob.so.2"), line("imported", "glob"))
+
+
+def test_scope_rule_may_fit_whatever_is_loaded_later():
+    assert fits([SCOPE], *GLOBAL, line("import", "z")) == [("L1", False, ("/p/libglob.so.2",))]
+    assert fits([SCOPE], *GLOBAL, line("import", "z"), in_force=["L1"]) == []
+    assert fits([SCOPE], *GLOBAL, line("import", "z"), applies=False) == []
+    assert fits([SCOPE], line("import", "z")) == []
+    acted = line("repair", "L1 local_scope libglob.so")
+    assert fits([SCOPE], *GLOBAL, acted, line("import", "z")) == []
+
+
+def test_rule_about_order_fits_its_module_only():
+    assert fits([ORDER, DEFAULT], line("import", "late")) == [("L2", True, ())]
+    assert (
+        fits([ORDER], line("import", "late"), line("imported", "late"), line("import", "z")) == []
+    )
+
+
+def test_rule_that_names_what_was_running_goes_before_those_that_may_fit():
+    found = fits([SCOPE, ORDER], *GLOBAL, line("import", "late"))
+    assert [id for id, _, _ in found] == ["L2"]
+
+
+def test_one_rule_for_one_module_and_that_is_the_one_that_is_on_by_itself():
+    assert [id for id, _, _ in fits([TWIN, SCOPE], *GLOBAL, line("import", "z"))] == ["L1"]
+
+
+# --- patches ---------------------------------------------------------------------------------
+
+CALL = "cudaguard.install()"
+
+
+def applied(patch, source):
+    """Apply a unified diff of one hunk, strictly."""
+    _, _, head, *body = patch.splitlines()
+    start = int(head.split()[1].partition(",")[0][1:])
+    lines = source.splitlines()
+    before = [text[1:] for text in body if not text.startswith("+")]
+    assert lines[start - 1 : start - 1 + len(before)] == before
+    after = [text[1:] for text in body if not text.startswith("-")]
+    return [*lines[: start - 1], *after, *lines[start - 1 + len(before) :]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "import torch\n"),
+        ("# !python\n# coding: utf-8\n", "import torch\n"),
+        ('"""Doc."""\n', "\nimport torch\n"),
+        ('"""Doc\nmore."""\nfrom __future__ import annotations\n', "x = 1\n"),
+        ("", "@decorated\ndef f():\n    pass\n"),
+        ("", "'a' + 'b'\n"),
+    ],
+)
+def test_guard_is_put_first(before, after):
+    patch = with_guard(before + after, "t.py", CALL)
+    expected = f"{before}import cudaguard\n{CALL}\n{after}".splitlines()
+    assert applied(patch, before + after) == expected
+    compile("\n".join(expected), "t.py", "exec")
+
+
+@pytest.mark.parametrize(
+    "source", ["import cudaguard\n", "x = (\n", "def f():\n import cudaguard\n"]
+)
+def test_no_patch_for_what_is_guarded_or_no_python(source):
+    assert with_guard(source, "t.py", CALL) == ""
+
+
+def test_import_is_moved_above_those_that_it_must_precede():
+    source = "import os\nimport a.x\nimport b\nfrom c import d\nprint(d)\n"
+    patch = moved_first(source, "t.py", 4, {"a", "b", "c"})
+    assert applied(patch, source) == ["import os", "from c import d", "import a.x", "import b",
+                                      "print(d)"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("import c\nimport a\n", 1),  # it is the first
+        ("import a; import c\n", 1),
+        ("import a\nimport c; x = 1\n", 2),
+        ("import a\nif 1:\n    import c\n", 3),
+        ("import a\nfrom c import (\n  d)\n", 2),
+        ("import os\nimport c\n", 2),  # nothing of interest before it
+        ("import a\nx = 1\n", 2),
+        ("(", 1),
+    ],
+)
+def test_import_that_cannot_be_moved_simply_is_not(source, line):
+    assert moved_first(source, "t.py", line, {"a", "c"}) == ""
+
+
+def test_imports_of_a_program():
+    assert imports_up_to("import a.b, c\nfrom . import d\nfrom e.f import g\nimport h\n", 3) == (
+        "a", "c", "e",
+    )  # fmt: skip
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def test_lines_that_were_cut_are_left_out(tmp_path):
+    path = tmp_path / "journal"
+    good = '{"pid": 1, "kind": "import", "name": "a", "time": 1, "thread": 1, "where": ""}'
+    path.write_bytes(f'{good}\n{good[:40]}\n\xff\n[]\n{{"pid": 1}}\n{good}\n'.encode("latin-1"))
+    assert [entry["name"] for entry in read_journal(str(path))] == ["a", "a"]
+    assert read_journal(str(tmp_path / "none")) == []
+
+
+def test_dumps_that_were_asked_for_and_a_fault(tmp_path):
+    code = """if True:
+        import faulthandler, os, signal, sys, threading
+        file = open(sys.argv[1], "w")
+        faulthandler.enable(file)
+        faulthandler.register(signal.SIGUSR1, file)
+        ready = threading.Event()
+        def waits():
+            ready.set()
+            threading.Event().wait()
+        threading.Thread(target=waits, daemon=True).start()
+        ready.wait()
+        def asked():
+            signal.raise_signal(signal.SIGUSR1)
+        asked()
+        def dies():
+            os.abort()
+        dies()"""
+    path = tmp_path / "faults"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False, capture_output=True)
+    first, second = read_faults(str(path))
+    assert (first.what, second.what) == ("", "Aborted")
+    assert [function for _, _, function in first.frames][:2] == ["asked", "<module>"]
+    assert second.thread
+    assert second.frames[:2] == (("<string>", 16, "dies"), ("<string>", 17, "<module>"))
+    assert bool(second.c_frames) == (sys.version_info >= (3, 14))
+    assert read_faults(str(tmp_path / "none")) == []
+
+
+def test_c_frames_as_python_3_14_writes_them(tmp_path):
+    path = tmp_path / "faults"
+    path.write_text(
+        "Fatal Python error: Segmentation fault\n\n"
+        "Current thread 0x00007f0 [python] (most recent call first):\n"
+        '  File "a b.py", line 3 in f\n\n'
+        "Current thread's C stack trace (most recent call first):\n"
+        '  Binary file "/lib/libx.so", at f+0x1 [0x7f]\n'
+        "  <truncated rest of calls>\n\n"
+        "Extension modules: numpy (total: 1)\n"
+    )
+    (fault,) = read_faults(str(path))
+    assert fault.frames == (("a b.py", 3, "f"),)
+    assert fault.c_frames == ('Binary file "/lib/libx.so", at f+0x1 [0x7f]',)
+
+
+def test_last_library_that_was_initialised(tmp_path):
+    path = tmp_path / "loader"
+    path.write_text("  7:\tcalling init: /a.so\n  7:\t\n  7:\tcalling init: /b.so\n  7:\tfile=c\n")
+    assert last_initialised(str(path)) == "/b.so"
+    assert last_initialised(str(tmp_path / "none")) == ""

@@ -1,0 +1,167 @@
+"""Temporary folders: what a killed command has left goes with the next one, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from cudaguard.tools import scratch as module
+from cudaguard.tools.scratch import LOCK, Scratch, remove_abandoned
+
+from ..conftest import clean_environment
+
+CUDAGUARD = (sys.executable, "-m", "cudaguard")
+WAITING = "import time; open('begun', 'a').close(); time.sleep(60)"
+
+
+def left(folder):
+    return sorted(path.name for path in folder.glob("cudaguard-*"))
+
+
+@pytest.fixture
+def killed(child):
+    """Starts a command, waits until its program runs, and kills it; what it has left."""
+
+    def killed(*arguments, run_meanwhile=None):
+        child.write("wait.py", WAITING)
+        begun = child.folder / "begun"
+        command = subprocess.Popen(
+            [*CUDAGUARD, *arguments, "wait.py"], cwd=child.folder, start_new_session=True,
+            env=clean_environment(TMPDIR=str(child.folder)), stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not begun.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        if run_meanwhile is not None:
+            run_meanwhile()
+        os.killpg(command.pid, signal.SIGKILL)
+        command.wait()
+        begun.unlink()
+        return left(child.folder)
+
+    return killed
+
+
+@pytest.mark.parametrize("command", [["run"], ["trace"], ["bisect"]], ids=str)
+def test_next_one_removes_what_a_killed_one_has_left(child, killed, command):
+    assert len(killed(*command)) == 1
+    child.write("fine.py", "")
+    child.command(*CUDAGUARD, "run", "fine.py", env={"TMPDIR": str(child.folder)})
+    assert left(child.folder) == []
+
+
+@pytest.mark.parametrize("command", [["run"], ["bisect"]], ids=str)
+def test_folder_of_one_that_runs_is_left_alone(child, killed, command):
+    seen = []
+
+    def another():
+        remove_abandoned(str(child.folder))
+        seen.extend(left(child.folder))
+
+    assert killed(*command, run_meanwhile=another) == seen
+    assert len(seen) == 1
+
+
+def test_program_does_not_get_the_lock(child):
+    child.write("look.py", "import os; print(len(os.listdir('/proc/self/fd')))")
+    plain = int(child.command(sys.executable, "look.py").stdout)
+    guarded = int(child.command(*CUDAGUARD, "run", "look.py").stdout)
+    assert guarded == plain + 1  # for faulthandler
+
+
+def abandoned(parent):
+    """Return a folder as a killed process leaves it."""
+    scratch = Scratch("bisect", str(parent))
+    os.close(scratch.lock)
+    os.mkdir(os.path.join(scratch.folder, "venv"))
+    return scratch.folder
+
+
+def test_whole_environments_are_removed(tmp_path):
+    folder = abandoned(tmp_path)
+    remove_abandoned(str(tmp_path))
+    assert not os.path.exists(folder)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: os.chmod(folder, 0o770),  # others may have put something there
+        lambda folder: os.unlink(f"{folder}/{LOCK}"),  # it is just being made
+        lambda folder: open(f"{folder}/{LOCK}", "w").close(),  # of another machine
+        lambda folder: os.rename(folder, f"{folder}-mine"),
+    ],
+    ids=["open-to-others", "without-lock", "other-machine", "other-name"],
+)
+def test_what_is_not_surely_abandoned_stays(tmp_path, spoil):
+    spoil(abandoned(tmp_path))
+    before = left(tmp_path)
+    remove_abandoned(str(tmp_path))
+    assert left(tmp_path) == before != []
+
+
+def test_links_lead_nowhere(tmp_path):
+    """Planted by somebody else in a shared folder, or by a program."""
+    (tmp_path / "shared").mkdir()
+    target = abandoned(tmp_path)
+    os.symlink(target, tmp_path / "shared" / os.path.basename(target))
+    other = abandoned(tmp_path / "shared")
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("kept")
+    os.symlink(precious, f"{other}/link")
+    remove_abandoned(str(tmp_path / "shared"))
+    assert sorted(os.listdir(target)) == [LOCK, "venv"]
+    assert (precious / "file").read_text() == "kept"
+    assert not os.path.exists(other)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to become another user")
+def test_folders_of_other_users_stay(tmp_path):
+    folder = abandoned(tmp_path)
+    os.chown(folder, 65534, 65534)
+    remove_abandoned(str(tmp_path))
+    assert os.path.isdir(folder)
+
+
+def test_pipe_in_place_of_the_lock_is_not_waited_for(tmp_path):
+    folder = abandoned(tmp_path)
+    os.unlink(f"{folder}/{LOCK}")
+    os.mkfifo(f"{folder}/{LOCK}")
+    remove_abandoned(str(tmp_path))
+    assert os.path.isdir(folder)
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_folder_that_is_exchanged_while_it_is_looked_at(tmp_path, monkeypatch, is_alive):
+    """In a shared folder without the sticky bit, others may rename what is in it at any time."""
+    precious = tmp_path / "precious"
+    precious.mkdir(0o700)
+    (precious / "file").write_text("kept")
+    parent = tmp_path / "shared"
+    parent.mkdir()
+    scratch = Scratch("run", str(parent))
+    folder = scratch.folder
+    (parent / os.path.basename(folder) / "journal").write_text("old")
+
+    def exchange():
+        os.rename(folder, f"{folder}.moved")
+        os.symlink(precious, folder)
+
+    if is_alive:
+        exchange()
+        scratch.close()
+        assert sorted(os.listdir(f"{folder}.moved")) == ["journal", LOCK]
+    else:
+        os.close(scratch.lock)
+        locks = module._locks  # the last look at the folder
+        monkeypatch.setattr(module, "_locks", lambda lock: locks(lock) and (exchange() or True))
+        remove_abandoned(str(parent))
+        assert os.listdir(f"{folder}.moved") == []
+    assert (precious / "file").read_text() == "kept"

@@ -1,0 +1,201 @@
+"""Standard streams that are closed, full or no longer read, odd file names, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ..conftest import clean_environment
+
+CUDAGUARD = (sys.executable, "-m", "cudaguard")
+RULE = '[[rules]]\nid = "LOCAL-A"\nwatch = ["json"]\nneeds = ["re"]\nwhy = "x"\n'
+LINT = ("lint", "--config", "own.toml", "late.py")
+# Each with its exit status when all is well.
+WRITING = [
+    (("doctor", "--only", "CG910"), 0),
+    (LINT, 1),
+    (("rules", "list"), 0),
+    (("rules", "show", "CG001"), 0),
+    (("rules", "check", "own.toml"), 0),
+    (("explain", "CG001"), 0),
+    (("bisect", "fine.py"), 0),
+    (("trace", "--show", "trace.json"), 0),
+]
+
+
+@pytest.fixture
+def scene(child):
+    """A folder with something for each command."""
+    child.write("own.toml", RULE)
+    child.write("late.py", "import json\nimport re\n")
+    child.write("fine.py", "")
+    child.command(*CUDAGUARD, "trace", "-o", "trace.json", "fine.py")
+    return child
+
+
+def shell(scene, arguments, redirection, **variables):
+    """Run a command with a shell's redirection; return (status, stdout, stderr)."""
+    line = f'exec "$@" {redirection}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", line, "sh", *CUDAGUARD, *arguments], cwd=scene.folder, text=True,
+        env=clean_environment(**variables), capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "status"), WRITING, ids=lambda value: str(value))
+def test_reader_that_has_gone_changes_nothing(scene, arguments, status):
+    for buffered in ({}, {"PYTHONUNBUFFERED": "1"}):
+        told, end = os.pipe()
+        os.close(told)
+        done = subprocess.run(
+            [*CUDAGUARD, *arguments], cwd=scene.folder, env=clean_environment(**buffered),
+            stdout=end, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        os.close(end)
+        assert done.returncode == status
+        assert "Error" not in done.stderr
+        assert "Broken pipe" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",)])
+def test_help_that_nobody_reads(child, arguments):
+    line = f'"$@" {" ".join(arguments)} | true'
+    done = child.command("/bin/sh", "-c", line, "sh", *CUDAGUARD)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [arguments for arguments, _ in WRITING], ids=str)
+def test_full_disk_is_told_in_one_line(scene, arguments):
+    for buffered in ({}, {"PYTHONUNBUFFERED": "1"}):
+        status, _, err = shell(scene, arguments, ">/dev/full", **buffered)
+        *_, last = err.splitlines()
+        assert last == f"cudaguard {arguments[0]}: [Errno 28] No space left on device"
+        assert status == (2 if arguments[0] == "trace" else 3)
+        assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("arguments", "status"), WRITING, ids=lambda value: str(value))
+def test_streams_that_are_closed(scene, arguments, status):
+    told = shell(scene, arguments, "")[1]
+    for redirection in ("<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        found, out, err = shell(scene, arguments, redirection)
+        assert found == status, (redirection, err)
+        assert "Traceback" not in err
+        if redirection in ("<&-", "2>&-") and arguments[0] not in ("doctor", "bisect"):
+            assert out == told  # and no note got into the document
+
+
+def test_notes_that_cannot_be_written_change_nothing(scene):
+    status, out, _ = shell(scene, ("bisect", "--format", "json", "fine.py"), "2>/dev/full")
+    assert (status, json.loads(out)["verdict"]) == (0, "works")
+    status, out, _ = shell(scene, ("bisect", "--format", "json", "fine.py"), "2>&-")
+    assert (status, json.loads(out)["verdict"]) == (0, "works")
+
+
+def test_program_does_not_get_streams_that_were_closed(scene):
+    """As under python."""
+    scene.write("look.py", "import sys; open('seen', 'w').write(f'{sys.stdin} {sys.stderr}')")
+    assert shell(scene, ("run", "look.py"), "<&- 2>&-")[0] == 0
+    assert (scene.folder / "seen").read_text() == "None None"
+
+
+def test_no_input(scene):
+    assert shell(scene, ("explain", "-"), "<&-")[0] == 1
+
+
+def test_message_in_no_encoding(child):
+    done = subprocess.run(
+        [*CUDAGUARD, "explain", "-"], input=b"\xff\xfe undefined symbol: _ZN3c10", check=True,
+        stdout=subprocess.PIPE, env=clean_environment(),
+    )  # fmt: skip
+    assert done.stdout
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_file_names_in_no_encoding(scene, variables):
+    name = os.fsdecode(b"b\xffd.py")
+    (scene.folder / name).write_text("import json\nimport re\nimport nothing_like_this\n")
+    status, out, _ = shell(scene, (*LINT[:-1], name), "", **variables)
+    assert (status, out.splitlines()[0].partition(":")[0]) == (1, r"b\udcffd.py")
+    for outputs in ((), ("-o", "a.txt", "-o", "a.py", "-o", "a.toml", "-o", "a.json")):
+        status, out, err = shell(scene, ("bisect", *outputs, name), "", **variables)
+        assert (status, "Traceback" in err) == (1, False)
+        assert out.startswith(r"b\udcffd.py ends with status 1")
+    assert (scene.folder / "a.txt").read_text().startswith(r"b\udcffd.py")
+    assert json.loads((scene.folder / "a.json").read_text())["failing"] == ["nothing_like_this"]
+    status, _, err = shell(scene, ("run", "--report", "r.json", name), "", **variables)
+    assert (status, "cudaguard" in err) == (1, False)
+    assert json.loads((scene.folder / "r.json").read_text())["arguments"] == [name]
+
+
+@pytest.mark.parametrize("columns", ["1", "20", "0", "x"])
+def test_narrow_terminals(child, columns):
+    for arguments in (("--help",), ("run", "--help"), ("rules", "list")):
+        child.command(*CUDAGUARD, *arguments, env={"COLUMNS": columns, "TERM": "dumb"})
+
+
+def test_unknown_option_is_told_with_the_usage_of_the_command(child):
+    done = child.command(*CUDAGUARD, "lint", "--nothing", ".", check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: cudaguard lint ")
+    assert done.stderr.endswith("cudaguard lint: error: unrecognized arguments: --nothing\n")
+
+
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.3])
+@pytest.mark.parametrize(
+    "arguments", [("bisect", "slow.py"), ("doctor", "--orders", "slow,json")], ids=str
+)
+def test_interrupted_while_a_child_runs(child, arguments, after):
+    child.write("slow.py", "import time; open('begun', 'w').close(); time.sleep(60)")
+    assert interrupted(child, arguments, lambda: (child.folder / "begun").exists(), after) == (
+        130,
+        f"cudaguard {arguments[0]}: interrupted\n",
+    )
+
+
+def test_interrupted_while_an_environment_is_made(child):
+    def has_begun():
+        return list(child.folder.glob("cudaguard-rules-*"))
+
+    assert interrupted(child, ("rules", "test", "CG001"), has_begun, 0.2) == (
+        130,
+        "cudaguard rules: interrupted\n",
+    )
+    assert has_begun() == []
+
+
+def interrupted(child, arguments, has_begun, after):
+    """Press Ctrl-C some time after a command has begun; return its status and what it said."""
+    command = subprocess.Popen(
+        [*CUDAGUARD, *arguments], cwd=child.folder, text=True, stdout=subprocess.DEVNULL,
+        env=clean_environment(TMPDIR=str(child.folder)), stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not has_begun() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(after)
+    os.killpg(command.pid, signal.SIGINT)
+    _, err = command.communicate(timeout=60)
+    return command.returncode, err
+
+
+def test_interrupted_before_it_has_begun(child):
+    code = """
+        import argparse, sys
+        from cudaguard.tools.main import main
+        def interrupted(*_, **__): raise KeyboardInterrupt
+        argparse.ArgumentParser = interrupted
+        sys.exit(main(["lint", "."]))
+    """
+    done = child.python(code, check=False)
+    assert (done.returncode, done.stderr) == (130, "cudaguard lint: interrupted\n")

@@ -1,0 +1,519 @@
+"""``cudaguard trace``: what is mapped when and by whom, from real programs, crashing ones too."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..documents import valid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="programs are supervised on Linux only"
+)
+TRACE = (sys.executable, "-m", "cudaguard", "trace")
+CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
+TAKER = "int deflate(void *stream, int how) { return -2; }\n"  # a name by which zlib is told
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    """Compiles a shared object; returns its path. `needs` are others that it is linked to."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler (cc)")
+
+    def build(name: str, source: str = "", *needs: Path, soname: str = "") -> Path:
+        folder = tmp_path_factory.mktemp("built")
+        code, path = folder / "code.c", folder / name
+        code.write_text(source or f"int in_{re.sub('[^a-z]', '_', name)}(void) {{ return 1; }}\n")
+        command = [
+            compiler,
+            "-shared",
+            "-fPIC",
+            "-Wl,--no-as-needed,--build-id",
+            "-o",
+            path,
+            code,
+            *needs,
+        ]
+        command += [f"-Wl,-soname,{soname}"] if soname else []
+        subprocess.run(command, check=True, timeout=120, capture_output=True)
+        return path
+
+    return build
+
+
+@pytest.fixture
+def traced(child):
+    """Runs a program under trace; returns the document and how it went."""
+
+    def run(program: str, *options: object, env: dict[str, str] | None = None, check: bool = True):
+        path = child.write("main.py", program)
+        command = (*TRACE, "-o", "trace.json", *options, path)
+        done = child.command(*command, env=env, check=check)
+        text = (child.folder / "trace.json").read_text(encoding="utf-8")
+        return valid("trace", text), done
+
+    return run
+
+
+def steps(document, *kinds, process=0):
+    found = document["processes"][process]["steps"]
+    return [step for step in found if not kinds or step["kind"] in kinds]
+
+
+def step(document, name, process=0):
+    """The one step of that name, or of a file of that name."""
+    found = [
+        step
+        for step in steps(document, process=process)
+        if name in (step["name"], step["name"].rpartition("/")[2])
+    ]
+    assert len(found) == 1, (name, found)
+    return found[0]
+
+
+def files(step):
+    return [library["file"].rpartition("/")[2] for library in step["mapped"]]
+
+
+# --- the program is as without us ---------------------------------------------------------
+
+
+def test_program_is_as_without_a_trace(child):
+    path = child.write("tell.py", "import sys; print(sys.argv, sys.path, __name__); sys.exit(7)")
+    plain = child.command(sys.executable, path, "-o", "x", check=False)
+    traced = child.command(*TRACE, path, "-o", "x", check=False)
+    assert (
+        (traced.returncode, traced.stdout) == (plain.returncode, plain.stdout) == (7, plain.stdout)
+    )
+    assert traced.stderr.startswith("Native libraries of: python ")
+    assert traced.stderr.endswith("exit status 7\n")
+
+
+def test_trace_that_cannot_be_recorded_says_so(child):
+    """It would tell that no library was mapped."""
+    path = child.write("tell.py", "print('told')")
+    done = child.command(*TRACE, path, env={"TMPDIR": "/no/such"})
+    assert done.stdout == "told\n"
+    assert "cudaguard trace: libraries may be missing from this trace: [Errno 2] No " in done.stderr
+
+
+def test_secrets_among_the_arguments_are_left_out(child):
+    path = child.write("tell.py", "import sys; print(sys.argv[1:])")
+    done = child.command(*TRACE, path, "--api-key", "s3cr3t", "db.password=s3cr3t", "--epochs=3")
+    assert done.stdout == "['--api-key', 's3cr3t', 'db.password=s3cr3t', '--epochs=3']\n"
+    assert "--api-key <secret> db.password=<secret> --epochs=3" in done.stderr
+    assert "s3cr3t" not in done.stderr
+
+
+def test_nothing_is_printed_besides_when_it_goes_to_a_file(traced):
+    document, done = traced("print('hello')")
+    assert (done.stdout, done.stderr) == ("hello\n", "")
+    assert document["ended"] == {"kind": "exited", "status": 0, "signal": None}
+    assert document["mode"] == "observe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--format", "json", "x.py"], "standard output belongs to the program"),
+        (["-o", "-", "x.py"], "standard output belongs to the program"),
+        (["-o", "no/such/folder.json", "x.py"], "No such file"),
+        (["--mode", "never", "x.py"], "--mode"),
+        ([], "expected a script"),
+        (["--show", "x.py"], "no JSON"),
+        (["--show", "other.json"], "no trace"),
+        (["--show", "newer.json"], "another release"),
+        (["--diff", "x.py", "y.py"], "No such file|no JSON"),
+    ],
+)
+def test_wrong_usage_starts_nothing(child, arguments, problem):
+    child.write("x.py", "open('started', 'w')")
+    child.write("other.json", '{"schema": 1}')
+    child.write("newer.json", '{"schema": 2, "command": "trace"}')
+    done = child.command(*TRACE, *arguments, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.search(problem, done.stderr)
+    assert done.stderr.count("\n") == 1
+    assert not (child.folder / "started").exists()
+
+
+# --- who has mapped what ------------------------------------------------------------------
+
+
+def test_load_by_ctypes_has_its_line_its_modules_and_what_came_along(traced, child, library):
+    inner = library("libinner.so", soname="libinner.so.3")
+    outer = library("libouter.so", "", inner)
+    shutil.copy(inner, inner.parent / "libinner.so.3")
+    child.write("pack/__init__.py", "from pack import deep\n")
+    child.write("pack/deep.py", f"import ctypes\n\nctypes.CDLL({str(outer)!r})\n")
+    env = {"LD_LIBRARY_PATH": str(inner.parent)}
+    document, _ = traced("import json\nimport pack\n", env=env)
+    load = step(document, "libouter.so")
+    assert (load["kind"], load["state"], load["depth"]) == ("library", "done", 1)
+    assert load["importing"] == ["__main__", "pack", "pack.deep"]
+    assert load["where"].endswith("pack/deep.py:3")
+    assert files(load) == ["libouter.so", "libinner.so.3"]
+    assert load["mapped"][1]["name"] == "libinner.so.3"
+    assert load["mapped"][1]["bytes"] == inner.stat().st_size
+    above = step(document, "pack")
+    assert (above["kind"], above["where"].rpartition("/")[2]) == ("import", "main.py:2")
+    assert (
+        above["at"] <= load["at"] <= load["at"] + load["seconds"] <= above["at"] + above["seconds"]
+    )
+
+
+def test_load_is_not_put_to_a_module_that_was_only_looked_for(traced, child, library):
+    lib = str(library("libown.so"))
+    code = "try:\n    import missing_part\nexcept ImportError: pass\n"
+    child.write("pack.py", f"import ctypes\n{code}ctypes.CDLL({lib!r})\n")
+    document, _ = traced("import pack")
+    load = step(document, "libown.so")
+    assert (load["importing"][-1], load["depth"]) == ("pack", 1)
+
+
+def test_extension_of_python_itself_is_seen_with_what_it_needs(traced):
+    if "_sqlite3" in sys.builtin_module_names:
+        pytest.skip("this Python has _sqlite3 built in")
+    document, _ = traced("import sqlite3")
+    load = step(document, "_sqlite3")
+    assert load["kind"] == "extension"
+    assert any(name.startswith("_sqlite3") for name in files(load))
+
+
+def test_what_c_code_loads_is_put_to_the_import_around_it(traced, child, library):
+    lib = library("libquiet.so")
+    loader = library(
+        "libloader.so",
+        f'#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{lib}", RTLD_NOW); }}\n',
+    )
+    child.write("pack.py", f"import ctypes\nctypes.CDLL({str(loader)!r}).load()\n")
+    document, _ = traced("import pack\nimport json\n")
+    assert "libquiet.so" in files(step(document, "pack"))
+    assert "libquiet.so" not in files(step(document, "libloader.so"))
+
+
+def test_what_is_loaded_last_of_all_is_seen(traced, library):
+    lib = library("liblast.so")
+    loader = library(
+        "libloader.so",
+        f'#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{lib}", RTLD_NOW); }}\n',
+    )
+    document, _ = traced(f"import ctypes\nctypes.CDLL({str(loader)!r}).load()\n")
+    (unseen,) = steps(document, "unseen")
+    assert files(unseen) == ["liblast.so"]
+
+
+def test_what_came_before_an_import_is_not_put_to_it(traced, child, library):
+    lib = library("libearly.so")
+    code = f'#include <dlfcn.h>\nvoid *load(void) {{ return dlopen("{lib}", RTLD_NOW); }}\n'
+    loader = library("libloader.so", code)
+    child.write("pack.py", "")
+    document, _ = traced(f"import ctypes\nctypes.CDLL({str(loader)!r}).load()\nimport pack\n")
+    assert files(step(document, "pack")) == []
+    assert [files(found) for found in steps(document, "unseen")] == [["libearly.so"]]
+
+
+def test_refused_library_and_failed_import(traced, child):
+    child.write("sour.py", "raise ValueError('sour')\n")
+    document, done = traced(
+        """
+        import ctypes
+        try: ctypes.CDLL("./libnowhere.so")
+        except OSError: pass
+        import sour
+        """,
+        check=False,
+    )
+    assert step(document, "libnowhere.so")["state"] == "failed"
+    assert step(document, "sour")["state"] == "failed"
+    assert (done.returncode, document["ended"]["status"]) == (1, 1)
+    assert "ValueError: sour" in [step["name"] for step in steps(document, "error")]
+    assert document["summary"]["died_in"] == ""
+
+
+def test_threads_are_told_apart(traced, child, library):
+    one, other = str(library("libone.so")), str(library("libother.so"))
+    child.write("pack.py", f"import ctypes, time\ntime.sleep(.2)\nctypes.CDLL({one!r})\n")
+    document, _ = traced(
+        f"""
+        import ctypes, threading, time
+        thread = threading.Thread(target=__import__, args=("pack",))
+        thread.start()
+        time.sleep(.1)
+        ctypes.CDLL({other!r})
+        thread.join()
+        """
+    )
+    inside, outside = step(document, "libone.so"), step(document, "libother.so")
+    assert inside["depth"], outside["depth"] == (1, 0)
+    assert step(document, "pack")["thread"] == inside["thread"] != outside["thread"]
+
+
+def test_imports_are_seen_where_the_pth_line_was_first(child, wheel_python):
+    child.write("pack.py", "")
+    path = child.write("main.py", "import pack")
+    command = wheel_python.parent / "cudaguard"
+    child.command(command, "trace", "-o", "t.json", path)
+    document = valid("trace", (child.folder / "t.json").read_text())
+    assert step(document, "pack")["state"] == "done"
+
+
+def test_processes_below_are_traced(traced, library):
+    lib = str(library("libworker.so"))
+    document, _ = traced(
+        f"""
+        import ctypes, multiprocessing, os
+
+        def work(name):
+            ctypes.CDLL({lib!r})
+
+        if __name__ == "__main__":
+            for how in ("spawn", "fork"):
+                process = multiprocessing.get_context(how).Process(target=work, args=(how,))
+                process.start()
+                process.join()
+        """
+    )
+    loading = [
+        process
+        for process in document["processes"]
+        if any(step["name"].endswith("libworker.so") for step in process["steps"])
+    ]
+    assert len(loading) == 2
+    assert not any(process["is_program"] for process in loading)
+    assert document["processes"][0]["is_program"]
+    assert document["processes"][0]["pid"] in [process["parent"] for process in loading]
+
+
+# --- CUDA, and symbols taken over ---------------------------------------------------------
+
+
+def test_who_initialised_cuda(traced, child, driver_stubs):
+    child.write("pack.py", "import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
+    env = driver_stubs.environment()
+    document, _ = traced("import ctypes\nimport pack\nprint('on')", env=env)
+    (found,) = steps(document, "cuda")
+    assert (found["what"], found["actor"], found["how"]) == ("initialised", "pack", "import")
+    assert document["summary"]["initialiser"] == "pack"
+    load = step(document, "libcuda.so.1")
+    assert load["importing"] == ["__main__", "pack"]
+    assert load["at"] <= found["at"]
+
+
+def test_cuda_that_nobody_imports_is_noticed_at_the_end(traced, driver_stubs):
+    program = "import ctypes\ncu = ctypes.CDLL('libcuda.so.1')\ncu.cuInit(0)\n"
+    document, _ = traced(program, env=driver_stubs.environment())
+    assert document["summary"]["initialiser"] == ""
+
+
+def test_looking_calls_nothing_of_cuda(traced, driver_stubs, tmp_path):
+    log = tmp_path / "calls"
+    program = "import ctypes\ncu = ctypes.CDLL('libcuda.so.1')\n"
+    document, _ = traced(program, env=driver_stubs.environment(log=log))
+    assert document["summary"]["initialiser"] is None
+    assert not any(call.name == "cuInit" for call in driver_stubs.calls(log))
+
+
+def test_library_that_takes_symbols_over_is_a_finding(traced, library):
+    lib = str(library("libtaker.so", TAKER))
+    document, done = traced(f"import ctypes\nctypes.CDLL({lib!r}, ctypes.RTLD_GLOBAL)\n")
+    (found,) = steps(document, "finding")
+    assert (found["id"], found["severity"]) == ("CG812", "warn")
+    assert "libtaker.so" in found["name"]
+    assert found["where"].endswith("main.py:2")
+    assert document["summary"]["findings"] == 1
+    assert done.stderr == ""  # it stands in the trace
+
+
+# --- crashes ------------------------------------------------------------------------------
+
+
+def test_library_whose_constructor_aborts(traced, child, library):
+    lib = library("libcrashing.so", CRASHING)
+    child.write("pack.py", f"import ctypes\nctypes.CDLL({str(lib)!r})\n")
+    document, done = traced("import pack", check=False)
+    assert done.returncode == -signal.SIGABRT
+    assert document["ended"] == {"kind": "signal", "status": 134, "signal": "SIGABRT"}
+    assert step(document, "pack")["state"] == "unfinished"
+    assert step(document, "libcrashing.so")["state"] == "unfinished"
+    assert document["summary"]["died_in"].endswith("libcrashing.so")
+    assert document["processes"][0]["ended"] is None
+    shown = child.command(*TRACE, "--show", "trace.json").stdout
+    assert shown.endswith("✗ died of SIGABRT in libcrashing.so\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
+def test_signal_in_the_middle_of_an_import(traced, child, number):
+    child.write("pack.py", f"import os\nos.kill(os.getpid(), {int(number)})\n")
+    document, done = traced("import pack", check=False)
+    assert done.returncode == -number
+    assert step(document, "pack")["state"] == "unfinished"
+    assert document["summary"]["died_in"] == "pack"
+
+
+def test_time_limit(traced, child):
+    child.write("pack.py", "import time\ntime.sleep(60)\n")
+    document, done = traced("import pack", "--timeout", "1.5", check=False)
+    assert (done.returncode, document["ended"]["kind"]) == (124, "timeout")
+    assert document["summary"]["died_in"] == "pack"
+
+
+# --- what is shown ------------------------------------------------------------------------
+
+
+def test_text_says_it_line_by_line(child, library):
+    lib = library("libown.so")
+    child.write("empty.py", "")
+    child.write("pack.py", f"import ctypes, empty\nctypes.CDLL({str(lib)!r})\n")
+    path = child.write("main.py", "import pack")
+    text = child.command(*TRACE, path).stderr
+    assert re.search(r"\n +\d\.\d{3}  +\d\.\d{3}  import pack \(main\.py:1\)\n", text)
+    assert re.search(r"\n +\d\.\d{3}  +\d\.\d{3}    dlopen libown\.so \(pack\.py:2\)\n", text)
+    assert "\033" not in text
+    native = child.command(*TRACE, "--only", "native", path).stderr
+    assert "import empty" in text
+    assert "import empty" not in native
+    assert "import pack" in native
+
+
+def test_home_folder_is_not_shown(traced, child):
+    child.write("pack.py", "")
+    document, _ = traced("import pack", env={"HOME": str(child.folder)})
+    assert step(document, "pack")["where"] == "~/main.py:1"
+    assert str(child.folder) not in str(document)
+
+
+def test_names_cannot_break_the_picture(child, library):
+    lib = library('lib<b>&"x.so')
+    path = child.write("main.py", f"import ctypes\nctypes.CDLL({str(lib)!r})\n")
+    child.command(*TRACE, "-o", "t.svg", "-o", "t.html", path, "<script>alert(1)</script>")
+    text = (child.folder / "t.svg").read_text(encoding="utf-8")
+    assert "&lt;b&gt;&amp;&quot;x.so" in text
+    for name in ("t.svg", "t.html"):
+        assert "<script" not in (child.folder / name).read_text(encoding="utf-8")
+
+
+def test_picture_stands_alone_and_is_small(child):
+    import xml.etree.ElementTree as ET
+
+    child.write("main.py", "import ssl, sqlite3, multiprocessing")
+    child.command(*TRACE, "-o", "t.svg", "-o", "t.html", "main.py")
+    text = (child.folder / "t.svg").read_text(encoding="utf-8")
+    root = ET.fromstring(text)
+    name = "{http://www.w3.org/2000/svg}"
+    assert root.find(f"{name}title").text == "Native libraries of: python main.py"
+    assert "nothing initialised CUDA" in root.find(f"{name}desc").text
+    tips = [title.text for title in root.iter(f"{name}title")]
+    # What, where, and the files: a line each.
+    assert any(re.search(r"s\n\S*\.py:\d+\n\S", tip) for tip in tips)
+    assert "\ufffd" not in text
+    for file in ("t.svg", "t.html"):
+        text = (child.folder / file).read_text(encoding="utf-8")
+        assert len(text.encode()) < 50_000
+        # The name of the language of the picture is the only address in it.
+        assert set(re.findall(r"https?://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
+        assert not re.search(r"\b(?:src|href|url\()", text)
+
+
+# --- differences --------------------------------------------------------------------------
+
+
+def test_difference_of_two_runs(child, library):
+    one, other = library("libone.so"), library("libother.so")
+    first = library("libsame.so", "int f(void) { return 1; }\n", soname="libsame.so.1")
+    second = library("libsame.so", "int g(void) { return 2; }\n", soname="libsame.so.1")
+    crashing, taker = library("libcrashing.so", CRASHING), library("libtaker.so", TAKER)
+    load = "import ctypes\nfor path in {}:\n    ctypes.CDLL(path, {})\n".format
+    works = [str(path) for path in (one, other, first)]
+    fails = [str(path) for path in (second, other, one, taker, crashing)]
+    child.write("works.py", load(works, 0))
+    child.write("fails.py", load(fails, "ctypes.RTLD_GLOBAL"))
+    child.command(*TRACE, "-o", "a.json", "works.py")
+    child.command(*TRACE, "-o", "b.json", "fails.py", check=False)
+    done = child.command(*TRACE, "--diff", "a.json", "b.json", "--format", "json", check=False)
+    found = valid("trace-diff", done.stdout)
+    assert done.returncode == 1
+    assert [entry["name"] for entry in found["only_b"]] == ["libtaker.so"]
+    assert found["only_a"] == []
+    (changed,) = found["changed"]
+    assert (changed["name"], changed["what"]) == ("libsame.so.1", ["file"])
+    assert changed["b"]["file"].endswith(second.parent.name + "/libsame.so")
+    orders = {entry["name"]: (entry["a_after"], entry["b_after"]) for entry in found["moved"]}
+    assert orders == {"libone.so": ("", "libother.so"), "libother.so": ("libone.so", "libsame.so")}
+    assert [text[:5] for text in found["findings_b"]] == ["CG812"]
+    text = child.command(*TRACE, "--diff", "a.json", "b.json", check=False).stdout
+    assert "B: b.json: python fails.py: died of SIGABRT in libcrashing.so" in text
+    assert re.search(
+        r"mapped in B only \(1\):\n  libtaker\.so .*, by libtaker\.so \(fails\.py:3\)", text
+    )
+    assert "libsame.so.1 (other file)" in text
+    assert "another order:" in text
+
+
+def test_no_difference(child, library):
+    path = child.write("main.py", f"import ctypes\nctypes.CDLL({str(library('libx.so'))!r})\n")
+    for name in ("a.json", "b.json"):
+        child.command(*TRACE, "-o", name, path)
+    done = child.command(*TRACE, "--diff", "a.json", "b.json")
+    assert "only" not in done.stdout
+    assert "another" not in done.stdout
+
+
+def test_other_build_of_one_file_is_a_difference(child, library):
+    path = child.folder / "libx.so"
+    child.write("main.py", f"import ctypes\nctypes.CDLL({str(path)!r})\n")
+    for name, number in (("a.json", 1), ("b.json", 2)):
+        shutil.copy(library("libx.so", f"int f(void) {{ return {number}; }}\n"), path)
+        child.command(*TRACE, "-o", name, "main.py")
+    done = child.command(*TRACE, "--diff", "a.json", "b.json", check=False)
+    assert done.returncode == 1
+    assert "libx.so (other build)" in done.stdout
+
+
+# --- the document ---------------------------------------------------------------------------
+
+
+def test_document_explains_every_option(child, root):
+    text = (root / "docs" / "howto" / "trace.md").read_text(encoding="utf-8")
+    told = child.command(*TRACE, "--help").stdout
+    options = set(re.findall(r"^  (?:-\w, )?(--?[\w-]+)", told, re.MULTILINE)) - {"-h", "--help"}
+    assert len(options) > 5
+    for option in options - {"--output"}:
+        assert re.search(rf"[` ]{option}\b", text), option
+
+
+def test_document_shows_what_is_printed(child, root):
+    pytest.importorskip("decord", reason="decord has wheels for x86-64 Linux only")
+    text = (root / "docs" / "howto" / "trace.md").read_text(encoding="utf-8")
+    program = re.search(r"^```python\n# (video\.py)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    shown = re.search(
+        r"\$ cudaguard trace --only native video\.py\n```\n\n```text\n(.*?)^```$",
+        text,
+        re.DOTALL | re.MULTILINE,
+    )
+    child.write(*program.groups())
+    printed = child.command(*TRACE, "--only", "native", "video.py").stderr
+    pattern = r"^ +\d[\d. ]* {2,}((?:dlopen|import decord|import cv2|▲ CG001|▲ CG842) ?\S*)"
+    rows = re.findall(pattern, shown[1], re.MULTILINE)
+    assert len(rows) == 6
+    assert re.findall(pattern, printed, re.MULTILINE) == rows
+
+
+# --- cost of what is not asked for --------------------------------------------------------
+
+
+def test_run_is_not_traced(child):
+    code = "import sys; print('cudaguard.core.mapping' in sys.modules)"
+    done = child.command(sys.executable, "-m", "cudaguard", "run", "-c", code)
+    assert done.stdout == "False\n"

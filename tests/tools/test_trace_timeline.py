@@ -1,0 +1,244 @@
+"""The timeline and the difference of traces, from journals and documents written by hand."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudaguard.tools.trace.diff import _longest_rising, _name
+from cudaguard.tools.trace.picture import Scale, escape
+from cudaguard.tools.trace.timeline import native_only, owner_of, processes_of, rows_of
+
+PID = 7
+
+
+def journal(*lines, pid=PID):
+    """Lines of a journal: (kind, name, details), or with the number of a thread in front."""
+    found = []
+    for number, line in enumerate(lines):
+        thread, (kind, name, *details) = (
+            (line[0], line[1:]) if isinstance(line[0], int) else (1, line)
+        )
+        entry = {"pid": pid, "kind": kind, "name": name, "thread": thread, "where": ""}
+        entry["time"] = 1000.0 + number
+        found.append({**entry, **({"details": details[0]} if details else {})})
+    return found
+
+
+def steps(*lines):
+    (process,) = processes_of(journal(*lines), PID)
+    return process["steps"]
+
+
+def mapped(step):
+    return [library["file"] for library in step["mapped"]]
+
+
+def test_mapped_when_the_next_load_begins_belongs_to_the_load_around_it():
+    outer, inner = steps(
+        ("mapping", "/a.so", {"module": "a", "importing": ["__main__"]}),
+        ("mapped", "/a.so"),  # noted as the inner load begins: nobody knows the cause yet
+        ("mapped", "/liba.so"),
+        ("mapping", "/b.so", {"importing": ["__main__", "a"]}),
+        ("mapped", "/b.so", {"by": "/b.so"}),
+        ("loaded", "/b.so"),
+        ("mapped", "/late.so", {"by": "/a.so"}),
+        ("loaded", "/a.so"),
+    )
+    assert (mapped(outer), mapped(inner)) == (["/a.so", "/liba.so", "/late.so"], ["/b.so"])
+    assert (outer["kind"], inner["kind"]) == ("extension", "library")
+    assert (outer["depth"], inner["depth"]) == (0, 1)
+    assert (outer["seconds"], outer["state"]) == (7, "done")
+
+
+def test_threads_do_not_close_each_others_steps():
+    one, other = steps(
+        (1, "import", "one"), (2, "import", "other"), (1, "failed", "one"), (2, "imported", "other")
+    )
+    assert (one["state"], one["seconds"], one["thread"]) == ("failed", 2, 0)
+    assert (other["state"], other["seconds"], other["thread"]) == ("done", 2, 1)
+
+
+def test_end_of_an_import_ends_what_it_left_open():
+    found = steps(("import", "a"), ("mapping", "x.so"), ("imported", "a"), ("import", "b"))
+    assert [step["depth"] for step in found] == [0, 1, 0]
+    assert [step["state"] for step in found] == ["done", "unfinished", "unfinished"]
+
+
+def test_program_that_becomes_another_one_and_its_children():
+    lines = journal(("start", "python", {"parent": 1, "arguments": ["a.py"]}), ("import", "a"))
+    lines += journal(("import", "c"), pid=9)  # a fork: it has no start
+    lines += journal(("start", "python", {"parent": 1, "arguments": ["b.py"]}), ("end", ""))
+    first, second, fork = processes_of(lines, PID)
+    assert [p["arguments"] for p in (first, second, fork)] == [["a.py"], ["b.py"], []]
+    assert (first["ended"], fork["parent"], fork["pid"]) == (None, None, 9)
+    assert second["ended"] is not None
+
+
+def test_what_is_there_at_the_start_and_what_nobody_saw():
+    start, load, unseen = steps(
+        ("mapped", "/libc.so"),
+        ("mapped", "/libm.so"),
+        ("mapping", "x.so"),
+        ("loaded", "x.so"),
+        ("mapped", "/one.so"),
+        ("mapped", "/other.so"),
+    )
+    assert (start["kind"], mapped(start)) == ("start", ["/libc.so", "/libm.so"])
+    assert (unseen["kind"], mapped(unseen)) == ("unseen", ["/one.so", "/other.so"])
+    assert mapped(load) == []
+
+
+def test_only_native_keeps_what_leads_to_a_library():
+    process = {
+        "steps": steps(
+            ("import", "pure"),
+            ("import", "inner"),
+            ("imported", "inner"),
+            ("imported", "pure"),
+            ("import", "outer"),
+            ("import", "middle"),
+            ("mapping", "x.so"),
+            ("loaded", "x.so"),
+            ("imported", "middle"),
+            ("import", "beside"),
+            ("imported", "beside"),
+            ("imported", "outer"),
+            ("import", "sour"),
+            ("failed", "sour"),
+        )
+    }
+    names = [step["name"] for step in native_only(process)["steps"]]
+    assert names == ["outer", "middle", "x.so", "sour"]
+
+
+def with_packages(process, packages):
+    for step in process["steps"]:
+        for library in step["mapped"]:
+            name = library["file"].rpartition("/")[2]
+            library.update(name=name, package=packages.get(name, ""), bytes=1)
+    return process
+
+
+def extension(module, *more):
+    file = f"/site-packages/{module}.so"
+    return (
+        ("mapping", file, {"module": module}),
+        *(("mapped", name, {"by": file}) for name in (file, *more)),
+        ("loaded", file),
+    )
+
+
+def test_small_extensions_of_one_owner_are_one_row():
+    lines = (*extension("a"), *extension("b"), *extension("c", "/x/libbig.so"), *extension("d"))
+    packages = {f"{name}.so": "pack 1.0" for name in "abc"}
+    process = with_packages({"steps": steps(*lines)}, {**packages, "d.so": "other 1.0"})
+    rows = rows_of(process)
+    assert [row["names"] for row in rows] == [["a", "b"], ["c"], ["d"]]
+    assert [row["owner"] for row in rows] == ["pack", "pack", "other"]
+    assert [row["brought"] for row in rows] == [[], ["libbig.so"], []]
+    assert rows[0]["until"] == rows[0]["spans"][1][0] + rows[0]["spans"][1][1]
+    assert sum(len(row["mapped"]) for row in rows) == 5
+
+
+def test_library_that_was_there_already_has_its_owner():
+    process = with_packages(
+        {
+            "steps": steps(
+                *extension("a", "/site-packages/nvidia/libcudart.so.13"),
+                ("mapping", "libcudart.so.13"),
+                ("loaded", "libcudart.so.13"),
+            )
+        },
+        {"a.so": "a 1", "libcudart.so.13": "nvidia_cuda_runtime 13.0"},
+    )
+    row = rows_of(process)[-1]
+    assert (row["is_known"], row["owner"]) == (True, "nvidia")
+
+
+def test_event_and_the_finding_about_it_are_one_row():
+    what = {"kind": "initialised", "actor": "a", "how": "import", "device": -1}
+    found = {"id": "CG814", "what": "a initialised CUDA at x:1.", "severity": "info"}
+    other = {"id": "CG812", "what": "b takes over", "severity": "warn"}
+    process = {
+        "steps": steps(
+            ("cuda", "a initialised CUDA", what),
+            ("finding", "CG814 a initialised CUDA at x:1.", found),
+            ("finding", "CG812 b takes over", other),
+        )
+    }
+    assert [row["name"] for row in rows_of(process)] == ["a initialised CUDA", "b takes over"]
+
+
+def test_whose_a_file_is():
+    def owner(file, package=""):
+        return owner_of({"file": file, "package": package})
+
+    assert owner("/v/lib/python3.12/site-packages/torch/lib/libc10.so", "torch 2.1") == "torch"
+    assert owner("/v/lib/python3.12/site-packages/nvidia/x.so", "nvidia_cublas 1") == "nvidia"
+    assert owner("/v/lib/python3.12/site-packages/triton/_C/libtriton.so") == "triton"
+    assert owner("/v/lib/python3.12/site-packages/numpy.libs/libx.so") == "numpy"
+    assert owner("/usr/lib/python3.12/lib-dynload/math.so") == "Python"
+    assert owner("/usr/lib/libpython3.12.so.1.0") == "Python"
+    assert owner("/usr/lib/x86_64-linux-gnu/libc.so.6") == "system"
+    assert owner("~/project/build/mine.so") == "other files"
+
+
+def test_one_library_has_one_name_wherever_it_is_installed():
+    def name(file, soname=""):
+        return _name({"file": file, "name": soname or file.rpartition("/")[2]})
+
+    site = "/v/lib/python3.{}/site-packages/"
+    one = site.format(11) + "torch/_C.cpython-311-x86_64-linux-gnu.so"
+    other = site.format(13) + "torch/_C.cpython-313-x86_64-linux-gnu.so"
+    foreign = site.format(13) + "optree/_C.cpython-313-x86_64-linux-gnu.so"
+    assert name(one) == name(other) != name(foreign)
+    marked = site.format(11) + "numpy.libs/libgfortran-040039e1.so.5.0.0"
+    assert name(marked, "libgfortran-040039e1.so.5.0.0") == name(
+        marked.replace("040039e1", "0352e75f"), "libgfortran-0352e75f.so.5.0.0"
+    )
+    assert name("/usr/lib/libstdc++.so.6.0.30", "libstdc++.so.6") == "libstdc++.so.6"
+
+
+@given(st.permutations(range(7)).flatmap(lambda order: st.just(order[:6])))
+def test_as_few_as_possible_have_moved(numbers):
+    found = _longest_rising(numbers)
+    kept = [number for number in numbers if number in found]
+    assert kept == sorted(kept)
+    longer = combinations(numbers, len(kept) + 1)
+    assert not any(list(one) == sorted(one) for one in longer)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 5000), st.floats(0, 50)), min_size=1, max_size=12),
+    st.floats(0, 10_000),
+)
+def test_time_runs_from_left_to_right_in_the_chart(spans, end):
+    scale = Scale([{"spans": [span]} for span in spans], end)
+    times = sorted({0.0, end, *(edge for at, took in spans for edge in (at, at + took))})
+    places = [scale.place(time) for time in times]
+    assert places == sorted(places)
+    assert places[0] >= 350
+    assert places[-1] <= 801
+    assert len(scale.ticks()) < 20
+
+
+def test_long_wait_does_not_hide_the_rest():
+    scale = Scale([{"spans": [(0.0, 1.0), (3600.0, 0.5)]}], 3601.0)
+    assert scale.place(1.0) - scale.place(0.0) > 100
+    assert scale.place(3600.0) - scale.place(1.0) < 50
+
+
+@given(st.text())
+def test_any_text_is_xml(text):
+    import xml.etree.ElementTree as ET
+
+    ET.fromstring(f'<a b="{escape(text)}">{escape(text)}</a>'.encode("utf-8", "replace"))
+
+
+def test_what_xml_does_not_allow_is_not_in_a_picture():
+    from cudaguard.tools.trace.picture import escape
+
+    assert escape('a\x01\tb\nc\udcff\uffff<&>"') == "a\ufffd\tb\nc\ufffd\ufffd&lt;&amp;&gt;&quot;"
