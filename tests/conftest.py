@@ -34,6 +34,39 @@ for _number, _usual in (
     if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _usual)
 
+# Files whose tests drive whole commands, wait for limits, or try very many inputs.
+SLOW = {
+    "core": ("test_mocks", "test_odd_files"),
+    "elf": ("test_loaded", "test_reader"),
+    "features/array_interface": ("test_any_dictionary", "test_entries"),
+    "features/builds": ("test_locks",),
+    "features/cuda_init": ("test_attribution", "test_context", "test_gpu_facts"),
+    "features/duplicate_libraries": ("test_duplicates",),
+    "features/extensions": (
+        *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
+    ),
+    "features/gpu_architectures": ("test_nvrtc",),
+    "features/import_order": ("test_preload",),
+    "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_shield"),
+    "harm": ("test_time_limits",),
+    "system": ("test_aside", "test_child", "test_stubs"),
+    "tools": (
+        *("test_bisect", "test_decord", "test_doctor", "test_doctor_checks", "test_pytest_plugin"),
+        *("test_doctor_children", "test_run", "test_run_deaths", "test_run_signals"),
+        *("test_streams", "test_trace", "test_written_files"),
+    ),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow ones, before any are deselected by their marks."""
+    for item in items:
+        folder = item.path.parent.relative_to(ROOT / "tests").as_posix()
+        for place, names in SLOW.items():
+            if f"{folder}/".startswith(f"{place}/") and item.path.stem in names:
+                item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture
 def child(tmp_path: Path) -> Child:

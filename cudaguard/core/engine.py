@@ -144,7 +144,7 @@ class Engine:
     # --- asked by the hooks ---------------------------------------------------------
 
     def slots_for(self, name: str) -> Slots:
-        """Return what is to happen around the import of `name` (see `hook.loader.Host`)."""
+        """Return what is to happen around the import of `name` (see `core.loader.Host`)."""
         if self.mode == "off":  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
@@ -163,36 +163,36 @@ class Engine:
         return slots
 
     def before_mapping(self, spec: ModuleSpec) -> None:
-        """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
+        """Prepare an extension about to be mapped (see `core.loader.Host`)."""
         self.loads.before_mapping(spec)
         if self.journal.is_written:
             self._mappings().begins(spec.origin or "", spec.name)
 
     def before_load(self, library: str) -> None:
-        """Look at a library before it is loaded (see `hook.loader.Host`)."""
+        """Look at a library before it is loaded (see `core.loader.Host`)."""
         self.loads.before_load()
         self.loads.before_library(library)
         if self.journal.is_written:
             self._mappings().begins(library)
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look at why the loader has refused a library (see `hook.loader.Host`)."""
+        """Look at why the loader has refused a library (see `core.loader.Host`)."""
         if library and self.journal.is_written:
             self.journal.note("failed", library)
         self.loads.load_failed(error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Import what has the library that an extension lacks (see `hook.loader.Host`)."""
+        """Import what has the library that an extension lacks (see `core.loader.Host`)."""
         return self.loads.bring_missing(spec, error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Say why an extension was not loaded (see `hook.loader.Host`)."""
+        """Say why an extension was not loaded (see `core.loader.Host`)."""
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
         return self.loads.explained(spec, error)
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
-        """Look at what a load has changed (see `hook.loader.Host`)."""
+        """Look at what a load has changed (see `core.loader.Host`)."""
         if self.journal.is_written and self.mode != "off":
             self._mappings().ended(library)
         self.loads.after_mapping(library, extension, flags)
@@ -221,7 +221,7 @@ class Engine:
         mappings.look_until_the_end(self.loads.before_load)
 
     def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself; never raises (see `hook.loader.Host`)."""
+        """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""
         if sys is None or sys.meta_path is None:  # the interpreter shuts down: nothing can be done
             return
         is_short = isinstance(error, (MemoryError, RecursionError))  # the program's doing, not ours

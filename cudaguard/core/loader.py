@@ -83,7 +83,7 @@ NOTHING = Slots()
 # Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
 ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
-# create_module, which is patched as well (see `hook.extensions`): once is enough.
+# create_module, which is patched as well (see `core.extension_loads`): once is enough.
 # `mapping`: the spec of the extension that it is mapping, whose own code may import others.
 here = _local()
 

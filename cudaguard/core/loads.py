@@ -78,7 +78,7 @@ class Loads:
     # --- before a load --------------------------------------------------------------
 
     def before_mapping(self, spec: ModuleSpec) -> None:
-        """Prepare an extension about to be mapped (see `hook.loader.Host`)."""
+        """Prepare an extension about to be mapped (see `core.loader.Host`)."""
         self.before_load()
         if spec.origin is None:
             return
@@ -149,7 +149,7 @@ class Loads:
         return any(rule.watch[0] in sys.modules for _, rule in providing)
 
     def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about a library to be loaded with RTLD_GLOBAL (see `hook.dlopen.CtypesPatch`)."""
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `core.dlopen.CtypesPatch`)."""
         scoping = self._engine.registry.scoping
         if not scoping:
             return None
@@ -159,7 +159,7 @@ class Loads:
         return self._scope(rules, os.path.basename(library), library, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about extensions to be loaded with RTLD_GLOBAL (see `hook.dlopen.FlagsPatch`)."""
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
         self.look(must=True)
         scoping = self._engine.registry.scoping
         if not scoping:
@@ -182,7 +182,7 @@ class Loads:
     # --- after a load ---------------------------------------------------------------
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
-        """Look at what a load has changed (see `hook.loader.Host`)."""
+        """Look at what a load has changed (see `core.loader.Host`)."""
         if self._engine.mode == "off":
             return
         if not self._has_begun:
@@ -220,7 +220,7 @@ class Loads:
             record_end(self._engine, error)
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look at why the loader has refused a library (see `hook.loader.Host`)."""
+        """Look at why the loader has refused a library (see `core.loader.Host`)."""
         if self._engine.mode != "off":
             self._refused().load_failed(error, library)
 
@@ -253,7 +253,7 @@ class Loads:
         return self._provide_for(spec, (missing,))
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was not loaded (see `hook.loader.Host`)."""
+        """Return an error that says why an extension was not loaded (see `core.loader.Host`)."""
         return None if self._engine.mode == "off" else self._refused().explained(spec, error)
 
     def _safely(self) -> Net:
@@ -267,7 +267,7 @@ class Loads:
         self._engine.broken("looking at libraries and at CUDA", error)
 
     def window(self, spec: ModuleSpec) -> Close | None:
-        """Watch an import: the CUDA driver, and how it fails (see `hook.loader.Slots`)."""
+        """Watch an import: the CUDA driver, and how it fails (see `core.loader.Slots`)."""
         if self.cuda is None and self._is_asked_for(spec.name):
             self.look(must=True)
         close = None if self.cuda is None else self.cuda.window(spec)

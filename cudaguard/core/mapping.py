@@ -68,7 +68,7 @@ class Mappings:
         register(end)
 
     def window(self, spec: ModuleSpec) -> Close:
-        """Note what the loading of an extension maps (see `hook.loader.Slots`)."""
+        """Note what the loading of an extension maps (see `core.loader.Slots`)."""
         file = spec.origin or ""
         self.begins(file, spec.name)
 

@@ -48,7 +48,7 @@ class Refusals:
         self._hook: ErrorHook | None = None
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look why a library was refused (see `hook.loader.Host`).
+        """Look why a library was refused (see `core.loader.Host`).
 
         It may have been meant to be found by a variable that was set too late. Of extensions for
         torch that are loaded by their path (``torch.ops.load_library``), the reason is kept.
@@ -65,7 +65,7 @@ class Refusals:
             self._keep(refused(library, error))
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was refused (see `hook.loader.Host`)."""
+        """Return an error that says why an extension was refused (see `core.loader.Host`)."""
         if not sys.platform.startswith("linux"):
             return None
         try:

@@ -777,8 +777,8 @@ print(wrong[:1], is_raw())
 
 ARRAYS = """
 def arrays():
-    parts = ("cudaguard.actions.arrays", "cudaguard.core.repair.array", "cudaguard.policy.array",
-             "cudaguard.features.array_interface.interface", "wrapt")
+    room = "cudaguard.features.array_interface."
+    parts = (f"{room}interface", f"{room}policy", f"{room}repair", "wrapt")
     return " ".join(sorted(name for name in sys.modules if name.startswith(parts))) or "nothing"
 """
 
