@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cudaguard.errors import GraphWarning as GraphWarning
     from cudaguard.errors import ImportOrderError as ImportOrderError
     from cudaguard.errors import ImportOrderWarning as ImportOrderWarning
-    from cudaguard.errors import LatchedEnvironmentWarning as LatchedEnvironmentWarning
+    from cudaguard.errors import LateEnvironmentWarning as LateEnvironmentWarning
     from cudaguard.errors import RuleError as RuleError
     from cudaguard.errors import SymbolScopeWarning as SymbolScopeWarning
     from cudaguard.features.array_interface.functions import normalize as normalize
@@ -73,7 +73,7 @@ _HOMES = {
     "Guard": "api",
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
-    "LatchedEnvironmentWarning": "errors",
+    "LateEnvironmentWarning": "errors",
     "Rule": "model",
     "RuleError": "errors",
     "Status": "model",
@@ -115,7 +115,7 @@ __all__ = [
     "Guard",
     "ImportOrderError",
     "ImportOrderWarning",
-    "LatchedEnvironmentWarning",
+    "LateEnvironmentWarning",
     "Rule",
     "RuleError",
     "Status",

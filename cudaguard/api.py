@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from cudaguard.config import Mode
     from cudaguard.core.settings import Layer
     from cudaguard.features.cuda_init.devices import ContextHandle
     from cudaguard.model import Rule
@@ -85,7 +86,7 @@ class GuardBlock:
 
 
 def install(
-    mode: str | None = None,
+    mode: Mode | None = None,
     *,
     enable: Iterable[str] = (),
     disable: Iterable[str] = (),
@@ -121,19 +122,20 @@ def install(
         ConfigError: An unknown mode or rule id, or a configuration file that cannot be used.
         RuleError: A malformed rule.
     """
-    _state.install(layer_of_call("install()", mode, enable, disable, rules, config, context))
-    if children:
-        _state.export()
+    asked = (mode, enable, disable, rules, config, context, children)
+    _state.install(layer_of_call("install()", *asked))
     return _guard
 
 
 def guard(
-    mode: str | None = None,
+    mode: Mode | None = None,
     *,
     enable: Iterable[str] = (),
     disable: Iterable[str] = (),
     rules: Iterable[Rule] = (),
     config: str | os.PathLike[str] | None = None,
+    context: int | str | None = None,
+    children: bool = False,
 ) -> GuardBlock:
     """Return a context manager that has the guard up inside its block, as before outside it.
 
@@ -147,19 +149,23 @@ def guard(
         disable: As for `install`.
         rules: As for `install`.
         config: As for `install`.
+        context: As for `install`; a context that was created stays.
+        children: As for `install`, for those that are started inside the block; ``CUDAGUARD`` is
+            put back when the last block that wants them guarded is left.
 
     Raises:
         ConfigError: As for `install`; raised by this call, before the block.
         RuleError: As for `install`; raised by this call, before the block.
     """
-    return GuardBlock(layer_of_call("guard()", mode, enable, disable, rules, config))
+    asked = (mode, enable, disable, rules, config, context, children)
+    return GuardBlock(layer_of_call("guard()", *asked))
 
 
 def uninstall() -> None:
     """Take the guard down, open `guard` blocks included; does nothing without a guard.
 
     Everything that can be put back is put back. What was repaired stays repaired and is listed
-    in ``status().touched``.
+    in ``status().changes``.
     """
     _state.clear()
 
@@ -225,7 +231,7 @@ def status() -> Status:
         events=engine.journal.events,
         findings=tuple(engine.channel.findings),
         rules=engine.registry.rules if up else (),
-        touched=(*engine.in_place(), *_state.requested, *exported, *engine.touched),
+        changes=(*engine.in_place(), *_state.requested, *exported, *engine.changes),
     )
 
 

@@ -16,7 +16,9 @@ from cudaguard.model import MODES, Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
+    from typing import Any, Literal
+
+    Mode = Literal["off", "observe", "warn", "fix", "strict"]
 
 MODE_VARIABLE = "CUDAGUARD"
 RULES_VARIABLE = "CUDAGUARD_RULES"
@@ -41,10 +43,12 @@ LOCAL_RANK_VARIABLES = (
     "SLURM_LOCALID",
 )
 
-_MODE_WORDS = {
-    **{mode: mode for mode in MODES},
-    **dict.fromkeys(("0", "false", "no"), "off"),
-    **dict.fromkeys(("1", "on", "true", "yes"), "fix"),
+_MODE_WORDS: dict[str, Mode] = {
+    **dict.fromkeys(("off", "0", "false", "no"), "off"),
+    "observe": "observe",
+    "warn": "warn",
+    **dict.fromkeys(("fix", "1", "on", "true", "yes"), "fix"),
+    "strict": "strict",
 }
 MOST_DEVICES = 1 << 16
 _NO = ("0", "false", "no", "off")
@@ -76,7 +80,7 @@ class Settings(Record):
         "tables",
         "watch",
     )
-    mode: str | None
+    mode: Mode | None
     switches: Mapping[str, bool]
     journal: str
     plugins: bool | None
@@ -90,7 +94,7 @@ class Settings(Record):
         self,
         source: str,
         *,
-        mode: str | None = None,
+        mode: Mode | None = None,
         switches: Mapping[str, bool] | None = None,
         journal: str = "",
         plugins: bool | None = None,
@@ -112,7 +116,7 @@ class Settings(Record):
         )
 
 
-def parse_mode(value: object, source: str) -> str:
+def parse_mode(value: object, source: str) -> Mode:
     """Return the mode that `value` names.
 
     Raises:

@@ -124,7 +124,7 @@ class GraphWarning(CudaGuardWarning):
     __module__ = "cudaguard"
 
 
-class LatchedEnvironmentWarning(CudaGuardWarning):
+class LateEnvironmentWarning(CudaGuardWarning):
     """An environment variable was set after it had been read for good."""
 
     __module__ = "cudaguard"

@@ -311,17 +311,17 @@ class Status(Record):
         events: What was seen so far, oldest first (the newest ten thousand are kept).
         findings: What was found so far in this process.
         rules: The rules in force.
-        touched: What the guard has changed in this process, in words; an entry that
+        changes: What the guard has changed in this process, in words; an entry that
             `uninstall` cannot take back ends in ``(stays)``.
     """
 
-    __slots__ = ("events", "findings", "mode", "rules", "touched", "watched")
+    __slots__ = ("changes", "events", "findings", "mode", "rules", "watched")
     mode: str
     watched: tuple[str, ...]
     events: tuple[Event, ...]
     findings: tuple[Finding, ...]
     rules: tuple[Rule, ...]
-    touched: tuple[str, ...]
+    changes: tuple[str, ...]
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class Status(Record):
         events: Iterable[Event] = (),
         findings: Iterable[Finding] = (),
         rules: Iterable[Rule] = (),
-        touched: Iterable[str] = (),
+        changes: Iterable[str] = (),
     ) -> None:
         self._fill(
             mode=mode,
@@ -338,13 +338,13 @@ class Status(Record):
             events=tuple(events),
             findings=tuple(findings),
             rules=tuple(rules),
-            touched=tuple(touched),
+            changes=tuple(changes),
         )
 
     def __str__(self) -> str:
-        """Return the mode, what was touched and what was found, for a terminal."""
+        """Return the mode, what was changed and what was found, for a terminal."""
         from cudaguard.files.text import printable
 
         head = f"cudaguard: mode {self.mode}, {len(self.rules)} rules in force"
-        touched = (printable(f"touched: {item}") for item in self.touched)
-        return "\n".join((head, *touched, *map(str, self.findings)))
+        changes = (printable(f"changed: {item}") for item in self.changes)
+        return "\n".join((head, *changes, *map(str, self.findings)))

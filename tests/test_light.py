@@ -173,7 +173,7 @@ def test_repaired_decord_import_loads_neither_wrapt_nor_torch_nor_pynvml(child):
         import cudaguard
         cudaguard.install()
         import decord
-        assert any("kept in local symbol scope by CG001" in t for t in cudaguard.status().touched)
+        assert any("kept in local symbol scope by CG001" in t for t in cudaguard.status().changes)
         print(sorted(m for m in ("wrapt", "torch", "pynvml", "_wrapt") if m in sys.modules))
         print([line for line in open("/proc/self/maps") if "wrapt" in line])
         """

@@ -54,7 +54,7 @@ class Engine:
         self.loads = Loads(self)
         self.lazy = LazyFilter()
         self.errors: ErrorHook | None = None  # under `cudaguard run`
-        self.touched: dict[str, None] = {}  # what stays after uninstall(), in order
+        self.changes: dict[str, None] = {}  # what stays after uninstall(), in order
         self.replaced: dict[str, Replaced] = {}  # attributes of modules that rules name, by place
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
@@ -120,7 +120,7 @@ class Engine:
             ("ctypes.CDLL.__init__", self.loads.ctypes.take_down()),
         ):
             if not clean:
-                self.touched[_PASSES_THROUGH.format(what)] = None
+                self.changes[_PASSES_THROUGH.format(what)] = None
         self._put_back()
         self.lazy.take_down()
         if self.errors is not None:
@@ -134,12 +134,12 @@ class Engine:
         found, self.replaced = self.replaced, {}  # an import in another thread may add to it
         for place, replaced in found.items():
             if not replaced.undo():
-                self.touched[_PASSES_THROUGH.format(place)] = None
+                self.changes[_PASSES_THROUGH.format(place)] = None
 
     def replace(self, place: str, replaced: Replaced) -> None:
         """Take note of an attribute that was replaced, to be put back."""
         self.replaced[place] = replaced
-        self.touched.pop(_PASSES_THROUGH.format(place), None)
+        self.changes.pop(_PASSES_THROUGH.format(place), None)
 
     # --- asked by the hooks ---------------------------------------------------------
 

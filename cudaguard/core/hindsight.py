@@ -26,7 +26,7 @@ def report_late(engine: Engine, *, at_start: bool) -> None:
         engine: The engine with its rules.
         at_start: Is this the start of the interpreter, before the program?
     """
-    repairs, before = engine.mode in REPAIRING, len(engine.touched)
+    repairs, before = engine.mode in REPAIRING, len(engine.changes)
     for name, rules in engine.registry.by_module.items():
         if not is_imported(name):
             continue
@@ -39,7 +39,7 @@ def report_late(engine: Engine, *, at_start: bool) -> None:
             if (is_late or may_act) and (name, rule.id, may_act) not in _checked:
                 _checked.add((name, rule.id, may_act))
                 _look(engine, name, rule, at_start=at_start)
-    if repairs and len(engine.touched) > before:
+    if repairs and len(engine.changes) > before:
         _take_back_what_surfaced(engine)
 
 

@@ -41,7 +41,7 @@ class Activation:
         self._entries: frozenset[Entry] = frozenset()  # all that were ever found
         self._context = ""  # the setting by which a context was created, or is to be
         self.requested: dict[str, Replaced] = {}  # replaced by a call, until it is cleared
-        self._exported = ""  # the mode that export() put into the environment
+        self._exported = ""  # the mode that was put into the environment, for children
         self._exported_over: str | None = None  # what stood there before
         self._lock = RLock()
         self._pid = os.getpid()
@@ -85,12 +85,6 @@ class Activation:
         """Take everything away that was asked for, and put the environment back."""
         with self.lock:
             self._base, self._blocks = None, ()
-            ours, self._exported = self._exported, ""
-            if ours and os.environ.get(MODE_VARIABLE) == ours:
-                if self._exported_over is None:
-                    del os.environ[MODE_VARIABLE]
-                else:
-                    os.environ[MODE_VARIABLE] = self._exported_over
             self.engine.replaced.update(self.requested)
             self.requested = {}
         self.apply()
@@ -101,18 +95,23 @@ class Activation:
             self._added = (*self._added, *rules)
         self.apply()
 
-    def export(self) -> None:
-        """Put the mode into the environment, for children."""
-        if self.engine.mode == "off":
-            return
-        with self.lock:
+    def _export(self, mode: str) -> None:
+        """Put a mode into the environment, for children; what stood there, where it is ``off``."""
+        if mode != "off":
             if not self._exported:
                 self._exported_over = os.environ.get(MODE_VARIABLE)
-            self._exported = os.environ[MODE_VARIABLE] = self.engine.mode
+            self._exported = os.environ[MODE_VARIABLE] = mode
+            return
+        ours, self._exported = self._exported, ""
+        if ours and os.environ.get(MODE_VARIABLE) == ours:  # else the program has set it since
+            if self._exported_over is None:
+                del os.environ[MODE_VARIABLE]
+            else:
+                os.environ[MODE_VARIABLE] = self._exported_over
 
     @property
     def is_exported(self) -> bool:
-        """Has `export` changed the environment?"""
+        """Is the environment changed, for children?"""
         return bool(self._exported)
 
     def registry_if_installed(self) -> Registry:
@@ -140,8 +139,7 @@ class Activation:
                     watched = (*(self._plugins or ()), *wanted.watch)
                     engine.configure(wanted.mode, wanted.context, registry, watched)
                     engine.put_up()
-                if self._exported:
-                    self.export()
+                self._export(wanted.mode if any(one.children for one in layers) else "off")
             # From here on foreign code may run: metadata, warnings, the user's filters.
             if engine.mode != "off":
                 engine.journal.write_to(wanted.journal)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         home: int
         registry: Registry
         journal: Journal
-        touched: dict[str, None]
+        changes: dict[str, None]
         replaced: dict[str, Replaced]
         deferred: list[str]
         wanted_back: set[str]

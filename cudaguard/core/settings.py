@@ -34,15 +34,17 @@ class Layer(Record):
         file: The configuration file named by the call.
         context: ``none``, ``auto`` or a device; None for "whatever the environment or file say".
         alone: Activated by the environment variable alone, not by a call.
+        children: Are the Python processes that this one starts to be guarded as well?
     """
 
-    __slots__ = ("alone", "context", "file", "mode", "rules", "switches")
+    __slots__ = ("alone", "children", "context", "file", "mode", "rules", "switches")
     mode: str | None
     switches: Mapping[str, bool]
     rules: tuple[Sourced, ...]
     file: config.Settings | None
     context: str | None
     alone: bool
+    children: bool
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Layer(Record):
         file: config.Settings | None = None,
         context: str | None = None,
         alone: bool = False,
+        children: bool = False,
     ) -> None:
         self._fill(
             mode=mode,
@@ -60,6 +63,7 @@ class Layer(Record):
             file=file,
             context=context,
             alone=alone,
+            children=children,
         )
 
     def over(self, older: Layer) -> Layer:
@@ -70,6 +74,7 @@ class Layer(Record):
             (*older.rules, *self.rules),
             self.file or older.file,
             self.context or older.context,
+            children=self.children or older.children,
         )
 
 
@@ -128,6 +133,7 @@ def layer_of_call(
     rules: Iterable[object],
     path: object,
     context: object = None,
+    children: bool = False,
 ) -> Layer:
     """Return the layer that a call of `install` or `guard` asks for.
 
@@ -150,6 +156,7 @@ def layer_of_call(
         ((check_rule(rule, f"{origin}: rules", known=BUILT_IN_IDS), origin) for rule in rules),
         file,
         None if context is None else config.parse_context(context, f"{origin}: context"),
+        children=children,
     )
 
 

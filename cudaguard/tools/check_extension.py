@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 examples:
-  cudaguard check-ext build/my_ext.so         one file: would it load, and if not, why?
-  cudaguard check-ext flash-attn mmcv         all extensions of installed distributions
-  cudaguard check-ext ./build                 all in a folder
-  cudaguard check-ext --format github ./build annotations for a workflow
+  cudaguard check-extension build/my_ext.so         one file: would it load, and if not, why?
+  cudaguard check-extension flash-attn mmcv         all extensions of installed distributions
+  cudaguard check-extension ./build                 all in a folder
+  cudaguard check-extension --format github ./build annotations for a workflow
 
 exit status: 0 all would load or cannot be judged, 1 one would not, 2 wrong usage
 """
@@ -64,7 +64,7 @@ def execute(args: Namespace) -> int:
         found = _files_of(what)
         if found is None:
             expected = "expected a file, a folder, or the name of an installed distribution"
-            note("check-ext", f"{what}: {expected}")
+            note("check-extension", f"{what}: {expected}")
             return USAGE
         for file in found:
             files[file] = files.get(file, False) or file == what
@@ -76,8 +76,8 @@ def execute(args: Namespace) -> int:
             for file, check, given in checks
         ]
     if args.format == "json":
-        data = [{**check.to_dict(), "given": list(given)} for _, check, given in checks]
-        show(json_text({"command": "check-ext", "checks": data}))
+        data = [{**check.to_dict(), "assume_imported": list(given)} for _, check, given in checks]
+        show(json_text({"command": "check-extension", "checks": data}))
     elif args.format == "github":
         _annotate(checks)
     else:
@@ -90,7 +90,7 @@ def _annotate(checks: list[tuple[str, ExtensionCheck, tuple[str, ...]]]) -> None
         if not check.ok:
             level = "error" if check.ok is False else "warning"
             text = " ".join(part for part in (check.message, check.remedy) if part)
-            show(github(level, text, title=f"cudaguard check-ext: {check.cause}", file=file))
+            show(github(level, text, title=f"cudaguard check-extension: {check.cause}", file=file))
 
 
 def _print(

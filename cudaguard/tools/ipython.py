@@ -35,7 +35,7 @@ def load_ipython_extension(ipython: Any) -> None:
                 rules = early.setdefault(name, [])
                 if any(f.rule == rule.id and f.what.startswith(f"{name} ") for f in late):
                     rules.append(f"{rule.id}, {rule.title or rule.why}")
-    new = [item for item in now.touched if item not in before.touched]
+    new = [item for item in now.changes if item not in before.changes]
     repaired = [item[: -len(STAYS)] for item in new if item.endswith(STAYS)]
     print(printable_lines(loaded(mode, early, repaired)), file=sys.stderr)
     ipython.register_magic_function(_tell_status, "line", MAGIC)

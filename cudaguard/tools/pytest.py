@@ -12,6 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cudaguard.config import Mode
     from cudaguard.model import Finding
 
 
@@ -44,8 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the guard up before any conftest is imported, if it is asked for."""
     asked = early_config.known_args_namespace
-    mode = asked.cudaguard or _configured(early_config)
-    if mode in ("", "off"):
+    mode: Mode | None = asked.cudaguard or _configured(early_config)
+    if mode in (None, "off"):
         return
     import os
 
@@ -56,7 +57,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     early_config.add_cleanup(run.end)
 
 
-def _mode(word: str) -> str:
+def _mode(word: str) -> Mode:
     from argparse import ArgumentTypeError
 
     from cudaguard.config import parse_mode
@@ -72,11 +73,11 @@ def _mode(word: str) -> str:
         ) from None
 
 
-def _configured(config: pytest.Config) -> str:
-    """Return the mode that the ini file asks for, "" if it asks for none."""
+def _configured(config: pytest.Config) -> Mode | None:
+    """Return the mode that the ini file asks for, None if it asks for none."""
     word: str = config.getini("cudaguard")
     if not word:
-        return ""
+        return None
     from cudaguard.config import parse_mode
     from cudaguard.errors import ConfigError
 
@@ -98,7 +99,7 @@ class GuardedRun:
         UsageError: An unknown id, or a guard that the user's warning filters do not let come up.
     """
 
-    def __init__(self, mode: str | None, enable: list[str], disable: list[str]) -> None:
+    def __init__(self, mode: Mode | None, enable: list[str], disable: list[str]) -> None:
         from cudaguard.api import guard
         from cudaguard.errors import ConfigError, CudaGuardWarning
 

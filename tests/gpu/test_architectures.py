@@ -39,7 +39,7 @@ def test_a_gpu_that_is_known_to_all_is_not_spoken_of(program):
         "cudaguard.install()\n"
         + KERNELS
         + "print(fused(), jiterated())\nprint(*ids())\n"
-        + "print([line for line in cudaguard.status().touched if 'CG033' in line])"
+        + "print([line for line in cudaguard.status().changes if 'CG033' in line])"
     )
     kernels, found, touched = ran.out
     assert kernels == "True 40320.0"

@@ -138,7 +138,7 @@ def test_healthy_build_is_the_same_but_for_the_stamp(builder):
 def test_stamp_is_listed_among_what_stays(builder):
     at_end = """
 import atexit
-atexit.register(lambda: print(*(t for t in cudaguard.status().touched if "stamp" in t)))
+atexit.register(lambda: print(*(t for t in cudaguard.status().changes if "stamp" in t)))
 """
     done = builder.load(more=at_end)
     path = builder.built / "cudaguard-stamp.json"

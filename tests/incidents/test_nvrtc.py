@@ -200,7 +200,7 @@ def test_torch_is_served_by_the_one_that_knows_the_gpu(with_torch, wheel):
         appended
         + JIT.replace("GUARD", GUARD + "cudaguard.install()\n")
         + "status = cudaguard.status()\n"
-        "print([line for line in status.touched if 'CG033' in line])\n"
+        "print([line for line in status.changes if 'CG033' in line])\n"
         "print([f.id for f in status.findings if f.severity != 'info'])",
         capability="10.7",
     )
@@ -216,7 +216,7 @@ def test_torch_is_left_alone_where_its_own_knows_the_gpu(with_torch, wheel):
     done = with_torch(
         GUARD + f"sys.path.append({str(newer)!r})\ncudaguard.install()\nimport torch\n"
         "print([line.split()[-1] for line in open('/proc/self/maps') if 'libnvrtc' in line])\n"
-        "print(cudaguard.status().touched)",
+        "print(cudaguard.status().changes)",
         capability="12.1",
     )
     mapped, touched = done.stdout.splitlines()

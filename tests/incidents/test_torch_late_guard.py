@@ -65,7 +65,7 @@ SAID = """
 import cudaguard
 for found in cudaguard.status().findings:
     print("finding", found.id, *found.evidence)
-for entry in cudaguard.status().touched:
+for entry in cudaguard.status().changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """

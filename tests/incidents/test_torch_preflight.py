@@ -120,7 +120,7 @@ def check(child, python, root):
             {"import torch" if how == "imported" else ""}
             import cudaguard
             given = ("torch",) if {how == "given"} else None
-            found = cudaguard.check_extension(sys.argv[1], given=given)
+            found = cudaguard.check_extension(sys.argv[1], assume_imported=given)
             print(found.ok, found.cause, found.missing_symbols[:1], found.message, sep="|")
             assert ("torch" in sys.modules) is {how == "imported"}
             """

@@ -151,10 +151,10 @@ def test_repair_is_listed_and_logged(child):
         assert [e.name for e in status.events if e.kind == "repair"] == [
             "CG001 local_scope libdecord.so"
         ]
-        assert any(t.startswith("libdecord.so: kept in local") for t in status.touched)
+        assert any(t.startswith("libdecord.so: kept in local") for t in status.changes)
         assert status.findings == ()
         cudaguard.uninstall()
-        assert [t for t in cudaguard.status().touched if not t.endswith("(stays)")] == []
+        assert [t for t in cudaguard.status().changes if not t.endswith("(stays)")] == []
         """
     )
     assert done.stderr.startswith("INFO:cudaguard:CG001: ")

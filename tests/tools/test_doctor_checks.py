@@ -91,7 +91,7 @@ def test_extension_for_another_torch_is_found_with_its_symbols(planted, build):
     assert found["what"].startswith("_C.so of flashy 1.2 would not load: ")
     assert "libc10_cuda.so" in found["what"]
     assert any("libc10_cuda.so" in line for line in found["evidence"])
-    assert found["command"] == f"cudaguard check-ext {planted.folder}/flashy/_C.so"
+    assert found["command"] == f"cudaguard check-extension {planted.folder}/flashy/_C.so"
 
 
 @needs_compiler

@@ -27,7 +27,7 @@ def example(child, root):
 def test_install(example):
     said = example("door_install.py")
     assert said.startswith("read back: True\ncudaguard: mode fix")
-    assert "touched: libdecord.so" in said
+    assert "changed: libdecord.so" in said
 
 
 @needs_decord

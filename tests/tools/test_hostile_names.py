@@ -98,9 +98,13 @@ def test_lint(child, rules):
 
 def test_check_extension(child):
     child.write(f"{EVIL}.so", "no library")
-    shown(child.command(*CUDAGUARD, "check-ext", f"{EVIL}.so", check=False), out=f"{SHOWN}.so: ")
-    shown(child.command(*CUDAGUARD, "check-ext", EVIL, check=False), err=SHOWN)
-    done = child.command(*CUDAGUARD, "check-ext", "--format", "github", f"{EVIL}.so", check=False)
+    shown(
+        child.command(*CUDAGUARD, "check-extension", f"{EVIL}.so", check=False), out=f"{SHOWN}.so: "
+    )
+    shown(child.command(*CUDAGUARD, "check-extension", EVIL, check=False), err=SHOWN)
+    done = child.command(
+        *CUDAGUARD, "check-extension", "--format", "github", f"{EVIL}.so", check=False
+    )
     assert harmless(done.stdout, commands=True)
     assert done.stdout.count("\n") == 1
 

@@ -3,7 +3,7 @@
 import cudaguard
 
 handle: cudaguard.Guard = cudaguard.install("fix", enable=["LOCAL1"], children=True)
-with cudaguard.guard() as inner:
+with cudaguard.guard("warn", context=0, children=True) as inner:
     mode: str = inner.mode
 with handle:
     handle.uninstall()
@@ -19,7 +19,7 @@ try:
 except cudaguard.ArrayInterfaceError as error:
     words: tuple[str, str, str, str] = (error.field, error.value, error.rule, error.remedy)
 
-check: cudaguard.ExtensionCheck = cudaguard.check_extension("ext.so", given=("torch",))
+check: cudaguard.ExtensionCheck = cudaguard.check_extension("ext.so", assume_imported=("torch",))
 told: tuple[str, str, str] = (check.path, check.message, check.remedy)
 lacking: tuple[tuple[str, str], ...] = check.missing_symbols
 
@@ -29,6 +29,7 @@ events: tuple[cudaguard.Event, ...] = status.events
 
 # Each of these must be an error; an unused ignore is one as well (strict).
 cudaguard.install(3)  # type: ignore[arg-type]
+cudaguard.install("fxi")  # type: ignore[arg-type]
 cudaguard.install(enabled=["CG001"])  # type: ignore[call-arg]
 cudaguard.normalize(ready, consumer=4)  # type: ignore[arg-type]
 cudaguard.nonsense()  # type: ignore[attr-defined]

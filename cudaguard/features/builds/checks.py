@@ -97,7 +97,7 @@ def check_cache(site: Site) -> Result:
         findings += _of_lock(path)
     libraries = [path for path in _below(root, "*.so") if _is_ours(root, path)]
     for path in libraries:
-        check = check_extension(path, given=("torch",))
+        check = check_extension(path, assume_imported=("torch",))
         if check.ok is False and is_to_be_rebuilt(check.cause, is_stamped=False):
             told = wording.out_of_date(path, (check.message,), is_rebuilt=False)
             findings.append(told.replace(id=CACHE))

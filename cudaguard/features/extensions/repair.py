@@ -51,28 +51,30 @@ _OF_THE_FILE = (
 
 
 def check_extension(
-    path: str | os.PathLike[str], *, given: Iterable[str] | None = None
+    path: str | os.PathLike[str], *, assume_imported: Iterable[str] | None = None
 ) -> ExtensionCheck:
     """Tell whether an extension would load, without loading it or importing anything.
 
     Args:
         path: The extension, or any shared library.
-        given: None for this process as it is. Names of modules such as ``("torch",)``: as if
-            these were imported as well; they are looked up in their files and not imported.
+        assume_imported: None for this process as it is. Names of modules such as ``("torch",)``:
+            as if these were imported as well; their files are read, and nothing is imported.
 
     Returns:
         Whether it would load; if not, the cause, in words, and what to do. `ok` is None where
         that cannot be said: no glibc, a file that cannot be read, tables that make no sense.
 
     Raises:
-        TypeError: `path` is no path, or `given` is a single text or has what is no name.
+        TypeError: `path` is no path, or `assume_imported` is a single text or has what is no name.
     """
-    if isinstance(given, str):
-        raise TypeError(f"given must be a tuple of module names such as ({given!r},), not a text")
-    modules = tuple(given or ())
+    if isinstance(assume_imported, str):
+        expected = f"a tuple of module names such as ({assume_imported!r},)"
+        raise TypeError(f"assume_imported must be {expected}, not a text")
+    modules = tuple(assume_imported or ())
     for module in modules:
         if not isinstance(module, str):
-            raise TypeError(f"given must have names of modules such as 'torch', not {module!r}")
+            expected = "names of modules such as 'torch'"
+            raise TypeError(f"assume_imported must have {expected}, not {module!r}")
     return check_one_of_many(os.fsdecode(path), modules, None)
 
 

@@ -54,7 +54,7 @@ class ArchitectureDetector:
             return
         self._queue = queue
         queue.append((self._look, []))
-        self._engine.touched[_QUEUED] = None
+        self._engine.changes[_QUEUED] = None
 
     def triton_is_there(self) -> None:
         """Look at Triton's ptxas, if CUDA is in use."""
@@ -70,7 +70,7 @@ class ArchitectureDetector:
         if self._queue is not None:
             self._queue[:] = [entry for entry in self._queue if entry[0] != self._look]
             self._queue = None
-            self._engine.touched.pop(_QUEUED, None)
+            self._engine.changes.pop(_QUEUED, None)
 
     def _look(self) -> None:
         self._quietly(self._look_at_torch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.elf.process import at_start
-from cudaguard.errors import LatchedEnvironmentWarning
+from cudaguard.errors import LateEnvironmentWarning
 from cudaguard.features.cuda_init.messages import search_path_too_late
 from cudaguard.files.calls import os
 
@@ -30,4 +30,4 @@ def tell_of_late_path(engine: Engine, missing: str, said: str) -> None:
     if found is not None:
         frame = caller_frame()
         finding = search_path_too_late(name, found, describe(frame))
-        engine.tell(finding, LatchedEnvironmentWarning, frame=frame)
+        engine.tell(finding, LateEnvironmentWarning, frame=frame)

@@ -124,7 +124,7 @@ def test_repair_is_recorded_and_told_to_nobody(libraries):
         """
         status = cudaguard.status()
         print(status.findings, [e.kind for e in status.events if "libpolluter.so" in e.name])
-        print([entry for entry in status.touched if "polluter" in entry])
+        print([entry for entry in status.changes if "polluter" in entry])
         """,
     )
     assert ran.err == ""

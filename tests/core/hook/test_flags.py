@@ -72,7 +72,7 @@ def test_without_the_guard_the_call_goes_astray(loud):
 
 @pytest.mark.parametrize("mode", ["fix", "strict"])
 def test_extensions_of_a_watched_package_stay_local(loud, mode):
-    tail = "print([t for t in cudaguard.status().touched if 'loud' in t])"
+    tail = "print([t for t in cudaguard.status().changes if 'loud' in t])"
     assert run(loud, mode, tail=tail).lines == [
         "2 False True",
         "[]",
@@ -207,7 +207,7 @@ sys.setdlopenflags = theirs
 cudaguard.uninstall()
 sys.setdlopenflags(sys.getdlopenflags())
 print(sys.setdlopenflags is theirs)
-print([t for t in cudaguard.status().touched if "setdlopenflags" in t])
+print([t for t in cudaguard.status().changes if "setdlopenflags" in t])
 """).lines == [
         "True",
         "['sys.setdlopenflags: passes through, under a later patch (stays)']",

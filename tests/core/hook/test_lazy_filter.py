@@ -136,6 +136,6 @@ def test_nothing_is_set_where_there_is_no_such_function(child):
         with cudaguard.guard(): pass
         cudaguard.install()
         print(set(dir(sys)) - before, cudaguard.status().findings)
-        print(any("lazy" in entry for entry in cudaguard.status().touched))
+        print(any("lazy" in entry for entry in cudaguard.status().changes))
     """).stdout
     assert out.splitlines() == ["set() ()", "False"]

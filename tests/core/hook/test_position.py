@@ -194,7 +194,7 @@ def test_no_finder_is_passed_by_while_the_list_changes(pair, change, place, wher
         import sought
         print("found", sys.meta_path is meta_path)
         missing("nothing"), missing("nothing")
-        print("Parting" in ours(), "one place" in str(cudaguard.status().touched))
+        print("Parting" in ours(), "one place" in str(cudaguard.status().changes))
         """,
         proof="",
     )
@@ -207,7 +207,7 @@ def test_place_is_kept_and_said_to_be_while_a_search_is_under_way(pair):
         """
         def change():
             cudaguard.uninstall()
-            print(ours(), cudaguard.status().touched[0])
+            print(ours(), cudaguard.status().changes[0])
             missing("another")  # one search of this thread is under way still
             print(ours())
         sys.meta_path.append(Finder("sought", "sought", change))

@@ -72,7 +72,7 @@ def test_uninstall_gives_the_variable_back(program):
     assert program.output(
         """
         cudaguard.install("warn", children=True)
-        print(os.environ["CUDAGUARD"], cudaguard.status().touched[-1])
+        print(os.environ["CUDAGUARD"], cudaguard.status().changes[-1])
         cudaguard.uninstall()
         print("CUDAGUARD" in os.environ)
         """
@@ -206,3 +206,47 @@ def test_finding_of_the_parent_is_known_to_the_forked_child_and_not_the_other_wa
         """
     )
     assert done.stdout.splitlines() == ["ORDER1 TWO", "ORDER1"]
+
+
+def test_block_guards_what_is_started_inside(program):
+    assert program.output(
+        """
+        import subprocess
+        def asked():
+            return subprocess.check_output([sys.executable, "-c", sys.argv[1]], text=True).strip()
+        with cudaguard.guard("warn", children=True):
+            print(asked())
+        print(asked(), "CUDAGUARD" in os.environ)
+        with cudaguard.guard("warn"):
+            print(asked())
+        """,
+        ASK,
+    ) == ["warn", "off False", "off"]
+
+
+def test_last_block_that_wants_children_guarded_puts_the_variable_back(program):
+    assert program.output(
+        """
+        first = cudaguard.guard("warn", children=True)
+        second = cudaguard.guard("observe", children=True)
+        said = lambda: print(os.environ.get("CUDAGUARD"))
+        first.__enter__()
+        second.__enter__()
+        said()
+        first.__exit__(None, None, None)
+        said()
+        second.__exit__(None, None, None)
+        said()
+        """,
+        env={"CUDAGUARD": "fix"},
+    ) == ["observe", "observe", "fix"]
+
+
+def test_variable_that_the_program_has_set_inside_a_block_stays(program):
+    assert program.output(
+        """
+        with cudaguard.guard("warn", children=True):
+            os.environ["CUDAGUARD"] = "strict"
+        print(os.environ["CUDAGUARD"])
+        """
+    ) == ["strict"]

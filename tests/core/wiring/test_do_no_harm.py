@@ -184,7 +184,7 @@ import ctypes
 cudaguard.install({mode!r}, rules=[rule(needs=(), actions=("local_scope:lib[cr]*.so*",))])
 def said():
     repairs = [e.name for e in cudaguard.status().events if e.kind == "repair"]
-    return repairs, found(), [t for t in cudaguard.status().touched if "scope" in t]
+    return repairs, found(), [t for t in cudaguard.status().changes if "scope" in t]
 """
 
 
@@ -236,7 +236,7 @@ ours = ctypes.CDLL.__init__
 ctypes.CDLL.__init__ = lambda self, *a, **k: ours(self, *a, **k)
 cudaguard.uninstall()
 ctypes.CDLL("libresolv.so.2", ctypes.RTLD_GLOBAL)
-print([t for t in cudaguard.status().touched if t.startswith("ctypes")], said()[0])
+print([t for t in cudaguard.status().changes if t.startswith("ctypes")], said()[0])
 """
     ) == ["['ctypes.CDLL.__init__: passes through, under a later patch (stays)'] []"]
 

@@ -179,7 +179,7 @@ def test_what_was_repaired_inside_a_block_stays_repaired_and_is_listed(program):
         """
         with cudaguard.guard(rules=[rule()]):
             import target
-        print(order(), cudaguard.status().touched)
+        print(order(), cudaguard.status().changes)
         """
     ) == ["needed target ('needed: imported before target by ORDER1 (stays)',)"]
 

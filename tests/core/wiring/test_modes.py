@@ -18,7 +18,7 @@ def test_observe_records_and_changes_and_says_nothing(program):
         """
         cudaguard.install("observe", rules=[rule()])
         import target
-        print(order(), found(), cudaguard.status().touched[3:])
+        print(order(), found(), cudaguard.status().changes[3:])
         """
     ) == ["target ORDER1 ()"]
 

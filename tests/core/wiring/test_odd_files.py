@@ -63,7 +63,7 @@ def test_commands_that_ask_for_the_files_of_a_distribution(child, make):
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: odd\nVersion: 1.0\n")
     make(folder / "RECORD")
-    command = (sys.executable, "-m", "cudaguard", "check-ext", "odd")
+    command = (sys.executable, "-m", "cudaguard", "check-extension", "odd")
     env = {"PYTHONPATH": str(child.folder / "site")}
     done = child.command(*command, env=env, check=False, timeout=LIMIT)
     assert done.returncode == 2

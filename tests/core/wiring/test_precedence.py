@@ -38,7 +38,7 @@ def test_under_the_kill_switch_nothing_in_the_process_changes(program, call):
         with cudaguard.{call}("strict", rules=[rule()]):
             import target
             after = list(sys.meta_path), ExtensionFileLoader.create_module, ctypes.CDLL.__init__
-            print(before == after, mode(), order(), cudaguard.status().touched)
+            print(before == after, mode(), order(), cudaguard.status().changes)
         """,
         env={"CUDAGUARD": "off"},
     ) == ["True off target ()"]

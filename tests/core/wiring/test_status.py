@@ -10,7 +10,7 @@ def test_status_without_a_guard_is_off_and_empty(program):
     assert program.output(
         """
         s = cudaguard.status()
-        print(s.mode, s.watched, s.events, s.findings, s.rules, s.touched)
+        print(s.mode, s.watched, s.events, s.findings, s.rules, s.changes)
         """
     ) == ["off () () () () ()"]
 
@@ -24,7 +24,7 @@ def test_status_while_the_guard_is_up_names_what_is_watched_changed_and_in_force
         print(s.mode, "target" in s.watched, "decord" in s.watched,
               list(s.watched) == sorted(s.watched))
         print(s.rules == cudaguard.active_rules(), "ORDER1" in [r.id for r in s.rules])
-        for item in s.touched:
+        for item in s.changes:
             print(item)
         """
     ) == [
@@ -45,7 +45,7 @@ def test_status_after_uninstall_keeps_what_was_seen_and_lists_only_what_stays(pr
         during = cudaguard.status()
         cudaguard.uninstall()
         s = cudaguard.status()
-        print(s.mode, s.watched, s.rules, s.touched)
+        print(s.mode, s.watched, s.rules, s.changes)
         print(s.events[: len(during.events)] == during.events, s.findings == during.findings)
         """
     ) == ["off () () ('needed: imported before target by ORDER1 (stays)',)", "True True"]
@@ -60,9 +60,9 @@ def test_every_entry_that_uninstall_cannot_take_back_says_so(program):
         ], children=True)
         import target
         ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
-        before = [item for item in cudaguard.status().touched if item.endswith("(stays)")]
+        before = [item for item in cudaguard.status().changes if item.endswith("(stays)")]
         cudaguard.uninstall()
-        print(list(cudaguard.status().touched) == before, len(before))
+        print(list(cudaguard.status().changes) == before, len(before))
         print(before[1])
         """
     ) == ["True 2", "libanl.so.1: kept in local symbol scope by SCOPE (stays)"]

@@ -401,10 +401,10 @@ guard = install()
 changed = [sorted(k for k, v in old.items() if now[k] is not v) for old, now in
            zip(before, (vars(lib), vars(lib.Image), vars(lib.Array)))]
 print(changed)
-print([line for line in cudaguard.status().touched if line.startswith("lib.")])
+print([line for line in cudaguard.status().changes if line.startswith("lib.")])
 guard.uninstall()
 print(before == (dict(vars(lib)), dict(vars(lib.Image)), dict(vars(lib.Array))))
-print(cudaguard.status().touched)
+print(cudaguard.status().changes)
 """
     assert run(code) == [
         "[['upload'], ['__init__'], ['__cuda_array_interface__']]",
@@ -543,7 +543,7 @@ lib.Array.__cuda_array_interface__ = property(lambda self: export.fget(self))
 for entry in (lib.Image, lib.upload):
     print("stream" in entry(make(stream=None)).entries)
 cudaguard.uninstall()
-for line in cudaguard.status().touched:
+for line in cudaguard.status().changes:
     print(line)
 for entry in (lib.Image, lib.upload):
     array = make(stream=None)

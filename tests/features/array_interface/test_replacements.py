@@ -113,7 +113,7 @@ array = make(stream=None)
 print(kind(lib.Image(array).buffer), kind(lib.upload(array).buffer))
 print("stream" in lib.Array({{**interface(), "shape": [4]}}).__cuda_array_interface__, is_raw())
 cudaguard.uninstall()
-print(is_raw(), [item for item in cudaguard.status().touched if "lib" in item])
+print(is_raw(), [item for item in cudaguard.status().changes if "lib" in item])
 """
     )
     assert out == ["View View", "False none", "Image upload Array []"]
@@ -147,10 +147,10 @@ import lib
 ours = lib.upload
 lib.upload = lambda *a, **k: ours(*a, **k)
 cudaguard.uninstall()
-print([item for item in cudaguard.status().touched if "lib.upload" in item])
+print([item for item in cudaguard.status().changes if "lib.upload" in item])
 lib.upload = ours.__wrapped__
 install()
-print([item for item in cudaguard.status().touched if "lib.upload" in item])
+print([item for item in cudaguard.status().changes if "lib.upload" in item])
 """
     )
     assert out == ["['lib.upload: passes through, under a later patch (stays)']", "['lib.upload']"]

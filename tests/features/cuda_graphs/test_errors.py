@@ -376,7 +376,7 @@ with cudaguard.guard():
     print(torch.compile is original)
 with see():
     print(torch.compile is original, torch.compile.__wrapped__ is original, torch.compile.__doc__)
-    print("torch.compile" in str(cudaguard.status().touched))
+    print("torch.compile" in str(cudaguard.status().changes))
 print(torch.compile is original)
 for mode in ("observe", "warn", "fix", "strict"):
     with see(mode=mode):

@@ -510,7 +510,7 @@ def test_context_is_kept_made_current_nowhere_and_retained_once(program):
 
 @on_both_drivers
 def test_it_works_without_a_guard_and_installs_none(program, output):
-    code = "name()\nprint(cudaguard.status().mode, cudaguard.status().touched)"
+    code = "name()\nprint(cudaguard.status().mode, cudaguard.status().changes)"
     lines = output(code)
     assert lines[0] == program.gpu.name
     assert lines[1].startswith("off ")
@@ -596,7 +596,7 @@ def test_guard_attributes_its_own_context_to_the_request(program):
         cudaguard.install()
         cudaguard.create_context(0)  # here
         for f in found(): print(f.id, f.severity, f.what)
-        print(cudaguard.status().touched[-1])
+        print(cudaguard.status().changes[-1])
         """
     )
     first, second, touched = ran.out
@@ -651,7 +651,7 @@ def test_setting_creates_a_context_at_once(program, how):
         path = program.child.write("pyproject.toml", "[tool.cudaguard]\ncontext = 'GPU-c0'\n")
         env = {"CUDAGUARD_CONFIG": str(path)}
     code = (
-        ACTIVE + f"cudaguard.install({argument})\nactive()\nprint(cudaguard.status().touched[-1])"
+        ACTIVE + f"cudaguard.install({argument})\nactive()\nprint(cudaguard.status().changes[-1])"
     )
     assert program.output(code, env=env) == ["1", "CUDA context on device 1 (Stub GPU A) (stays)"]
 

@@ -167,9 +167,9 @@ def test_uncaught_error_that_is_none_of_our_business_is_printed_as_ever(launch, 
 HOOKS = """
 import sys
 import cudaguard
-print(sys.excepthook is sys.__excepthook__, "sys.excepthook" in cudaguard.status().touched)
+print(sys.excepthook is sys.__excepthook__, "sys.excepthook" in cudaguard.status().changes)
 cudaguard.uninstall()
-print(sys.excepthook is sys.__excepthook__, "sys.excepthook" in cudaguard.status().touched)
+print(sys.excepthook is sys.__excepthook__, "sys.excepthook" in cudaguard.status().changes)
 """
 
 

@@ -301,7 +301,7 @@ original = torch.cuda._lazy_init
 def is_untouched():
     same = torch.cuda._lazy_init is original
     assert torch.cuda._lazy_init.__doc__ == "torch's own text"
-    return same and not any("_lazy_init" in item for item in cudaguard.status().touched)
+    return same and not any("_lazy_init" in item for item in cudaguard.status().changes)
 """
 
 

@@ -43,7 +43,7 @@ print(found("CG819")[0])
     assert ran.warned == ["CG819"]
     late, init = program.where("late"), program.where("init")
     (warning,) = ran.warnings
-    assert warning.startswith(f"{late}: LatchedEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
+    assert warning.startswith(f"{late}: LateEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
     assert f"'' at {late}, too late" in warning
     text = "\n".join(ran.out)
     assert f"kaolin initialised CUDA at {init}" in text
@@ -357,7 +357,7 @@ def test_uninstall_stops_it(run):
 
 
 FILTERS = {
-    "our category": "warnings.simplefilter('error', cudaguard.LatchedEnvironmentWarning)",
+    "our category": "warnings.simplefilter('error', cudaguard.LateEnvironmentWarning)",
     "all of ours": "warnings.simplefilter('error', cudaguard.CudaGuardWarning)",
     "all": "warnings.simplefilter('error')",
     "ignored": "warnings.simplefilter('ignore')",
@@ -461,5 +461,5 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
     assert ran.out == [str(["CG814"] + ["CG819"] * said)]
     assert ran.warned == ["CG819"] * said
     if said:
-        assert ran.err.startswith(f"{program.where('install')}: LatchedEnvironmentWarning: ")
+        assert ran.err.startswith(f"{program.where('install')}: LateEnvironmentWarning: ")
         assert f"CUDA_VISIBLE_DEVICES is {value!r}, and was set too late" in ran.err

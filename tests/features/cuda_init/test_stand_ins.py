@@ -12,7 +12,7 @@ assert sys.modules["target"] is importlib.import_module("target") is target
 """
 STATUS = """
 s = cudaguard.status()
-print([f.id for f in s.findings], [t for t in s.touched if "stays" in t])
+print([f.id for f in s.findings], [t for t in s.changes if "stays" in t])
 """
 
 

@@ -655,7 +655,7 @@ def test_what_other_threads_note_meanwhile_does_no_harm():
             return False
 
     touched = dict.fromkeys((Entry("one"), "/x.so: loaded before torch by CG001 (stays)"))
-    detector = SimpleNamespace(_engine=SimpleNamespace(touched=touched))
+    detector = SimpleNamespace(_engine=SimpleNamespace(changes=touched))
     found = DuplicateDetector._by_rule(detector, "/x.so")
     assert found == "was loaded before torch by CG001"
 

@@ -198,7 +198,7 @@ def test_hook_of_the_program_is_called_and_put_back(plugin, child):
                 ctypes.CDLL({str(plugin)!r})
             except OSError:
                 pass
-        def named(): return "sys.excepthook" in cudaguard.status().touched
+        def named(): return "sys.excepthook" in cudaguard.status().changes
         print(sys.excepthook is hook, named())
         attempt()
         print(sys.excepthook is hook, named())

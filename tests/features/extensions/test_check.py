@@ -411,7 +411,7 @@ def test_nothing_is_loaded_and_nothing_imported(build, absent, child):
             return {{line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}}
         before, modules = mapped(), set(sys.modules)
         print(cudaguard.check_extension({str(path)!r}).ok)
-        print(cudaguard.check_extension({str(path)!r}, given=("torch",)).ok)
+        print(cudaguard.check_extension({str(path)!r}, assume_imported=("torch",)).ok)
         print(mapped() - before, {{m for m in set(sys.modules) - modules if m[:9] != "cudaguard"}})
         """
     )
@@ -434,7 +434,7 @@ def test_given_modules_count_as_loaded(build, absent, child):
         import sys, cudaguard
         sys.path.insert(0, {str(build.folder)!r})
         for given in (None, (), ("provider",), ("nobody",)):
-            print(cudaguard.check_extension({str(path)!r}, given=given).ok)
+            print(cudaguard.check_extension({str(path)!r}, assume_imported=given).ok)
         assert "provider" not in sys.modules
         """
     assert child.python(code).stdout.split() == ["False", "False", "True", "False"]
@@ -442,13 +442,13 @@ def test_given_modules_count_as_loaded(build, absent, child):
 
 def test_wrong_arguments_are_refused():
     with pytest.raises(
-        TypeError, match=r"given must be a tuple of module names such as \('torch',\)"
+        TypeError, match=r"assume_imported must be a tuple of module names such as \('torch',\)"
     ):
-        cudaguard.check_extension("x.so", given="torch")
+        cudaguard.check_extension("x.so", assume_imported="torch")
     with pytest.raises(TypeError):
         cudaguard.check_extension(3)
-    with pytest.raises(TypeError, match="given must have names of modules such as 'torch', not"):
-        cudaguard.check_extension("x.so", given=(None,))
+    with pytest.raises(TypeError, match="assume_imported must have names of modules such as"):
+        cudaguard.check_extension("x.so", assume_imported=(None,))
 
 
 def test_path_in_bytes_is_a_path(tmp_path):

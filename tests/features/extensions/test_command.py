@@ -1,4 +1,4 @@
-"""`cudaguard check-ext`: files, folders, distributions; text and JSON; exit statuses."""
+"""`cudaguard check-extension`: files, folders, distributions; text and JSON; exit statuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def command(child):
 
     def command(*arguments, **options):
         done = child.command(
-            sys.executable, "-m", "cudaguard", "check-ext", *arguments, check=False, **options
+            sys.executable, "-m", "cudaguard", "check-extension", *arguments, check=False, **options
         )
         return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -83,19 +83,19 @@ def test_what_is_nothing_is_wrong_usage(command):
 def test_data(build, command):
     healthy, half = build.module("healthy"), build.module("half", **CALL)
     status, lines, _ = command("--format", "json", healthy, half)
-    data = valid("check-ext", "\n".join(lines))
-    assert (status, data["command"]) == (1, "check-ext")
+    data = valid("check-extension", "\n".join(lines))
+    assert (status, data["command"]) == (1, "check-extension")
     assert [check["path"] for check in data["checks"]] == [str(healthy), str(half)]
     assert [check["ok"] for check in data["checks"]] == [True, False]
     assert data["checks"][1]["missing_symbols"] == [["absent_f", "absent_f"]]
-    assert data["checks"][1]["given"] == []
+    assert data["checks"][1]["assume_imported"] == []
 
 
 def test_annotations(build, command):
     healthy, half = build.module("healthy"), build.module("half", **CALL)
     status, lines, told = command("--format", "github", healthy, half)
     assert (status, len(lines), told) == (1, 1, "")
-    assert lines[0].startswith(f"::error file={half},title=cudaguard check-ext%3A ")
+    assert lines[0].startswith(f"::error file={half},title=cudaguard check-extension%3A ")
     assert "absent_f" in lines[0]
 
 
@@ -132,7 +132,7 @@ def test_prerequisite_by_rule_counts_as_imported(build, command, child):
 
 def test_it_is_listed_in_the_help(child):
     done = child.command(sys.executable, "-m", "cudaguard", "--help")
-    assert "check-ext" in done.stdout
+    assert "check-extension" in done.stdout
 
 
 # --- many files: what they need is looked at once ------------------------------------------------
@@ -146,7 +146,7 @@ def wanted(self):
     asked.append(self)
     return real(self)
 SharedObject.wanted = wanted
-print(main(["check-ext", *sys.argv[1:]]), len(asked))
+print(main(["check-extension", *sys.argv[1:]]), len(asked))
 """
 
 

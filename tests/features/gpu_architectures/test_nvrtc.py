@@ -45,7 +45,7 @@ def test_another_one_that_is_installed_is_loaded_first(program, preloads, place)
     assert unguarded.out[0] == REFUSED
     ran = program.run(
         f"import logging; logging.basicConfig(level='INFO')\n{GUARDED}"
-        "for line in cudaguard.status().touched: print(line)\n"
+        "for line in cudaguard.status().changes: print(line)\n"
         # NVRTC asks for it by name, and does not always look beside itself.
         "for line in {l.split()[-1] for l in open('/proc/self/maps') if 'builtins' in l}:\n"
         "    print('builtins', line)",
@@ -67,7 +67,7 @@ def test_the_next_release_is_taken_and_not_the_newest(program):
     program.nvrtc((12, 9), "b/nvidia/x/lib")
     program.nvrtc((13, 0), "c/nvidia/cu13/lib")
     ran = program.run(
-        GUARDED + "print(*cudaguard.status().touched, sep='\\n')",
+        GUARDED + "print(*cudaguard.status().changes, sep='\\n')",
         path=("c", "b", "a"),
         capability="10.0",
     )
@@ -88,7 +88,7 @@ def test_it_is_left_alone_where_it_works_or_cannot_help(program, capability, fla
     program.torch(flags=flags)
     program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
     ran = program.run(
-        "cudaguard.install()\nimport torch\nprint(*cudaguard.status().touched, sep='\\n')",
+        "cudaguard.install()\nimport torch\nprint(*cudaguard.status().changes, sep='\\n')",
         path=("beside",),
         capability=capability,
     )
@@ -242,14 +242,14 @@ def test_nothing_is_left_in_torchs_list(program):
         with cudaguard.guard():
             import torch
             print(len(torch.cuda._queued_calls))
-            print([line for line in cudaguard.status().touched if "torch.cuda" in line])
+            print([line for line in cudaguard.status().changes if "torch.cuda" in line])
         print(torch.cuda._queued_calls)
         with cudaguard.guard():
             with cudaguard.guard(mode="strict"):
                 print(len(torch.cuda._queued_calls))
         print(torch.cuda._queued_calls)
         torch.cuda.init()
-        print([line for line in cudaguard.status().touched if "torch.cuda" in line])
+        print([line for line in cudaguard.status().changes if "torch.cuda" in line])
         """,
         capability=GB10,
     )
@@ -322,7 +322,7 @@ def test_fusers_are_switched_off_on_request_and_on_again(program):
         with cudaguard.guard(enable=["CG034"]):
             import torch
             print(torch._C.switches)
-            print([line for line in cudaguard.status().touched if "fusers" in line])
+            print([line for line in cudaguard.status().changes if "fusers" in line])
         print(torch._C.switches)
         torch._C.switches["texpr"] = False
         with cudaguard.guard(enable=["CG034"]):  # torch is there already

@@ -107,7 +107,7 @@ def test_one_that_is_installed_is_named_on_request(program, triton, place):
     code = "import logging; logging.basicConfig(level='INFO')\n"
     ran = program.run(
         f"{code}cudaguard.install(enable=['CG038'])\nimport triton\n{ENV}"
-        "print([line for line in cudaguard.status().touched if 'CG038' in line])",
+        "print([line for line in cudaguard.status().changes if 'CG038' in line])",
         **more,
     )
     assert ran.out == [

@@ -72,14 +72,14 @@ import cudaguard
 status = cudaguard.status()
 for found in status.findings:
     print("finding", found.id, found.what, *found.evidence)
-for entry in status.touched:
+for entry in status.changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 for event in status.events:
     if event.kind == "repair":
         print("repair", event.name, event.where)
 """
-QUIETLY = "\nprint(*[e for e in cudaguard.status().touched if e.endswith('(stays)')])"
+QUIETLY = "\nprint(*[e for e in cudaguard.status().changes if e.endswith('(stays)')])"
 LISTEN = """
 import logging
 class Keep(logging.Handler):

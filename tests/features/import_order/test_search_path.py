@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-TOLD = "LatchedEnvironmentWarning: [CG820] "
+TOLD = "LateEnvironmentWarning: [CG820] "
 CHANGE = "import os, ctypes; os.environ['LD_LIBRARY_PATH'] = os.path.realpath('late')"
 LOAD = """
 try:

@@ -76,7 +76,7 @@ import cudaguard
 status = cudaguard.status()
 for found in status.findings:
     print("finding", found.id, *found.evidence)
-for entry in status.touched:
+for entry in status.changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """

@@ -87,7 +87,7 @@ SAID = """
 import cudaguard
 for found in cudaguard.status().findings:
     print("finding", found.id, "[[rules]]" in found.remedy, "-static-libstdc++" in found.remedy)
-for entry in cudaguard.status().touched:
+for entry in cudaguard.status().changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """

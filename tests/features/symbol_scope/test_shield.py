@@ -51,7 +51,7 @@ SAID = """
 import cudaguard
 for found in cudaguard.status().findings:
     print("finding", found.id, found.what, *found.evidence)
-for entry in cudaguard.status().touched:
+for entry in cudaguard.status().changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """

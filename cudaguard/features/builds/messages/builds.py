@@ -196,7 +196,7 @@ def would_not_load(check: ExtensionCheck) -> Finding:
         evidence=(check.path,),
         consequence=f"the import will fail{unless}",
         remedy=check.remedy,
-        command=f"cudaguard check-ext {shlex.quote(check.path)}",
+        command=f"cudaguard check-extension {shlex.quote(check.path)}",
     )
 
 

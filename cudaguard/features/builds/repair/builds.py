@@ -65,7 +65,7 @@ def ask_nvml(engine: Engine, spec: ModuleSpec) -> Close | None:
 def _during(engine: Engine, variables: Mapping[str, str]) -> AbstractContextManager[None]:
     """Return what has variables set while a build lasts."""
     if variables:
-        engine.touched[_FORKS] = None
+        engine.changes[_FORKS] = None
     return VARIABLES.during(variables)
 
 
@@ -250,7 +250,7 @@ def _look_at_cache(engine: Engine, given: dict[str, Any]) -> None:
     stamp = read_stamp(folder)
     reasons = policy.differences(stamp, _stamp())
     if not reasons:
-        check = check_extension(library, given=("torch",))
+        check = check_extension(library, assume_imported=("torch",))
         if not policy.is_to_be_rebuilt(check.cause, is_stamped=bool(stamp)):
             return
         reasons = [check.message]
@@ -268,14 +268,14 @@ def _mark(engine: Engine, folder: str) -> None:
         stamp = _stamp()
         if read_stamp(folder) != stamp:
             file = write_stamp(folder, stamp)
-            engine.touched[f"{file}: says for which torch it was built (stays)"] = None
+            engine.changes[f"{file}: says for which torch it was built (stays)"] = None
 
 
 def _look_at_results(engine: Engine, command: Any) -> None:
     for extension in command.extensions:
         path = command.get_ext_fullpath(extension.name)
         if os.path.exists(path):
-            check = check_extension(path, given=("torch",))
+            check = check_extension(path, assume_imported=("torch",))
             if policy.is_final(check.cause):
                 frame = frame_outside_of("torch")
                 engine.tell(wording.would_not_load(check), ExtensionWarning, frame=frame)

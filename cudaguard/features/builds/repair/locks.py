@@ -93,7 +93,7 @@ def _wait(engine: Engine, rule: str, path: str, pause: float) -> int | None:
 
 def _tell_removed(engine: Engine, rule: str, path: str, lock: LockFacts) -> None:
     engine.journal.note("repair", f"{rule} stale lock {path}")
-    engine.touched[f"{path}: left by a build that was killed, removed by {rule} (stays)"] = None
+    engine.changes[f"{path}: left by a build that was killed, removed by {rule} (stays)"] = None
     finding = wording.stale_lock(path, lock.age, is_removed=True)
     engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
 

@@ -152,7 +152,7 @@ def _compile(engine: Engine, original: Any, model: Any, keywords: dict[str, Any]
 
 def _made_safe(engine: Engine, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
     entry = f"{rule.id}: results of {_name_of(model)} are copied"
-    engine.touched[f"{entry} (stays)"] = None
+    engine.changes[f"{entry} (stays)"] = None
     engine.log(entry)
     parked = "rehome" if strategy == "rehome" else "tell"
     return make_safe(engine, compiled, copies=True, parked=parked)

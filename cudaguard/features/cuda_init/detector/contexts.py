@@ -12,7 +12,7 @@ from _thread import _local, get_ident
 from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.core.initializers import REPORTED
-from cudaguard.errors import ContextError, ContextWarning, LatchedEnvironmentWarning
+from cudaguard.errors import ContextError, ContextWarning, LateEnvironmentWarning
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.files.calls import os
@@ -236,7 +236,7 @@ class CudaDetector:
         listed = os.environ.get("CUDA_VISIBLE_DEVICES")
         if listed is not None and state.devices > len([*filter(None, listed.split(","))]):
             finding = wording.was_too_late("CUDA_VISIBLE_DEVICES", listed, state.devices)
-            self._engine.tell(finding, LatchedEnvironmentWarning, frame=caller_frame())
+            self._engine.tell(finding, LateEnvironmentWarning, frame=caller_frame())
 
     def _listen(self) -> ProcessDetector:
         """Begin to listen to forks and to the environment: CUDA is in the process."""

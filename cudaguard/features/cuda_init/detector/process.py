@@ -13,7 +13,7 @@ from cudaguard.core import audit
 from cudaguard.core.caller import caller_frame, describe, describe_line, frame_outside_of
 from cudaguard.core.known_errors import text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.errors import CudaGuardWarning, ForkWarning, LatchedEnvironmentWarning
+from cudaguard.errors import CudaGuardWarning, ForkWarning, LateEnvironmentWarning
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.known_errors import line_of_fork
 from cudaguard.features.cuda_init.latches import DRIVER, LATCHES
@@ -69,7 +69,7 @@ class ProcessDetector:
     def begin(self) -> None:
         """Listen from now on."""
         audit.listen(self)
-        self._engine.touched[_HOOKS] = None
+        self._engine.changes[_HOOKS] = None
 
     def latch(self, moment: str) -> None:
         """Remember the variables that have been read for good now, as they are."""
@@ -136,7 +136,7 @@ class ProcessDetector:
             finding = wording.too_late_to_set(
                 name, value, self._latched[name], LATCHES[name], where, first
             )
-            self._engine.tell(finding, LatchedEnvironmentWarning, frame=frame)
+            self._engine.tell(finding, LateEnvironmentWarning, frame=frame)
 
     # --- called where a forked child touches CUDA -------------------------------------
 
@@ -231,7 +231,7 @@ class ProcessDetector:
             setattr(stand_in, attribute, getattr(original, attribute, None))
         setattr(owner, name, stand_in)
         self._stand_ins.append((owner, name, original, stand_in))
-        self._engine.touched[_patched(original)] = None
+        self._engine.changes[_patched(original)] = None
 
     def leave(self) -> None:
         """Put the functions back, and listen no longer."""
@@ -239,7 +239,7 @@ class ProcessDetector:
         for owner, name, original, stand_in in self._stand_ins:
             if peek(owner, name) is stand_in:  # else a later patch calls ours
                 setattr(owner, name, original)
-                self._engine.touched.pop(_patched(original), None)
+                self._engine.changes.pop(_patched(original), None)
         self._stand_ins = []
 
 

@@ -30,8 +30,8 @@ def create(engine: Engine, device: int | str | None, *, is_asked_for: bool = Tru
     with engine.own_use_of_cuda():
         handle = create_context(device, is_asked_for=is_asked_for)
     entry = f"CUDA context on device {handle.device.ordinal} ({handle.device.name}) (stays)"
-    if entry not in engine.touched:
-        engine.touched[entry] = None
+    if entry not in engine.changes:
+        engine.changes[entry] = None
         engine.journal.note("repair", entry, describe(caller_frame()))
         engine.log(f"created: {entry}")
     return handle

@@ -36,7 +36,7 @@ def set_defaults(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> N
                 os.environ[name] = value
                 where = describe(caller_frame())
                 engine.journal.note("repair", f"{rule.id} env {name}={value}", where)
-                engine.touched[f"{name}={value}: set before {spec.name} by {rule.id} (stays)"] = (
+                engine.changes[f"{name}={value}: set before {spec.name} by {rule.id} (stays)"] = (
                     None
                 )
                 engine.log(messages.default_set(rule, name, value, spec.name))
@@ -78,6 +78,6 @@ def substitute(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> Non
                 sys.modules[spec.name] = module
                 where = describe(caller_frame())
                 engine.journal.note("repair", f"{rule.id} substitute {other}", where)
-                engine.touched[f"{spec.name}: is {other} by {rule.id} (stays)"] = None
+                engine.changes[f"{spec.name}: is {other} by {rule.id} (stays)"] = None
                 engine.log(messages.substituted(rule, other, spec.name))
                 return

@@ -137,7 +137,7 @@ class DuplicateDetector:
         """Return which rule had a library opened in advance, empty if none had."""
         start = f"{path}: loaded "
         found = next(
-            (entry for entry in tuple(self._engine.touched) if entry.startswith(start)), ""
+            (entry for entry in tuple(self._engine.changes) if entry.startswith(start)), ""
         )
         return f"was loaded {found[len(start) :].replace(' (stays)', '')}" if found else ""
 

@@ -142,7 +142,7 @@ def would_not_load(
         ),
         consequence=f"importing it fails, or {dist} does without it and says nothing",
         remedy=first.remedy.replace("PACKAGE", dist),
-        command=f"cudaguard check-ext {shlex.quote(first.path)}",
+        command=f"cudaguard check-extension {shlex.quote(first.path)}",
     )
 
 

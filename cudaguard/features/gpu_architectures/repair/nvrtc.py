@@ -164,7 +164,7 @@ def preload_nvrtc(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> 
             raise ImportOrderError(finding.what, name=spec.name, path=spec.origin) from error
         return
     engine.journal.note("repair", f"{rule.id} nvrtc {better.path}", describe(caller_frame()))
-    engine.touched[f"{better.path}: loaded before {spec.name} by {rule.id} (stays)"] = None
+    engine.changes[f"{better.path}: loaded before {spec.name} by {rule.id} (stays)"] = None
     engine.log(wording.nvrtc_preloaded(rule.id, better, own, devices))
 
 
@@ -182,7 +182,7 @@ def ask_nvml(engine: Engine, rule: Rule, module: str) -> tuple[Capability, ...]:
     was_there = is_mapped(_NVML)
     devices = compute_capabilities()
     if not was_there and is_mapped(_NVML):
-        engine.touched[f"{_NVML}: loaded before {module}, to ask it, by {rule.id} (stays)"] = None
+        engine.changes[f"{_NVML}: loaded before {module}, to ask it, by {rule.id} (stays)"] = None
     return devices
 
 

@@ -107,5 +107,5 @@ def point_to_ptxas(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) ->
             os.environ[name] = better.path
             where = describe(caller_frame())
             engine.journal.note("repair", f"{rule.id} {name}={better.path}", where)
-            engine.touched[f"{name}={better.path}: set by {rule.id} (stays)"] = None
+            engine.changes[f"{name}={better.path}: set by {rule.id} (stays)"] = None
             engine.log(wording.ptxas_named(rule.id, lack, better, name))

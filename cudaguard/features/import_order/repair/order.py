@@ -68,7 +68,7 @@ def _import_first(
     outcome = import_first(need, rule)
     if outcome.state == "imported":
         engine.journal.note("prerequisite", need, describe(frame))
-        engine.touched[f"{need}: imported before {spec.name} by {rule} (stays)"] = None
+        engine.changes[f"{need}: imported before {spec.name} by {rule} (stays)"] = None
         engine.log(messages.imported_first(rule, need, spec.name))
     elif outcome.error is not None:
         finding = messages.prerequisite_failed(rule, need, spec.name, outcome.error)

@@ -76,7 +76,7 @@ def _open(engine: Engine, rule: Rule, files: tuple[str, ...], spec: ModuleSpec) 
     opened, error = open_all(files)
     for file in opened:
         engine.journal.note("repair", f"{rule.id} preload {file}", describe(frame))
-        engine.touched[f"{file}: loaded before {spec.name} by {rule.id} (stays)"] = None
+        engine.changes[f"{file}: loaded before {spec.name} by {rule.id} (stays)"] = None
         engine.log(messages.preloaded(rule, file, spec.name))
     if error is not None:
         finding = messages.not_preloaded(rule, spec.name, error)

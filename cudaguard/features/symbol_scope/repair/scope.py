@@ -96,7 +96,7 @@ def _loaded(
         engine.tell(finding, SymbolScopeWarning, frame=frame)
         return
     engine.journal.note("repair", f"{rule.id} local_scope {subject}", where)
-    engine.touched[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
+    engine.changes[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
     engine.log(wording.kept_local(rule, source, where))
 
 
@@ -134,7 +134,7 @@ def take_back(
     where = describe(frame)
     if done.state == "done":
         engine.journal.note("repair", f"{rule.id} demote {done.library}", where)
-        engine.touched[wording.hidden(rule, done) + " (stays)"] = None
+        engine.changes[wording.hidden(rule, done) + " (stays)"] = None
         engine.log(f"{wording.hidden(rule, done)}; to switch this off: "
                    f"{messages.switch_off(rule.id)}")  # fmt: skip
         if not done.bound:
@@ -193,5 +193,5 @@ def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
             raise ImportOrderError(finding.what, name=spec.name, path=spec.origin)
         return
     engine.journal.note("repair", f"{rule.id} deepbind {spec.name}", describe(frame))
-    engine.touched[f"{spec.name}: loaded with RTLD_DEEPBIND by {rule.id} (stays)"] = None
+    engine.changes[f"{spec.name}: loaded with RTLD_DEEPBIND by {rule.id} (stays)"] = None
     engine.log(wording.shielded(rule, spec.name))

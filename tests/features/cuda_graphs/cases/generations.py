@@ -66,7 +66,7 @@ def compiled():
 
 
 def touched():
-    entries = cudaguard.status().touched
+    entries = cudaguard.status().changes
     return [entry for entry in entries if NAME in entry and not entry.endswith("(stays)")]
 
 
@@ -135,7 +135,7 @@ def case_another_default_is_left():
         with cudaguard.guard(**RULE):
             entry.default = "another"
         assert entry.default == "another"
-        assert f"{WORDS}: passes through, under a later patch (stays)" in cudaguard.status().touched
+        assert f"{WORDS}: passes through, under a later patch (stays)" in cudaguard.status().changes
         entry.default = None
 
 
