@@ -334,7 +334,8 @@ def test_error_of_the_extension_is_the_import_s_own(scene, define):
     assert unguarded[0].startswith("ImportError ")
     ran = scene.run(TAKE, install(), FAILURE, SAID)
     assert ran.lines[: len(unguarded)] == unguarded
-    if define == "MISSING_SYMBOL":
+    # Before Python 3.11 an import that rules watch is not looked at to its end.
+    if define == "MISSING_SYMBOL" and sys.version_info >= (3, 11):
         finding, told = ran.lines[len(unguarded) :]
         assert "CG841" in told
         assert "the loader refuses it: " in finding
