@@ -254,7 +254,8 @@ def words_that_do(package: Package) -> list[str]:
         for module in package.modules.values()
         if module.part == "features" and "messages" in module.name.split(".")
         for target, found in package.arrows(module)
-        if target.split(".")[-2:-1] == ["repair"] or target.split(".")[-1] == "repair"
+        if not found.for_types
+        and (target.split(".")[-2:-1] == ["repair"] or target.split(".")[-1] == "repair")
     ]
 
 

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Listener(Protocol):
+    class EventListener(Protocol):
         """What is told; none of these may raise."""
 
         def before_fork(self) -> None:
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
             """An environment variable is about to be set, or unset (None)."""
 
 
-_listener: Listener | None = None
+_listener: EventListener | None = None
 _is_up = False
 
 
-def listen(listener: Listener | None) -> None:
+def listen(listener: EventListener | None) -> None:
     """Have a listener told from now on; None tells nobody."""
     global _listener, _is_up  # noqa: PLW0603  # one hook per process is all that Python can forget
     _listener = listener

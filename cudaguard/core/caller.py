@@ -102,7 +102,7 @@ def is_importing() -> bool:
     return False
 
 
-class Place:
+class UserLine:
     """What is told of a frame later. The frame itself would keep the program's variables alive."""
 
     __slots__ = ("f_code", "f_globals", "f_lineno")
@@ -113,7 +113,7 @@ class Place:
         self.f_globals = {"__name__": frame.f_globals.get("__name__")}
 
 
-def describe(frame: FrameType | Place | None) -> str:
+def describe(frame: FrameType | UserLine | None) -> str:
     """Return ``file:line`` of a frame, or an empty string for none."""
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from _thread import allocate_lock
 
-from cudaguard.core.caller import Place, caller_frame, describe, importing
+from cudaguard.core.caller import UserLine, caller_frame, describe, importing
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import EveryTopLevel, GuardFinder, is_parting
 from cudaguard.core.initializers import INITIALISERS
@@ -298,7 +298,7 @@ class Engine:
         finding: Finding,
         category: type[CudaGuardWarning],
         *,
-        frame: FrameType | Place | None = None,
+        frame: FrameType | UserLine | None = None,
         loud: bool | None = None,
     ) -> bool:
         """Record a finding and, unless the mode or its severity says otherwise, warn of it.

@@ -25,7 +25,7 @@ _HEADING = re.compile(
 _C_HEADING = "Current thread's C stack trace (most recent call first):"
 
 
-class Fault(NamedTuple):
+class FaultDump(NamedTuple):
     """One dump of ``faulthandler``.
 
     Args:
@@ -63,13 +63,13 @@ def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
     return found
 
 
-def read_faults(path: str) -> list[Fault]:
+def read_faults(path: str) -> list[FaultDump]:
     """Return the dumps in a file, oldest first; a missing file has none."""
     text = _end_of(path).decode(errors="replace")
     asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
     dumps = [("", asked)] if asked.strip() else []
     dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]
-    return [Fault(what, *_stack(part), _current(part)) for what, part in dumps]
+    return [FaultDump(what, *_stack(part), _current(part)) for what, part in dumps]
 
 
 def _current(text: str) -> int:

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Protocol
 
-    from cudaguard.core.caller import Place
+    from cudaguard.core.caller import UserLine
     from cudaguard.core.journal import Journal
     from cudaguard.core.registry import Registry
     from cudaguard.core.replace import Replaced
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
             finding: Finding,
             category: type[CudaGuardWarning],
             *,
-            frame: FrameType | Place | None = None,
+            frame: FrameType | UserLine | None = None,
             loud: bool | None = None,
         ) -> bool:
             """Record a finding and warn of it where that is wanted."""

@@ -11,7 +11,7 @@ import ctypes
 from cudaguard.elf.image import Image
 from cudaguard.elf.loaded import ENTRY, Library, Memory
 from cudaguard.elf.shared_object import SharedObject
-from cudaguard.elf.symbols import Place
+from cudaguard.elf.symbols import AddressInfo
 from cudaguard.files.calls import os
 
 TYPE_CHECKING = False
@@ -91,7 +91,7 @@ class Resident:
 
     def owner(self, handle: int, name: bytes) -> int:
         """Return the handle of whichever library has a symbol that `handle` finds; 0 if unknown."""
-        place = Place()
+        place = AddressInfo()
         address = self._find(handle, name)
         if not address or not self._place(address, ctypes.addressof(place)) or not place.file:
             return 0

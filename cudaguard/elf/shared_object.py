@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
-    class Source(Protocol):
+    class Tables(Protocol):
         """Where a shared object is read: an open file, or memory."""
 
         def value(self, tag: int) -> int:
@@ -74,7 +74,7 @@ class SharedObject:
         UnreadableError: by every method, where its tables make no sense.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Tables) -> None:
         self._source = source
         self._symbols = source.address(DT_SYMTAB)
         self._strings = source.address(DT_STRTAB)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-class Place(ctypes.Structure):
+class AddressInfo(ctypes.Structure):
     """``Dl_info`` of ``dlfcn.h``."""
 
     _fields_ = [
@@ -55,7 +55,7 @@ class GlobalScope:
 
     def owner(self, address: int) -> str:
         """Return the file of the library that has an address; empty for the program or none."""
-        place = Place()
+        place = AddressInfo()
         if not address or not self._place(address, ctypes.addressof(place)) or not place.file:
             return ""
         return os.path.realpath(os.fsdecode(place.file))

@@ -37,7 +37,7 @@ class Compiler(NamedTuple):
     release: Pair | None
 
 
-class Lack(NamedTuple):
+class UnknownDevice(NamedTuple):
     """A device that a compiler does not know.
 
     Args:

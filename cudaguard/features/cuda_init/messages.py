@@ -2,45 +2,49 @@
 
 from __future__ import annotations
 
-from cudaguard.model import Finding
+from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
-
-    class Change(Protocol):
-        """What happened to the driver (see `detector.contexts.Change`)."""
-
-        @property
-        def kind(self) -> str:
-            """``initialised`` or ``context``."""
-
-        @property
-        def device(self) -> int:
-            """Ordinal of the device that got a context."""
-
-        @property
-        def actor(self) -> str:
-            """Who did it; may be empty."""
-
-        @property
-        def how(self) -> str:
-            """``import``, ``load``, ``request``, ``before`` or empty."""
-
-        @property
-        def where(self) -> str:
-            """``file:line``; may be empty."""
-
-        @property
-        def pid(self) -> int:
-            """The process."""
 
 
 INITIALISED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
 FORK, LATCHED, SEARCH_PATH = "CG818", "CG819", "CG820"
 
 OURSELVES = "cudaguard"
+
+
+class Change(Record):
+    """One thing that happened to the driver of this process.
+
+    Args:
+        kind: ``initialised`` or ``context``.
+        device: Ordinal of the device that got a context; -1 for ``initialised``.
+        actor: The module that was being imported, or that loaded a library; empty if it happened
+            outside of all that is watched.
+        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
+            look) or, without an actor, empty.
+        where: ``file:line`` of the user's code behind it; empty with the actor.
+        pid: The process.
+        thread: ``threading.get_ident()`` of the thread that noticed.
+    """
+
+    __slots__ = ("actor", "device", "how", "kind", "pid", "thread", "where")
+    kind: str
+    device: int
+    actor: str
+    how: str
+    where: str
+    pid: int
+    thread: int
+
+    def __init__(
+        self, kind: str, device: int, actor: str, how: str, where: str, pid: int, thread: int
+    ) -> None:
+        self._fill(
+            kind=kind, device=device, actor=actor, how=how, where=where, pid=pid, thread=thread
+        )
 
 
 def said(change: Change, *, where: bool = False) -> str:

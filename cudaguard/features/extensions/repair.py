@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.core.caller import Place, caller_frame, describe, frame_outside_of
+from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
 from cudaguard.core.repair import REPAIRING
 from cudaguard.elf.demangle import readable
 from cudaguard.elf.extension_check import ExtensionCheck, Forecast, Lack
@@ -167,7 +167,7 @@ class Refusal(NamedTuple):
 
     said: str
     finding: Finding
-    place: Place | None
+    place: UserLine | None
     is_import: bool
 
 
@@ -221,7 +221,7 @@ def _refusal(
 ) -> Refusal:
     where, built_by = describe(frame), compiler(check.path)
     finding = not_loaded(check, said, where, built_by, is_import=is_import)
-    return Refusal(said, finding, None if frame is None else Place(frame), is_import)
+    return Refusal(said, finding, None if frame is None else UserLine(frame), is_import)
 
 
 def _as_said(found: Forecast, said: str) -> Forecast | None:

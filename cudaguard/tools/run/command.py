@@ -141,9 +141,9 @@ def _supervise(
     from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
     from cudaguard.system.limits import oom_kills
     from cudaguard.tools.run import supervise
-    from cudaguard.tools.run.record import Record
+    from cudaguard.tools.run.record import RunRecord
 
-    record = Record()
+    record = RunRecord()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment[FOLDER_VARIABLE] = record.folder
     dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from cudaguard.core.journal_reader import Fault, last_initialised, read_faults, read_journal
+from cudaguard.core.journal_reader import FaultDump, last_initialised, read_faults, read_journal
 from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.text import printable_data
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.tools.run.program import Program
-    from cudaguard.tools.run.supervise import Ended, Supervisor
+    from cudaguard.tools.run.supervise import ProgramEnd, Supervisor
 
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
 CRASHES = frozenset(
@@ -49,7 +49,7 @@ class Report:
     """
 
     def __init__(
-        self, program: Program, ended: Ended, folder: str, kills_before: int, missing: str = ""
+        self, program: Program, ended: ProgramEnd, folder: str, kills_before: int, missing: str = ""
     ) -> None:
         self._program = program
         self._ended = ended
@@ -153,7 +153,7 @@ class Report:
 
     # --- where ----------------------------------------------------------------------
 
-    def _own_fault(self) -> Fault | None:
+    def _own_fault(self) -> FaultDump | None:
         """Return what the program itself has written down in its last moment."""
         own = self._faults.get(self._ended.pid, [])
         if self._ended.is_late:
@@ -162,7 +162,7 @@ class Report:
         fatal = [fault for fault in own if fault.what]
         return fatal[-1] if fatal and -self._ended.status in _FAULTS_OF_PYTHON else None
 
-    def _fatal_elsewhere(self) -> list[tuple[int, Fault]]:
+    def _fatal_elsewhere(self) -> list[tuple[int, FaultDump]]:
         """Return the faults of other processes; a fork writes to the file of its parent."""
         mine, own_pid = self._own_fault(), self._ended.pid
         asked_too = self._ended.is_late
@@ -173,7 +173,7 @@ class Report:
             if fault is not mine and (fault.what or (asked_too and pid != own_pid))
         ]
 
-    def _stack(self, fault: Fault | None) -> list[dict[str, Any]]:
+    def _stack(self, fault: FaultDump | None) -> list[dict[str, Any]]:
         if fault is not None:
             return [self._frame(*frame) for frame in fault.frames]
         error = self._story.error
@@ -276,7 +276,7 @@ class Report:
         limit = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
         return f"cudaguard bisect {limit}{shlex.join(redacted_arguments(self._program.words))}"
 
-    def _hints(self, fault: Fault | None) -> list[str]:
+    def _hints(self, fault: FaultDump | None) -> list[str]:
         number = -self._ended.status
         hints = self._more_hints[:]
         if self.has_crashed and number == signal.SIGKILL:
@@ -296,8 +296,8 @@ class Report:
         return bool(error and error["text"].startswith("MemoryError") and address_space())
 
 
-def _faults_in(folder: str) -> dict[int, list[Fault]]:
-    found: dict[int, list[Fault]] = {}
+def _faults_in(folder: str) -> dict[int, list[FaultDump]]:
+    found: dict[int, list[FaultDump]] = {}
     try:
         names = os.listdir(folder)
     except OSError:

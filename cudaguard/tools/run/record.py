@@ -11,7 +11,7 @@ from cudaguard.tools.scratch import Scratch
 _ROOM = 1 << 14  # bytes; more than one line of the record
 
 
-class Record:
+class RunRecord:
     """A new, private, temporary folder.
 
     Attributes:

@@ -37,7 +37,7 @@ _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 _NAMED_BY_ID = ("LISTEN_PID", "WATCHDOG_PID")
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """How the program has ended.
 
     Args:
@@ -92,7 +92,7 @@ class Supervisor:
         self._pid = 0
         self._status: int | None = None
 
-    def run(self, environment: Mapping[str, str], *, is_silent: bool = False) -> Ended:
+    def run(self, environment: Mapping[str, str], *, is_silent: bool = False) -> ProgramEnd:
         """Start the program and return how it has ended. Signals stay blocked: see `end_as`.
 
         Args:
@@ -119,7 +119,7 @@ class Supervisor:
         if self._witness is not None:
             self._witness.dismiss()
         status = CANNOT_START if self._status is None else self._status
-        return Ended(self._pid, status, is_late, frozenset(self._sent), seconds)
+        return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
 
     def become(self, environment: Mapping[str, str]) -> NoReturn:
         """Turn this process itself into the program, where there can be no other."""
@@ -247,7 +247,7 @@ class Supervisor:
         return True
 
 
-def end_as(ended: Ended) -> int:
+def end_as(ended: ProgramEnd) -> int:
     """End this process by the signal that the program died of; else return the exit status."""
     if ended.is_late:
         return TIME_IS_UP

@@ -136,7 +136,7 @@ def _trace(args: Namespace) -> int:
     from cudaguard.tools.run import supervise
     from cudaguard.tools.run.command import _interpreter_options, guarded_environment
     from cudaguard.tools.run.program import parsed
-    from cudaguard.tools.run.record import Record
+    from cudaguard.tools.run.record import RunRecord
 
     program, problem = parsed(args.program)
     if not supervise.IS_SUPPORTED:
@@ -150,7 +150,7 @@ def _trace(args: Namespace) -> int:
     environment = guarded_environment(args.mode, os.environ)
     for path in args.output:
         os.close(open_to_write(path))  # now, not when hours have been spent
-    record = Record()
+    record = RunRecord()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
     command = [sys.executable, *_interpreter_options(), *args.program]

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.tools.run.program import Program
-    from cudaguard.tools.run.supervise import Ended
+    from cudaguard.tools.run.supervise import ProgramEnd
 
 _LONGEST = 200  # characters of what a process was started with
 
 
-def document_of(program: Program, ended: Ended, folder: str) -> dict[str, Any]:
+def document_of(program: Program, ended: ProgramEnd, folder: str) -> dict[str, Any]:
     """Return the trace as JSON-ready data, without the number of the schema.
 
     Args:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PLACE = "torch.compile"
 
 
-class Listener:
+class Reporter:
     """Tells of what a wrapper sees (see `cudaguard.features.cuda_graphs.repair.wrap`)."""
 
     def __init__(self, engine: Engine) -> None:
@@ -83,7 +83,7 @@ def make_safe(
             them, or None.
         watch: Look whether results that are held are overwritten?
     """
-    listener = Listener(engine)
+    listener = Reporter(engine)
     root = owner_of(function)
     looker = None
     if parked is not None and root is not None:

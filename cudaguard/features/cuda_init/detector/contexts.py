@@ -15,8 +15,8 @@ from cudaguard.core.initializers import REPORTED
 from cudaguard.errors import ContextError, ContextWarning, LateEnvironmentWarning
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
+from cudaguard.features.cuda_init.messages import Change
 from cudaguard.files.calls import os
-from cudaguard.model import Record
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.facts import is_sibling
 from cudaguard.system.modules import peek
@@ -38,38 +38,6 @@ _ALLOCATOR_READ_AT_IMPORT = (2, 11)
 # What compiles kernels when it is used, and the libraries that it loads for that.
 _WITH_COMPILERS = ("cupy", "numba.cuda")
 _COMPILERS = ("libnvrtc.so", "libnvJitLink.so")
-
-
-class Change(Record):
-    """One thing that happened to the driver of this process.
-
-    Args:
-        kind: ``initialised`` or ``context``.
-        device: Ordinal of the device that got a context; -1 for ``initialised``.
-        actor: The module that was being imported, or that loaded a library; empty if it happened
-            outside of all that is watched.
-        how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
-            look) or, without an actor, empty.
-        where: ``file:line`` of the user's code behind it; empty with the actor.
-        pid: The process.
-        thread: ``threading.get_ident()`` of the thread that noticed.
-    """
-
-    __slots__ = ("actor", "device", "how", "kind", "pid", "thread", "where")
-    kind: str
-    device: int
-    actor: str
-    how: str
-    where: str
-    pid: int
-    thread: int
-
-    def __init__(
-        self, kind: str, device: int, actor: str, how: str, where: str, pid: int, thread: int
-    ) -> None:
-        self._fill(
-            kind=kind, device=device, actor=actor, how=how, where=where, pid=pid, thread=thread
-        )
 
 
 class CudaDetector:

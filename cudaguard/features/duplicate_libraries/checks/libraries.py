@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from cudaguard.elf.library_version import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries.messages import libraries as wording
+from cudaguard.features.duplicate_libraries.messages.libraries import Served
 from cudaguard.features.duplicate_libraries.policy import duplicates as policy
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
@@ -18,22 +18,6 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
     from cudaguard.system.distributions import SharedFile
     from cudaguard.system.site import Result, Site
-
-
-class Served(NamedTuple):
-    """A file that packages would get for a library.
-
-    Args:
-        path: The file, links resolved.
-        askers: Distributions that would get it -> one of their files that asks.
-        version: Its version, empty if names do not tell.
-        dist: The distribution that brings it, empty if none does.
-    """
-
-    path: str
-    askers: dict[str, str]
-    version: tuple[int, ...]
-    dist: str
 
 
 def check(site: Site) -> Result:

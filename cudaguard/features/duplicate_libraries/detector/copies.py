@@ -171,7 +171,7 @@ def _severity(first: Copy) -> str:
     return "info" if is_wanted else "warn"
 
 
-def _cure(wanted: Copy, other: Copy, by: str) -> wording.Cure:
+def _cure(wanted: Copy, other: Copy, by: str) -> wording.Precedence:
     """Return how a file comes before another one.
 
     Args:
@@ -184,7 +184,7 @@ def _cure(wanted: Copy, other: Copy, by: str) -> wording.Cure:
     part_of = runtime_of(wanted.stem).part_of
     if part_of:  # all parts, or they come from somewhere else again
         name = f"lib{part_of}*.so{wanted.soname.partition('.so')[2]}"
-    return wording.Cure(
+    return wording.Precedence(
         wanted.path,
         name,
         _variable(other),

@@ -69,7 +69,7 @@ class DuplicateDetector:
         """Look once at what is new, and tell of what is there twice.
 
         Args:
-            load: What has just been loaded: the fields of `symbol_scope.messages.hijack.Load`.
+            load: What has just been loaded: the fields of `messages.hijack.GlobalLoad`.
             since: Without it: as above, or ``unseen``.
 
         Raises:

@@ -9,22 +9,7 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Copy(Protocol):
-        """A library in this process (see `policy.duplicates.Copy`)."""
-
-        @property
-        def path(self) -> str:
-            """Its file."""
-
-        @property
-        def soname(self) -> str:
-            """The name by which it is asked for."""
-
-        @property
-        def how(self) -> str:
-            """Who loaded it, in words that follow its path."""
+    from cudaguard.features.duplicate_libraries.policy.duplicates import Copy
 
 
 TWO_FILES, ANOTHER_FILE = "CG842", "CG843"
@@ -38,7 +23,7 @@ _LINKS = {
 _MORE = "if more libraries come from {} instead, they are in cudaguard.status()"
 
 
-class Cure(NamedTuple):
+class Precedence(NamedTuple):
     """How the right file comes first.
 
     Args:
@@ -63,7 +48,7 @@ def older_first(
     second: Copy,
     versions: tuple[str, str],
     subject: tuple[str, str],
-    cure: Cure,
+    cure: Precedence,
     severity: str,
 ) -> Finding:
     """Two files of one name, and the older one was mapped first.
@@ -150,7 +135,7 @@ def mixed(
     other: Copy,
     versions: tuple[str, str],
     subject: tuple[str, str],
-    cure: Cure,
+    cure: Precedence,
 ) -> Finding:
     """Two parts of one library are of different places, and not known to be of one release.
 
@@ -177,7 +162,7 @@ def another_file(
     serving: Copy,
     versions: tuple[str, str],
     subject: tuple[str, str],
-    cure: Cure,
+    cure: Precedence,
     severity: str,
     *,
     is_older: bool,
@@ -223,7 +208,7 @@ def _version(version: str) -> str:
     return f" ({version})" if version else ""
 
 
-def _remedy(cure: Cure) -> str:
+def _remedy(cure: Precedence) -> str:
     first = _first(cure)
     if not cure.variable:
         return first
@@ -233,7 +218,7 @@ def _remedy(cure: Cure) -> str:
     )
 
 
-def _first(cure: Cure) -> str:
+def _first(cure: Precedence) -> str:
     if not (cure.package and cure.pattern):
         before = f"`import {cure.package}`" if cure.package else "what loads the other one"
         if "*" in cure.files:

@@ -10,44 +10,10 @@ from cudaguard.model import Finding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Protocol
 
     from cudaguard.elf.extension_check import ExtensionCheck
+    from cudaguard.features.duplicate_libraries.policy.installed import Overlap, Unmet
     from cudaguard.model import Rule
-
-    class Overlap(Protocol):
-        """Two distributions with the same files (`policy.installed.Overlap`)."""
-
-        @property
-        def first(self) -> str:
-            """One of them."""
-
-        @property
-        def second(self) -> str:
-            """The other."""
-
-        @property
-        def files(self) -> tuple[str, ...]:
-            """What both list."""
-
-    class Unmet(Protocol):
-        """A requirement that is not met (`policy.installed.Unmet`)."""
-
-        @property
-        def by(self) -> str:
-            """Who requires it."""
-
-        @property
-        def name(self) -> str:
-            """What is required."""
-
-        @property
-        def wanted(self) -> str:
-            """In which versions."""
-
-        @property
-        def found(self) -> str | None:
-            """What is installed."""
 
 
 RULES, EXTENSIONS, INSTALLED, PINS = "CG901", "CG902", "CG905", "CG906"

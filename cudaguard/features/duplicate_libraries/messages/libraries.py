@@ -4,45 +4,32 @@ from __future__ import annotations
 
 import os
 import shlex
+from typing import NamedTuple
 
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Served(Protocol):
-        """A file and those who would get it (see `checks.libraries.Served`)."""
-
-        @property
-        def path(self) -> str:
-            """The file."""
-
-        @property
-        def askers(self) -> dict[str, str]:
-            """Who would get it."""
-
-        @property
-        def version(self) -> tuple[int, ...]:
-            """Its version."""
-
-        @property
-        def dist(self) -> str:
-            """Who brings it."""
-
-    class Runtime(Protocol):
-        """What is known of a library (see `cudaguard.system.runtimes.Runtime`)."""
-
-        @property
-        def title(self) -> str:
-            """What it is called."""
-
-        @property
-        def danger(self) -> str:
-            """What happens to those who get an older one."""
+    from cudaguard.system.runtimes import Runtime
 
 
 LIBRARIES = "CG903"
+
+
+class Served(NamedTuple):
+    """A file that packages would get for a library.
+
+    Args:
+        path: The file, links resolved.
+        askers: Distributions that would get it -> one of their files that asks.
+        version: Its version, empty if names do not tell.
+        dist: The distribution that brings it, empty if none does.
+    """
+
+    path: str
+    askers: dict[str, str]
+    version: tuple[int, ...]
+    dist: str
 
 
 def two_files(

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cudaguard.system.gpus import Compiler, Cure, Lack, Torch
+    from cudaguard.system.gpus import Compiler, Cure, Torch, UnknownDevice
 
     Capability = tuple[int, int]
 
@@ -116,7 +116,7 @@ def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
     return remedy, f'{install} && export PYTHONPATH="{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
-def no_ptxas(lacks: Sequence[Lack], cure: Cure, variable: str) -> Finding:
+def no_ptxas(lacks: Sequence[UnknownDevice], cure: Cure, variable: str) -> Finding:
     """Triton's ptxas does not know devices.
 
     Args:
@@ -194,7 +194,7 @@ def nvrtc_preloaded(
     )
 
 
-def ptxas_named(rule: str, lack: Lack, better: Compiler, variable: str) -> str:
+def ptxas_named(rule: str, lack: UnknownDevice, better: Compiler, variable: str) -> str:
     """Return the line of the log that says that Triton calls another ptxas."""
     return (
         f"{rule}: {variable}={better.path} (ptxas {dotted(better.release)}), as Triton's own "

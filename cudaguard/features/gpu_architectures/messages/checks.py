@@ -10,22 +10,8 @@ from cudaguard.model import Finding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
 
-    class DriverFiles(Protocol):
-        """The driver's files (see `cudaguard.system.nvidia_driver.DriverFiles`)."""
-
-        @property
-        def kernel(self) -> str:
-            """Version of the kernel module."""
-
-        @property
-        def library(self) -> str:
-            """Its libcuda."""
-
-        @property
-        def library_version(self) -> str:
-            """Version of that."""
+    from cudaguard.system.nvidia_driver import DriverFiles
 
 
 CUDA = "CG904"

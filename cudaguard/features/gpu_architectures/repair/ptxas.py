@@ -24,7 +24,7 @@ from cudaguard.features.gpu_architectures.messages import architectures as wordi
 from cudaguard.features.gpu_architectures.policy.architectures import cure_for
 from cudaguard.features.gpu_architectures.repair.nvrtc import ask_nvml
 from cudaguard.system.facts import Facts
-from cudaguard.system.gpus import Compiler, Lack, architecture
+from cudaguard.system.gpus import Compiler, UnknownDevice, architecture
 from cudaguard.system.torch_build import folder_of
 
 TYPE_CHECKING = False
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Capability = tuple[int, int]
 
 
-def lacking_ptxas(devices: Sequence[Capability]) -> list[Lack]:
+def lacking_ptxas(devices: Sequence[Capability]) -> list[UnknownDevice]:
     """Return the devices that the ptxas of the installed Triton does not know."""
     folder = folder_of("triton")
     own = own_of_triton(folder) if folder else {}
@@ -46,11 +46,11 @@ def lacking_ptxas(devices: Sequence[Capability]) -> list[Lack]:
     for device in sorted(set(devices)):
         used = _used(own, device)
         if used.release in KNOWN and architecture(device) not in KNOWN[used.release]:
-            found.append(Lack(device, used, _better(used, device)))
+            found.append(UnknownDevice(device, used, _better(used, device)))
     return found
 
 
-def finding_of(lacks: Sequence[Lack]) -> Finding:
+def finding_of(lacks: Sequence[UnknownDevice]) -> Finding:
     """Return what is to be said of devices that Triton's ptxas does not know."""
     used = lacks[0].used
     major = (used.release or (0, 0))[0]

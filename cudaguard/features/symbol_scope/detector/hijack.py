@@ -16,8 +16,8 @@ from cudaguard.features.symbol_scope.messages.hijack import (
     CTYPES,
     GUARD,
     Culprit,
+    GlobalLoad,
     Hijack,
-    Load,
     hijacked,
 )
 from cudaguard.features.symbol_scope.patterns import names_library, packages_of
@@ -50,7 +50,7 @@ def judge(
     Raises:
         ImportOrderError: in `strict`, from an import.
     """
-    load = None if loaded is None else Load(*loaded)
+    load = None if loaded is None else GlobalLoad(*loaded)
     packages, facts = Packages(), Facts()
     hijacks = []
     owners = dict.fromkeys(new for _, _, new, _ in moved)
@@ -75,7 +75,7 @@ def judge(
         _tell(engine, tuple(hijacks), load, since, runtime)
 
 
-def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool:
+def _is_at_home(owner: str, package: str, load: GlobalLoad | None, since: str) -> bool:
     """May this library own such names?"""
     name = os.path.basename(owner)
     if (
@@ -94,7 +94,7 @@ def _preloaded() -> list[str]:
     return at_start("LD_PRELOAD").replace(":", " ").split()
 
 
-def _rules_about(engine: Engine, owner: str, package: str, load: Load | None) -> list[Rule]:
+def _rules_about(engine: Engine, owner: str, package: str, load: GlobalLoad | None) -> list[Rule]:
     """Return the rules that name the library, what was loaded with it, or its package."""
     registry = engine.registry
     rules = {rule.id: rule for _, rule in (*registry.scoping, *registry.demoting)}.values()
@@ -111,7 +111,7 @@ def _rules_about(engine: Engine, owner: str, package: str, load: Load | None) ->
 
 
 def _cares(
-    engine: Engine, rule: Rule, load: Load | None, since: str, facts: Facts, has_runtime: bool
+    engine: Engine, rule: Rule, load: GlobalLoad | None, since: str, facts: Facts, has_runtime: bool
 ) -> bool:
     """Does the rule see to this itself: by choice not at all, by telling, or by acting yet?
 
@@ -136,7 +136,7 @@ def _cares(
 
 
 def _tell(
-    engine: Engine, hijacks: tuple[Hijack, ...], load: Load | None, since: str, runtime: str
+    engine: Engine, hijacks: tuple[Hijack, ...], load: GlobalLoad | None, since: str, runtime: str
 ) -> None:
     frame = caller_frame()
     culprit = Culprit("", "", "")

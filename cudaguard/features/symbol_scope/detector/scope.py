@@ -40,7 +40,7 @@ class ScopeDetector:
         """Look once, and tell of what has moved.
 
         Args:
-            load: What has just been loaded: the fields of `messages.hijack.Load`.
+            load: What has just been loaded: the fields of `messages.hijack.GlobalLoad`.
             since: Without it: as above, or ``unseen``.
 
         Raises:

@@ -30,7 +30,7 @@ _PROGRAM = ("", "__main__", "__mp_main__")
 _MARK = 8  # digits
 
 
-class Load(NamedTuple):
+class GlobalLoad(NamedTuple):
     """What has just been loaded.
 
     Args:
@@ -77,7 +77,11 @@ class Culprit(NamedTuple):
 
 
 def hijacked(
-    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str, runtime: str = ""
+    hijacks: tuple[Hijack, ...],
+    load: GlobalLoad | None,
+    culprit: Culprit,
+    since: str,
+    runtime: str = "",
 ) -> Finding:
     """Copies of other people's symbols have come into the global scope, and no rule knows it.
 
@@ -119,7 +123,7 @@ def _listed(names: Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _cause(load: Load | None, culprit: Culprit) -> tuple[str, ...]:
+def _cause(load: GlobalLoad | None, culprit: Culprit) -> tuple[str, ...]:
     if load is None:
         return ()
     if load.extension:
@@ -142,7 +146,9 @@ def _taken(hijack: Hijack) -> str:
     return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
 
 
-def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str) -> str:
+def _remedy(
+    hijacks: tuple[Hijack, ...], load: GlobalLoad | None, culprit: Culprit, since: str
+) -> str:
     if load is None:
         if since == CTYPES:
             how = "put `import ctypes` right behind cudaguard.install()"

@@ -9,44 +9,8 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
+    from cudaguard.features.symbol_scope.repair.demotion import Demotion
     from cudaguard.model import Rule
-
-    class Demotion(Protocol):
-        """What became of a demotion (see `repair.demotion.Demotion`)."""
-
-        @property
-        def state(self) -> str:
-            """``done``, ``refused`` or ``failed``."""
-
-        @property
-        def reason(self) -> str:
-            """Why it was refused, or what failed."""
-
-        @property
-        def library(self) -> str:
-            """File of the library that the rule names."""
-
-        @property
-        def libraries(self) -> int:
-            """How many libraries were changed."""
-
-        @property
-        def names(self) -> int:
-            """How many names were hidden."""
-
-        @property
-        def bound(self) -> tuple[tuple[str, int], ...]:
-            """Who had bound to them before, and to how many."""
-
-        @property
-        def left(self) -> tuple[str, ...]:
-            """Libraries that were not changed, each with the reason."""
-
-        @property
-        def runtime(self) -> str:
-            """The library whose own C++ runtime hiding would have broken."""
 
 
 def kept_local(rule: Rule, source: str, where: str) -> str:

@@ -7,26 +7,8 @@ from cudaguard.model import Finding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Protocol
 
-    class Ending(Protocol):
-        """How a child ended (see `cudaguard.system.trial.Ending`)."""
-
-        @property
-        def kind(self) -> str:
-            """In which way."""
-
-        @property
-        def text(self) -> str:
-            """The signal, the error, or the status."""
-
-        @property
-        def at(self) -> str:
-            """Which import was running."""
-
-        @property
-        def said(self) -> tuple[str, ...]:
-            """What it said last."""
+    from cudaguard.system.trial import Ending
 
 
 ORDERS, ALONE, GPUS, PLUGINS = "CG911", "CG912", "CG913", "CG914"
