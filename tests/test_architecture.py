@@ -71,7 +71,6 @@ STILL_ACROSS = {
     ("features.builds.repair.builds", "features.extensions.repair"),
     ("features.cuda_init.detector.contexts", "features.gpu_architectures.detector"),
     ("features.cuda_init.repair.stand_ins", "features.import_order.repair.imports"),
-    ("features.extensions.checks", "features.duplicate_libraries.messages.installed"),
     ("features.extensions.detector", "features.import_order.detector"),
     ("features.extensions.repair", "features.import_order.repair.order"),
     ("features.import_order.detector", "features.cuda_init.messages"),

@@ -9,6 +9,8 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cudaguard.model import Rule
 
 
@@ -289,3 +291,14 @@ def past_the_guard(module: str) -> Finding:
         remedy="look for another import hook that stands before cudaguard on sys.meta_path; "
         "loaders that know only load_module cannot be guarded (zip files on Python 3.9)",
     )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as one says them: ``a, b and c``."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def and_more(count: int, what: str) -> tuple[str, ...]:
+    """Return what stands for those that are not shown: ``and 3 more files``, if there are any."""
+    return (f"and {count} more {what}",) if count > 0 else ()

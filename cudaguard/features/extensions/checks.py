@@ -7,7 +7,7 @@ import sys
 
 from cudaguard.api import active_rules
 from cudaguard.core.patterns import arguments, matches
-from cudaguard.features.duplicate_libraries.messages import installed as wording
+from cudaguard.features.extensions.messages import checks as wording
 from cudaguard.features.extensions.policy import ACCELERATED, TORCH_LIBRARIES, built_for_python
 from cudaguard.features.extensions.repair import check_extension, check_one_of_many
 from cudaguard.system.runtimes import runtime_of, stem_of

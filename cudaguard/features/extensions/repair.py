@@ -12,7 +12,7 @@ from cudaguard.elf.forecast import forecast
 from cudaguard.elf.loaded import serving_file
 from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError, ExtensionWarning
-from cudaguard.features.extensions.messages import error_text, not_loaded, words_for
+from cudaguard.features.extensions.messages.loading import error_text, not_loaded, words_for
 from cudaguard.features.extensions.policy import (
     ACCELERATED,
     TORCH_LIBRARIES,

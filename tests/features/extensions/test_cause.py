@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.elf.extension_check import CAUSES, Forecast, Lack, Surroundings
-from cudaguard.features.extensions.messages import words_for
+from cudaguard.features.extensions.messages.loading import words_for
 from cudaguard.features.extensions.policy import (
     built_for_python,
     cause_of,
@@ -166,7 +166,7 @@ def test_many_are_counted_and_not_all_shown():
 
 
 def test_every_cause_has_words():
-    from cudaguard.features.extensions.messages import _WORDS
+    from cudaguard.features.extensions.messages.loading import _WORDS
 
     assert set(_WORDS) == set(CAUSES)
 

@@ -6,10 +6,10 @@ from cudaguard.api import active_rules
 from cudaguard.config import read_environment
 from cudaguard.core.decide import applies
 from cudaguard.features.catalog import RULES
-from cudaguard.features.duplicate_libraries.messages import installed as wording
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
 from cudaguard.system.versions import required_name
+from cudaguard.tools.doctor.checks import rules_messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""What is said of extensions that would not load, or did not."""

@@ -1,0 +1,73 @@
+"""The wording of installed extensions that would not load."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from cudaguard.core.messages import and_more, listed
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.elf.extension_check import ExtensionCheck
+
+EXTENSIONS = "CG902"
+_SHOWN = 3
+
+
+def would_not_load(
+    checks: Sequence[ExtensionCheck], dist: str, version: str, *, is_certain: bool
+) -> Finding:
+    """Extensions of a distribution that the loader would refuse, for one cause.
+
+    Args:
+        checks: What is wrong with each.
+        dist: The distribution.
+        version: Its version.
+        is_certain: Is it known who would have to load first what they lack?
+    """
+    first, more = checks[0], len(checks) - 1
+    libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)
+    symbols = dict.fromkeys(name for check in checks for _, name in check.missing_symbols)
+    others = f" (and {more} more)" if more else ""
+    return Finding(
+        EXTENSIONS,
+        f"{os.path.basename(first.path)}{others} of {dist} {version} would not load: "
+        f"{first.message.rstrip('.')}.",
+        severity="error" if is_certain else "warn",
+        evidence=(
+            *(check.path for check in checks[:_SHOWN]),
+            *and_more(len(checks) - _SHOWN, "files"),
+            *(f"not found: {library}" for library in libraries),
+            *(f"nobody has: {name}" for name in list(symbols)[:_SHOWN]),
+            *and_more(len(symbols) - _SHOWN, "symbols"),
+        ),
+        consequence=f"importing it fails, or {dist} does without it and says nothing",
+        remedy=first.remedy.replace("PACKAGE", dist),
+        command=f"cudaguard check-extension {shlex.quote(first.path)}",
+    )
+
+
+def torch_would_not_load(check: ExtensionCheck, version: str) -> Finding:
+    """A torch that cannot be imported."""
+    found = would_not_load((check,), "torch", version, is_certain=True)
+    return found.replace(
+        what=f"torch {version} would not load: {check.message.rstrip('.')}.",
+        consequence="import torch fails",
+    )
+
+
+def need_the_driver(dists: Sequence[str]) -> Finding:
+    """Extensions that lack nothing but what comes with the driver."""
+    return Finding(
+        EXTENSIONS,
+        f"{listed(dists)} need{'s' * (len(dists) == 1)} the NVIDIA driver, and it is not here.",
+        severity="info",
+        evidence=("not found: libcuda.so.1",),
+        consequence="importing it fails on this machine, and works on one with a GPU",
+        remedy="in a container: start it with --gpus all",
+        command="cudaguard doctor --only CG904",
+    )

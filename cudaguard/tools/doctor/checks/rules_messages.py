@@ -1,0 +1,73 @@
+"""The wording of rules that apply to what is installed."""
+
+from __future__ import annotations
+
+from cudaguard.core.messages import listed
+from cudaguard.model import Finding
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.model import Rule
+
+RULES = "CG901"
+
+
+def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
+    """Versions with a fault that a rule knows.
+
+    Args:
+        rule: It applies here.
+        versions: What of its versions is installed, as in ``decord 0.6.0``.
+        is_on: Is it in force where the guard is?
+        is_guarded: Is the guard switched on for every Python that starts in this environment?
+    """
+    remedy, command, severity = "", "", "warn" if is_at_import(rule) else "info"
+    about = ", ".join(versions) or rule.watch[0]
+    what = f"{about}: {rule.title or rule.why}"
+    if rule.grade == "warn":
+        severity = "warn"
+        remedy = "nothing repairs it: follow what the rule says"
+        command = f"cudaguard rules show {rule.id}"
+    elif not is_on:
+        severity = "info"
+        what = f"Rule {rule.id} is off, and is about {about}: {rule.title or rule.why}"
+        remedy = "if that is seen here, switch the rule on; it is off because it may cost something"
+        command = f"export CUDAGUARD_RULES=+{rule.id}"
+    elif is_guarded:
+        severity = "info"
+        remedy = "none is needed: the guard is switched on here, and repairs it"
+    else:
+        remedy = "have the guard repair it: import cudaguard; cudaguard.install() at the very top"
+        command = "export CUDAGUARD=fix"
+    return Finding(
+        RULES,
+        what,
+        rule=rule.id,
+        severity=severity,
+        evidence=(f"seen failing {rule.verified}" if rule.verified else "reported, and not "
+                  "reproduced for this project",),
+        consequence=rule.why if rule.title else "",
+        remedy=remedy,
+        command=command,
+        links=rule.links[:1],
+    )  # fmt: skip
+
+
+def is_at_import(rule: Rule) -> bool:
+    """Is a rule about what an import breaks, and not about what is done with arrays or builds?"""
+    later = ("correct", "normalize", "graphs", "builds")
+    return any(action.partition(":")[0] not in later for action in rule.actions) or bool(rule.needs)
+
+
+def watched(rules: Sequence[Rule]) -> Finding:
+    """Rules that watch over what is installed, in any version."""
+    names = dict.fromkeys(rule.watch[0].partition(".")[0] for rule in rules)
+    return Finding(
+        RULES,
+        f"The guard, where it is switched on, watches over {listed(names)}.",
+        severity="info",
+        evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
+        command="cudaguard rules list",
+    )
