@@ -17,6 +17,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.api import Guard as Guard
+    from cudaguard.api import GuardBlock as GuardBlock
     from cudaguard.api import active_rules as active_rules
     from cudaguard.api import add_rule as add_rule
     from cudaguard.api import create_context as create_context
@@ -71,6 +72,7 @@ _HOMES = {
     "GraphError": "errors",
     "GraphWarning": "errors",
     "Guard": "api",
+    "GuardBlock": "api",
     "ImportOrderError": "errors",
     "ImportOrderWarning": "errors",
     "LateEnvironmentWarning": "errors",
@@ -113,6 +115,7 @@ __all__ = [
     "GraphError",
     "GraphWarning",
     "Guard",
+    "GuardBlock",
     "ImportOrderError",
     "ImportOrderWarning",
     "LateEnvironmentWarning",

@@ -268,7 +268,7 @@ class Finding(Record):
         for label, text in (
             ("consequence", self.consequence),
             ("remedy", self.remedy),
-            ("try", self.command),
+            ("run", self.command),
             ("see", self.links[0] if self.links else ""),
         ):
             if text:

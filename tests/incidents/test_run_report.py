@@ -59,7 +59,7 @@ def test_report_names_import_libraries_rule_change_and_command(child, cached_env
         "rule: CG002 fits: tensorflow puts its LLVM into the global symbol scope, and triton",
         "in the global symbol scope were tensorflow/libtensorflow_",
         "    +import cudaguard\n    +cudaguard.install()",
-        f"prove it: cudaguard bisect {script}",
+        f"run: cudaguard bisect {script}",
     ):
         assert words in text, words
     # The change that is suggested cures it, under plain Python.

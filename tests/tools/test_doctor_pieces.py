@@ -220,7 +220,7 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "             evidence: seen",
         "             consequence: then",
         "             remedy: cure",
-        "             try: run it",
+        "             run: run it",
         "             see: https://example.org",
         "         note: what",
         "broken   CG902  other (the check itself failed: oh)",

@@ -153,7 +153,7 @@ def test_what_another_plug_in_has_imported_is_told_as_too_late(suite):
     assert "[CG802] target was imported before rule LOCAL1 was in force." in told
     assert "remedy: call cudaguard.install()" in told
     if sys.version_info >= (3, 10):  # before, nobody knows how the process was started
-        assert re.search(r"try: CUDAGUARD=fix .*pytest", told)
+        assert re.search(r"run: CUDAGUARD=fix .*pytest", told)
 
 
 def test_guard_is_up_before_what_other_plug_ins_do_at_the_start(suite):

@@ -78,7 +78,7 @@ def _finding(
         *(("evidence", item) for item in finding["evidence"]),
         ("consequence", finding["consequence"]),
         ("remedy", finding["remedy"]),
-        ("try", finding["command"]),
+        ("run", finding["command"]),
         ("see", finding["links"][0] if finding["links"] else ""),
     ]
     return [*lines, *(f"{_MARGIN}    {word}: {t}" for word, t in rest if t)]

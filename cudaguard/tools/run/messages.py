@@ -172,7 +172,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     if change is not None:
         _add(lines, "change", change["what"])
         lines += [f"    {line}" for line in change["patch"].splitlines()]
-    _add(lines, "prove it", document["next"])
+    _add(lines, "run", document["next"])
     return "\n".join(lines)
 
 

@@ -149,7 +149,7 @@ def test_command_that_has_the_guard_earlier_tells_no_secrets(program):
     )
     done = program.child.command(sys.executable, path, "--token", "s3cr3t", "--epochs", "3")
     assert (
-        f"try: CUDAGUARD=fix {sys.executable} {path} --token '<secret>' --epochs 3" in done.stderr
+        f"run: CUDAGUARD=fix {sys.executable} {path} --token '<secret>' --epochs 3" in done.stderr
     )
     assert "s3cr3t" not in done.stderr
 

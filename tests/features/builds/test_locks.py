@@ -258,7 +258,7 @@ def test_other_modes_remove_nothing(left, start, lock, mode):
     lock.unlink()
     out, err = ended(waiter)
     assert out == "1\n"
-    assert err.count(f"try: rm {lock}") == (mode == "warn")
+    assert err.count(f"run: rm {lock}") == (mode == "warn")
 
 
 @pytest.mark.incidents

@@ -166,7 +166,7 @@ def test_cupy_is_told_of_when_it_loads_its_nvrtc(made):
         "12.4 it makes code for sm_90." in ran.err
     )
     assert "CUDA_ERROR_NO_BINARY_FOR_GPU" in ran.err
-    assert "try: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*'" in ran.err
+    assert "run: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*'" in ran.err
     assert "CUPY_COMPILE_WITH_PTX=1" in ran.err
 
 
@@ -194,7 +194,7 @@ def test_old_gpu_is_told_to_take_cuda_12(made):
     assert ran.warned == ["CG897"]
     assert "its NVRTC 13.0 does not know sm_61." in ran.err
     assert "CUDA 13 has nothing for this GPU: install cupy for CUDA 12" in ran.err
-    assert "try: pip uninstall -y cupy-cuda13x && pip install 'cupy-cuda12x[ctk]'" in ran.err
+    assert "run: pip uninstall -y cupy-cuda13x && pip install 'cupy-cuda12x[ctk]'" in ran.err
 
 
 def test_cupy_after_torch_has_loaded_that_nvrtc(made):
@@ -275,7 +275,7 @@ def test_numba_is_told_of_when_it_loads_its_nvrtc(made):
     assert "its NVRTC 12.4 does not know sm_120." in ran.err
     assert "Can't use arch-specific compute_120a" in ran.err
     assert (
-        "try: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' "
+        "run: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' "
         "'nvidia-nvjitlink-cu12==12.8.*'\n" in ran.err
     )
 
@@ -317,4 +317,4 @@ def test_old_gpu_is_told_to_take_numba_for_cuda_12(made):
     ran = program.run(GUARD + USE_NUMBA, program.nvrtc((13, 0)), capability="7.0")
     assert ran.warned == ["CG898"]
     assert "GPU compute capability 7.0 is not supported" in ran.err
-    assert "try: pip install 'numba-cuda[cu12]'" in ran.err
+    assert "run: pip install 'numba-cuda[cu12]'" in ran.err
