@@ -262,7 +262,7 @@ class Finding(Record):
 
     def __str__(self) -> str:
         """Return a headline and labelled lines; what is empty is left out."""
-        from cudaguard.files.text import printable
+        from cudaguard.files.text import printable_part
 
         lines = [f"[{self.id}] {self.what}", *(f"  evidence: {item}" for item in self.evidence)]
         for label, text in (
@@ -273,7 +273,7 @@ class Finding(Record):
         ):
             if text:
                 lines.append(f"  {label}: {text}")
-        return "\n".join(map(printable, lines))
+        return "\n".join(map(printable_part, lines))
 
 
 class Plan(Record):

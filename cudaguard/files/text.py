@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Commands to GitHub, Azure and TeamCity, which they see at any place of a line. Those of GitHub
 # that begin with two colons count at the beginning, where a line may be broken.
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
+RULE_LINE = "\n      "  # between the lines of a rule that a remedy shows
 _BLOCKS = ("code", "patch", "toml")  # keys of documents, of text that has several lines
 
 
@@ -36,6 +37,11 @@ def printable(text: str, keep: str = "") -> str:
     for command in _COMMANDS if "##" in text else ():
         text = text.replace(command, f"{_escape('#')}{command[1:]}")
     return text
+
+
+def printable_part(text: str) -> str:
+    """Return the same of a part of a finding; a rule that it shows stays on lines of its own."""
+    return RULE_LINE.join(map(printable, text.split(RULE_LINE)))
 
 
 def printable_lines(text: str) -> str:

@@ -15,10 +15,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ..kept import PIP, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,8 +46,17 @@ OPEN = "import ctypes\nlibrary = ctypes.CDLL({!r})\n"
 
 @pytest.fixture(scope="session")
 def wheel(kept) -> Callable[[str], Path]:
-    """Returns a folder with what is in one wheel."""
-    return kept.packages
+    """Returns a folder with all that is in one wheel, as it lies there."""
+
+    def unpack(pin: str, folder: Path) -> None:
+        download = (*PIP, "download", "--no-deps", "--dest", folder, pin)
+        run_python(sys.executable, *download)
+        (file,) = folder.glob("*.whl")
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+        file.unlink()
+
+    return lambda pin: kept.folder(f"wheel-{pin}", pin, lambda folder: unpack(pin, folder))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.files.calls import os
+from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -237,4 +238,4 @@ def _first(cure: Precedence) -> str:
         f'actions = ["preload:{cure.pattern}"]',
         f'why = "{cure.package} takes another {os.path.basename(cure.wanted)}"',
     )
-    return "\n      ".join(lines)
+    return RULE_LINE.join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.files.calls import os
+from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -184,7 +185,7 @@ def _remedy(
     )
     # What a wheel bundles lies in a folder named after the distribution, not the module.
     dist = [f"dist = [{_quoted(bundled)}]"] if bundled and bundled != package else []
-    return "\n      ".join(
+    return RULE_LINE.join(
         (
             advice,
             "[[rules]]",
