@@ -237,7 +237,7 @@ def test_rule_compiles_the_image_encoder_without_graphs(run, which):
 
 # --- the whole of it: a video -------------------------------------------------------------------
 
-VIDEO = Path(__file__).resolve().parent.parent / "graphs" / "sam2_video.py"
+VIDEO = Path(__file__).resolve().parent.parent / "features" / "cuda_graphs" / "sam2_video.py"
 SIZES = (4, 8, 16, 32)  # of what the encoder keeps, for images of 128 x 128
 
 
