@@ -16,7 +16,7 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 
-PROGRAM = Path(__file__).resolve().parent.parent / "graphs" / "sam2_video.py"
+PROGRAM = Path(__file__).resolve().parent.parent / "features" / "cuda_graphs" / "sam2_video.py"
 NEEDED = ("sam2", "torchvision", "hydra", "numpy", "PIL")
 # Of the ways to compute a thing none is to be tried out: that would take minutes, and graphs are
 # what this is about.

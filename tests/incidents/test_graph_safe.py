@@ -2,7 +2,8 @@
 
 A graph that is replayed writes to the same memory without counting a version; so does a stand-in
 here, and what is held of its results must change without protection. The cases are functions in
-``tests/features/cuda_graphs/cases``; each of its files is run in one process, in which torch is imported once.
+``tests/features/cuda_graphs/cases``; each of its files is run in one process, in which torch is
+imported once.
 """
 
 from __future__ import annotations
