@@ -103,7 +103,7 @@ def is_importing() -> bool:
 
 
 class UserLine:
-    """What is told of a frame later. The frame itself would keep the program's variables alive."""
+    """File, line and module of a frame, without the variables that the frame keeps alive."""
 
     __slots__ = ("f_code", "f_globals", "f_lineno")
 

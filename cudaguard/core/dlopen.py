@@ -85,7 +85,7 @@ class FlagsPatch:
 
 
 class _SetFlags:
-    """Shows itself as the function it stands in for, and as that binds to no instance or class."""
+    """Looks like the function it replaces, and like that binds to no instance or class."""
 
     def __init__(self, patch: FlagsPatch, original: Callable[..., None]) -> None:
         self._patch, self._original = patch, original
@@ -141,7 +141,7 @@ def local_mode(
 ) -> tuple[Any, Callable[[], None] | None]:
     """Return the mode or flags that a load gets, and what to call when it has happened.
 
-    Without a name, or where the flags are no number, whoever is called has own words for that.
+    Without a name, or where the flags are no number, the original function has its own error.
     """
     if not (name and isinstance(mode, int) and mode & RTLD_GLOBAL):
         return mode, None

@@ -1,6 +1,6 @@
 """``sys.excepthook``: errors that end the program, looked at before they are printed.
 
-Put up under ``cudaguard run``, and once a load was refused that is told of if it ends the program.
+Put up under ``cudaguard run``, and once a load was refused, in case that ends the program.
 """
 
 from __future__ import annotations
