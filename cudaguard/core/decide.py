@@ -1,4 +1,8 @@
-"""From rules and facts to a plan. Nothing here looks at the process by itself."""
+"""From rules, facts and mode to what may be done: the one place that knows. Pure functions.
+
+Modes and grades are asked about here and nowhere else: repairs get a `Permit`, everybody else
+`state_of`.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,46 @@ if TYPE_CHECKING:
 
 
 _UNDENIABLE = (1 << 30,)  # a rank above that of any rule
+REPAIRING = ("fix", "strict")  # modes
+CONTEXT = "context"  # the word of rules for a CUDA context, among the modules that they need
+
+
+class Permit:
+    """What a repair may do: one object, switched when mode or rules change, read at every call.
+
+    Args:
+        acts: May it change anything?
+        looks: May it look? False once its rule is not in force any more.
+        tells: Is what it finds told? Otherwise it is only recorded.
+    """
+
+    __slots__ = ("acts", "looks", "tells")
+
+    def __init__(self, *, acts: bool = False, looks: bool = False, tells: bool = False) -> None:
+        self.acts, self.looks, self.tells = acts, looks, tells
+
+    def switch(self, other: Permit | None) -> None:
+        """Allow what another permit allows, nothing for None."""
+        self.acts = other is not None and other.acts
+        self.looks = other is not None and other.looks
+        self.tells = other is not None and other.tells
+
+
+def permit_for(mode: str, grade: str = "automatic") -> Permit:
+    """Return what may be done in a mode for a rule of a grade; the rule is in force."""
+    acts = mode in REPAIRING and grade != "report"
+    return Permit(acts=acts, looks=mode != "off", tells=mode not in ("off", "observe"))
+
+
+def state_of(rule: Rule, facts: FactsLike, mode: str) -> str:
+    """Return what becomes of a rule that is in force: ``absent``, ``acts``, ``tells`` or ``off``.
+
+    ``absent``: its conditions do not hold here.
+    """
+    if not applies(rule, facts):
+        return "absent"
+    permit = permit_for(mode, rule.grade)
+    return "acts" if permit.acts else "tells" if permit.looks else "off"
 
 
 def applies(rule: Rule, facts: FactsLike) -> bool:
@@ -61,7 +105,7 @@ def applies(rule: Rule, facts: FactsLike) -> bool:
 
 def plan(
     name: str,
-    by_module: Mapping[str, tuple[Rule, ...]],
+    rules_of: Callable[[str], tuple[Rule, ...]],
     is_users: Callable[[Rule], bool],
     facts: FactsLike,
 ) -> Plan:
@@ -69,13 +113,13 @@ def plan(
 
     Args:
         name: The watched module.
-        by_module: The rules in force, by watched module.
+        rules_of: Returns the rules in force that watch a module.
         is_users: Tells a user's rule from a built-in one.
         facts: Facts about this process.
     """
-    own = [rule for rule in by_module.get(name, ()) if applies(rule, facts)]
-    told = [rule for rule in own if rule.grade == "warn"]
-    if not any(rule.needs and rule.grade != "warn" for rule in own):
+    own = [rule for rule in rules_of(name) if applies(rule, facts)]
+    told = [rule for rule in own if rule.grade == "report"]
+    if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(name, told=told)
     from cudaguard.core.order import Before, in_order, without_opposites
 
@@ -93,8 +137,8 @@ def plan(
         if package:  # importing a.b imports a first, whatever a rule says
             edges.append(Before(package, module, "Python itself", _UNDENIABLE))
             todo.append(package)
-        for rule in by_module.get(module, ()):
-            if rule.needs and rule.grade != "warn" and applies(rule, facts):
+        for rule in rules_of(module):
+            if rule.needs and rule.grade != "report" and applies(rule, facts):
                 rank = _rank(rule, is_users(rule))
                 chain = (*rule.needs, module)
                 edges.extend(Before(a, b, rule.id, rank) for a, b in zip(chain, chain[1:]))
@@ -105,7 +149,7 @@ def plan(
     asked = {
         need: rule.id
         for rule in reversed(own)
-        if rule.grade != "warn"
+        if rule.grade != "report"
         for need in rule.needs
         if (need, name) in left
     }

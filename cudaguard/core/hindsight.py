@@ -1,100 +1,69 @@
-"""What the guard could not act on: modules imported before it came, or past it."""
+"""Modules that the guard could not act on: imported before it came, or past it."""
 
 from __future__ import annotations
 
-import sys
-
+from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
+from cudaguard.core.decide import applies
 from cudaguard.core.loader import is_imported
-from cudaguard.core.patterns import arguments
-from cudaguard.core.repair import CONTEXT, REPAIRING
-from cudaguard.errors import ImportOrderWarning, SymbolScopeWarning
+from cudaguard.core.prerequisites import are_missing_before
+from cudaguard.core.reports import LATER
+from cudaguard.core.table import table
+from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.engine import Engine
-    from cudaguard.model import Rule
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.registry import Entry
 
-# Module, rule, and whether repairs were allowed: one look is enough.
-_checked: set[tuple[str, str, bool]] = set()
+_told: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
 
-def report_late(engine: Engine, *, at_start: bool) -> None:
-    """Report the rules that came too late, as their module had been imported already.
+def look_back(core: Dispatch, *, at_start: bool) -> None:
+    """Do what can be done for modules that are there, and report the rules that came too late.
 
     Args:
-        engine: The engine with its rules.
+        core: Has the rules.
         at_start: Is this the start of the interpreter, before the program?
     """
-    repairs, before = engine.mode in REPAIRING, len(engine.changes)
-    for name, rules in engine.registry.by_module.items():
+    core.repairs.after_all()
+    done = 0
+    for name, entries in list(core.registry.by_module.items()):
         if not is_imported(name):
             continue
-        is_late = name not in engine.seen
+        is_late = name not in core.seen
         if is_late:
-            engine.early.add(name)
-        for rule in rules:
-            # What was only told of while the mode forbade repairs can be taken back now.
-            may_act = repairs and bool(arguments(rule, "demote"))
-            if (is_late or may_act) and (name, rule.id, may_act) not in _checked:
-                _checked.add((name, rule.id, may_act))
-                _look(engine, name, rule, at_start=at_start)
-    if repairs and len(engine.changes) > before:
-        _take_back_what_surfaced(engine)
+            core.early.add(name)
+        for one in entries:
+            is_missed, number = core.repairs.late(name, one, is_late=is_late, at_start=at_start)
+            done += number
+            if is_late and (name, one.id) not in _told:
+                _told.add((name, one.id))
+                _tell_late(core, name, one, is_missed=is_missed, at_start=at_start)
+    if done:
+        core.repairs.again()
 
 
-def _take_back_what_surfaced(engine: Engine) -> None:
-    """Demote again: a library that was hidden may have stood before one of another rule."""
-    from cudaguard.core.decide import applies
-    from cudaguard.features.symbol_scope.repair.scope import take_back
-    from cudaguard.system.facts import Facts
-
-    facts = Facts()
-    rules = {rule.id: rule for _, rule in engine.registry.demoting}.values()
-    for rule in rules:
-        names = [name for name in rule.watch if is_imported(name)]
-        if names and rule.grade != "warn" and applies(rule, facts):
-            take_back(engine, rule, module=names[0], is_late=True)
-
-
-def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
-    from cudaguard.core import messages
-    from cudaguard.core.decide import applies
-    from cudaguard.features.import_order.repair.imports import is_installed
-    from cudaguard.system.facts import Facts
-
-    order = [name for name in list(sys.modules) if is_imported(name)]  # in the order of import
-    earlier = set(order[: order.index(name)]) if name in order else set()
-    scopes = bool(arguments(rule, "local_scope", "demote"))
-    missed = scopes or any(
-        need not in earlier and is_installed(need) for need in rule.needs if need != CONTEXT
-    )
-    if arguments(rule, "preload", "preload_needs"):
-        from cudaguard.features.import_order.repair.preload import came_too_late
-
-        missed = missed or came_too_late(rule)
-    only_told = rule.grade == "warn" and not rule.needs and not rule.actions
-    if not (missed or only_told) or not applies(rule, Facts()):
+def _tell_late(
+    core: Dispatch, name: str, one: Entry, *, is_missed: bool, at_start: bool
+) -> None:
+    is_only_told = one.grade == "report" and not one.needs and not one.does
+    if not is_only_told and not (one.needs or is_missed):
         return
-    if arguments(rule, "demote") and engine.mode in REPAIRING and rule.grade != "warn":
-        from cudaguard.features.symbol_scope.repair.scope import take_back
-
-        take_back(engine, rule, module=name, is_late=True, at_start=at_start)
+    rule = one.rule
+    if not applies(rule, Facts()):
         return
-    if only_told:  # it would have changed nothing to come earlier
-        engine.tell(messages.known_fault(rule, name, ""), ImportOrderWarning)
-        return
-    finding = messages.too_late(rule, name, at_start=at_start)
-    category = SymbolScopeWarning if scopes else ImportOrderWarning
-    if engine.tell(finding, category, frame=caller_frame()) and engine.mode == "strict":
-        engine.deferred.append(finding.what)
+    if is_only_told:  # it would have changed nothing to come earlier
+        core.reporter.found(messages.known_fault(rule, name, ""))
+    elif is_missed or are_missing_before(rule, name):
+        verb = next((v for v, _ in one.does if "late" in table.index.VERBS[v]), "")
+        finding = messages.too_late(rule, name, at_start=at_start)
+        core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 
 
-def record_bypassed(engine: Engine) -> None:
+def record_bypassed(core: Dispatch) -> None:
     """Record the watched modules that were imported and never came through the hook."""
-    for name in engine.registry.by_module:
-        known = name in engine.seen or name in engine.early
+    for name in core.registry.by_module:
+        known = name in core.seen or name in core.early
         if not known and is_imported(name):
-            from cudaguard.core import messages
-
-            engine.tell(messages.past_the_guard(name), ImportOrderWarning)
+            core.reporter.found(messages.past_the_guard(name))

@@ -7,14 +7,17 @@ left in any order and the last one to be left restores what was there before.
 from __future__ import annotations
 
 import sys
-from _thread import RLock
+from _thread import RLock, allocate_lock
 
 from cudaguard.config import MODE_VARIABLE
-from cudaguard.core.engine import Engine
-from cudaguard.core.loader import ON_PURPOSE, is_imported
-from cudaguard.core.registry import Registry
-from cudaguard.core.settings import BUILT_IN_IDS, Layer, combine
-from cudaguard.errors import CudaGuardWarning
+from cudaguard.core.dispatch import Dispatch
+from cudaguard.core.finder import EveryTopLevel, is_parting
+from cudaguard.core.loader import ON_PURPOSE, Slots, is_imported
+from cudaguard.core.registry import Registry, entry_of
+from cudaguard.core.replace import passes_through
+from cudaguard.core.reports import LATER
+from cudaguard.core.settings import Layer, combine
+from cudaguard.core.table import table
 from cudaguard.files.calls import os
 
 TYPE_CHECKING = False
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cudaguard.core.plugins import Entry
-    from cudaguard.core.replace import Replaced
     from cudaguard.core.settings import InForce, Sourced
 
 
@@ -33,14 +35,13 @@ class Activation:
     """
 
     def __init__(self) -> None:
-        self.engine = Engine()
+        self.core = Dispatch()
         self._base: Layer | None = None  # by install() or by the environment
         self._blocks: tuple[Layer, ...] = ()  # open guard() blocks
         self._added: tuple[Sourced, ...] = ()  # by add_rule() and by plug-ins that were hit
         self._plugins: dict[str, tuple[Entry, ...]] | None = None  # None: not looked for yet
         self._entries: frozenset[Entry] = frozenset()  # all that were ever found
         self._context = ""  # the setting by which a context was created, or is to be
-        self.requested: dict[str, Replaced] = {}  # replaced by a call, until it is cleared
         self._exported = ""  # the mode that was put into the environment, for children
         self._exported_over: str | None = None  # what stood there before
         self._lock = RLock()
@@ -85,8 +86,6 @@ class Activation:
         """Take everything away that was asked for, and put the environment back."""
         with self.lock:
             self._base, self._blocks = None, ()
-            self.engine.replaced.update(self.requested)
-            self.requested = {}
         self.apply()
 
     def add(self, *rules: Sourced) -> None:
@@ -109,11 +108,6 @@ class Activation:
             else:
                 os.environ[MODE_VARIABLE] = self._exported_over
 
-    @property
-    def is_exported(self) -> bool:
-        """Is the environment changed, for children?"""
-        return bool(self._exported)
-
     def registry_if_installed(self) -> Registry:
         """Return the rules that a plain `install` would put in force."""
         would = combine((Layer(),), self._added, self._environment())
@@ -125,65 +119,142 @@ class Activation:
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.
         """
-        engine = self.engine
+        core = self.core
         try:
             with self.lock:
-                before = engine.mode
+                before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
+                at_boot = all(layer.alone for layer in layers)
                 wanted = combine(layers, self._added, self._environment())
                 if wanted.mode == "off":
-                    engine.take_down()
+                    self._take_down()
                 else:
-                    self._look_for_plugins(wanted, at_boot=all(layer.alone for layer in layers))
-                    registry = Registry(wanted.rules, wanted.switches)
-                    watched = (*(self._plugins or ()), *wanted.watch)
-                    engine.configure(wanted.mode, wanted.context, registry, watched)
-                    engine.put_up()
+                    self._look_for_plugins(wanted, at_boot=at_boot)
+                    self._put_up(wanted)
                 self._export(wanted.mode if any(one.children for one in layers) else "off")
             # From here on foreign code may run: metadata, warnings, the user's filters.
-            if engine.mode != "off":
-                engine.journal.write_to(wanted.journal)
-            if engine.mode != before:
-                engine.journal.note("uninstall" if engine.mode == "off" else "install", engine.mode)
+            if core.is_up:
+                core.journal.write_to(wanted.journal)
+            if wanted.mode != before:
+                core.journal.note("install" if core.is_up else "uninstall", wanted.mode)
             if layers and wanted.problems:
                 self._report(wanted)
-            if engine.mode != "off" and engine.context not in ("none", "auto"):
-                self._create_context(engine.context, at_boot=all(layer.alone for layer in layers))
-            if engine.mode != "off":
-                self._look_back(at_start=all(layer.alone for layer in layers))
+            if core.is_up and core.context not in ("none", "auto"):
+                self._create_context(core.context, at_boot=at_boot)
+            if core.is_up:
+                self._look_back(at_start=at_boot)
         except ON_PURPOSE:
             raise
         except Exception as error:
             # The program has asked for a guard and not for its faults.
-            engine.broken("switching the guard", error)
+            core.broken("switching the guard", error)
+
+    # --- the hooks ------------------------------------------------------------------
+
+    def _put_up(self, wanted: InForce) -> None:
+        """Put rules in force and the hooks in place; each part is published by one assignment."""
+        core, registry = self.core, Registry(wanted.rules, wanted.switches)
+        core.reporter.mode, core.context = wanted.mode, wanted.context
+        core.reporter.silenced = registry.silenced
+        if wanted.mode != "strict":
+            core.reporter.deferred = []
+        core.registry = registry
+        core.repairs.configure()
+        core.replacements.follow(registry)
+        core.forget_slots()
+        names = (*registry.by_module, *table.index.INITIALIZERS, *(self._plugins or ()))
+        self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
+        core.lazy.roots = frozenset(
+            name.partition(".")[0]
+            for one in registry.entries
+            for name in (*one.watch, *one.needs)
+        )
+        if not core.finder.is_up:
+            core.may_move = allocate_lock()
+        if not core.finder.is_first:  # asked for again, after another finder was put in front
+            core.finder.put_first()
+        core.extensions.put_up()
+        core.flags.put_up()
+        core.lazy.put_up()
+        if core.errors is not None:
+            core.errors.put_up()
+        core.patch_ctypes()
+
+    def _watch(self, names: Mapping[str, object]) -> None:
+        if self.core.recording.is_traced or "*" in names:
+            names = EveryTopLevel(names)
+        self.core.finder.watched = self.core.extensions.watched = names
+
+    def _take_down(self) -> None:
+        """Put back everything that can be put back."""
+        core = self.core
+        core.reporter.mode = "off"
+        core.reporter.deferred = []
+        core.finder.take_away()
+        core.finder.watched = core.extensions.watched = {}
+        for what, is_clean in (
+            ("ExtensionFileLoader.create_module", core.extensions.take_down()),
+            ("sys.setdlopenflags", core.flags.take_down()),
+            ("ctypes.CDLL.__init__", core.ctypes.take_down()),
+        ):
+            if not is_clean:
+                core.reporter.changed(passes_through(what), stays=True)
+        core.replacements.undo()
+        core.lazy.take_down()
+        if core.errors is not None:
+            core.errors.take_down()
+        core.detection.forget()
+        core.journal.write_to("")
+        core.on_first_hit = core.load_plugins = None
+        core.forget_slots()
+
+    def in_place(self) -> tuple[str, ...]:
+        """Return what is changed in this process now and will be put back, in words."""
+        core = self.core
+        parts = (
+            ("sys.meta_path: one finder", core.finder.is_up),
+            ("sys.meta_path: one place, until no import is under way", is_parting()),
+            ("importlib.machinery.ExtensionFileLoader.create_module", core.extensions.is_up),
+            ("sys.setdlopenflags", core.flags.is_up),
+            ("ctypes.CDLL.__init__", core.ctypes.is_up),
+            ("sys.set_lazy_imports_filter", core.lazy.is_up),
+            ("sys.excepthook", core.errors is not None and core.errors.is_up),
+        )
+        exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
+        there = (words for words, is_there in parts if is_there)
+        return (*there, *core.replacements.places, *exported)
+
+    def trace(self) -> None:
+        """Have the journal tell of every import, and of all that is mapped by whatever import."""
+        core = self.core
+        core.recording.begin_trace(core.catch_up)
+        if core.is_up:  # switched on by the .pth line, before us
+            self._watch(core.finder.watched)
+            core.forget_slots()
+        core.extensions.pythons_own = Slots((), (core.recording.mappings.window,))
 
     def _create_context(self, device: str, *, at_boot: bool) -> None:
         """Create the context of a setting: once, and in the process that was started with it."""
-        if self._context == device or os.getpid() != self.engine.home:
+        if self._context == device or os.getpid() != self.core.reporter.home:
             return
         self._context = device
         if at_boot:
             # Every Python that starts comes by here: pip, the servers of multiprocessing. The
             # first import of a watched module tells which of them is the program.
-            self.engine.pending_context = device
+            self.core.pending_context = device
         else:
-            from cudaguard.features.cuda_init.repair.creation import create_as_set
-
-            create_as_set(self.engine, device)
+            self.core.create_context(device)
 
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
-        self.engine.loads.look(at_install=True)
+        core = self.core
+        core.look(at_install=True)
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
-        if any(is_imported(name) for r in self.engine.registry.replacing for name in r.watch):
-            from cudaguard.core.replacements import put_up_where_imported
+        if any(is_imported(name) for name in core.registry.by_module):
+            from cudaguard.core.hindsight import look_back
 
-            put_up_where_imported(self.engine)
-        if any(is_imported(name) for name in self.engine.registry.by_module):
-            from cudaguard.core.hindsight import report_late
-
-            report_late(self.engine, at_start=at_start)
+            look_back(core, at_start=at_start)
 
     def _environment(self) -> Mapping[str, str]:
         """Return the environment as the user left it, without the mode we exported ourselves."""
@@ -197,24 +268,22 @@ class Activation:
         stays_off = wanted.mode == "off"  # an unknown word in the variable that activates us
         for problem in wanted.problems:
             finding = messages.bad_setting(problem, stays_off=stays_off)
-            new = self.engine.tell(finding, CudaGuardWarning, loud=True)
-            if new and wanted.mode == "strict":
-                self.engine.deferred.append(problem)
+            self.core.reporter.found(finding, stop=LATER, even_in_observe=True)
 
     # --- rule plug-ins --------------------------------------------------------------
 
     def _look_for_plugins(self, wanted: InForce, *, at_boot: bool) -> None:
-        engine = self.engine
+        core = self.core
         if not wanted.plugins:
             self._plugins, self._entries = None, frozenset()
-            engine.on_first_hit = engine.load_plugins = None
+            core.on_first_hit = core.load_plugins = None
             return
         if self._plugins is None:
             self._find_plugins()
             if at_boot:
                 # Later .pth files and start-up code may make further folders importable.
-                engine.on_first_hit = self._find_more_plugins
-        engine.load_plugins = self._load_plugins if self._plugins else None
+                core.on_first_hit = self._find_more_plugins
+        core.load_plugins = self._load_plugins if self._plugins else None
 
     def _find_plugins(self) -> None:
         """Add the plug-ins on ``sys.path`` that were not found before."""
@@ -224,7 +293,7 @@ class Activation:
             found = scan(sys.path)
         except Exception as error:
             found = {}
-            self.engine.broken("looking for rule plug-ins", error)
+            self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})
         for module, entries in found.items():
             new = tuple(entry for entry in entries if entry not in self._entries)
@@ -252,10 +321,10 @@ class Activation:
         rules: list[Sourced] = []
         for entry in entries:
             try:
-                loaded = load(entry, known=BUILT_IN_IDS)
+                loaded = load(entry, known=table.rule_ids)
             except (Exception, SystemExit) as error:
                 finding = messages.plugin_failed(entry.value, name, error)
-                self.engine.tell(finding, CudaGuardWarning)
+                self.core.reporter.found(finding)
             else:
-                rules += [(rule, f"plug-in {entry.value}") for rule in loaded]
+                rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)

@@ -36,55 +36,14 @@ def switch_off(rule: str) -> str:
     return f"CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
 
 
-def imported_first(rule: str, need: str, target: str) -> str:
-    """Return the log text of a prerequisite that was imported."""
-    return f"{rule}: imported {need} before {target}; to switch this off: {switch_off(rule)}"
+def imported_first(target: str) -> str:
+    """Return what has become of a prerequisite."""
+    return f"imported before {target}"
 
 
-def preloaded(rule: Rule, file: str, target: str) -> str:
-    """Return the log text of a library that was opened in advance."""
-    return f"{rule.id}: loaded {file} before {target}; to switch this off: {switch_off(rule.id)}"
-
-
-def default_set(rule: Rule, name: str, value: str, target: str) -> str:
-    """Return the log text of a variable that was given a default."""
-    return (
-        f"{rule.id}: set {name}={value} before {target}, as it was not set; to switch this off: "
-        f"{switch_off(rule.id)}"
-    )
-
-
-def default_missing(rule: Rule, name: str, value: str, target: str, where: str) -> Finding:
-    """A variable that a rule has a default for is not set, and the mode forbids setting it."""
-    return Finding(
-        rule.id,
-        f"{target} is imported without {name}.",
-        rule=rule.id,
-        evidence=(f"imported at {where}",) if where else (),
-        consequence=rule.why,
-        remedy=f"set {name}={value} before the import, or {FIX}",
-        links=rule.links,
-    )
-
-
-def substituted(rule: Rule, other: str, target: str) -> str:
-    """Return the log text of a module that another one stands in for."""
-    return f"{rule.id}: {other} stands in for {target}; to switch this off: {switch_off(rule.id)}"
-
-
-def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) -> Finding:
-    """Libraries that a rule wants opened before a module are not, as mode or grade forbid it."""
-    return Finding(
-        rule.id,
-        f"{target} is imported before {', '.join(map(os.path.basename, files))} of an installed "
-        "package.",
-        rule=rule.id,
-        evidence=(*((f"imported at {where}",) if where else ()), *files),
-        consequence=rule.why,
-        remedy="let cudaguard load it first: "
-        + ("give the rule another grade" if rule.grade == "warn" else FIX),
-        links=rule.links,
-    )
+def loaded_before(target: str) -> str:
+    """Return what has become of a library that was opened in advance."""
+    return f"loaded before {target}"
 
 
 def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
@@ -109,20 +68,6 @@ def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
         remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {FIX}",
-        links=rule.links,
-    )
-
-
-def not_provided(rule: Rule, extension: str, library: str, where: str) -> Finding:
-    """An extension needs a library of a module that is not imported, and nothing was done."""
-    provider = rule.watch[0]
-    return Finding(
-        rule.id,
-        f"{extension} needs {library}, and {provider}, which has it, is not imported yet.",
-        rule=rule.id,
-        evidence=(f"imported at {where}",) if where else (),
-        consequence=rule.why,
-        remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {FIX}",
         links=rule.links,
     )
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from cudaguard.core import known_messages as known
-from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.known_errors import ARCHITECTURES, DRIVER, FORK, known_error, text_of
+from cudaguard.core.caller import caller_frame
+from cudaguard.core.known_errors import DRIVER, known_error, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.errors import CudaGuardError, GraphWarning
-from cudaguard.features.cuda_graphs import messages as graphs
-from cudaguard.features.cuda_graphs.known_errors import overwritten
-from cudaguard.features.cuda_init.known_errors import is_certain, line_of_fork
+from cudaguard.core.table import table
+from cudaguard.errors import CudaGuardError
 from cudaguard.system.driver_status import named_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.model import Finding
 
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
@@ -24,12 +22,10 @@ _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a rec
 
 def explain_text(text: str) -> Finding | None:
     """Return what a message means, a whole log included; None if nothing is known of it."""
-    graph = overwritten(text)
-    if graph is not None:
-        return graphs.overwritten(graph.producer, graph.function, is_gradient=graph.is_gradient)
-    line = line_of_fork(text)
-    if line and is_certain(line):
-        return known.explained(FORK, (), line)
+    for entry in table.index.KNOWN_ERRORS:
+        finding: Finding | None = table.resolve(entry).explain(text)
+        if finding is not None:
+            return finding
     found = known_error(text)
     if found is not None:
         return known.explained(*found)
@@ -60,32 +56,32 @@ def explain_error(error: BaseException, *, with_context: bool = True) -> Finding
     return None
 
 
-def error_passes(engine: Engine, error: BaseException) -> None:
+def error_passes(core: Dispatch, error: BaseException) -> None:
     """Note on an error what it means; one about a CUDA graph is told of as well. Never raises.
 
     Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
     """
     try:
-        _note(engine, error)
+        _note(core, error)
     except ON_PURPOSE as warning:  # the program's own error is the one to be raised
         print_instead(warning)
     except Exception as failure:
-        engine.broken("looking at an error", failure)
+        core.broken("looking at an error", failure)
 
 
-def record_end(engine: Engine, error: BaseException) -> None:
+def record_end(core: Dispatch, error: BaseException) -> None:
     """Record the error that ends the program, where it was raised, and what it means."""
     try:
         details: dict[str, Any] = {"stack": _stack(error)}
         finding = explain_error(error)
-        if finding is not None and finding.id not in engine.registry.silenced:
+        if finding is not None and finding.id not in core.reporter.silenced:
             details["finding"] = finding.to_dict()
         text = text_of(error)[:_LONGEST_TEXT]
-        engine.journal.note("error", f"{type(error).__name__}: {text}", details=details)
+        core.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
         return
     except Exception as failure:
-        engine.broken("recording an error", failure)
+        core.broken("recording an error", failure)
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
@@ -100,21 +96,23 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
     return found[-_DEEPEST:]
 
 
-def _note(engine: Engine, error: BaseException) -> None:
-    # Ours say it themselves, and those after a fork have been told of.
-    if isinstance(error, CudaGuardError):
+def _note(core: Dispatch, error: BaseException) -> None:
+    if isinstance(error, CudaGuardError):  # ours say it themselves
         return
     finding = explain_error(error, with_context=False)
-    if finding is None or finding.id == FORK.id or finding.id in engine.registry.silenced:
+    if finding is None or finding.id in core.reporter.silenced:
         return
-    if finding.id in ARCHITECTURES:
-        from cudaguard.features.gpu_architectures.known_errors import with_facts
-
-        finding = with_facts(finding)
-    is_noted = engine.mode != "observe" and _add_note(error, f"cudaguard {finding}")
-    if finding.id == graphs.OVERWRITTEN:
-        loud = False if is_noted else None  # the note says it
-        engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"), loud=loud)
+    is_told = False
+    for entry in table.index.KNOWN_ERRORS:
+        known_by = table.resolve(entry)
+        if finding.id in known_by.TOLD_OTHERWISE:
+            return
+        if finding.id in known_by.WITH_FACTS:
+            finding = known_by.with_facts(finding)
+        is_told = is_told or finding.id in known_by.ALSO_TOLD
+    is_noted = core.permit().tells and _add_note(error, f"cudaguard {finding}")
+    if is_told:
+        core.reporter.found(finding, caller_frame(), carried_by_error=is_noted)
 
 
 def _add_note(error: BaseException, note: str) -> bool:

@@ -1,12 +1,13 @@
-"""The rules in force, indexed by the modules they watch.
+"""The rules in force, indexed by the modules they watch and by what they do.
 
 A registry is a value: it is built once per change of rules or switches and published by one
-assignment, so that a finder in another thread sees either the old one or the new one.
+assignment, so that a finder in another thread sees either the old one or the new one. It holds of
+each rule what is needed to know that it is concerned; the rule itself is made when it is.
 """
 
 from __future__ import annotations
 
-from cudaguard.core.patterns import arguments
+from cudaguard.core.table import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,60 +18,87 @@ if TYPE_CHECKING:
 BUILT_IN = "built-in"
 
 
-class Registry:
-    """Rules that are switched on, by watched module.
+class Entry:
+    """A rule that may not have been made yet.
 
     Args:
-        rules: Pairs of (rule, origin); a later rule replaces an earlier one of the same id.
+        id: As of the rule, like `grade`, `watch` and `needs`.
+        does: Pairs of (verb, its value) of the rule's actions.
+        rule: The rule, or where the built-in one is found.
+    """
+
+    __slots__ = ("_rule", "does", "grade", "id", "needs", "watch")
+
+    def __init__(
+        self,
+        id: str,
+        rule: Rule | str,
+        grade: str,
+        watch: tuple[str, ...],
+        needs: tuple[str, ...],
+        does: tuple[tuple[str, object], ...],
+    ) -> None:
+        self.id, self.grade, self.watch, self.needs, self.does = id, grade, watch, needs, does
+        self._rule = rule
+
+    @property
+    def rule(self) -> Rule:
+        """The rule."""
+        if isinstance(self._rule, str):
+            self._rule = table.rule(self.id, self._rule)
+        return self._rule
+
+
+def entry_of(rule: Rule) -> Entry:
+    """Return the entry of a rule that was made by the program or its user."""
+    does = tuple((verb, action[verb]) for action in rule.actions for verb in action if verb in table.index.VERBS)
+    return Entry(rule.id, rule, rule.grade, rule.watch, rule.needs, does)
+
+
+def built_in() -> list[tuple[Entry, str]]:
+    """Return the entries of all built-in rules, with their origin."""
+    return [(Entry(*row), BUILT_IN) for row in table.index.RULES]
+
+
+class Registry:
+    """Rules that are switched on.
+
+    Args:
+        entries: Pairs of (entry, origin); a later one replaces an earlier one of the same id.
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = (
-        "asking",
-        "by_module",
-        "demoting",
-        "origins",
-        "providing",
-        "replacing",
-        "rules",
-        "scoping",
-        "shielding",
-        "silenced",
-    )
+    __slots__ = ("by_module", "entries", "origins", "silenced")
 
-    def __init__(self, rules: Iterable[tuple[Rule, str]], switches: Mapping[str, bool]) -> None:
-        chosen: dict[str, tuple[Rule, str]] = {}
-        for rule, origin in rules:
-            chosen[rule.id] = rule, origin
-        self.rules: tuple[Rule, ...] = tuple(
-            rule for rule, _ in chosen.values() if switches.get(rule.id, rule.grade != "opt-in")
+    def __init__(self, entries: Iterable[tuple[Entry, str]], switches: Mapping[str, bool]) -> None:
+        chosen = {entry.id: (entry, origin) for entry, origin in entries}
+        self.entries = tuple(
+            entry for entry, _ in chosen.values() if switches.get(entry.id, entry.grade != "opt-in")
         )
         # Detectors that were disabled: what they find is neither kept nor told.
         self.silenced = frozenset(id for id, is_on in switches.items() if not is_on) - chosen.keys()
         self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
-        by_module: dict[str, tuple[Rule, ...]] = {}
-        for rule in self.rules:
-            for name in rule.watch:
-                by_module[name] = (*by_module.get(name, ()), rule)
-        self.by_module = by_module
-        # The others only have actions: nothing is to be decided at the import itself.
-        self.asking = frozenset(
-            name for rule in self.rules if rule.needs or rule.grade == "warn" for name in rule.watch
-        )
-        # Few rules name a library, and they are asked at each global load: keep them apart.
-        self.scoping = self._patterns("local_scope")
-        self.providing = self._patterns("provides")
-        self.demoting = self._patterns("demote")
-        self.shielding = self._patterns("deepbind")
-        self.replacing = tuple(
-            rule
-            for rule in self.rules
-            if arguments(rule, "normalize", "correct", "graphs", "builds", "fusers")
-        )
+        self.by_module: dict[str, tuple[Entry, ...]] = {}
+        for entry in self.entries:
+            for name in entry.watch:
+                self.by_module[name] = (*self.by_module.get(name, ()), entry)
 
-    def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:
-        """Return the patterns of one kind of action, each with its rule."""
-        return tuple((found, rule) for rule in self.rules for found in arguments(rule, verb))
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules in force."""
+        return tuple(entry.rule for entry in self.entries)
+
+    def rules_of(self, name: str) -> tuple[Rule, ...]:
+        """Return the rules that watch a module."""
+        return tuple(entry.rule for entry in self.by_module.get(name, ()))
+
+    def rule(self, id: str) -> Rule | None:
+        """Return a rule that is in force, None if it is not."""
+        return next((entry.rule for entry in self.entries if entry.id == id), None)
+
+    def with_verbs(self, *verbs: str) -> tuple[Entry, ...]:
+        """Return the entries of the rules with an action of these verbs."""
+        return tuple(e for e in self.entries if any(verb in verbs for verb, _ in e.does))
 
     def is_users(self, rule: Rule) -> bool:
         """Did the rule come from the user, a file or a plug-in rather than from us?"""

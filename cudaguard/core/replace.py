@@ -1,10 +1,17 @@
-"""Replace an attribute of a module or class, and put it back."""
+"""Attributes of modules and classes that are replaced for rules, and put back."""
 
 from __future__ import annotations
 
+from cudaguard.core.decide import Permit, permit_for
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
+
+    from cudaguard.core.registry import Registry
+    from cudaguard.core.reports import Reporter
+    from cudaguard.model import Rule
 
 _INHERITED = object()
 
@@ -16,14 +23,12 @@ class Replaced:
         owner: Whose attribute: a class or a module.
         name: The attribute.
         ours: What it is to be.
-        switch: Tells `ours` whether it is to do anything.
     """
 
-    def __init__(self, owner: Any, name: str, ours: Any, switch: Switch) -> None:
+    def __init__(self, owner: Any, name: str, ours: Any) -> None:
         self._owner = owner
         self._name = name
         self._ours = ours
-        self._switch = switch
         self._original = vars(owner).get(name, _INHERITED)
         setattr(owner, name, ours)
 
@@ -33,7 +38,6 @@ class Replaced:
 
     def undo(self) -> bool:
         """Put the original back; False if something else has been put there since."""
-        self._switch.is_on = False
         if not self.is_in_place(self._owner):
             return False
         if self._original is _INHERITED:
@@ -43,10 +47,102 @@ class Replaced:
         return True
 
 
-class Switch:
-    """Whether a replacement does anything; on until it is put back."""
+class Place:
+    """What rules want at one place; made anew when the place is.
 
-    __slots__ = ("is_on",)
+    Args:
+        name: The place, in words.
+    """
 
-    def __init__(self) -> None:
-        self.is_on = True
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.replaced: Replaced | None = None
+        # The rule that has it replaced comes first; None for a call of the program.
+        self.users: list[tuple[Rule | None, Permit]] = []
+
+    def permit_of(self, rule: Rule | None) -> Permit:
+        """Return the permit of a rule here; it is switched from then on when the mode is."""
+        for user, permit in self.users:
+            if user == rule:
+                return permit
+        self.users.append((rule, Permit()))
+        return self.users[-1][1]
+
+
+class Replacements:
+    """All places where something is replaced; one per process."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._places: dict[str, Place] = {}
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where something is replaced, in words."""
+        return tuple(self._places)
+
+    def put(
+        self, name: str, rule: Rule | None, owner: Any, make: Callable[[Place, Permit], Replaced]
+    ) -> bool:
+        """Replace something for a rule, or let the rule use what is replaced there.
+
+        Args:
+            name: The place, in words.
+            rule: The rule, or None for a call of the program, which holds until `uninstall`.
+            owner: Whose attribute it is: that of a module that was loaded anew is another one.
+            make: Is given the place and the rule's permit, and replaces it.
+
+        Returns:
+            True if it was replaced now.
+
+        Raises:
+            Exception: What `make` raises.
+        """
+        place = self._places.get(name)
+        if place is not None and place.replaced is not None:
+            if place.replaced.is_in_place(owner):
+                place.permit_of(rule).switch(self._permit_now(rule))
+                return False
+            self._undo(place)  # the module was loaded anew
+        place = Place(name)
+        permit = place.permit_of(rule)
+        permit.switch(self._permit_now(rule))
+        place.replaced = make(place, permit)
+        self._places[name] = place
+        self._reporter.put_back(passes_through(name))
+        return True
+
+    def _permit_now(self, rule: Rule | None) -> Permit:
+        return permit_for(self._reporter.mode, rule.grade if rule is not None else "automatic")
+
+    def follow(self, registry: Registry) -> None:
+        """Switch the permits as mode and rules are now; put back what no rule wants any more."""
+        for place in list(self._places.values()):
+            kept = []
+            for rule, permit in place.users:
+                is_kept = rule is None or registry.rule(rule.id) == rule
+                permit.switch(self._permit_now(rule) if is_kept else None)
+                if is_kept:
+                    kept.append((rule, permit))
+            # Without the rule it was made for: another one has it made anew, a call is served.
+            is_served = place.users[:1] == kept[:1] or any(rule is None for rule, _ in kept)
+            place.users[:] = kept
+            if not is_served or not kept:
+                self._undo(place)
+
+    def undo(self) -> None:
+        """Put everything back."""
+        for place in list(self._places.values()):  # an import in another thread may add to it
+            self._undo(place)
+
+    def _undo(self, place: Place) -> None:
+        self._places.pop(place.name, None)
+        for _, permit in place.users:
+            permit.switch(None)
+        if place.replaced is not None and not place.replaced.undo():
+            self._reporter.changed(passes_through(place.name), stays=True)
+
+
+def passes_through(what: str) -> str:
+    """Return what is said of a replacement that somebody else has replaced again."""
+    return f"{what}: passes through, under a later patch"

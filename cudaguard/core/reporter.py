@@ -67,15 +67,28 @@ class Channel:
         self.findings.append(finding)
         return True
 
-    def tell(self, finding: Finding, category: type[CudaGuardWarning], frame: Frame | None) -> None:
+    def tell(
+        self,
+        finding: Finding,
+        category: type[CudaGuardWarning],
+        frame: Frame | None,
+        *,
+        only_logged: bool = False,
+    ) -> None:
         """Warn of a finding, or only log it where a warning would be noise.
+
+        Args:
+            finding: The finding.
+            category: The warning's class.
+            frame: The line of the program that it is about.
+            only_logged: Would it be noise everywhere?
 
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.
         """
         # A forked process that uses CUDA is where it hurts, and says so itself.
         is_here = self.is_main_process() or category is ForkWarning
-        if is_here and _is_first_rank():
+        if is_here and _is_first_rank() and not only_logged:
             _warn(str(finding), category, frame)
         else:
             log(str(finding), level="WARNING")

@@ -7,21 +7,19 @@ switch ``CUDAGUARD=off``, the newest layer's argument, the environment, the file
 from __future__ import annotations
 
 from cudaguard import config
-from cudaguard.core.registry import BUILT_IN
+from cudaguard.core.registry import built_in, entry_of
 from cudaguard.core.rule_check import RESERVED_PREFIX, check_rule
+from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.features.catalog import DETECTORS, RULES
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cudaguard.model import Rule
+    from cudaguard.core.registry import Entry
 
-    Sourced = tuple[Rule, str]  # a rule and where it comes from
-
-BUILT_IN_IDS = frozenset(rule.id for rule in RULES)
+    Sourced = tuple[Entry, str]  # a rule and where it comes from
 
 
 class Layer(Record):
@@ -153,7 +151,10 @@ def layer_of_call(
     return Layer(
         None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
         _known_switches(switches, origin),
-        ((check_rule(rule, f"{origin}: rules", known=BUILT_IN_IDS), origin) for rule in rules),
+        (
+            (entry_of(check_rule(rule, f"{origin}: rules", known=table.rule_ids)), origin)
+            for rule in rules
+        ),
         file,
         None if context is None else config.parse_context(context, f"{origin}: context"),
         children=children,
@@ -166,7 +167,7 @@ def combine(
     """Return what is in force when the layers (oldest first) meet the environment."""
     said, problems = config.read_environment(environ)
     switches: dict[str, bool] = {}
-    rules: list[Sourced] = [(rule, BUILT_IN) for rule in RULES]
+    rules: list[Sourced] = built_in()
     file = next((layer.file for layer in reversed(layers) if layer.file is not None), None)
     try:
         if file is None and said.config:
@@ -220,15 +221,15 @@ def combine(
 def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, bool]:
     """Refuse reserved ids that nobody has; another id may belong to a plug-in not hit yet."""
     for id in switches:
-        if not id.upper().startswith(RESERVED_PREFIX) or id in BUILT_IN_IDS:
+        if not id.upper().startswith(RESERVED_PREFIX) or id in table.rule_ids:
             continue
-        if id in DETECTORS:
+        if id in table.index.IDS:
             if switches[id]:
                 raise ConfigError(f"{source}: {id!r} is a detector: on, unless it is disabled")
             continue
-        if id.upper() in BUILT_IN_IDS or id.upper() in DETECTORS:
+        if id.upper() in table.rule_ids or id.upper() in table.index.IDS:
             raise ConfigError(f"{source}: rule {id!r} is not known; write {id.upper()!r}")
-        rules, detectors = (f"{min(ids)} to {max(ids)}" for ids in (BUILT_IN_IDS, DETECTORS))
+        rules, detectors = (f"{min(ids)} to {max(ids)}" for ids in (table.rule_ids, table.index.IDS))
         raise ConfigError(
             f"{source}: rule {id!r} is not known; expected one of {rules}, which `cudaguard rules "
             f"list` shows, or of the detectors, {detectors}"
@@ -241,5 +242,5 @@ def _rules_of(file: config.Settings) -> list[Sourced]:
         return []
     from cudaguard.core.rule_files import rules_from_tables
 
-    found = rules_from_tables(file.tables, file.source, known=BUILT_IN_IDS)
-    return [(rule, file.source) for rule in found]
+    found = rules_from_tables(file.tables, file.source, known=table.rule_ids)
+    return [(entry_of(rule), file.source) for rule in found]

@@ -111,16 +111,12 @@ def not_copied(kind: str) -> Finding:
     )
 
 
-def generation_cloning(who: str) -> str:
-    """Say, for the log, that torch copies what is held from now on.
-
-    Args:
-        who: The rule, or the call, that has asked for it.
-    """
-    return (
-        f"{who}: torch copies results that are held when a CUDA graph is to overwrite them, for "
-        "all that is compiled from now on in this process, in all threads"
-    )
+GENERATION_CLONING = (
+    "switched on for all threads: torch copies results that are held when a CUDA graph is to "
+    "overwrite them, in all that is compiled from now on"
+)
+COPIED = "copied"
+WITHOUT_GRAPHS = "compiled without CUDA graphs"
 
 
 def no_generation_cloning(who: str, setting: str, version: str) -> Finding:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from cudaguard.core.messages import FIX
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.model import Rule
+
 
 INITIALISED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
-FORK, LATCHED, SEARCH_PATH = "CG818", "CG819", "CG820"
+FORK, LATCHED = "CG818", "CG819"
 
 OURSELVES = "cudaguard"
 
@@ -268,14 +271,24 @@ def was_too_late(name: str, value: str, devices: int) -> Finding:
     )
 
 
-def search_path_too_late(library: str, folder: str, where: str) -> Finding:
-    """A library was not found, and lies in a folder that LD_LIBRARY_PATH names since the start."""
+def default_set(target: str) -> str:
+    """Return what has become of a variable that was given a default."""
+    return f"set before {target}"
+
+
+def default_missing(rule: Rule, name: str, value: str, target: str, where: str) -> Finding:
+    """A variable that a rule has a default for is not set, and the mode forbids setting it."""
     return Finding(
-        SEARCH_PATH,
-        f"{library} was not found, though LD_LIBRARY_PATH names {folder}, which has it.",
-        evidence=(f"asked for at {where}",) if where else (),
-        consequence="LD_LIBRARY_PATH was changed in the running process: the loader reads it once, "
-        "when a process is started.",
-        remedy="set it in the shell that starts the program, or open the library by its path "
-        f"before it is needed: ctypes.CDLL({folder + '/' + library!r})",
+        rule.id,
+        f"{target} is imported without {name}.",
+        rule=rule.id,
+        evidence=(f"imported at {where}",) if where else (),
+        consequence=rule.why,
+        remedy=f"set {name}={value} before the import, or {FIX}",
+        links=rule.links,
     )
+
+
+def stands_in(other: str) -> str:
+    """Return what has become of a module that another one stands in for."""
+    return f"is {other}"

@@ -12,69 +12,77 @@ import sys
 
 from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.errors import ExtensionWarning
 from cudaguard.files.calls import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.machinery import ModuleSpec
-    from typing import Protocol
 
-    from cudaguard.core import repair as repairs
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.extensions.repair import Refusal
 
-    class Engine(repairs.Engine, Protocol):
-        """What is asked of `cudaguard.core.engine.Engine`."""
-
-        errors: ErrorHook | None
-
-
-NOT_FOUND = ": cannot open shared object file"
-_SEARCH_PATH = "LD_LIBRARY_PATH"
 _MOST = 32  # refusals that are kept
 
 
-class Refusals:
-    """The refusals of this process that nothing has been told of.
+class ExtensionDetector:
+    """Looks at loads that are refused, and at files that end too early.
 
     Args:
-        engine: Is told.
+        core: Is told.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._kept: dict[str, Refusal] = {}  # by the loader's words
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+        self._kept: dict[str, Refusal] = {}  # by the loader's words: nothing was told of these
         self._hook: ErrorHook | None = None
 
-    def load_failed(self, error: Exception, library: str) -> None:
-        """Look why a library was refused (see `core.loader.Host`).
+    def truncated(self, path: str, name: str | None) -> None:
+        """Keep the process alive: the loader would map a file that ends too early, and read on.
 
-        It may have been meant to be found by a variable that was set too late. Of extensions for
-        torch that are loaded by their path (``torch.ops.load_library``), the reason is kept.
+        Args:
+            path: The file.
+            name: The module, if it is one.
+
+        Raises:
+            ExtensionError: in `fix` and `strict`; in the other modes it is told only.
         """
-        missing, found, _ = str(error).partition(NOT_FOUND)
-        said = os.environ.get(_SEARCH_PATH, "")
-        if found and said:
-            from cudaguard.features.import_order.detector import tell_of_late_path
+        from cudaguard.features.extensions.repair import truncated
 
-            tell_of_late_path(self._engine, missing, said)
+        found = truncated(path, name)
+        if found is None:
+            return  # somebody has just completed it
+        finding, error, frame = found
+        is_refused = self._core.permit().acts
+        self._core.reporter.found(finding, frame, carried_by_error=is_refused)
+        if is_refused:
+            raise error
+
+    def load_failed(self, error: Exception, library: str) -> None:
+        """Look why a library was refused.
+
+        Of extensions for torch that are loaded by their path (``torch.ops.load_library``), the
+        reason is kept.
+        """
         if os.sep in library and sys.platform.startswith("linux"):
             from cudaguard.features.extensions.repair import refused
 
             self._keep(refused(library, error))
 
-    def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was refused (see `core.loader.Host`)."""
+    def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+        """Return an error that says why an extension was refused, where the mode permits it."""
         if not sys.platform.startswith("linux"):
             return None
         try:
             from cudaguard.features.extensions.repair import explained
         except ImportError:  # a Python without ctypes has nothing to look with
             return None
-        refusal, better = explained(self._engine, spec, error)
-        self._keep(refusal)
-        return better
+        refusal, better = explained(spec, error)
+        if refusal is None or any(map(self._core.reporter.is_told_about, refusal.missing)):
+            return None
+        is_carried = self._core.permit().acts
+        self._keep(refusal._replace(is_carried=is_carried))
+        return better if is_carried else None
 
     def _keep(self, refusal: Refusal | None) -> None:
         if refusal is None:
@@ -82,9 +90,9 @@ class Refusals:
         self._kept[refusal.said] = refusal
         while len(self._kept) > _MOST:
             self._kept.pop(next(iter(self._kept)), None)
-        is_heard = self._is_loud(refusal) or self._engine.journal.is_written
-        if is_heard and self._engine.errors is None:  # under `cudaguard run` there is one
-            self._hook = self._engine.errors = ErrorHook(self.error_passes)
+        is_heard = self._core.permit().tells or self._core.journal.is_written
+        if is_heard and self._core.errors is None:  # under `cudaguard run` there is one
+            self._hook = self._core.errors = ErrorHook(self.error_passes)
             self._hook.put_up()
 
     def error_passes(self, error: BaseException) -> None:
@@ -98,17 +106,13 @@ class Refusals:
             for said in [said for said in list(self._kept) if said in texts]:
                 self._tell(self._kept.pop(said))
         except Exception as failure:
-            self._engine.broken("looking at an error", failure)
-
-    def _is_loud(self, refusal: Refusal) -> bool:
-        # In `fix` an ExtensionError says it itself.
-        mode = self._engine.mode
-        return mode in ("warn", "strict") if refusal.is_import else mode != "observe"
+            self._core.broken("looking at an error", failure)
 
     def _tell(self, refusal: Refusal) -> None:
-        loud = self._is_loud(refusal)
         try:
-            self._engine.tell(refusal.finding, ExtensionWarning, frame=refusal.place, loud=loud)
+            self._core.reporter.found(
+                refusal.finding, refusal.place, carried_by_error=refusal.is_carried
+            )
         except ON_PURPOSE as warning:  # the program's own error is the one to be raised
             print_instead(warning)
 
@@ -117,8 +121,8 @@ class Refusals:
         self._kept.clear()
         if self._hook is not None:
             self._hook.take_down()
-            if self._engine.errors is self._hook:
-                self._engine.errors = None
+            if self._core.errors is self._hook:
+                self._core.errors = None
             self._hook = None
 
 

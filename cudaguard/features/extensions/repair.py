@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
-from cudaguard.core.repair import REPAIRING
 from cudaguard.elf.demangle import readable
 from cudaguard.elf.extension_check import ExtensionCheck, Forecast, Lack
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.loaded import serving_file
 from cudaguard.elf.reader import needed_libraries
-from cudaguard.errors import ExtensionError, ExtensionWarning
+from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions.messages.loading import error_text, not_loaded, words_for
 from cudaguard.features.extensions.policy import (
     ACCELERATED,
@@ -20,7 +19,6 @@ from cudaguard.features.extensions.policy import (
     cause_of,
     library_of,
 )
-from cudaguard.features.import_order.repair.order import is_told_of
 from cudaguard.files.calls import os
 from cudaguard.system.build_traces import compiler, torch_folder
 from cudaguard.system.torch_build import extensions_of, homes_of, kin, look_around
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
-    from cudaguard.core.repair import Engine
     from cudaguard.elf.forecast import Settled
     from cudaguard.model import Finding
 
@@ -133,26 +130,21 @@ def _with_library(lack: Lack, found: Forecast) -> Lack:
     return lack._replace(library=serving_file(name) or name) if name else lack
 
 
-def refuse_truncated(engine: Engine, path: str, name: str | None = None) -> None:
-    """Keep the process alive: the loader would map a file that ends too early, and read on.
+def truncated(
+    path: str, name: str | None = None
+) -> tuple[Finding, ExtensionError, FrameType | None] | None:
+    """Return what is wrong with a file that ends too early, and the error that says so.
 
     Args:
-        engine: Is told.
         path: The file.
         name: The module, if it is one.
-
-    Raises:
-        ExtensionError: in `fix` and `strict`; in the other modes it is told only.
     """
     check = _judged(forecast(path))
     if check.cause != "truncated":
-        return  # somebody has just completed it
+        return None
     frame = caller_frame()
     finding = not_loaded(check, "", describe(frame), compiler(check.path))
-    loud = engine.mode in ("warn", "strict")
-    engine.tell(finding, ExtensionWarning, frame=frame, loud=loud)
-    if engine.mode in REPAIRING:
-        raise ExtensionError(error_text(check, ""), name=name, path=path)
+    return finding, ExtensionError(error_text(check, ""), name=name, path=path), frame
 
 
 class Refusal(NamedTuple):
@@ -162,24 +154,23 @@ class Refusal(NamedTuple):
         said: The loader's words.
         finding: Why, and what to do.
         place: The line of the program that asked for it.
-        is_import: Has it asked by an import?
+        missing: The libraries that were not found.
+        is_carried: Was an error of ours raised that says it?
     """
 
     said: str
     finding: Finding
     place: UserLine | None
-    is_import: bool
+    missing: tuple[str, ...]
+    is_carried: bool = False
 
 
 def explained(
-    engine: Engine, spec: ModuleSpec, error: ImportError
+    spec: ModuleSpec, error: ImportError
 ) -> tuple[Refusal | None, ImportError | None]:
-    """Return why the loader has refused an extension, and an error that says so.
-
-    None for each where there is nothing to say, or by the mode no error of ours to be raised.
+    """Return why the loader has refused an extension, and an error that says so; or nothing.
 
     Args:
-        engine: Knows the mode, and what was told.
         spec: The extension.
         error: What the import has raised.
     """
@@ -187,11 +178,9 @@ def explained(
         return None, None
     said = str(error)
     check = _check_as_said(spec.origin or "", said)
-    if check is None or any(is_told_of(engine, name) for name in check.missing_libraries):
+    if check is None:
         return None, None
     refusal = _refusal(check, said, caller_frame(), is_import=True)
-    if engine.mode not in REPAIRING:
-        return refusal, None
     return refusal, ExtensionError(error_text(check, said), name=error.name, path=error.path)
 
 
@@ -221,7 +210,8 @@ def _refusal(
 ) -> Refusal:
     where, built_by = describe(frame), compiler(check.path)
     finding = not_loaded(check, said, where, built_by, is_import=is_import)
-    return Refusal(said, finding, None if frame is None else UserLine(frame), is_import)
+    place = None if frame is None else UserLine(frame)
+    return Refusal(said, finding, place, tuple(check.missing_libraries))
 
 
 def _as_said(found: Forecast, said: str) -> Forecast | None:

@@ -12,9 +12,6 @@ import sys
 from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, frame_outside, frame_outside_of, module_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.errors import CudaGuardWarning
-from cudaguard.features.gpu_architectures.repair.nvrtc import findings_of, look_at_torch
-from cudaguard.features.gpu_architectures.repair.ptxas import finding_of, lacking_ptxas
 from cudaguard.files.calls import os
 from cudaguard.system.driver import Driver
 from cudaguard.system.modules import peek
@@ -24,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.detection import Load
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.model import Finding
 
 _BETWEEN = ("cuda", "cupy", "cupy_backends", "numba", "numba_cuda")  # "cuda" has a loader
@@ -35,42 +33,57 @@ class ArchitectureDetector:
     """Waits for torch to use CUDA.
 
     Args:
-        engine: Is told.
+        core: Is told.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
         self._queue: list[tuple[Callable[[], None], list[str]]] | None = None
         self._told: set[str] = set()
 
-    def torch_is_there(self) -> None:
+    def imported(self, name: str) -> None:
+        """Look at what was imported, if CUDA is in use, or once it is."""
+        if name == "torch":
+            self._torch_is_there()
+        elif name == "triton":
+            if Driver().state().is_initialised:
+                self._quietly(self._look_at_triton)
+        else:
+            self._quietly(self._look_at_compilers)
+
+    def begin(self, _: str) -> None:
+        """Look at what is there already."""
+        if "torch" in sys.modules:
+            self._torch_is_there()
+
+    def loaded(self, _: Load) -> None:
+        """Look at CuPy and numba-cuda: they have loaded a compiler."""
+        if {"cupy", "numba.cuda"} & sys.modules.keys():
+            self._quietly(self._look_at_compilers)
+
+    def _torch_is_there(self) -> None:
         """Look at once if torch uses CUDA already, else when it does."""
-        cuda = peek(sys.modules.get("torch"), "cuda")
+        torch = sys.modules.get("torch")
+        if peek(peek(torch, "version"), "cuda") is None:  # a build without CUDA
+            return
+        cuda = peek(torch, "cuda")
         if peek(cuda, "_initialized") is True:
             self._look()
             return
         queue = peek(cuda, "_queued_calls")
-        if self._engine.mode == "observe" or not isinstance(queue, list) or queue is self._queue:
+        is_heard = self._core.permit().tells
+        if not is_heard or not isinstance(queue, list) or queue is self._queue:
             return
         self._queue = queue
         queue.append((self._look, []))
-        self._engine.changes[_QUEUED] = None
+        self._core.reporter.changed(_QUEUED, stays=False)
 
-    def triton_is_there(self) -> None:
-        """Look at Triton's ptxas, if CUDA is in use."""
-        self._quietly(self._look_at_triton)
-
-    def user_of_compilers_is_there(self) -> None:
-        """Look at CuPy and numba-cuda, if they are there and so are their compilers."""
-        if {"cupy", "numba.cuda"} & sys.modules.keys():
-            self._quietly(self._look_at_compilers)
-
-    def leave(self) -> None:
+    def forget(self) -> None:
         """Take out of torch's list what was put there."""
         if self._queue is not None:
             self._queue[:] = [entry for entry in self._queue if entry[0] != self._look]
             self._queue = None
-            self._engine.changes.pop(_QUEUED, None)
+            self._core.reporter.put_back(_QUEUED)
 
     def _look(self) -> None:
         self._quietly(self._look_at_torch)
@@ -78,18 +91,22 @@ class ArchitectureDetector:
             self._quietly(self._look_at_triton)
 
     def _look_at_torch(self) -> None:
+        from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
+
         # Asked anew: this may be a forked process, in which torch has just initialised CUDA.
         situation = look_at_torch(Driver().capabilities())
         for finding in findings_of(situation, _default_device()) if situation is not None else ():
             self._tell(finding)
 
     def _look_at_triton(self) -> None:
+        from cudaguard.features.gpu_architectures.triton import finding_of, lacking_ptxas
+
         lacks = lacking_ptxas(Driver().capabilities())
         if lacks:
             self._tell(finding_of(lacks))
 
     def _look_at_compilers(self) -> None:
-        from cudaguard.features.gpu_architectures.repair.kernel_compilers import (
+        from cudaguard.features.gpu_architectures.kernel_compilers import (
             findings_of,
             known_devices,
         )
@@ -98,21 +115,21 @@ class ArchitectureDetector:
         for finding in findings_of(devices, _default_device()) if devices else ():
             if finding.id not in self._told:  # a second compiler has the same remedy
                 self._told.add(finding.id)
-                self._engine.tell(finding, CudaGuardWarning, frame=_frame_of_user())
+                self._core.reporter.found(finding, _frame_of_user())
 
     def _tell(self, finding: Finding) -> None:
-        self._engine.tell(finding, CudaGuardWarning, frame=frame_outside_of("torch"))
+        self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def _quietly(self, look: Callable[[], None]) -> None:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
-        if self._engine.mode == "off":
+        if not self._core.is_up:
             return
         try:
             look()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except Exception as error:
-            self._engine.broken("looking at the architectures of GPUs", error)
+            self._core.broken("looking at the architectures of GPUs", error)
 
 
 def _frame_of_user() -> FrameType | None:

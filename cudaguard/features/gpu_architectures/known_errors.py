@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from cudaguard.features.gpu_architectures.architectures import KNOWN
+from cudaguard.features.gpu_architectures import kernel_compilers
 from cudaguard.features.gpu_architectures.messages import architectures as wording
-from cudaguard.features.gpu_architectures.repair import kernel_compilers
-from cudaguard.features.gpu_architectures.repair.nvrtc import findings_of, look_at_torch
-from cudaguard.features.gpu_architectures.repair.ptxas import finding_of, lacking_ptxas
+from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
+from cudaguard.features.gpu_architectures.triton import finding_of, lacking_ptxas
 from cudaguard.system.nvrtc import mapped_copies
 
 TYPE_CHECKING = False

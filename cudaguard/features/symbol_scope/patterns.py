@@ -5,49 +5,20 @@ Prevention only: the mode of a load is changed before it happens, so nothing has
 
 from __future__ import annotations
 
-from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.patterns import matches, values_of
 from cudaguard.files.calls import os
-from cudaguard.system.symbol_families import FAMILIES, GLOBAL_ON_PURPOSE
+from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
 
     from cudaguard.model import Rule
 
 
-def rules_for_library(library: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
-    """Return the rules whose pattern matches the library's file name, wherever it lies.
-
-    Args:
-        library: Path or soname as given to the loader.
-        scoping: Pairs of (file name pattern, rule).
-    """
-    name = os.path.basename(library)
-    rules = tuple(rule for pattern, rule in scoping if matches(name, (pattern,)))
-    # Whatever a wide pattern matches: these serve others, and have to be global.
-    return () if rules and matches(name, GLOBAL_ON_PURPOSE) else rules
-
-
-def rules_for_module(module: str, scoping: Iterable[tuple[str, Rule]]) -> tuple[Rule, ...]:
-    """Return the rules that watch the module or a package around it.
-
-    Args:
-        module: Name of the module that asks for the global scope.
-        scoping: Pairs of (file name pattern, rule).
-    """
-    return tuple(rule for _, rule in scoping if covers(rule, module))
-
-
-def covers(rule: Rule, module: str) -> bool:
-    """Does the rule watch the module or a package around it?"""
-    return any(module == name or module.startswith(f"{name}.") for name in rule.watch)
-
-
 def names_library(rule: Rule, library: str) -> bool:
     """Does the rule name this library as one whose names do not belong into the global scope?"""
-    return matches(os.path.basename(library), arguments(rule, "local_scope", "demote"))
+    return matches(os.path.basename(library), values_of(rule, "load_local", "hide_symbols"))
 
 
 def packages_of(rule: Rule) -> frozenset[str]:

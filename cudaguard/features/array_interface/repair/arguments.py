@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.loader import ON_PURPOSE
-from cudaguard.core.repair import REPAIRING
-from cudaguard.core.replace import Switch
-from cudaguard.errors import ArrayInterfaceError, ArrayInterfaceWarning
+from cudaguard.core.patterns import actions_of
+from cudaguard.core.repairs import Done, Refused, WouldDo
+from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import messages as wording
 from cudaguard.features.array_interface.consumers import ANYONE, AS_EXPORTED, HEEDS
 from cudaguard.features.array_interface.interface import AUTO
@@ -25,43 +25,61 @@ from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.decide import Permit
+    from cudaguard.core.repairs import Outcome, Request
     from cudaguard.core.replace import Replaced
     from cudaguard.features.array_interface.consumers import Consumer
-    from cudaguard.model import Rule
 
 
 _MOST = 64  # classes that are remembered for speed: they are kept alive by it
 
 
-def put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replaced:
-    """Have an entry point of a consumer given what it reads rightly.
+def put_up(request: Request) -> Iterator[Outcome]:
+    """Replace the entry points and exports that a rule names, in a module that is imported."""
+    if request.name not in request.rule.watch:
+        return
+    for action in actions_of(request.rule, "normalize_argument", "fix_array_interface"):
+        verb, path = next(iter(action.items()))
+        is_entry = verb == "normalize_argument"
+        place = f"{request.name}.{path}"
+        try:
+            owner = entries.owner_of(request.name, path, is_entry=is_entry)
+            if is_entry:
+                put = _put_before(request, path, action["parameter"])
+            else:
+                put = _put_behind(request, path)
+            if request.put(place, owner, lambda _, permit, put=put: put(permit)):  # type: ignore[misc]
+                yield Done(place, wording.PUT_UP[verb], verb=verb, stays=False)
+        except (AttributeError, ImportError, KeyError, TypeError) as error:
+            yield WouldDo(wording.no_such_entry(request.rule.id, place, error))
 
-    Raises:
-        AttributeError: There is no such entry point.
-        TypeError: It cannot be replaced.
-    """
-    path, parameter = entries.split(argument)
+
+def _put_before(request: Request, path: str, parameter: str) -> Callable[[Permit], Replaced]:
+    """Return what has an entry point of a consumer given what it reads rightly."""
+    module = request.name
     consumer = consumer_named(module, Facts().version) or ANYONE.replace(name=module)
-    taker = _Taker(engine, rule, consumer)
-    return entries.precede(module, path, parameter, taker.take, taker.switch)
+
+    def put(permit: Permit) -> Replaced:
+        return entries.precede(module, path, parameter, _Taker(request, consumer, permit).take)
+
+    return put
 
 
 class _Taker:
     """Prepares what is handed to one entry point.
 
     Args:
-        engine: Knows the mode, and is told.
-        rule: Asks for it.
+        request: Asks for it, and is told.
         consumer: Whose entry point it is.
+        permit: What may be done, at every call.
     """
 
-    def __init__(self, engine: Engine, rule: Rule, consumer: Consumer) -> None:
-        self.switch = Switch()
-        self._engine = engine
-        self._rule = rule
+    def __init__(self, request: Request, consumer: Consumer, permit: Permit) -> None:
+        self._permit = permit
+        self._request = request
         self._consumer = consumer
         self._always_views = consumer.reads_nothing_else
         self._own: dict[type, bool] = {View: True}
@@ -75,7 +93,7 @@ class _Taker:
         if is_own is None:
             is_own = self._look_at_class(kind)
         # It knows what to do with its own.
-        if is_own or not self.switch.is_on or self._engine.mode == "off":
+        if is_own or not self._permit.looks:
             return obj
         try:
             cai = obj.__cuda_array_interface__
@@ -87,7 +105,7 @@ class _Taker:
             return obj  # there may be another way to read it
         if cai is None:
             return obj
-        may_repair = self._engine.mode in REPAIRING
+        may_repair = self._permit.acts
         try:
             good = in_good_form(cai, self._consumer)
             if good is cai:
@@ -100,7 +118,7 @@ class _Taker:
         except ON_PURPOSE:
             raise
         except Exception as error:
-            self._engine.broken(f"preparing an array for {self._consumer.name}", error)
+            self._request.core.broken(f"preparing an array for {self._consumer.name}", error)
             return obj
         return handed
 
@@ -112,28 +130,27 @@ class _Taker:
 
     def _mended(self, obj: Any, cai: Any, may_repair: bool) -> Any:
         """Return what to hand over in place of an array that is not canonical."""
-        engine, consumer, kind = self._engine, self._consumer, name_of(type(obj))
+        request, consumer, kind = self._request, self._consumer, name_of(type(obj))
         if not may_repair:
             consumer = consumer.replace(stream=HEEDS)  # look only, and have nothing wait
         try:
-            handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(engine, note))
+            handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(request.core, note))
         except ArrayInterfaceError as error:
             # The consumer has the last word: it may know more of this class than we do.
+            finding = wording.handed_over_as_it_is(kind, consumer.name, error.field, str(error))
             if self._is_new(kind, error.field, ""):
-                finding = wording.handed_over_as_it_is(kind, consumer.name, error.field, str(error))
-                engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
-            if engine.mode == "strict":
-                raise
+                request.tell(Refused(finding, error), caller_frame())
+            else:
+                request.core.reporter.stop(error)
             return obj
         if handed is obj:
             return View(obj, cai) if self._always_views and may_repair else obj
         changes = entries.changed(cai, handed.__cuda_array_interface__)
         if self._is_new(kind, *changes):
             how = tuple(changes.values())
-            finding = wording.mended(kind, consumer.name, how, self._rule.id, may_repair)
-            is_new = engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
-            if is_new and may_repair:
-                engine.log(f"{self._rule.id}: {finding.what}")
+            finding = wording.mended(kind, consumer.name, how, request.rule.id, may_repair)
+            if request.tell(WouldDo(finding), caller_frame()) and may_repair:
+                request.core.reporter.log(f"{request.rule.id}: {finding.what}")
         return handed if may_repair else obj
 
     def _is_new(self, *key: str) -> bool:
@@ -144,18 +161,12 @@ class _Taker:
         return True
 
 
-def put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
-    """Have what a class of a producer exports corrected.
-
-    Raises:
-        AttributeError: There is no such class, or it exports nothing.
-        TypeError: It cannot be changed.
-    """
-    switch = Switch()
+def _put_behind(request: Request, path: str) -> Callable[[Permit], Replaced]:
+    """Return what has the interface corrected that a class of a producer exports."""
     told: set[tuple[str, ...]] = set()
 
-    def mend(obj: Any, cai: Any) -> Any:
-        if cai is None or not switch.is_on or engine.mode not in REPAIRING:
+    def mend(permit: Permit, obj: Any, cai: Any) -> Any:
+        if cai is None or not permit.acts:
             return cai
         try:
             stream: Any = AUTO
@@ -173,17 +184,20 @@ def put_behind(engine: Engine, rule: Rule, module: str, path: str) -> Replaced:
             key = (name_of(type(obj)), *changes)
             if key not in told:
                 told.add(key)
-                finding = wording.corrected(key[0], tuple(changes.values()), rule.id)
-                if engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame()):
-                    engine.log(f"{rule.id}: {finding.what}")
+                finding = wording.corrected(key[0], tuple(changes.values()), request.rule.id)
+                if request.tell(WouldDo(finding), caller_frame()):
+                    request.core.reporter.log(f"{request.rule.id}: {finding.what}")
         except ArrayInterfaceError:
             return cai  # whoever reads it will say so
         except Exception as error:
-            engine.broken(f"correcting what {name_of(type(obj))} exports, for {rule.id}", error)
+            what = f"correcting what {name_of(type(obj))} exports, for {request.rule.id}"
+            request.core.broken(what, error)
             return cai
         return legal
 
-    return entries.correct(module, path, mend, switch)
+    return lambda permit: entries.correct(
+        request.name, path, lambda obj, cai: mend(permit, obj, cai)
+    )
 
 
 def _says_none(cai: Any) -> bool:

@@ -22,20 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cudaguard.core.replace import Switch
-
     Take = Callable[[Any], Any]
 
 INTERFACE = "__cuda_array_interface__"
 
 
-def split(argument: str) -> tuple[str, str]:
-    """Return path and parameter of an entry point, as in ``TensorGPU.__init__(object)``."""
-    path, _, rest = argument.partition("(")
-    return path, rest.rstrip(")")
-
-
-def precede(module: str, path: str, parameter: str, take: Take, switch: Switch) -> Replaced:
+def precede(module: str, path: str, parameter: str, take: Take) -> Replaced:
     """Have each call of an entry point given what `take` makes of its array.
 
     Args:
@@ -43,7 +35,6 @@ def precede(module: str, path: str, parameter: str, take: Take, switch: Switch) 
         path: A function of it, or a method, as in ``TensorGPU.__init__``.
         parameter: Name of the parameter that takes the array: the first one, ``self`` apart.
         take: Given the argument, returns what to hand over.
-        switch: Switched off by `Replaced.undo`.
 
     Raises:
         AttributeError: There is no such entry point.
@@ -56,7 +47,7 @@ def precede(module: str, path: str, parameter: str, take: Take, switch: Switch) 
     if not callable(found):
         raise TypeError(f"{path} is no function, but {shown(found)}")
     if not isinstance(owner, type):
-        return Replaced(owner, name, _function(found, parameter, take), switch)
+        return Replaced(owner, name, _function(found, parameter, take))
     raw = inspect.getattr_static(owner, name)
     if isinstance(raw, staticmethod):
         ours: Any = staticmethod(_function(raw.__func__, parameter, take))
@@ -64,17 +55,16 @@ def precede(module: str, path: str, parameter: str, take: Take, switch: Switch) 
         ours = classmethod(_method(raw.__func__, parameter, take))
     else:
         ours = _method(found, parameter, take)
-    return Replaced(owner, name, ours, switch)
+    return Replaced(owner, name, ours)
 
 
-def correct(module: str, path: str, mend: Callable[[Any, Any], Any], switch: Switch) -> Replaced:
+def correct(module: str, path: str, mend: Callable[[Any, Any], Any]) -> Replaced:
     """Have what a class exports as its array interface mended.
 
     Args:
         module: An imported module.
         path: A class of it.
         mend: Given the array and its interface, returns the one to show.
-        switch: Switched off by `Replaced.undo`.
 
     Raises:
         AttributeError: There is no such class, or it has no interface.
@@ -89,16 +79,16 @@ def correct(module: str, path: str, mend: Callable[[Any, Any], Any], switch: Swi
 
     # What it could do besides stays possible.
     more = [getattr(export, part, None) for part in ("fset", "fdel", "__doc__")]
-    return Replaced(owner, name, property(interface, *more), switch)
+    return Replaced(owner, name, property(interface, *more))
 
 
-def owner_of(module: str, path: str, verb: str) -> Any:
+def owner_of(module: str, path: str, *, is_entry: bool) -> Any:
     """Return the class or module whose attribute a rule's action is about.
 
     Raises:
         AttributeError: There is none.
     """
-    return _resolve(module, path if verb == "normalize" else f"{path}.{INTERFACE}")[0]
+    return _resolve(module, path if is_entry else f"{path}.{INTERFACE}")[0]
 
 
 def changed(before: Any, after: Any) -> dict[str, str]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame
-from cudaguard.errors import ArrayInterfaceWarning
 from cudaguard.features.array_interface import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.array_interface.repair.handover import Note
 
 
-def tell(engine: Engine, note: Note) -> None:
+def tell(core: Dispatch, note: Note) -> None:
     """Tell of a hand-over: what was ordered is logged, a protection that is lost is warned of."""
     if note.ordered:
         finding = wording.ordered(note.producer, note.consumer, note.ordered)
-        engine.log(f"{finding.id}: {finding.what}")
+        core.reporter.log(f"{finding.id}: {finding.what}")
     else:
         finding = wording.may_be_written(note.producer, note.consumer)
-    engine.tell(finding, ArrayInterfaceWarning, frame=caller_frame())
+    core.reporter.found(finding, caller_frame())

@@ -209,3 +209,22 @@ def no_such_entry(rule: str, place: str) -> Finding:
         severity="info",
         consequence="builds go as they would without cudaguard, as far as that part matters",
     )
+
+
+REMOVED = "left by a build that was killed, removed"
+NINJA = "for a build, as ninja is there and not on PATH"
+
+
+def compiled_anew(reasons: Iterable[str]) -> str:
+    """Return what has become of an extension that was built for something else."""
+    return f"compiled anew ({'; '.join(reasons)})"
+
+
+def home_of_nvcc(real: str, nvcc: str, home: str) -> str:
+    """Return what has become of the folder that torch takes for the toolkit."""
+    return f"is {real}, where {nvcc} comes from, and not {home}"
+
+
+def variable_set(files: int) -> str:
+    """Return what has become of a variable for a build."""
+    return f"set for a build of {files} files"

@@ -7,8 +7,7 @@ import time
 
 from cudaguard.core.caller import frame_outside_of
 from cudaguard.core.loader import ON_PURPOSE
-from cudaguard.core.repair import REPAIRING
-from cudaguard.errors import ExtensionWarning
+from cudaguard.core.repairs import Done, WouldDo
 from cudaguard.features.builds.locks import LockFacts, command_of, identity, look
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.policy import YOUNG, state_of
@@ -19,35 +18,34 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.repair import Engine
-    from cudaguard.core.replace import Switch
+    from cudaguard.core.decide import Permit
+    from cudaguard.core.repairs import Request
 
 PATIENCE = 30.0  # seconds, until it is said for whom we wait
 _BETWEEN_LOOKS = 5.0  # seconds: a look at all processes costs about ten milliseconds
 
 
-def lock_class(engine: Engine, rule: str, original: Any, switch: Switch) -> type:
+def lock_class(request: Request, original: Any, permit: Permit) -> type:
     """Return torch's lock with another way to acquire it.
 
     Args:
-        engine: Knows the mode, and is told.
-        rule: The id of the rule that wants it.
+        request: Is told.
         original: ``torch.utils.file_baton.FileBaton``.
-        switch: Whether anything is to be done.
+        permit: What may be done, at every call.
     """
     acquire = original.try_acquire
 
     def try_acquire(self: Any) -> Any:
         """As torch's; comes back only once the lock is ours, or its holder has let it go."""
         acquired = acquire(self)
-        if acquired or not switch.is_on or engine.mode == "off":
+        if acquired or not permit.looks:
             return acquired
         try:
-            ours = _wait(engine, rule, os.path.abspath(self.lock_file_path), self.wait_seconds)
+            ours = _wait(request, permit, os.path.abspath(self.lock_file_path), self.wait_seconds)
         except ON_PURPOSE:
             raise
         except Exception as error:
-            engine.broken("looking at the lock of a build", error)
+            request.core.broken("looking at the lock of a build", error)
             return acquired
         if ours is None:
             return acquired
@@ -58,12 +56,12 @@ def lock_class(engine: Engine, rule: str, original: Any, switch: Switch) -> type
     return type(original.__name__, (original,), {**members, "try_acquire": try_acquire})
 
 
-def _wait(engine: Engine, rule: str, path: str, pause: float) -> int | None:
+def _wait(request: Request, permit: Permit, path: str, pause: float) -> int | None:
     """Wait until a lock is let go (None), or take it from the dead (its descriptor)."""
     began = time.monotonic()
     next_look = began
     is_told = False
-    while engine.mode != "off" and os.path.exists(path):  # it may be switched off meanwhile
+    while permit.looks and os.path.exists(path):  # it may be switched off meanwhile
         now = time.monotonic()
         if now >= next_look:
             next_look = now + _BETWEEN_LOOKS
@@ -74,35 +72,33 @@ def _wait(engine: Engine, rule: str, path: str, pause: float) -> int | None:
             state = state_of(**lock._asdict())
             if state == "young":
                 next_look = now + max(pause, min(YOUNG, YOUNG - lock.age))  # clocks differ
-            if state == "stale" and engine.mode in REPAIRING:
+            if state == "stale" and permit.acts:
                 ours = take_over(path, which)
                 if ours is not None:
-                    _tell_removed(engine, rule, path, lock)
+                    _tell_removed(request, path, lock)
                     return ours
                 next_look = now  # somebody else is about to
             elif state == "stale" and not is_told:
                 is_told = True
                 finding = wording.stale_lock(path, lock.age, is_removed=False)
-                engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+                request.tell(WouldDo(finding), frame_outside_of("torch"))
             elif not is_told and now - began >= PATIENCE:
                 is_told = True
-                _tell_waiting(engine, path, state, lock)
+                _tell_waiting(request, path, state, lock)
         time.sleep(pause)
     return None
 
 
-def _tell_removed(engine: Engine, rule: str, path: str, lock: LockFacts) -> None:
-    engine.journal.note("repair", f"{rule} stale lock {path}")
-    engine.changes[f"{path}: left by a build that was killed, removed by {rule} (stays)"] = None
+def _tell_removed(request: Request, path: str, lock: LockFacts) -> None:
     finding = wording.stale_lock(path, lock.age, is_removed=True)
-    engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+    request.tell(Done(path, wording.REMOVED, left=finding), frame_outside_of("torch"))
 
 
-def _tell_waiting(engine: Engine, path: str, state: str, lock: LockFacts) -> None:
+def _tell_waiting(request: Request, path: str, state: str, lock: LockFacts) -> None:
     whom = tuple(
         (pid, " ".join(redacted_arguments(command_of(pid))).strip())
         for pid in lock.holders or lock.workers
     )
     why = wording.why_unknown(state, lock.elsewhere, lock.hidden)
     finding = wording.waiting(path, state, whom, why)
-    engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+    request.tell(WouldDo(finding), frame_outside_of("torch"))

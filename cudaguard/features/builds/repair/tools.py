@@ -9,9 +9,8 @@ import sys
 from glob import glob
 
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.repair import REPAIRING
-from cudaguard.core.replace import Replaced, Switch
-from cudaguard.errors import ExtensionWarning
+from cudaguard.core.repairs import Done, WouldDo
+from cudaguard.core.replace import Replaced
 from cudaguard.features.builds import policy
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.repair.actions import VARIABLES
@@ -23,10 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.decide import Permit
+    from cudaguard.core.repairs import Request
     from cudaguard.model import Finding
 
 _ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"
+_VERB = "prepare_builds"
 _PLACE = "torch.utils.cpp_extension.CUDA_HOME"
 
 
@@ -34,12 +35,12 @@ class Toolkit:
     """The CUDA toolkit that torch has found, looked at once it is wanted.
 
     Args:
-        engine: Knows the mode, and is told.
+        request: Is told.
         module: ``torch.utils.cpp_extension``.
     """
 
-    def __init__(self, engine: Engine, module: Any) -> None:
-        self._engine = engine
+    def __init__(self, request: Request, module: Any) -> None:
+        self._request = request
         self._module = module
         self._seen: set[str | None] = set()
         self._guessed_by: dict[str | None, str] = {}  # folders that we have found
@@ -95,22 +96,23 @@ class Toolkit:
         real = probe.home_of(nvcc)
         found_by = self.found_by
         # Torch has guessed the folder from the place of an nvcc that is a link or a script.
-        if real and found_by.endswith("on PATH") and self._engine.mode in REPAIRING:
+        if real and found_by.endswith("on PATH") and self._request.permit.acts:
             self._guessed_by[real] = found_by
-            self._engine.replace(_PLACE, Replaced(self._module, "CUDA_HOME", real, Switch()))
-            self._engine.log(f"CUDA_HOME is {real}, where {nvcc} comes from, and not {home}")
-            self._engine.journal.note("repair", f"{_PLACE} = {real}")
+            module = self._module
+            self._request.put(_PLACE, module, lambda *_: Replaced(module, "CUDA_HOME", real))
+            how = wording.home_of_nvcc(real, nvcc, home)
+            self._request.tell(Done(_PLACE, how, verb=_VERB, stays=False))
             return
         self.tell(wording.incomplete_toolkit(home, lack, found_by, real))
 
     def tell(self, finding: Finding) -> None:
         """Warn of something, at the line that asks for the build."""
-        self._engine.tell(finding, ExtensionWarning, frame=frame_outside_of("torch"))
+        self._request.tell(WouldDo(finding), frame_outside_of("torch"))
 
 
 def variables_for(
-    engine: Engine,
-    rule: str,
+    request: Request,
+    permit: Permit,
     toolkit: Toolkit,
     sources: Sequence[str],
     flags: Sequence[str],
@@ -121,8 +123,8 @@ def variables_for(
     """Look at the tools of a build, and return the variables to be set for it.
 
     Args:
-        engine: Knows the mode, and is told.
-        rule: The id of the rule that wants it.
+        request: Is told.
+        permit: What may be done now.
         toolkit: What torch has found.
         sources: The files that are compiled at one time.
         flags: For nvcc.
@@ -137,9 +139,9 @@ def variables_for(
         with_toolkit = False
     if with_toolkit:
         _compare(toolkit, torch.version.cuda, flags, is_jit=is_jit)
-    if engine.mode not in REPAIRING:
+    if not permit.acts:
         return {}
-    found = path_with_ninja(engine, rule)
+    found = path_with_ninja(request)
     if with_toolkit:
         found.update(_architectures(torch, toolkit, flags))
     if not (VARIABLES.theirs("MAX_JOBS") or "").isdigit():
@@ -149,12 +151,12 @@ def variables_for(
             found["MAX_JOBS"] = str(jobs)
     for name, value in found.items():
         if name != "PATH":
-            engine.log(f"{rule}: {name}={value} for a build of {len(sources)} files")
-            engine.journal.note("repair", f"{rule} {name}={value}")
+            how = wording.variable_set(len(sources))
+            request.tell(Done(f"{name}={value}", how, verb=_VERB, stays=False))
     return found
 
 
-def path_with_ninja(engine: Engine, rule: str) -> dict[str, str]:
+def path_with_ninja(request: Request) -> dict[str, str]:
     """Return a ``PATH`` on which ninja is found; nothing where it is, or none is installed.
 
     The folder comes last: whatever else is found now is found as before.
@@ -165,8 +167,7 @@ def path_with_ninja(engine: Engine, rule: str) -> dict[str, str]:
     folder = probe.ninja_folder()
     if not folder:
         return {}
-    engine.log(f"{rule}: ninja is used from {folder}, which is not on PATH")
-    engine.journal.note("repair", f"{rule} PATH with {folder}")
+    request.tell(Done(f"PATH with {folder}", wording.NINJA, verb=_VERB, stays=False))
     return {"PATH": os.pathsep.join((path or os.defpath, folder))}
 
 

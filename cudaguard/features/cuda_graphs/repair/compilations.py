@@ -7,11 +7,8 @@ import sys
 
 from cudaguard.core.caller import describe, frame_outside_of
 from cudaguard.core.decide import applies
-from cudaguard.core.passing_errors import error_passes
-from cudaguard.core.patterns import arguments
-from cudaguard.core.repair import REPAIRING
-from cudaguard.core.replace import Replaced, Switch
-from cudaguard.errors import GraphWarning
+from cudaguard.core.patterns import actions_of
+from cudaguard.core.replace import Replaced
 from cudaguard.features.cuda_graphs import messages as wording
 from cudaguard.features.cuda_graphs.repair.parked import Parked, owner_of
 from cudaguard.features.cuda_graphs.repair.stale import Held
@@ -26,10 +23,12 @@ from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.replace import Place
     from cudaguard.model import Rule
 
 PLACE = "torch.compile"
@@ -38,57 +37,57 @@ PLACE = "torch.compile"
 class Reporter:
     """Tells of what a wrapper sees (see `cudaguard.features.cuda_graphs.repair.wrap`)."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
 
     def failed(self, error: RuntimeError) -> None:
         """Tell of an error of torch about an output that was overwritten."""
-        error_passes(self._engine, error)
+        self._core.known_error_passes(error)
 
     def unknown(self, kind: type) -> None:
         """Tell of a class whose tensors are not copied."""
         finding = wording.not_copied(f"{kind.__module__}.{kind.__qualname__}")
-        self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"))
+        self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def broken(self, error: Exception) -> None:
         """Tell that looking after a call has failed."""
-        self._engine.broken("looking after the result of a compiled call", error)
+        self._core.broken("looking after the result of a compiled call", error)
 
     def here(self) -> str:
         """Return the program's line that is calling."""
         return describe(frame_outside_of("torch"))
 
-    def parked(self, place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> None:
+    def parked(self, place: str, shape: tuple[int, ...], *, is_copied: bool) -> None:
         """Tell of a tensor that a call has left in a container."""
-        finding = wording.parked(place, shape, is_rehomed=is_rehomed)
-        if self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch")) and is_rehomed:
-            self._engine.log(finding.what)
+        finding = wording.parked(place, shape, is_copied=is_copied)
+        if self._core.reporter.found(finding, frame_outside_of("torch")) and is_copied:
+            self._core.reporter.log(finding.what)
 
     def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
         """Tell of a result that was overwritten while somebody holds it."""
         finding = wording.stale(made_at, shape, overwritten_at)
-        self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"))
+        self._core.reporter.found(finding, frame_outside_of("torch"))
 
 
 def make_safe(
-    engine: Engine, function: Any, *, copies: bool, parked: str | None = None, watch: bool = False
+    core: Dispatch, function: Any, *, copies: bool, parked: str | None = None, watch: bool = False
 ) -> Any:
     """Return a callable, or the same module, whose results are copied or looked at.
 
     Args:
-        engine: Is told.
+        core: Is told.
         function: A compiled function, method or module.
         copies: Hand out copies?
-        parked: ``tell`` of tensors that calls leave in the containers of the module, ``rehome``
+        parked: ``report`` tensors that calls leave in the containers of the module, ``copy``
             them, or None.
         watch: Look whether results that are held are overwritten?
     """
-    listener = Reporter(engine)
+    listener = Reporter(core)
     root = owner_of(function)
     looker = None
     if parked is not None and root is not None:
-        rehome = parked == "rehome"
-        looker = Parked(root, rehome, functools.partial(listener.parked, is_rehomed=rehome))
+        is_copied = parked == "copy"
+        looker = Parked(root, is_copied, functools.partial(listener.parked, is_copied=is_copied))
     wrapper: Callable[[Any], Any] = functools.partial(
         wrap,
         listener=listener,
@@ -102,7 +101,7 @@ def make_safe(
         made = getattr(function, name)
         setattr(function, name, wrapper(getattr(made, "_cudaguard_of", made)))
         if not place:
-            again = functools.partial(make_safe, engine, copies=copies, parked=parked, watch=watch)
+            again = functools.partial(make_safe, core, copies=copies, parked=parked, watch=watch)
             protect_copies(function, again)
         return function
     return wrapper(getattr(function, "_cudaguard_of", function))
@@ -110,74 +109,78 @@ def make_safe(
 
 # --- by rule, where torch.compile is called ---------------------------------------------------
 
+_STRATEGIES = ("disable_cuda_graphs", "clone_outputs", "copy_held_outputs")
 
-def put_up(engine: Engine) -> None:
+
+def put_up(request: Request) -> Iterator[Outcome]:
     """Have ``torch.compile`` seen, for the rules that are about what is compiled."""
+    if all(action.get("target") == "*" for action in request.rule.actions):
+        from cudaguard.features.cuda_graphs.repair.setting import put_up as clone_generations
+
+        yield from clone_generations(request)
+        return
     torch: Any = sys.modules.get("torch")
     original = getattr(torch, "compile", None)
-    there = engine.replaced.get(PLACE)
-    if original is None or (there is not None and there.is_in_place(torch)):
+    if original is None:
         return
-    switch = Switch()
 
-    @functools.wraps(original)
-    def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
-        is_on = switch.is_on and engine.mode != "off"
-        if model is None or args or not is_on:  # without a model: torch comes back with one
-            return original(model, *args, **keywords)
-        return _compile(engine, original, model, keywords)
+    def make(place: Place, _: object) -> Replaced:
+        @functools.wraps(original)
+        def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
+            looking = [rule for rule, permit in list(place.users) if permit.looks]
+            if model is None or args or not looking:  # without a model: torch comes back with one
+                return original(model, *args, **keywords)
+            return _compile(request.core, place, original, model, keywords)
 
-    engine.replace(PLACE, Replaced(torch, "compile", compile, switch))
-    engine.journal.note("repair", f"{PLACE} is seen")
+        return Replaced(torch, "compile", compile)
+
+    request.put(PLACE, torch, make)
 
 
-def _compile(engine: Engine, original: Any, model: Any, keywords: dict[str, Any]) -> Any:
+def _compile(
+    core: Dispatch, place: Place, original: Any, model: Any, keywords: dict[str, Any]
+) -> Any:
     rule, strategy, changed = None, "", keywords
     try:
-        rule, strategy = _rule_for(engine, model)
+        rule, strategy = _rule_for(place, model)
         uses_graphs = use_by_arguments(keywords).is_used is not False
-        if rule is not None and strategy == "no-graphs" and uses_graphs:
-            changed = _without(engine, rule, model, keywords)
+        if rule is not None and strategy == "disable_cuda_graphs" and uses_graphs:
+            changed = _without(core, rule, model, keywords)
     except Exception as error:
-        engine.broken(f"looking at what {PLACE} is given", error)
+        core.broken(f"looking at what {PLACE} is given", error)
     compiled = original(model, **changed)
     try:
         remember(compiled, changed)
-        if rule is not None and strategy in ("clone", "rehome"):
-            return _made_safe(engine, rule, strategy, model, compiled)
+        if rule is not None and strategy != "disable_cuda_graphs":
+            return _made_safe(core, rule, strategy, model, compiled)
     except Exception as error:
-        engine.broken(f"looking at what {PLACE} has made", error)
+        core.broken(f"looking at what {PLACE} has made", error)
     return compiled
 
 
-def _made_safe(engine: Engine, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
-    entry = f"{rule.id}: results of {_name_of(model)} are copied"
-    engine.changes[f"{entry} (stays)"] = None
-    engine.log(entry)
-    parked = "rehome" if strategy == "rehome" else "tell"
-    return make_safe(engine, compiled, copies=True, parked=parked)
+def _made_safe(core: Dispatch, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
+    how, frame = wording.COPIED, frame_outside_of("torch")
+    core.reporter.repaired(rule.id, strategy, f"results of {_name_of(model)}", how, frame=frame)
+    parked = "copy" if strategy == "copy_held_outputs" else "report"
+    return make_safe(core, compiled, copies=True, parked=parked)
 
 
-def _without(engine: Engine, rule: Rule, model: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+def _without(core: Dispatch, rule: Rule, model: Any, keywords: dict[str, Any]) -> dict[str, Any]:
     try:
         changed = without_graphs(keywords)
     except ValueError:
         return keywords
-    where = describe(frame_outside_of("torch"))
-    engine.log(f"{rule.id}: {_name_of(model)} is compiled without CUDA graphs, at {where}")
-    engine.journal.note("repair", f"{rule.id} no CUDA graphs for {_name_of(model)}", where)
+    verb, frame = "disable_cuda_graphs", frame_outside_of("torch")
+    core.reporter.repaired(rule.id, verb, _name_of(model), wording.WITHOUT_GRAPHS, frame=frame)
     return changed
 
 
-def _rule_for(engine: Engine, model: Any) -> tuple[Rule | None, str]:
+def _rule_for(place: Place, model: Any) -> tuple[Rule | None, str]:
     names = _names_of(model)
-    if engine.mode not in REPAIRING:
-        return None, ""
-    for rule in engine.registry.replacing:
-        for argument in arguments(rule, "graphs"):
-            strategy, _, name = argument.partition(":")
-            if name in names and applies(rule, Facts()):
-                return rule, strategy
+    for rule, permit in list(place.users):
+        for action in actions_of(rule, *_STRATEGIES) if rule is not None and permit.acts else ():
+            if action["target"] in names and rule is not None and applies(rule, Facts()):
+                return rule, next(verb for verb in _STRATEGIES if verb in action)
     return None, ""
 
 

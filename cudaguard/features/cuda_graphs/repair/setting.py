@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.repair import REPAIRING
-from cudaguard.errors import GraphWarning
+from cudaguard.core.repairs import Done, Refused
 from cudaguard.features.cuda_graphs import messages as wording
 from cudaguard.features.cuda_graphs.repair.generations import (
     MODULE,
@@ -18,42 +17,33 @@ from cudaguard.features.cuda_graphs.repair.generations import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
-    from cudaguard.core.repair import Engine
-    from cudaguard.core.replace import Replaced
-    from cudaguard.model import Rule
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.repairs import Outcome, Request
 
 PLACE = f"{MODULE}.{SETTING}: 'user_visible' for all threads of the process"
+_VERB = "copy_held_outputs"
 
 
-def put_up(engine: Engine, rule: Rule, module: str) -> None:
-    """Set it because a rule says so.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rule: The rule.
-        module: The module that it watches, imported.
-    """
-    config = sys.modules[module]
-    if engine.mode not in REPAIRING:
+def put_up(request: Request) -> Iterator[Outcome]:
+    """Set it because a rule says so."""
+    config = sys.modules[request.name]
+    if not request.permit.acts:
         return
     if not is_known(config):
-        finding = wording.no_generation_cloning(rule.id, SETTING, _torch_version())
-        engine.tell(finding, GraphWarning, frame=frame_outside_of("torch"))
-        return
-    if not is_on(config):
-        engine.replace(PLACE, GenerationCloning(config))
-        engine.journal.note("repair", f"{rule.id} {SETTING}")
-        engine.log(wording.generation_cloning(rule.id))
+        finding = wording.no_generation_cloning(request.rule.id, SETTING, _torch_version())
+        yield Refused(finding)
+    elif not is_on(config) and request.put(PLACE, config, lambda *_: GenerationCloning(config)):
+        yield Done(SETTING, wording.GENERATION_CLONING, stays=False)
 
 
-def put_up_on_request(engine: Engine, requested: dict[str, Replaced], config: Any) -> bool:
-    """Set it because the program asks for it.
+def put_up_on_request(core: Dispatch, config: Any) -> bool:
+    """Set it because the program asks for it; `cudaguard.uninstall` puts it back.
 
     Args:
-        engine: Is told.
-        requested: Takes what is put back by `cudaguard.uninstall`, and by nothing else.
+        core: Is told.
         config: ``torch._inductor.config``, imported.
 
     Returns:
@@ -61,12 +51,12 @@ def put_up_on_request(engine: Engine, requested: dict[str, Replaced], config: An
     """
     if not is_known(config):
         return False
-    if PLACE in engine.replaced:  # by a rule, which may be switched off again
-        requested[PLACE] = engine.replaced.pop(PLACE)
-    if not is_on(config):
-        requested[PLACE] = GenerationCloning(config)
-        engine.journal.note("repair", SETTING)
-        engine.log(wording.generation_cloning("graph_safe(strategy='generation')"))
+    is_ours = PLACE in core.replacements.places  # by a rule, which may be switched off again
+    if is_ours or not is_on(config):
+        if core.replacements.put(PLACE, None, config, lambda *_: GenerationCloning(config)):
+            frame = frame_outside_of("torch")
+            how = wording.GENERATION_CLONING
+            core.reporter.repaired("", _VERB, SETTING, how, stays=False, frame=frame)
     return True
 
 

@@ -11,8 +11,8 @@ from _thread import _local, get_ident
 
 from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.core.initializers import REPORTED
-from cudaguard.errors import ContextError, ContextWarning, LateEnvironmentWarning
+from cudaguard.features.cuda_init.initializers import REPORTED
+from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.features.cuda_init.messages import Change
@@ -27,40 +27,39 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType, TracebackType
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.detection import Load
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.cuda_init.detector.process import ProcessDetector
-    from cudaguard.features.gpu_architectures.detector import ArchitectureDetector
 
 INITIALISED, CONTEXT = "initialised", "context"
 # torch whose allocator configuration is known to be read when it is imported; in older releases
 # parts of it are read later.
 _ALLOCATOR_READ_AT_IMPORT = (2, 11)
-# What compiles kernels when it is used, and the libraries that it loads for that.
-_WITH_COMPILERS = ("cupy", "numba.cuda")
-_COMPILERS = ("libnvrtc.so", "libnvJitLink.so")
 
 
 class CudaDetector:
     """Watches the driver; one per process.
 
     Args:
-        engine: Is told.
+        core: Is told.
 
     Raises:
         AttributeError: The C library has no means to look with.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
         self.driver = Driver()
         self.changes: list[Change] = []
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
         self._process: ProcessDetector | None = None
-        self._architectures: ArchitectureDetector | None = None
         self._known_contexts: set[int] = set()  # handles that were looked at
         # Module, line and device of a context that is nobody else's, until torch comes.
         self._foreign: tuple[str, str, int] | None = None
+
+    def begin(self, _: str) -> None:
+        """Look for the first time."""
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
@@ -68,7 +67,11 @@ class CudaDetector:
         if "torch" in sys.modules:
             self._torch_is_there()
 
-    def window(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
+    def before_load(self) -> None:
+        """Look at what has changed so far."""
+        self.look()
+
+    def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Open a window around the import of a module; return what closes it."""
         actors = self._actors()
         before = self.look()
@@ -85,10 +88,6 @@ class CudaDetector:
                 self.error_passes(error)
             if spec.name == "torch" and error is None:
                 self._torch_is_there()
-            if spec.name == "triton" and error is None and after.is_initialised:
-                self._look_at_architectures().triton_is_there()
-            if spec.name in _WITH_COMPILERS and error is None:
-                self._look_at_architectures().user_of_compilers_is_there()
             if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
 
@@ -108,34 +107,25 @@ class CudaDetector:
         """Put back what can be put back."""
         if self._process is not None:
             self._process.leave()
-        if self._architectures is not None:
-            self._architectures.leave()
 
     def own_use(self) -> _OwnUse:
         """Return a block: what happens inside is attributed to the guard itself."""
         return _OwnUse(self.look, self._actors())
 
-    def loaded(self, library: str, extension: str) -> None:
-        """Look after a library was loaded.
-
-        Args:
-            library: Its file, or the name given to the loader.
-            extension: Name of the extension module; empty for a load by ctypes.
-        """
-        if self.changes and os.path.basename(library).startswith("libcuda.so"):
+    def loaded(self, load: Load) -> None:
+        """Look after a library was loaded."""
+        if self.changes and os.path.basename(load.library).startswith("libcuda.so"):
             self._listen().used_in_child("ctypes loads libcuda")
         actors = self._actors()
         if actors and actors[-1] == wording.OURSELVES:
             return  # the block will tell
         state = self.driver.state()
         if state != self._last:
-            actor = extension or (actors[-1] if actors else "")
+            actor = load.extension or (actors[-1] if actors else "")
             if actor:
                 self._update(state, actor, "import")
             else:
                 self._update(state, module_of(caller_frame()), "load")
-        if os.path.basename(library).startswith(_COMPILERS):
-            self._look_at_architectures().user_of_compilers_is_there()
 
     def look(self, actor: str | None = None) -> DriverState:
         """Ask the driver, and record what has changed since the last time.
@@ -177,7 +167,7 @@ class CudaDetector:
         self.changes.append(change)
         if kind == INITIALISED:
             self._listen().latch(DRIVER)
-        self._engine.journal.note("cuda", wording.said(change), change.where, change.to_dict())
+        self._core.journal.note("cuda", wording.said(change), change.where, change.to_dict())
         if kind == INITIALISED:
             link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
             finding = wording.initialised(change, link)
@@ -186,7 +176,9 @@ class CudaDetector:
             is_strays = rank is not None and rank != device and devices > 1
             others = self._held_by_siblings(device) if is_strays else []
             finding = wording.context_created(change, devices, rank, others)
-        self._engine.tell(finding, ContextWarning, frame=frame)
+        self._core.reporter.found(finding, frame)
+        if kind == INITIALISED:
+            self._core.detection.publish("cuda_initialized")
 
     def _held_by_siblings(self, device: int) -> list[int | None]:
         """Return the bytes that other processes of this launch hold on a device."""
@@ -204,14 +196,14 @@ class CudaDetector:
         listed = os.environ.get("CUDA_VISIBLE_DEVICES")
         if listed is not None and state.devices > len([*filter(None, listed.split(","))]):
             finding = wording.was_too_late("CUDA_VISIBLE_DEVICES", listed, state.devices)
-            self._engine.tell(finding, LateEnvironmentWarning, frame=caller_frame())
+            self._core.reporter.found(finding, caller_frame())
 
     def _listen(self) -> ProcessDetector:
         """Begin to listen to forks and to the environment: CUDA is in the process."""
         if self._process is None:
             from cudaguard.features.cuda_init.detector.process import ProcessDetector
 
-            self._process = ProcessDetector(self._engine, self)
+            self._process = ProcessDetector(self._core, self)
             self._process.begin()
         return self._process
 
@@ -221,26 +213,18 @@ class CudaDetector:
             actor, frame_text, device = self._foreign
             self._foreign = None
             finding = wording.foreign_context(actor, frame_text, device, True)
-            self._engine.tell(finding, ContextWarning, frame=caller_frame())
+            self._core.reporter.found(finding, caller_frame())
         context = sys.modules.get("cudaguard.features.cuda_init.repair.context")
         if context is not None and context.retained():
             context.tell_torch()
         version = peek(torch, "version")
         if peek(version, "cuda") is not None:  # else a build without CUDA
             process = self._listen()
-            self._look_at_architectures().torch_is_there()
             if _parts(peek(torch, "__version__")) >= _ALLOCATOR_READ_AT_IMPORT:
                 process.latch(TORCH)
             first = self.initialiser
             if first is not None and first.pid != os.getpid():
                 process.watch_torch()
-
-    def _look_at_architectures(self) -> ArchitectureDetector:
-        if self._architectures is None:
-            from cudaguard.features.gpu_architectures.detector import ArchitectureDetector
-
-            self._architectures = ArchitectureDetector(self._engine)
-        return self._architectures
 
     def _look_at_current(self, actor: str, state: DriverState) -> None:
         handle = self.driver.current_context()
@@ -256,7 +240,7 @@ class CudaDetector:
         if not beside_torch:
             self._foreign = (actor, where, state.current)  # it may come later
         finding = wording.foreign_context(actor, where, state.current, beside_torch)
-        self._engine.tell(finding, ContextWarning, frame=frame)
+        self._core.reporter.found(finding, frame)
 
 
 class _OwnUse:

@@ -13,7 +13,6 @@ from cudaguard.core import audit
 from cudaguard.core.caller import caller_frame, describe, describe_line, frame_outside_of
 from cudaguard.core.known_errors import text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.errors import CudaGuardWarning, ForkWarning, LateEnvironmentWarning
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.known_errors import line_of_fork
 from cudaguard.features.cuda_init.latches import DRIVER, LATCHES
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any, Protocol
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.cuda_init.messages import Change
     from cudaguard.system.driver import Driver
 
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
             """Ask the driver, and record what has changed."""
 
 
-_HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall (stays)"
+_HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
@@ -52,12 +51,12 @@ class ProcessDetector:
     """Listens to forks and to changes of the environment.
 
     Args:
-        engine: Is told.
+        core: Is told.
         cuda: Knows who initialised CUDA.
     """
 
-    def __init__(self, engine: Engine, cuda: Cuda) -> None:
-        self._engine = engine
+    def __init__(self, core: Dispatch, cuda: Cuda) -> None:
+        self._core = core
         self._cuda = cuda
         self._here = _local()  # .busy: this thread is inside one of the calls below
         self._told: set[tuple[str, str]] = set()
@@ -69,7 +68,7 @@ class ProcessDetector:
     def begin(self) -> None:
         """Listen from now on."""
         audit.listen(self)
-        self._engine.changes[_HOOKS] = None
+        self._core.reporter.changed(_HOOKS, stays=True)
 
     def latch(self, moment: str) -> None:
         """Remember the variables that have been read for good now, as they are."""
@@ -95,7 +94,7 @@ class ProcessDetector:
             self._quietly(f"looking at {name}", lambda: self._look_at(name, value))
 
     def _quietly(self, what: str, action: Any) -> None:
-        if getattr(self._here, "busy", False) or self._engine.mode == "off":
+        if getattr(self._here, "busy", False) or not self._core.is_up:
             return
         self._here.busy = True
         try:
@@ -103,7 +102,7 @@ class ProcessDetector:
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except Exception as error:
-            self._engine.broken(what, error)
+            self._core.broken(what, error)
         finally:
             self._here.busy = False
 
@@ -116,7 +115,7 @@ class ProcessDetector:
         self._cuda.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
             self._has_forked = True
-            self._engine.journal.note(
+            self._core.journal.note(
                 "fork", f"after {wording.said(first, where=True)}", describe(caller_frame())
             )
             self._watch_data_loader()
@@ -128,7 +127,7 @@ class ProcessDetector:
             return
         frame = caller_frame()
         where = describe(frame)
-        self._engine.journal.note("environment", f"{name} changed after {LATCHES[name]}", where)
+        self._core.journal.note("environment", f"{name} changed after {LATCHES[name]}", where)
         # Once per line: a loop over values for children says the same each time.
         if _is_users(frame) and (name, where) not in self._told:
             self._told.add((name, where))
@@ -136,7 +135,7 @@ class ProcessDetector:
             finding = wording.too_late_to_set(
                 name, value, self._latched[name], LATCHES[name], where, first
             )
-            self._engine.tell(finding, LateEnvironmentWarning, frame=frame)
+            self._core.reporter.found(finding, frame)
 
     # --- called where a forked child touches CUDA -------------------------------------
 
@@ -160,8 +159,7 @@ class ProcessDetector:
             # What fails in a worker of a DataLoader is told in its parent: see below.
             worker = sys.modules.get("torch.utils.data._utils.worker")
             is_told_there = peek(worker, "_worker_info") is not None
-            category = CudaGuardWarning if is_told_there else ForkWarning
-            self._engine.tell(finding, category, frame=frame)
+            self._core.reporter.found(finding, frame, only_logged=is_told_there)
 
     def watch_torch(self) -> None:
         """Notice the first use of CUDA by torch in a child where it must fail.
@@ -214,13 +212,13 @@ class ProcessDetector:
         if line and first is not None and self._has_forked and self._told_in != os.getpid():
             self._told_in = os.getpid()
             finding = wording.worker_failed(first, line)
-            self._engine.tell(finding, ForkWarning, frame=frame_outside_of("torch"))
+            self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:
         """Have something done before each call of a function of a module or class."""
         original = peek(owner, name)
         known = any(stand_in is original for _, _, _, stand_in in self._stand_ins)
-        if original is None or known or self._engine.mode == "observe":
+        if original is None or known or not self._core.permit().tells:
             return
 
         def stand_in(*arguments: Any) -> Any:
@@ -231,7 +229,7 @@ class ProcessDetector:
             setattr(stand_in, attribute, getattr(original, attribute, None))
         setattr(owner, name, stand_in)
         self._stand_ins.append((owner, name, original, stand_in))
-        self._engine.changes[_patched(original)] = None
+        self._core.reporter.changed(_patched(original), stays=False)
 
     def leave(self) -> None:
         """Put the functions back, and listen no longer."""
@@ -239,7 +237,7 @@ class ProcessDetector:
         for owner, name, original, stand_in in self._stand_ins:
             if peek(owner, name) is stand_in:  # else a later patch calls ours
                 setattr(owner, name, original)
-                self._engine.changes.pop(_patched(original), None)
+                self._core.reporter.put_back(_patched(original))
         self._stand_ins = []
 
 

@@ -2,62 +2,62 @@
 
 from __future__ import annotations
 
-import os
-
-from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.repair import REPAIRING
-from cudaguard.errors import ContextError, ContextWarning
+from cudaguard.core.caller import caller_frame
+from cudaguard.core.reports import LATER
+from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init.detector.contexts import CudaDetector
 from cudaguard.features.cuda_init.repair.context import create_context
+from cudaguard.files.calls import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.cuda_init.devices import ContextHandle
 
+_VERB = "create_context"
 
-def create(engine: Engine, device: int | str | None, *, is_asked_for: bool = True) -> ContextHandle:
+
+def create(core: Dispatch, device: int | str | None, *, is_asked_for: bool = True) -> ContextHandle:
     """Create a context and take note of it.
 
     Args:
-        engine: Is told.
+        core: Is told.
         device: As for `cudaguard.create_context`.
         is_asked_for: Did the program name this device?
 
     Raises:
         ContextError: It cannot be created.
     """
-    with engine.own_use_of_cuda():
+    core.look()
+    detector = core.detection.made(CudaDetector)
+    if detector is None:
         handle = create_context(device, is_asked_for=is_asked_for)
-    entry = f"CUDA context on device {handle.device.ordinal} ({handle.device.name}) (stays)"
-    if entry not in engine.changes:
-        engine.changes[entry] = None
-        engine.journal.note("repair", entry, describe(caller_frame()))
-        engine.log(f"created: {entry}")
+    else:
+        with detector.own_use():  # what happens to the driver is attributed to us
+            handle = create_context(device, is_asked_for=is_asked_for)
+    subject = f"CUDA context on device {handle.device.ordinal} ({handle.device.name})"
+    if core.reporter.repair_of(subject) is None:
+        core.reporter.repaired("", _VERB, subject, "created", frame=caller_frame())
     return handle
 
 
-def create_as_set(engine: Engine, device: str) -> None:
-    """Create the context that a setting asks for; one that cannot be created is told of."""
-    if engine.mode in REPAIRING:
-        _try(engine, device, "as `context` asks", is_asked_for=True)
+def prepare(core: Dispatch, rule: str, target: str, device: str = "") -> None:
+    """Create a context as a prerequisite, where the setting allows it; one that fails is told of.
 
-
-def create_for_rule(engine: Engine, rule: str, target: str) -> None:
-    """Create the context that a rule needs before a module, where the setting allows it."""
-    if engine.mode not in REPAIRING or engine.context == "none":
-        return
-    device = None if engine.context == "auto" else engine.context
-    if os.getpid() != engine.home:
+    Args:
+        core: Knows the setting, and is told.
+        rule: Id of the rule that needs one; empty where the setting itself asks for it.
+        target: The module that it is needed before.
+        device: The device that the setting asks for; empty for a rule.
+    """
+    if not device:
         # A worker that was forked may never use CUDA, and each context costs memory.
-        return
-    _try(engine, device, f"before {target}, as rule {rule} asks", is_asked_for=device is not None)
-
-
-def _try(engine: Engine, device: str | None, why: str, *, is_asked_for: bool) -> None:
+        if core.context == "none" or os.getpid() != core.reporter.home:
+            return
+        device = "" if core.context == "auto" else core.context
+    why = f"before {target}, as rule {rule} asks" if rule else "as `context` asks"
     try:
-        create(engine, device, is_asked_for=is_asked_for)
+        create(core, device or None, is_asked_for=bool(device))
     except ContextError as error:
-        finding = wording.no_context(why, error)
-        if engine.tell(finding, ContextWarning, frame=caller_frame()) and engine.mode == "strict":
-            engine.deferred.append(f"{finding.what} {error}")
+        core.reporter.found(wording.no_context(why, error), caller_frame(), stop=LATER)

@@ -5,79 +5,47 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core import messages
-from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import applies
-from cudaguard.core.patterns import arguments
-from cudaguard.core.repair import REPAIRING
-from cudaguard.errors import ImportOrderWarning
-from cudaguard.features.import_order.repair.imports import import_first
+from cudaguard.core.patterns import actions_of, values_of
+from cudaguard.core.prerequisites import import_first
+from cudaguard.core.repairs import Done, WouldDo
+from cudaguard.features.cuda_init import messages as wording
 from cudaguard.files.calls import os
-from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Iterator
 
-    from cudaguard.core.repair import Engine
-    from cudaguard.model import Rule
-
-
-def set_defaults(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
-    """Set the variables that rules want set before a module, where the program has not.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rules: Rules with the action ``env``.
-        spec: The module.
-    """
-    for rule in rules:
-        for name, value in missing_defaults(rule):
-            if engine.mode in REPAIRING and rule.grade != "warn":
-                os.environ[name] = value
-                where = describe(caller_frame())
-                engine.journal.note("repair", f"{rule.id} env {name}={value}", where)
-                engine.changes[f"{name}={value}: set before {spec.name} by {rule.id} (stays)"] = (
-                    None
-                )
-                engine.log(messages.default_set(rule, name, value, spec.name))
-            else:
-                frame = caller_frame()
-                finding = messages.default_missing(rule, name, value, spec.name, describe(frame))
-                engine.tell(finding, ImportOrderWarning, frame=frame)
+    from cudaguard.core.repairs import Outcome, Request
 
 
-def missing_defaults(rule: Rule) -> list[tuple[str, str]]:
-    """Return the variables that the rule has a default for and that are not set."""
-    if not applies(rule, Facts()):
-        return []
-    split = (argument.partition("=") for argument in arguments(rule, "env"))
-    return [(name, value) for name, _, value in split if name not in os.environ]
-
-
-def substitute(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
-    """Publish another module under the name of the one that is about to be imported.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rules: Rules with the action ``substitute``.
-        spec: The module.
-    """
-    if engine.mode not in REPAIRING or spec.name in sys.modules:
-        return
-    for rule in rules:
-        if spec.name not in rule.watch or not applies(rule, Facts()):
+def set_env(request: Request) -> Iterator[Outcome]:
+    """Set the variables that a rule wants set before a module, where the program has not."""
+    for action in actions_of(request.rule, "set_env"):
+        name, value = action["set_env"], action["value"]
+        if name in os.environ:
             continue
-        for other in arguments(rule, "substitute"):
-            outcome = import_first(other, rule.id)
-            module = sys.modules.get(other)
-            if outcome.error is not None:
-                finding = messages.prerequisite_failed(rule.id, other, spec.name, outcome.error)
-                engine.tell(finding, ImportOrderWarning, frame=caller_frame())
-            elif module is not None:
-                # The loader finds it there and runs nothing.
-                sys.modules[spec.name] = module
-                where = describe(caller_frame())
-                engine.journal.note("repair", f"{rule.id} substitute {other}", where)
-                engine.changes[f"{spec.name}: is {other} by {rule.id} (stays)"] = None
-                engine.log(messages.substituted(rule, other, spec.name))
-                return
+        if request.permit.acts:
+            os.environ[name] = value
+            yield Done(f"{name}={value}", wording.default_set(request.name))
+        else:
+            where = request.where
+            yield WouldDo(wording.default_missing(request.rule, name, value, request.name, where))
+
+
+def replace_module(request: Request) -> Iterator[Outcome]:
+    """Publish another module under the name of the one that is about to be imported."""
+    name = request.name
+    if not request.permit.acts or name in sys.modules or name not in request.rule.watch:
+        return
+    for other in values_of(request.rule, "replace_module"):
+        outcome = import_first(other, request.rule.id)
+        module = sys.modules.get(other)
+        if outcome.error is not None:
+            yield WouldDo(
+                messages.prerequisite_failed(request.rule.id, other, name, outcome.error)
+            )
+        elif module is not None:
+            # The loader finds it there and runs nothing.
+            sys.modules[name] = module
+            yield Done(name, wording.stands_in(other))
+            return

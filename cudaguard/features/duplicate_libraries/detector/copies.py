@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.caller import caller_frame, is_importing
+from cudaguard.core.reports import LATER
 from cudaguard.elf.library_version import is_same_build, version_of
 from cudaguard.elf.process import at_start
-from cudaguard.errors import ImportOrderError, ImportOrderWarning
+from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries.messages import duplicates as wording
 from cudaguard.features.duplicate_libraries.policy import duplicates as policy
 from cudaguard.files.calls import os
@@ -17,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.duplicate_libraries.policy.duplicates import Copy, Stray
     from cudaguard.model import Finding
 
@@ -26,7 +27,7 @@ _YES = ("1", "true", "t", "yes", "y", "on")
 
 
 def judge(
-    engine: Engine,
+    core: Dispatch,
     copies: list[Copy],
     new: list[Copy],
     strays: list[Stray],
@@ -37,7 +38,7 @@ def judge(
     """Tell of what the newcomers are beside those that were there before.
 
     Args:
-        engine: Is told.
+        core: Is told.
         copies: All that are in the process, in the order in which they were mapped.
         new: Those of them that have just come.
         strays: Libraries that get another file than they were meant to.
@@ -48,23 +49,22 @@ def judge(
         ImportOrderError: in `strict`, from an import.
     """
     frame = caller_frame()
-    first: tuple[Finding, Copy] | None = None
+    can_raise = is_load and is_importing()
+    refused: ImportOrderError | None = None
     found = (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays))
     for finding, one, other in found:
         title, folder = runtime_of(one.stem).title, _folder(one)
-        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warn"
+        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warning"
         if not is_fault and pair in told:
             continue
         is_known = is_fault and not told.isdisjoint((("fault", *pair), ("fault", folder)))
         told |= {pair, ("fault", *pair), ("fault", folder)} if is_fault else {pair}
-        loud = False if is_known and engine.mode != "strict" else None
-        if engine.tell(finding, ImportOrderWarning, frame=frame, loud=loud) and is_fault:
-            first = first or (finding, one)
-    if first is not None and engine.mode == "strict":
-        finding, one = first
-        if is_load and is_importing():
-            raise ImportOrderError(finding.what, path=one.path)
-        engine.deferred.append(finding.what)
+        later = LATER if is_fault and not can_raise and refused is None else None
+        is_news = core.reporter.found(finding, frame, stop=later, carried_by_error=is_known)
+        if is_news and is_fault and refused is None:
+            refused = ImportOrderError(finding.what, path=one.path)
+    if refused is not None and can_raise:
+        core.reporter.stop(refused)
 
 
 def _pairs(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
@@ -168,7 +168,7 @@ def _severity(first: Copy) -> str:
     preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
     names = (os.path.realpath(first.path), os.path.basename(first.path))
     is_wanted = any(name in names or os.path.realpath(name) in names for name in preloaded)
-    return "info" if is_wanted else "warn"
+    return "info" if is_wanted else "warning"
 
 
 def _cure(wanted: Copy, other: Copy, by: str) -> wording.Precedence:

@@ -29,10 +29,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.detection import Load
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
-
-    Loaded = tuple[str, str, bool, tuple[str, str]]
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
@@ -48,29 +47,35 @@ class DuplicateDetector:
     """Remembers who has loaded which library of `cudaguard.system.runtimes`.
 
     Args:
-        engine: Is told.
-        since: Why what the first look finds was not seen to come: ``guard`` or ``ctypes``.
+        core: Is told.
 
     Raises:
         AttributeError: The C library has no means to look with.
     """
 
-    def __init__(self, engine: Engine, since: str) -> None:
-        self._engine = engine
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
         self._news = LoaderNews()
         # By path and dynamic section, in the order in which they were mapped.
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
         self._told: set[tuple[str, ...]] = set()
         self._lock, self._pid = allocate_lock(), os.getpid()
-        self.look(None, since)
 
-    def look(self, load: Loaded | None, since: str = "") -> None:
+    def begin(self, since: str) -> None:
+        """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
+        self._look(None, since)
+
+    def before_load(self) -> None:
+        """Look at what has come past us."""
+        self._look(None, "unseen")
+
+    def loaded(self, load: Load) -> None:
+        """Look at what has come with a load."""
+        self._look(load, "")
+
+    def _look(self, load: Load | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.
-
-        Args:
-            load: What has just been loaded: the fields of `messages.hijack.GlobalLoad`.
-            since: Without it: as above, or ``unseen``.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
@@ -87,9 +92,9 @@ class DuplicateDetector:
         if come or strays:
             from cudaguard.features.duplicate_libraries.detector.copies import judge
 
-            judge(self._engine, copies, come, strays, self._told, is_load=load is not None)
+            judge(self._core, copies, come, strays, self._told, is_load=load is not None)
 
-    def _take_in(self, load: Loaded | None, since: str) -> tuple[list[Copy], list[Stray]]:
+    def _take_in(self, load: Load | None, since: str) -> tuple[list[Copy], list[Stray]]:
         """Take note of what is new.
 
         Returns:
@@ -114,7 +119,7 @@ class DuplicateDetector:
         return [copy for key, copy in come.items() if key in self._copies], strays
 
     def _copies_among(
-        self, new: list[Library], memory: Memory, load: Loaded | None, since: str
+        self, new: list[Library], memory: Memory, load: Load | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
         how = ""
         for one in new:
@@ -135,14 +140,11 @@ class DuplicateDetector:
 
     def _by_rule(self, path: str) -> str:
         """Return which rule had a library opened in advance, empty if none had."""
-        start = f"{path}: loaded "
-        found = next(
-            (entry for entry in tuple(self._engine.changes) if entry.startswith(start)), ""
-        )
-        return f"was loaded {found[len(start) :].replace(' (stays)', '')}" if found else ""
+        done = self._core.reporter.repair_of(path)
+        return f"was {done.how} by {done.rule}" if done is not None else ""
 
     def _strays_among(
-        self, new: list[Library], memory: Memory, load: Loaded | None, since: str
+        self, new: list[Library], memory: Memory, load: Load | None, since: str
     ) -> Iterator[Stray]:
         serving = winners(self._copies.values())
         for one in new:
@@ -226,11 +228,11 @@ def identity(path: str) -> object:
     return state.st_dev, state.st_ino
 
 
-def _by(load: Loaded | None, since: str) -> str:
+def _by(load: Load | None, since: str) -> str:
     """Return the module that loads what is new, empty if nobody saw that."""
     if load is None:
         return _being_mapped() if since == "unseen" else ""
-    return load[1] or module_of(caller_frame())
+    return load.extension or module_of(caller_frame())
 
 
 def _being_mapped() -> str:
@@ -238,15 +240,15 @@ def _being_mapped() -> str:
     return getattr(getattr(here, "mapping", None), "name", "")
 
 
-def _how(load: Loaded | None, since: str) -> str:
+def _how(load: Load | None, since: str) -> str:
     """Return who loads what is new, in words that follow a path."""
     if load is None:
         by = _by(load, since)
         return f"came with {by}, which was just being imported" if by else SINCE[since]
     frame = caller_frame()
     place = describe(frame) or "somewhere"
-    if load[1]:
-        who = f"came with {load[1]} ({place})"
+    if load.extension:
+        who = f"came with {load.extension} ({place})"
     else:
         who = f"was loaded by {module_of(frame) or 'the program'} ({place})"
     outside = describe(frame_outside(frame))

@@ -183,28 +183,24 @@ def with_copies(
     return finding.replace(evidence=(*finding.evidence, *there, *said))
 
 
-def nvrtc_preloaded(
-    rule: str, better: Compiler, own: Compiler, devices: Sequence[Capability]
-) -> str:
-    """Return the line of the log that says that torch is served by another NVRTC."""
+def as_it_knows(better: Compiler, own: Compiler, devices: Sequence[Capability]) -> str:
+    """Return why torch is served by another NVRTC, as a clause."""
     names = ", ".join(dict.fromkeys(map(dotted, devices)))
     return (
-        f"{rule}: NVRTC {dotted(better.release)} ({better.path}) is loaded before torch, whose own "
-        f"{dotted(own.release)} does not know the GPUs here (compute capability {names})"
+        f"as NVRTC {dotted(better.release)} knows the GPUs here (compute capability {names}), and "
+        f"torch's own {dotted(own.release)} does not,"
     )
 
 
-def ptxas_named(rule: str, lack: UnknownDevice, better: Compiler, variable: str) -> str:
-    """Return the line of the log that says that Triton calls another ptxas."""
+def ptxas_named(lack: UnknownDevice, better: Compiler) -> str:
+    """Return what has become of the variable that names a ptxas to Triton."""
     return (
-        f"{rule}: {variable}={better.path} (ptxas {dotted(better.release)}), as Triton's own "
-        f"{dotted(lack.used.release)} does not know sm_{architecture(lack.device)}"
+        f"set to ptxas {dotted(better.release)}, as Triton's own {dotted(lack.used.release)} does "
+        f"not know sm_{architecture(lack.device)},"
     )
 
 
-def fusers_off(rule: str) -> str:
-    """Return the line of the log that says that the fusers of TorchScript are off."""
-    return f"{rule}: the fusers of TorchScript for GPUs are off; scripted models may run slower"
+FUSERS_OFF = "the fusers of TorchScript for GPUs switched off (scripted models may run slower)"
 
 
 def compiler_line(compiler: Compiler, known: Sequence[int]) -> str:

@@ -3,83 +3,58 @@
 from __future__ import annotations
 
 from cudaguard.core import messages
-from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import applies
-from cudaguard.core.patterns import arguments
-from cudaguard.core.repair import REPAIRING
-from cudaguard.errors import ImportOrderError, ImportOrderWarning
-from cudaguard.system.facts import Facts
+from cudaguard.core.patterns import values_of
+from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
+from cudaguard.features.import_order import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Iterator
 
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.repairs import Outcome, Request
     from cudaguard.model import Rule
 
 
-def preload_for(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
-    """Open what rules want opened before a module; only tell of it where the mode says so.
+def preload(request: Request) -> Iterator[Outcome]:
+    """Open what a rule wants opened before a module; only tell of it where that is not permitted."""
+    files = _wanted(request.rule)
+    if not files:
+        return
+    if not request.permit.acts:
+        finding = wording.left_to_chance(request.rule, request.name, files, request.where)
+        yield WouldDo(finding)
+        return
+    from cudaguard.system.preload import open_all
 
-    Args:
-        engine: Knows the mode, and is told what became of it.
-        rules: Rules with the actions ``preload`` and ``preload_needs``.
-        spec: The module.
-
-    Raises:
-        ImportOrderError: in `strict`, where the loader refuses a library.
-    """
-    facts = Facts()
-    for rule in rules:
-        if not applies(rule, facts):
-            continue
-        files = _wanted(rule)
-        if not files:
-            continue
-        if engine.mode in REPAIRING and rule.grade != "warn":
-            _open(engine, rule, files, spec)
-        else:
-            frame = caller_frame()
-            finding = messages.left_to_chance(rule, spec.name, files, describe(frame))
-            engine.tell(finding, ImportOrderWarning, frame=frame)
+    opened, error = open_all(files)
+    for file in opened:
+        yield Done(file, messages.loaded_before(request.name))
+    if error is not None:
+        yield Refused(messages.not_preloaded(request.rule, request.name, error), cause=error)
 
 
-def came_too_late(rule: Rule) -> bool:
+def came_too_late(request: Request) -> Iterator[Outcome]:
     """Is a library that the rule wants first not the one that is in the process?"""
     from cudaguard.system.preload import installed, is_mapped
 
-    files = [file for pattern in arguments(rule, "preload") for file in installed(pattern)]
-    return any(not is_mapped(file) for file in files) or bool(_needs(rule))
+    rule = request.rule
+    files = [file for one in values_of(rule, "preload_library") for file in installed(one)]
+    if any(not is_mapped(file) for file in files) or _needs(rule):
+        yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
 
 def _wanted(rule: Rule) -> tuple[str, ...]:
     from cudaguard.system.preload import not_mapped
 
-    files = [file for pattern in arguments(rule, "preload") for file in not_mapped(pattern)]
+    files = [file for one in values_of(rule, "preload_library") for file in not_mapped(one)]
     return tuple(dict.fromkeys((*files, *_needs(rule))))
 
 
 def _needs(rule: Rule) -> tuple[str, ...]:
     from cudaguard.system.preload import has_driver, unmet_needs
 
-    asking = arguments(rule, "preload_needs")
+    asking = values_of(rule, "preload_dependencies")
     # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
     if not asking or not has_driver():
         return ()
     return tuple(file for library in asking for file in unmet_needs(library))
-
-
-def _open(engine: Engine, rule: Rule, files: tuple[str, ...], spec: ModuleSpec) -> None:
-    from cudaguard.system.preload import open_all
-
-    frame = caller_frame()
-    opened, error = open_all(files)
-    for file in opened:
-        engine.journal.note("repair", f"{rule.id} preload {file}", describe(frame))
-        engine.changes[f"{file}: loaded before {spec.name} by {rule.id} (stays)"] = None
-        engine.log(messages.preloaded(rule, file, spec.name))
-    if error is not None:
-        finding = messages.not_preloaded(rule, spec.name, error)
-        engine.tell(finding, ImportOrderWarning, frame=frame)
-        if engine.mode == "strict":
-            raise ImportOrderError(finding.what, name=spec.name, path=spec.origin) from error

@@ -5,23 +5,22 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.caller import caller_frame, describe, frame_outside, is_importing, module_of
-from cudaguard.core.decide import applies
+from cudaguard.core.decide import state_of
 from cudaguard.core.loader import is_imported, is_under_way
-from cudaguard.core.patterns import arguments, matches
-from cudaguard.core.repair import REPAIRING
+from cudaguard.core.patterns import matches, values_of
+from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
-from cudaguard.errors import ImportOrderError, SymbolScopeWarning
+from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.facts import runtime_among
 from cudaguard.features.symbol_scope.messages.hijack import (
     CTYPES,
     GUARD,
     Culprit,
-    GlobalLoad,
     Hijack,
     hijacked,
 )
 from cudaguard.features.symbol_scope.patterns import names_library, packages_of
-from cudaguard.features.symbol_scope.repair.scope import take_back
+from cudaguard.features.symbol_scope.repair.scope import hide, wanted_back
 from cudaguard.files.calls import os
 from cudaguard.system.facts import Facts
 from cudaguard.system.packages import Packages
@@ -29,28 +28,29 @@ from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.repair import Engine
+    from cudaguard.core.detection import Load
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.reports import Later
     from cudaguard.model import Rule
 
 
 def judge(
-    engine: Engine,
+    core: Dispatch,
     moved: list[tuple[str, str, str, str]],
-    loaded: tuple[str, str, bool, tuple[str, str]] | None,
+    load: Load | None,
     since: str,
 ) -> None:
     """Tell of the new owners that are neither legitimate nor in a rule's care.
 
     Args:
-        engine: Knows the rules, and is told.
+        core: Knows the rules, and is told.
         moved: Name, family, and the files that own it now and owned it before.
-        loaded: What was loaded, see `detector.scope.ScopeDetector.look`.
+        load: What was loaded, if that was seen.
         since: As above.
 
     Raises:
         ImportOrderError: in `strict`, from an import.
     """
-    load = None if loaded is None else GlobalLoad(*loaded)
     packages, facts = Packages(), Facts()
     hijacks = []
     owners = dict.fromkeys(new for _, _, new, _ in moved)
@@ -58,8 +58,8 @@ def judge(
     for owner in owners:
         package = packages.of(owner)
         if _is_at_home(owner, package, load, since) or any(
-            _cares(engine, rule, load, since, facts, bool(runtime))
-            for rule in _rules_about(engine, owner, package, load)
+            _cares(core, rule, load, since, facts, bool(runtime))
+            for rule in _rules_about(core, owner, package, load)
         ):
             continue
         keys = dict.fromkeys(family for _, family, new, _ in moved if new == owner)
@@ -72,10 +72,10 @@ def judge(
             )
         )
     if hijacks:
-        _tell(engine, tuple(hijacks), load, since, runtime)
+        _tell(core, tuple(hijacks), load, since, runtime)
 
 
-def _is_at_home(owner: str, package: str, load: GlobalLoad | None, since: str) -> bool:
+def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool:
     """May this library own such names?"""
     name = os.path.basename(owner)
     if (
@@ -94,57 +94,57 @@ def _preloaded() -> list[str]:
     return at_start("LD_PRELOAD").replace(":", " ").split()
 
 
-def _rules_about(engine: Engine, owner: str, package: str, load: GlobalLoad | None) -> list[Rule]:
+def _rules_about(core: Dispatch, owner: str, package: str, load: Load | None) -> list[Rule]:
     """Return the rules that name the library, what was loaded with it, or its package."""
-    registry = engine.registry
-    rules = {rule.id: rule for _, rule in (*registry.scoping, *registry.demoting)}.values()
+    entries = core.registry.with_verbs("load_local", "hide_symbols")
     names, libraries = {package.lower()} - {""}, [owner]
     if load is not None:
         names |= {load.extension.partition(".")[0].lower()} - {""}
         libraries.append(load.library)
     return [
         rule
-        for rule in rules
+        for rule in [one.rule for one in entries]
         if not names.isdisjoint(packages_of(rule))
         or any(names_library(rule, library) for library in libraries)
     ]
 
 
 def _cares(
-    engine: Engine, rule: Rule, load: GlobalLoad | None, since: str, facts: Facts, has_runtime: bool
+    core: Dispatch, rule: Rule, load: Load | None, since: str, facts: Facts, has_runtime: bool
 ) -> bool:
     """Does the rule see to this itself: by choice not at all, by telling, or by acting yet?
 
     A rule that should have kept the names out and did not must not silence what is seen.
     """
-    if not applies(rule, facts):
+    state = state_of(rule, facts, core.reporter.mode)
+    if state == "absent":
         return True
     imported = [name for name in rule.watch if is_imported(name)]
     if since == GUARD:
         return bool(imported)  # hindsight looks at what was imported before the guard
     # It tells where the scope is asked for.
-    has_told = load is not None and load.is_global and bool(arguments(rule, "local_scope"))
-    if engine.mode not in REPAIRING or rule.grade == "warn" or (has_runtime and has_told):
+    has_told = load is not None and load.is_global and bool(values_of(rule, "load_local"))
+    if state != "acts" or (has_runtime and has_told):
         return has_told
-    if not imported or not arguments(rule, "demote"):
+    if not imported or not values_of(rule, "hide_symbols"):
         return False
     if any(map(is_under_way, imported)):
-        engine.wanted_back.add(rule.id)  # its own parts may need the names until it is imported
+        wanted_back.add(rule.id)  # its own parts may need the names until it is imported
     else:
-        take_back(engine, rule, module=imported[0])
+        core.repairs.do_now(hide, rule, "hide_symbols", imported[0])
     return True
 
 
 def _tell(
-    engine: Engine, hijacks: tuple[Hijack, ...], load: GlobalLoad | None, since: str, runtime: str
+    core: Dispatch, hijacks: tuple[Hijack, ...], load: Load | None, since: str, runtime: str
 ) -> None:
     frame = caller_frame()
     culprit = Culprit("", "", "")
     if load is not None:
         culprit = Culprit(module_of(frame), describe(frame), describe(frame_outside(frame)))
     finding = hijacked(hijacks, load, culprit, since, runtime)
-    if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
-        if load is not None and is_importing():
-            name = load.extension or culprit.module
-            raise ImportOrderError(finding.what, name=name, path=load.library)
-        engine.deferred.append(finding.what)
+    stop: ImportOrderError | Later = LATER
+    if load is not None and is_importing():
+        name = load.extension or culprit.module
+        stop = ImportOrderError(finding.what, name=name, path=load.library)
+    core.reporter.found(finding, frame, stop=stop)

@@ -11,9 +11,8 @@ from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.repair import Engine
-
-    Loaded = tuple[str, str, bool, tuple[str, str]]
+    from cudaguard.core.detection import Load
+    from cudaguard.core.dispatch import Dispatch
 
 CANARIES: tuple[tuple[str, str], ...] = tuple(
     (name, key) for key, family in FAMILIES.items() for name in family.canaries
@@ -25,23 +24,33 @@ class ScopeDetector:
     """Compares where the canary names are with where they were at the last look.
 
     Args:
-        engine: Is told.
-        since: Why what the first look finds was not seen to come: ``guard`` or ``ctypes``, see
-            `cudaguard.features.symbol_scope.messages.hijack`.
+        core: Is told.
     """
 
-    def __init__(self, engine: Engine, since: str) -> None:
-        self._engine = engine
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
         self._scope = GlobalScope()
         self._addresses = [0] * len(_NAMES)
-        self.look(None, since)
 
-    def look(self, load: Loaded | None, since: str = "") -> None:
-        """Look once, and tell of what has moved.
+    def begin(self, since: str) -> None:
+        """Look for the first time.
 
         Args:
-            load: What has just been loaded: the fields of `messages.hijack.GlobalLoad`.
-            since: Without it: as above, or ``unseen``.
+            since: Why what it finds was not seen to come: ``guard`` or ``ctypes``, see
+                `cudaguard.features.symbol_scope.messages.hijack`.
+        """
+        self._look(None, since)
+
+    def before_load(self) -> None:
+        """Look at what has moved past us."""
+        self._look(None, "unseen")
+
+    def loaded(self, load: Load) -> None:
+        """Look at what a load has moved."""
+        self._look(load, "")
+
+    def _look(self, load: Load | None, since: str) -> None:
+        """Look once, and tell of what has moved.
 
         Raises:
             ImportOrderError: in `strict`, from an import.
@@ -59,4 +68,4 @@ class ScopeDetector:
         if any(new for _, _, new, _ in moved):  # else they went to the program itself
             from cudaguard.features.symbol_scope.detector.hijack import judge
 
-            judge(self._engine, moved, load, since)
+            judge(self._core, moved, load, since)

@@ -12,6 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cudaguard.core.detection import Load
+
 HIJACK, STATIC_RUNTIME = "CG812", "CG813"
 # When it was that names moved and nobody saw by whom.
 GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
@@ -29,22 +31,6 @@ RELINK = (
 STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
 _PROGRAM = ("", "__main__", "__mp_main__")
 _MARK = 8  # digits
-
-
-class GlobalLoad(NamedTuple):
-    """What has just been loaded.
-
-    Args:
-        library: The file, or the name given to the loader.
-        extension: Name of the extension module; empty for a load by ctypes.
-        is_global: Has Python code asked for the global scope?
-        flags_by: For an extension, the module and line that had set RTLD_GLOBAL in the flags.
-    """
-
-    library: str
-    extension: str
-    is_global: bool
-    flags_by: tuple[str, str]
 
 
 class Hijack(NamedTuple):
@@ -79,7 +65,7 @@ class Culprit(NamedTuple):
 
 def hijacked(
     hijacks: tuple[Hijack, ...],
-    load: GlobalLoad | None,
+    load: Load | None,
     culprit: Culprit,
     since: str,
     runtime: str = "",
@@ -124,7 +110,7 @@ def _listed(names: Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _cause(load: GlobalLoad | None, culprit: Culprit) -> tuple[str, ...]:
+def _cause(load: Load | None, culprit: Culprit) -> tuple[str, ...]:
     if load is None:
         return ()
     if load.extension:
@@ -148,7 +134,7 @@ def _taken(hijack: Hijack) -> str:
 
 
 def _remedy(
-    hijacks: tuple[Hijack, ...], load: GlobalLoad | None, culprit: Culprit, since: str
+    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str
 ) -> str:
     if load is None:
         if since == CTYPES:

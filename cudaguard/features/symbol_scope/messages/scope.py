@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import FIX, switch_off, too_late
+from cudaguard.core.messages import FIX, too_late
 from cudaguard.features.symbol_scope.messages.hijack import STAY_GLOBAL, own_runtime
 from cudaguard.files.calls import os
 from cudaguard.model import Finding
@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
-def kept_local(rule: Rule, source: str, where: str) -> str:
-    """Return the log text of a repair."""
-    return (
-        f"{rule.id}: {source} stays out of the global symbol scope (asked for at {where}); "
-        f"to switch this off: {switch_off(rule.id)}"
-    )
+SHIELDED = "loaded with RTLD_DEEPBIND, so that it finds its own names first"
+
+
+def kept_local(source: str, where: str) -> str:
+    """Return what has become of something that was to be global."""
+    asked = f"RTLD_GLOBAL asked for by {source}" + (f" at {where}" if where else "")
+    return f"kept in local symbol scope ({asked})"
 
 
 def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
@@ -49,13 +50,10 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
     )
 
 
-def hidden(rule: Rule, done: Demotion) -> str:
-    """Return the log text of names that were taken out of the global scope."""
-    others = f" and {done.libraries - 1} it brings" if done.libraries > 1 else ""
-    return (
-        f"{os.path.basename(done.library)}{others}: {done.names} names hidden from the global "
-        f"symbol scope by {rule.id}"
-    )
+def hidden(done: Demotion) -> str:
+    """Return what has become of a library whose names were hidden."""
+    others = f", with {done.libraries - 1} it brings" if done.libraries > 1 else ""
+    return f"{done.names} names hidden from the global symbol scope{others}"
 
 
 def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
@@ -65,7 +63,7 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
     evidence = (
         f"{done.library or 'its names'}: not hidden, as {done.reason}"
         if done.state != "done"
-        else f"{hidden(rule, done)}; bound to them before, and still: {bound}"
+        else f"{os.path.basename(done.library)}: {hidden(done)}; bound to them before, and still: {bound}"
     )
     return Finding(
         late.id,
@@ -89,7 +87,7 @@ def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
     if done.state == "done":
         remedy = "import the modules listed before it"
         what = f"{module} made its names global, and others were bound before they were hidden."
-        evidence = f"{hidden(rule, done)}; bound to them before, and still: {bound}"
+        evidence = f"{os.path.basename(done.library)}: {hidden(done)}; bound to them before, and still: {bound}"
     else:
         what = f"{module} made its names global, and they could not be hidden."
         evidence = f"{done.library or 'its names'}: not hidden, as {done.reason}"
@@ -101,14 +99,6 @@ def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
         consequence=rule.why,
         remedy=STAY_GLOBAL if done.runtime else remedy,
         links=rule.links,
-    )
-
-
-def shielded(rule: Rule, extension: str) -> str:
-    """Return the log text of an extension that was loaded with RTLD_DEEPBIND."""
-    return (
-        f"{rule.id}: {extension} was loaded with RTLD_DEEPBIND and finds its own names first; "
-        f"to switch this off: {switch_off(rule.id)}"
     )
 
 

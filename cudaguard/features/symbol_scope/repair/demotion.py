@@ -109,7 +109,7 @@ def demote(rule: Rule, machine: str) -> Demotion:
 
 def _demote(rule: Rule, memory: Memory) -> Demotion:
     everything = loaded_libraries(memory, first_entry())
-    patterns = arguments(rule, "demote")
+    patterns = values_of(rule, "hide_symbols")
     named = [lib for lib in everything if matches(os.path.basename(lib.path), patterns)]
     if not named:
         return Demotion("absent")

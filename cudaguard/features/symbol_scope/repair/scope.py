@@ -4,66 +4,60 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core import messages
-from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import applies
-from cudaguard.core.patterns import arguments
-from cudaguard.core.repair import REPAIRING
-from cudaguard.errors import ImportOrderError, SymbolScopeWarning
+from cudaguard.core.messages import unsupported
+from cudaguard.core.patterns import matches, values_of
+from cudaguard.core.repairs import MISSED, Done, Refused, Scope, WouldDo
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.features.symbol_scope.messages import scope as wording
+from cudaguard.features.symbol_scope.repair.demotion import demote
+from cudaguard.features.symbol_scope.repair.shield import shield
 from cudaguard.files.calls import os
 from cudaguard.system.facts import Facts
+from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from importlib.machinery import ModuleSpec
-    from types import FrameType
+    from collections.abc import Callable, Iterator
 
-    from cudaguard.core.repair import Engine
-    from cudaguard.model import Rule
+    from cudaguard.core.repairs import Opening, Outcome, Request
 
-
-def scope_of(
-    engine: Engine, rules: tuple[Rule, ...], subject: str, source: str, runtime: str = ""
-) -> tuple[bool, Callable[[], None]] | None:
-    """Decide about something that is about to be loaded with RTLD_GLOBAL.
-
-    Args:
-        engine: Knows the mode, and is told what became of it.
-        rules: The rules that name it.
-        subject: What it is called in a message: a library, or the extensions of a package.
-        source: The library's path, or the module that asks for the global scope.
-        runtime: The file that comes with it and has its own C++ runtime, if any.
-
-    Returns:
-        None if no rule applies here; otherwise whether it has to stay local, and what to call
-        once it is loaded: only then has anything happened that can be told.
-    """
-    facts = Facts()
-    rule = next((rule for rule in rules if applies(rule, facts)), None)
-    if rule is None:
-        return None
-    frame = caller_frame()
-    if runtime:
-        return False, lambda: _tell_left(engine, rule, subject, runtime, frame)
-    stays_local = engine.mode in REPAIRING and rule.grade != "warn"
-    return stays_local, lambda: _loaded(engine, rule, subject, source, stays_local, frame)
+# Rules whose libraries have become global all the same, and whose names are to be hidden.
+wanted_back: set[str] = set()
 
 
-def leave_global(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
-    """Map an extension with RTLD_GLOBAL, as asked for, if local scope would break it.
+# --- load_local ----------------------------------------------------------------------------------
 
-    Args:
-        engine: Is told.
-        rules: The rules that have taken RTLD_GLOBAL from the flags in force.
-        spec: The extension.
-    """
-    path, facts = os.path.abspath(spec.origin or ""), Facts()
-    rule = next((rule for rule in rules if applies(rule, facts)), None)
+
+def keep_local(request: Request, opening: Opening) -> Scope | None:
+    """Decide about a library, or the extensions of a package, to be loaded with RTLD_GLOBAL."""
+    if opening.is_file:
+        # Whatever a wide pattern matches: these serve others, and have to be global.
+        if matches(opening.subject, GLOBAL_ON_PURPOSE):
+            return None
+        runtime = runtime_in(opening.source)
+        if runtime:
+            return Scope(False, lambda: _left(request, opening.subject, runtime))
+    stays_local = request.permit.acts
+    return Scope(stays_local, lambda: _opened(request, opening, stays_local))
+
+
+def _opened(request: Request, opening: Opening, stays_local: bool) -> Iterator[Outcome]:
+    subject, source, where = opening.subject, opening.source, request.where
+    if stays_local:
+        yield Done(subject, wording.kept_local(source, where))
+    else:
+        yield WouldDo(wording.went_global(request.rule, subject, source, where))
+
+
+def _left(request: Request, subject: str, runtime: str) -> Iterator[Outcome]:
+    yield Refused(wording.left_global(request.rule, subject, runtime, request.where))
+
+
+def leave_global(request: Request) -> Iterator[Outcome]:
+    """Map an extension with RTLD_GLOBAL, as asked for, if local scope would break it."""
+    path = os.path.abspath(request.path or "")
     runtime = runtime_in(path)
-    if rule is None or not runtime:
+    if not runtime:
         return
     import _ctypes
 
@@ -71,127 +65,74 @@ def leave_global(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> N
         _ctypes.dlopen(path, sys.getdlopenflags() | os.RTLD_GLOBAL)
     except OSError:  # the import itself will say so
         return
-    _tell_left(engine, rule, spec.name, runtime, caller_frame())
+    request.can_raise = False  # it is mapped
+    yield from _left(request, request.name, runtime)
 
 
-def _tell_left(
-    engine: Engine, rule: Rule, subject: str, runtime: str, frame: FrameType | None
-) -> None:
-    finding = wording.left_global(rule, subject, runtime, describe(frame))
-    if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
-        engine.deferred.append(finding.what)
+# --- hide_symbols --------------------------------------------------------------------------------
 
 
-def _loaded(
-    engine: Engine,
-    rule: Rule,
-    subject: str,
-    source: str,
-    stayed_local: bool,
-    frame: FrameType | None,
-) -> None:
-    where = describe(frame)
-    if not stayed_local:
-        finding = wording.went_global(rule, subject, source, where)
-        engine.tell(finding, SymbolScopeWarning, frame=frame)
-        return
-    engine.journal.note("repair", f"{rule.id} local_scope {subject}", where)
-    engine.changes[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
-    engine.log(wording.kept_local(rule, source, where))
+def hide_after(request: Request) -> Callable[[BaseException | None], Iterator[Outcome]] | None:
+    """Hide what the import of a module has brought, whether it succeeds or not."""
 
-
-def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:
-    """Say which repairs of a module this platform has no means for."""
-    facts = Facts()
-    for rule in engine.registry.by_module.get(spec.name, ()):
-        if rule.actions and applies(rule, facts):
-            for action in rule.actions:
-                engine.tell(messages.unsupported(rule, action), SymbolScopeWarning)
-
-
-def take_back(
-    engine: Engine, rule: Rule, *, module: str, is_late: bool = False, at_start: bool = False
-) -> bool:
-    """Demote the libraries that a rule names, if they are global, and tell what became of it.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rule: A rule with the action ``demote`` that applies here.
-        module: The module that brought the libraries.
-        is_late: Was the module imported before the rule was in force?
-        at_start: Is this the start of the interpreter, before the program?
-
-    Returns:
-        False if a fault is left: refused, failed, or others are bound to the library already.
-    """
-    from cudaguard.features.symbol_scope.repair.demotion import demote
-
-    engine.wanted_back.discard(rule.id)
-    done = demote(rule, Facts().machine)
-    if done.state in ("absent", "local"):
-        return True
-    frame = caller_frame()
-    where = describe(frame)
-    if done.state == "done":
-        engine.journal.note("repair", f"{rule.id} demote {done.library}", where)
-        engine.changes[wording.hidden(rule, done) + " (stays)"] = None
-        engine.log(f"{wording.hidden(rule, done)}; to switch this off: "
-                   f"{messages.switch_off(rule.id)}")  # fmt: skip
-        if not done.bound:
-            return True
-    if is_late:
-        finding = wording.taken_back_late(rule, module, done, at_start=at_start)
-    else:
-        finding = wording.not_taken_back(rule, module, done)
-    if engine.tell(finding, SymbolScopeWarning, frame=frame) and engine.mode == "strict":
-        engine.deferred.append(finding.what)
-    return False
-
-
-def take_back_after(engine: Engine, rules: tuple[Rule, ...], module: str) -> None:
-    """Demote what the import of a module has brought, whether it succeeded or not.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rules: Rules with the action ``demote`` that watch the module.
-        module: Its name.
-    """
-    for rule in rules:
+    def close(_: BaseException | None) -> Iterator[Outcome]:
+        request.core.catch_up()  # C code may have loaded something since
         # A rule that keeps its libraries local has nothing to do here, unless names were seen to
         # come past it.
-        idle = arguments(rule, "local_scope") and rule.id not in engine.wanted_back
-        if (
-            not idle
-            and engine.mode in REPAIRING
-            and rule.grade != "warn"
-            and applies(rule, Facts())
-        ):
-            take_back(engine, rule, module=module)
+        is_idle = values_of(request.rule, "load_local") and request.rule.id not in wanted_back
+        if not is_idle:
+            yield from hide(request)
+
+    return close if request.permit.acts else None
 
 
-def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
-    """Have an extension that is about to be mapped find its own names first.
+def look_back(request: Request) -> Iterator[Outcome]:
+    """Hide the names of libraries that came before the rule."""
+    if request.permit.acts and values_of(request.rule, "hide_symbols"):
+        yield from hide(request, is_late=True)
+    else:
+        yield MISSED  # type: ignore[misc]  # a word of this moment alone
+
+
+def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
+    """Hide the names of the libraries that a rule names, if they are global.
 
     Args:
-        engine: Knows the mode, and is told what became of it.
-        rule: A rule with the action ``deepbind`` for this extension.
-        spec: The extension.
-
-    Raises:
-        ImportOrderError: in `strict`, where it has to be refused.
+        request: For a rule with the action ``hide_symbols``.
+        is_late: Was the module imported before the rule was in force?
     """
-    if engine.mode not in REPAIRING or not applies(rule, Facts()) or spec.origin is None:
+    rule = request.rule
+    wanted_back.discard(rule.id)
+    done = demote(rule, Facts().machine)
+    if done.state in ("absent", "local"):
         return
-    from cudaguard.features.symbol_scope.repair.shield import shield
+    if is_late:
+        left = wording.taken_back_late(rule, request.name, done, at_start=request.at_start)
+    else:
+        left = wording.not_taken_back(rule, request.name, done)
+    if done.state == "done":
+        subject = os.path.basename(done.library)
+        how, fault = wording.hidden(done), left if done.bound else None
+        yield Done(subject, how, verb="hide_symbols", left=fault)
+    else:
+        yield Refused(left)
 
-    frame = caller_frame()
-    reason = shield(spec.origin)
-    if reason:
-        finding = wording.not_shielded(rule, spec.name, reason)
-        engine.tell(finding, SymbolScopeWarning, frame=frame)
-        if engine.mode == "strict":
-            raise ImportOrderError(finding.what, name=spec.name, path=spec.origin)
+
+# --- load_deepbind -------------------------------------------------------------------------------
+
+
+def load_deepbind(request: Request) -> Iterator[Outcome]:
+    """Have an extension that is about to be mapped find its own names first."""
+    if not request.permit.acts or request.path is None:
         return
-    engine.journal.note("repair", f"{rule.id} deepbind {spec.name}", describe(frame))
-    engine.changes[f"{spec.name}: loaded with RTLD_DEEPBIND by {rule.id} (stays)"] = None
-    engine.log(wording.shielded(rule, spec.name))
+    reason = shield(request.path)
+    if reason:
+        yield Refused(wording.not_shielded(request.rule, request.name, reason))
+    else:
+        yield Done(request.name, wording.SHIELDED)
+
+
+def tell_unsupported(request: Request) -> Iterator[Outcome]:
+    """Say which repairs of a module this platform has no means for."""
+    for action in request.rule.actions:
+        yield WouldDo(unsupported(request.rule, next(iter(action))))

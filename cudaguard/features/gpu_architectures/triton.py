@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import applies
-from cudaguard.core.repair import REPAIRING
 from cudaguard.features.gpu_architectures.architectures import (
     KNOWN,
     NEW_FROM,
@@ -22,18 +19,14 @@ from cudaguard.features.gpu_architectures.facts import (
 )
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.policy.architectures import cure_for
-from cudaguard.features.gpu_architectures.repair.nvrtc import ask_nvml
-from cudaguard.system.facts import Facts
 from cudaguard.system.gpus import Compiler, UnknownDevice, architecture
 from cudaguard.system.torch_build import folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.repair import Engine
-    from cudaguard.model import Finding, Rule
+    from cudaguard.model import Finding
 
     Capability = tuple[int, int]
 
@@ -78,34 +71,3 @@ def _better(used: Compiler, device: Capability) -> Compiler | None:
         if release in KNOWN and release[0] == major and architecture(device) in KNOWN[release]:
             fitting[release] = Compiler(path, used.name, release)
     return fitting[min(fitting)] if fitting else None
-
-
-def point_to_ptxas(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
-    """Name an installed ptxas to Triton that knows the GPUs which its own does not.
-
-    Args:
-        engine: Knows the mode, and is told.
-        rules: Rules with the action ``ptxas``.
-        spec: triton.
-    """
-    from cudaguard.system.driver import Driver
-    from cudaguard.system.preload import has_driver
-
-    facts = Facts()
-    rule = next((r for r in rules if r.grade != "warn" and applies(r, facts)), None)
-    is_wanted = rule is not None and spec.name in rule.watch and engine.mode in REPAIRING
-    if rule is None or not is_wanted or not has_driver():
-        return
-    devices = Driver().capabilities() or ask_nvml(engine, rule, spec.name)
-    for lack in lacking_ptxas(devices):
-        better = lack.better
-        if better is None:
-            continue
-        for name in PTXAS_VARIABLES[lack.used.name]:
-            if name in os.environ:
-                continue
-            os.environ[name] = better.path
-            where = describe(caller_frame())
-            engine.journal.note("repair", f"{rule.id} {name}={better.path}", where)
-            engine.changes[f"{name}={better.path}: set by {rule.id} (stays)"] = None
-            engine.log(wording.ptxas_named(rule.id, lack, better, name))

@@ -1,0 +1,165 @@
+"""Detectors: made when something comes that they listen to, and left alone when they fail.
+
+Each listens to events by name (the index of the features has the names), and has a net of its own:
+one that fails is heard no more, is reported once, and costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from cudaguard.core.loader import ON_PURPOSE, print_instead
+from cudaguard.core.net import Net
+from cudaguard.core.table import table
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cudaguard.core.dispatch import Dispatch
+
+# What a detector may listen to; the names are those of its methods. Those with a colon are heard
+# of that module only (`imported:torch`), or of libraries whose names begin so (`loaded:libcuda`).
+EVENTS = {
+    "begin": "looking begins; `since` says why what is there was not seen to come",
+    "before_load": "something is about to be loaded: what has changed so far is not its doing",
+    "around_import": "a watched module is imported; returns what closes it, or None",
+    "truncated": "a file that is about to be mapped ends too early; may refuse it",
+    "runtime_exported": "an extension that is about to be mapped exports a C++ runtime",
+    "loaded": "a library was mapped",
+    "not_found": "the loader has not found a library",
+    "load_failed": "the loader has refused something",
+    "refused": "the loader has refused an extension; may return the error to raise instead",
+    "imported": "the import of a watched module has succeeded",
+    "cuda_initialized": "CUDA is initialized in this process",
+    "error_passes": "an error leaves a watched import or a guarded block, or ends the program",
+    "forget": "the guard is taken down",
+}
+
+
+class Load:
+    """A library or extension that was, or is about to be, mapped.
+
+    Args:
+        library: Its file, or the name given to the loader.
+        extension: Name of the extension module; empty for a load by ctypes.
+        is_global: Was RTLD_GLOBAL in force?
+        flags_by: Module and line of the call that has put it in force, each empty if none has.
+    """
+
+    __slots__ = ("extension", "flags_by", "is_global", "library")
+
+    def __init__(
+        self,
+        library: str,
+        extension: str = "",
+        *,
+        is_global: bool = False,
+        flags_by: tuple[str, str] = ("", ""),
+    ) -> None:
+        self.library, self.extension = library, extension
+        self.is_global, self.flags_by = is_global, flags_by
+
+
+class Detection:
+    """The detectors of this process.
+
+    Args:
+        core: Is handed to each of them.
+    """
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+        self._made: dict[str, Any] = {}  # by entry; None for one that has failed
+        self._nets: dict[str, Net] = {}
+        self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
+        self.has_begun = False
+
+    def begin(self, since: str) -> None:
+        """Begin to look at what is loaded, once."""
+        self.has_begun = True
+        for entry in self._listeners("begin"):
+            self._tell(entry, "begin", since)
+
+    def publish(self, event: str, *details: Any) -> list[Any]:
+        """Tell those who listen to an event; return what they answer, if it is anything.
+
+        Raises:
+            CudaGuardError: What a detector raises on purpose.
+            CudaGuardWarning: As above.
+        """
+        answers = []
+        for entry in self._listeners(event):
+            answer = self._tell(entry, event, *details)
+            if answer is not None:
+                answers.append(answer)
+        return answers
+
+    def imported(self, name: str) -> None:
+        """Tell those who listen to the import of a module."""
+        for entry in self._listeners(f"imported:{name}"):
+            self._tell(entry, "imported", name)
+
+    def loaded(self, load: Load) -> None:
+        """Tell those who listen to loads, of all or of this library."""
+        for entry in self._listeners("loaded"):
+            self._tell(entry, "loaded", load)
+        name = os.path.basename(load.library)
+        for event in list(self._hears):
+            start = event.partition("loaded:")[2]
+            if start and name.startswith(start):
+                for entry in self._listeners(event):
+                    self._tell(entry, "loaded", load)
+
+    def error_passes(self, error: BaseException) -> None:
+        """Tell those who listen to errors; the error alone may be raised."""
+        try:
+            self.publish("error_passes", error)
+        except ON_PURPOSE as warning:
+            print_instead(warning)
+
+    def made(self, kind: type) -> Any:
+        """Return the detector of a class, None if it was not made, or has failed."""
+        return next((one for one in self._made.values() if type(one) is kind), None)
+
+    def forget(self) -> None:
+        """Have all of them put back what they have changed; a later look begins anew."""
+        made, self._made, self.has_begun = self._made, {}, False
+        for entry, one in made.items():
+            if hasattr(one, "forget"):
+                with self._net(entry):
+                    one.forget()
+
+    def _listeners(self, event: str) -> tuple[str, ...]:
+        if not self._hears:
+            hears: dict[str, tuple[str, ...]] = {}
+            for entry, events in table.index.DETECTORS:
+                for one in events:
+                    hears[one] = (*hears.get(one, ()), entry)
+            self._hears = hears
+        return self._hears.get(event, ())
+
+    def _tell(self, entry: str, event: str, *details: Any) -> Any:
+        if entry in self._made and self._made[entry] is None:
+            return None
+        with self._net(entry):
+            one = self._made.get(entry)
+            if one is None:
+                # Threads that come here at once get the same one.
+                one = self._made.setdefault(entry, table.resolve(entry)(self._core))
+            return getattr(one, event)(*details)
+        return None  # its failure was contained
+
+    def _net(self, entry: str) -> Net:
+        net = self._nets.get(entry)
+        if net is None:
+            net = self._nets[entry] = Net(lambda error: self._failed(entry, error))
+        return net
+
+    def _failed(self, entry: str, error: Exception) -> None:
+        """Hear a detector no more: its failure is told once, and costs no repairs."""
+        one = self._made.get(entry)
+        self._made[entry] = None
+        if hasattr(one, "forget"):
+            with Net(lambda _: None):
+                one.forget()
+        self._core.reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)

@@ -1,0 +1,342 @@
+"""What happens at a watched import or load: who has a part in it, in which order.
+
+The host of the hooks: one per process. It knows nothing of how it was switched on (that is
+`cudaguard.core.lifecycle`), and no feature by name: repairs and detectors are found in the table.
+It holds no lock while foreign code runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import allocate_lock
+
+from cudaguard.core.caller import caller_frame, describe, importing
+from cudaguard.core.decide import permit_for
+from cudaguard.core.detection import Detection, Load
+from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.core.extension_loads import ExtensionPatch
+from cudaguard.core.finder import GuardFinder
+from cudaguard.core.journal import Journal
+from cudaguard.core.lazy import LazyFilter
+from cudaguard.core.loader import NOTHING, Slots
+from cudaguard.core.recording import Recording
+from cudaguard.core.registry import Registry
+from cudaguard.core.repairs import Repairs
+from cudaguard.core.replace import Replacements
+from cudaguard.core.reports import Reporter
+from cudaguard.core.table import table
+from cudaguard.files.calls import os
+from cudaguard.system.modules import peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+
+    from cudaguard.core.decide import Permit
+    from cudaguard.core.excepthook import ErrorHook
+    from cudaguard.core.loader import Close
+    from cudaguard.model import Rule
+
+NOT_FOUND = ": cannot open shared object file"
+
+
+class Dispatch:
+    """Has the features do their part."""
+
+    def __init__(self) -> None:
+        self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
+        self.pending_context = ""  # a device, for the first watched import of the main process
+        self.registry = Registry((), {})
+        self.journal = Journal(lambda path, error: self.reporter.no_journal(path, error))
+        self.reporter = Reporter(self.journal)
+        self.recording = Recording(self.journal)
+        self.repairs = Repairs(self)
+        self.replacements = Replacements(self.reporter)
+        self.detection = Detection(self)
+        self.finder = GuardFinder(self)
+        self.extensions = ExtensionPatch(self)
+        self.ctypes = CtypesPatch(self.repairs.scope_of_library, self)
+        self.flags = FlagsPatch(self.scope_of_extensions, self)
+        self.lazy = LazyFilter()
+        self.errors: ErrorHook | None = None  # under `cudaguard run`, or after a refusal
+        self.seen: set[str] = set()  # watched modules that came through the hook
+        self.early: set[str] = set()  # watched modules that were there before the guard
+        # Called once, at the first watched import (plug-ins, when started from a .pth file).
+        self.on_first_hit: Callable[[], None] | None = None
+        # Adds the rules of a module's plug-ins; None where there are none left to load.
+        self.load_plugins: Callable[[str], None] | None = None
+        self._slots: dict[str, Slots] = {}
+        self._plain = Slots((self.arrived,), (self.window,))
+        self.may_move = allocate_lock()  # never released: a flag that is tested and set at once
+
+    @property
+    def is_up(self) -> bool:
+        """Is the guard up?"""
+        return self.reporter.mode != "off"
+
+    def permit(self, rule: Rule | None = None) -> Permit:
+        """Return what may be done now, for a rule or for none."""
+        return permit_for(self.reporter.mode, rule.grade if rule is not None else "automatic")
+
+    def forget_slots(self) -> None:
+        """Decide anew at each later import."""
+        self._slots = {}
+
+    # --- a watched import -----------------------------------------------------------
+
+    def slots_for(self, name: str) -> Slots:
+        """Return what is to happen around the import of `name` (see `core.loader.Host`)."""
+        if not self.is_up:  # uninstalled while the import was on its way
+            return NOTHING
+        self.seen.add(name)
+        slots = self._slots.get(name)
+        # Decided anew at each import: what is installed or set may have changed since a failed
+        # one. Parts of a package ask as well, and are answered as the package was.
+        if slots is None or name not in sys.modules:
+            first, self.on_first_hit = self.on_first_hit, None
+            if first is not None:
+                first()
+            if self.load_plugins is not None:
+                self.load_plugins(name)
+            slots = self._slots[name] = self._slots_of(name)
+        return slots
+
+    def _slots_of(self, name: str) -> Slots:
+        own = self.registry.by_module.get(name, ())
+        before: list[Callable[[ModuleSpec], None]] = [self.arrived]
+        if any(one.needs or one.grade == "report" for one in own):
+            from cudaguard.core.prerequisites import follow, planned
+
+            plan = planned(self, name)
+            if plan is not None:
+                before.append(lambda spec: follow(self, plan, spec))
+        before += self.repairs.before(name)
+        around = self.repairs.around(name)
+        # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
+        # for what is known, or asked, to be looked at.
+        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not own:
+            around.append(self.window)
+        after = self.repairs.after(name)
+        if name == "ctypes" and RTLD_GLOBAL:
+            after += (self.patch_ctypes, lambda *_: self.look())
+        if self.journal.is_written:
+            around.append(self.recording.note_failure)
+            after.append(lambda spec, _: self.recording.import_ended(spec.name))
+        if len(before) == 1 and not after and tuple(around) == self._plain.around:
+            return self._plain
+        return Slots(tuple(before), tuple(around), tuple(after))
+
+    def arrived(self, spec: ModuleSpec) -> None:
+        """Take note of the import of a watched module."""
+        details = None
+        if self.recording.is_traced:
+            self.recording.mappings.look()  # what has come before is not this import's doing
+            details = {"importing": importing()}
+        self.journal.note("import", spec.name, describe(caller_frame()), details)
+        if not self.finder.is_first:
+            self._regain_position()
+        self.patch_ctypes()  # it was half imported when we were installed
+        if spec.name == "ctypes":
+            return  # which others try without needing it, and would do without
+        if self.pending_context and self.reporter.channel.is_main_process():
+            device, self.pending_context = self.pending_context, ""
+            self.create_context(device)
+        if spec.name in self.registry.by_module:
+            self.reporter.raise_deferred(spec.name, spec.origin)
+
+    def create_context(self, device: str) -> None:
+        """Create the context that a setting asks for, where the mode permits it."""
+        if self.permit().acts:
+            table.resolve(table.index.PREREQUISITES["context"])(self, "", "", device)
+
+    def _regain_position(self) -> None:
+        if not self.finder.is_up:
+            return
+        other = sys.meta_path[0]
+        # Once, by one thread: two hooks that insist on the first place would fight for ever.
+        if self.may_move.acquire(False):
+            self.finder.put_first()
+        else:
+            from cudaguard.core import messages
+
+            self.reporter.found(messages.position_lost(other))
+
+    def window(self, spec: ModuleSpec) -> Close | None:
+        """Watch an import: what it does to the CUDA driver, and how it fails."""
+        name = spec.name
+        is_watched = name in self.finder.watched  # otherwise a part of a watched package
+        if not self.detection.has_begun and self._is_asked_for(name):
+            self.look(must=True)
+        closes = self.detection.publish("around_import", spec) if self.detection.has_begun else []
+
+        def close(error: BaseException | None) -> None:
+            for one in reversed(closes):
+                one(error)
+            if error is None:
+                self.detection.imported(name)
+            elif is_watched:
+                self.detection.error_passes(error)
+
+        return close
+
+    def _is_asked_for(self, name: str) -> bool:
+        """Is the module watched for what it does to the driver, rather than for a rule?"""
+        if name in table.index.INITIALIZERS:
+            return True
+        is_watched = name != "ctypes" and name in self.finder.watched
+        return is_watched and name not in self.registry.by_module
+
+    # --- before a load --------------------------------------------------------------
+
+    def before_mapping(self, spec: ModuleSpec) -> None:
+        """Prepare an extension about to be mapped (see `core.loader.Host`)."""
+        self.catch_up()
+        if spec.origin is None:
+            return
+        from cudaguard.elf.reader import read_elf
+
+        elf = read_elf(spec.origin)
+        if elf.is_truncated:
+            self.detection.publish("truncated", spec.origin, spec.name)
+        if elf.runtime:
+            self.detection.publish("runtime_exported", spec.name, spec.origin, elf.runtime)
+        self.repairs.mapping(spec, elf.needed, self.flags.masked_for)
+        if self.journal.is_written:
+            self.recording.mappings.begins(spec.origin, spec.name)
+
+    def before_load(self, library: str) -> None:
+        """Look at a library before it is loaded (see `core.loader.Host`)."""
+        self.catch_up()
+        if self.is_up and os.sep in library:
+            from cudaguard.elf.reader import is_truncated
+
+            if is_truncated(library):
+                self.detection.publish("truncated", library, None)
+        if self.journal.is_written:
+            self.recording.mappings.begins(library)
+
+    def catch_up(self) -> None:
+        """Look at what has changed so far, which is nobody's doing who comes later."""
+        if self.detection.has_begun:
+            self.detection.publish("before_load")
+
+    def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
+        self.look(must=True)
+        return self.repairs.scope_of_extensions(module)
+
+    # --- after a load ---------------------------------------------------------------
+
+    def after_mapping(self, library: str, extension: str, flags: int) -> None:
+        """Look at what a load has changed (see `core.loader.Host`)."""
+        if not self.is_up:
+            return
+        if self.journal.is_written:
+            self.recording.mappings.ended(library)
+        if not self.detection.has_begun:
+            self.look()
+            return
+        flags_by = self.flags.set_by if extension else ("", "")
+        is_global = bool(flags & RTLD_GLOBAL)
+        self.detection.loaded(Load(library, extension, is_global=is_global, flags_by=flags_by))
+
+    def load_failed(self, error: Exception, library: str) -> None:
+        """Look at why the loader has refused a library (see `core.loader.Host`)."""
+        if library and self.journal.is_written:
+            self.journal.note("failed", library)
+        if self.is_up:
+            missing, found, _ = str(error).partition(NOT_FOUND)
+            if found:
+                self.detection.publish("not_found", missing)
+            self.detection.publish("load_failed", error, library)
+
+    def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
+        """Import what has a library that one of an extension's libraries needs.
+
+        What the extension needs itself was seen to before it was mapped. The loader looks for all
+        libraries before it runs anything of them: after such a refusal a second try is a first one.
+        An error that the extension's own code lets pass says nothing of this file, or of none.
+        """
+        missing, found, _ = str(error).partition(NOT_FOUND)
+        if not self.is_up or not found or spec.origin is None:
+            return False
+        refused = error.path
+        if not isinstance(refused, str) or os.path.abspath(refused) != os.path.abspath(spec.origin):
+            return False
+        from cudaguard.elf.reader import read_elf
+
+        if missing in read_elf(spec.origin).needed:
+            return False
+        return self.repairs.provide(spec, (missing,))
+
+    def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+        """Return an error that says why an extension was not loaded (see `core.loader.Host`)."""
+        if self.journal.is_written:
+            self.journal.note("failed", spec.origin or "")
+        answers = self.detection.publish("refused", spec, error) if self.is_up else []
+        return next(iter(answers), None)
+
+    def error_passes(self, error: BaseException) -> None:
+        """Look at an error that leaves a guarded block, or ends the program; never raises."""
+        if not self.is_up:
+            return
+        self.detection.error_passes(error)
+        if isinstance(error, Exception):
+            self.known_error_passes(error)
+
+    def known_error_passes(self, error: Exception) -> None:
+        """Note on an error what it means, if that is known; never raises."""
+        from cudaguard.core.passing_errors import error_passes
+
+        error_passes(self, error)
+
+    def error_ends(self, error: BaseException) -> None:
+        """Look at an error that ends the program, and record it for ``cudaguard run``."""
+        self.error_passes(error)
+        # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
+        # after which Python has forgotten that it is to end by SIGINT.
+        if isinstance(error, Exception) and self.journal.is_written:
+            from cudaguard.core.passing_errors import record_end
+
+            record_end(self, error)
+
+    def broken(self, what: str, error: Exception) -> None:
+        """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""
+        self.reporter.broken(what, error)
+
+    # --- beginning to look ----------------------------------------------------------
+
+    def patch_ctypes(self, *_: object) -> None:
+        """Patch ctypes if the program has imported it."""
+        ctypes = sys.modules.get("ctypes")
+        # The class of ctypes itself, whatever a program has put in its place.
+        for name in ("CDLL", "PyDLL"):
+            there = peek(ctypes, name)
+            for one in there.__mro__ if type(there) is type else ():
+                is_own = one.__name__ == "CDLL" and one.__module__ == "ctypes"
+                if is_own and peek(ctypes, "cdll") is not None:
+                    self.ctypes.put_up(one, peek(ctypes, "DEFAULT_MODE"))
+                    return
+
+    def look(self, *, must: bool = False, at_install: bool = False) -> None:
+        """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
+
+        Args:
+            must: Import ctypes for it; otherwise it begins once the program has imported it.
+            at_install: Is this the moment when the guard comes?
+
+        Raises:
+            ImportOrderError: in `strict`, for what is found.
+        """
+        ctypes = sys.modules.get("ctypes")
+        is_there = peek(ctypes, "pythonapi") is not None  # otherwise half imported
+        must = must and self.permit().acts  # to import it is a change
+        if not self.is_up or self.detection.has_begun or not (is_there or must):
+            return
+        from cudaguard.elf.process import uses_glibc
+
+        if uses_glibc():
+            self.detection.begin("guard" if at_install else "ctypes")
+        else:
+            self.detection.has_begun = True  # there is nothing to look at

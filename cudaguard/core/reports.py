@@ -1,0 +1,257 @@
+"""What the guard has found and done in this process, and telling it: one way for everybody.
+
+Three verbs: something was `repaired` for a rule, something was `changed` beside that, a fault was
+`found`. Who hears of a finding is decided here and nowhere else: by mode, severity, the detectors
+that are switched off, and by what carries the finding already.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import allocate_lock
+
+from cudaguard.core.caller import caller_frame, describe
+from cudaguard.core.table import table
+from cudaguard.errors import ImportOrderError
+from cudaguard.files.calls import os
+from cudaguard.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from cudaguard.core.caller import UserLine
+    from cudaguard.core.journal import Journal
+    from cudaguard.core.reporter import Channel
+
+    from cudaguard.model import Finding
+
+
+class Later:
+    """The type of `LATER`."""
+
+    def __repr__(self) -> str:
+        return "LATER"
+
+
+LATER = Later()  # in `strict`: is raised at the next watched import
+STAYS = " (stays)"
+
+
+class Repaired(Record):
+    """One repair that has worked.
+
+    Args:
+        rule: Id of the rule that asked for it, empty for none.
+        verb: What was done, as rules name it.
+        subject: To what: a module, a library, a variable.
+        how: What has become of it, in words that follow the subject.
+    """
+
+    __slots__ = ("how", "rule", "subject", "verb")
+    rule: str
+    verb: str
+    subject: str
+    how: str
+
+    def __init__(self, rule: str, verb: str, subject: str, how: str) -> None:
+        self._fill(rule=rule, verb=verb, subject=subject, how=how)
+
+
+class Reporter:
+    """Keeps and tells what was found and done; one per process.
+
+    Args:
+        journal: Keeps the events.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.mode = "off"
+        self.silenced: frozenset[str] = frozenset()  # detectors that are switched off
+        self.home = os.getpid()
+        self._repairs: dict[Repaired, None] = {}  # each once, however often it is done
+        # In `strict`: what could not be raised where it was found.
+        self.deferred: list[str] = []
+        self._changes: dict[str, bool] = {}  # what was changed -> does it stay after uninstall()?
+        self._about: set[str] = set()
+        self._channel: Channel | None = None
+        self._making = allocate_lock()
+
+    # --- the three verbs ------------------------------------------------------------
+
+    def repaired(
+        self,
+        rule: str,
+        verb: str,
+        subject: str,
+        how: str = "",
+        *,
+        stays: bool = True,
+        frame: FrameType | UserLine | None = None,
+    ) -> None:
+        """Take note of a repair that has worked, and log it; never raises.
+
+        Args:
+            rule: Id of the rule that asked for it, empty for none.
+            verb: What was done, as rules name it.
+            subject: To what: a module, a library, a variable.
+            how: What has become of it, in words that follow the subject.
+            stays: Is it there still after `uninstall`?
+            frame: The line of the program that it was done for.
+        """
+        done = Repaired(rule, verb, subject, how)
+        self._repairs[done] = None
+        self.journal.note("repair", subject, describe(frame), done)
+        words = f"{subject}: {how}" if how else f"{subject}: {verb}"
+        if stays:
+            self._changes[f"{words} by {rule}" if rule else words] = True
+        off = f"; to switch this off: CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
+        self.log(f"{rule}: {words}{off}" if rule else words)
+
+    def changed(self, subject: str, *, stays: bool) -> None:
+        """Take note that something in this process is not as it was.
+
+        Args:
+            subject: What, in words.
+            stays: Is it there still after `uninstall`?
+        """
+        self._changes[subject] = stays
+
+    def put_back(self, subject: str) -> None:
+        """Take note that what was changed is as it was."""
+        self._changes.pop(subject, None)
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What was changed, in words; what stays after `uninstall` is marked."""
+        known = dict(self._changes)
+        return tuple(f"{subject}{STAYS}" if stays else subject for subject, stays in known.items())
+
+    def found(
+        self,
+        finding: Finding,
+        frame: FrameType | UserLine | None = None,
+        *,
+        stop: Exception | Later | None = None,
+        carried_by_error: bool = False,
+        only_logged: bool = False,
+        even_in_observe: bool = False,
+        about: str = "",
+        verb: str = "",
+    ) -> bool:
+        """Record a finding and, unless mode or severity say otherwise, warn of it.
+
+        Args:
+            finding: The finding.
+            frame: The line of the program that it is about.
+            stop: What `strict` raises once it was told; `LATER` for where nothing may be raised.
+            carried_by_error: Does an error that is about to be raised say it? Then only `strict`
+                says it as well, in case that error is swallowed.
+            only_logged: Is it said elsewhere, so that the log is enough?
+            even_in_observe: Is it about the guard's own settings, which every mode speaks of?
+            about: What it is about, for `is_told_about`.
+            verb: For a finding of a rule: what was to be done. It gives the warning's category.
+
+        Returns:
+            False if this process knows the finding already, or does not want to.
+
+        Raises:
+            CudaGuardWarning: if the user's filters turn a category of ours into an error.
+            Exception: `stop`, in `strict`, also where it is no news.
+        """
+        if finding.id in self.silenced:
+            return False
+        is_news = self.channel.record(finding)
+        if is_news:
+            self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)
+            if about:
+                self._about.add(about)
+            is_heard = self.mode != "observe" or even_in_observe
+            is_said = carried_by_error and self.mode != "strict"
+            if is_heard and not is_said and finding.severity != "info":
+                kind = table.category_of(finding.id, verb)
+                self.channel.tell(finding, kind, frame, only_logged=only_logged)
+        if isinstance(stop, Exception):
+            self.stop(stop)
+        elif stop is not None and is_news and self.mode == "strict":
+            self.deferred.append(finding.what)
+        return is_news
+
+    def stop(self, error: Exception) -> None:
+        """Raise an error for what was told, in `strict`."""
+        if self.mode == "strict":
+            raise error
+
+    # --- asked by others ------------------------------------------------------------
+
+    def is_told_about(self, subject: str) -> bool:
+        """Was something found about it that says all there is to say?"""
+        return subject in self._about
+
+    def repair_of(self, subject: str) -> Repaired | None:
+        """Return the repair that something was subject to; None if there was none."""
+        return next((done for done in list(self._repairs) if done.subject == subject), None)
+
+    @property
+    def channel(self) -> Channel:
+        """The findings of this process."""
+        if self._channel is None:
+            from cudaguard.core.reporter import Channel
+
+            # Threads that come here at once get the same one: what it is told must not be lost.
+            with self._making:
+                self._channel = self._channel or Channel(self.home)
+        return self._channel
+
+    def raise_deferred(self, name: str, path: str | None) -> None:
+        """Raise what `strict` could not raise where it was found.
+
+        Raises:
+            ImportOrderError: There is something.
+        """
+        if self.deferred and self.mode == "strict":
+            problems, self.deferred = self.deferred, []
+            raise ImportOrderError("\n".join(problems), name=name, path=path)
+
+    # --- never raise ----------------------------------------------------------------
+
+    def broken(self, what: str, error: Exception) -> None:
+        """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""
+        if sys is None or sys.meta_path is None:  # the interpreter shuts down: nothing can be done
+            return
+        is_short = isinstance(error, (MemoryError, RecursionError))  # the program's doing, not ours
+        try:
+            from cudaguard.core import messages
+
+            finding = messages.guard_failed(what, error)
+            self.found(finding, caller_frame(), only_logged=is_short)
+        except Exception as second:
+            # The last resort when even reporting fails, as in an interpreter that shuts down.
+            if is_short:
+                return
+            try:
+                sys.stderr.write(
+                    f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
+                    "cudaguard updated or removed meanwhile? Then start the program anew\n"
+                )
+            except Exception:
+                return
+
+    def no_journal(self, path: str, error: Exception) -> None:
+        """Report that no journal can be written; never raises."""
+        from cudaguard.core import messages
+
+        try:
+            self.found(messages.no_journal(path, error))
+        except Exception as second:  # nobody can raise from a note in the journal
+            self.broken("reporting that no journal is written", second)
+
+    def log(self, text: str) -> None:
+        """Write to the log; never raises."""
+        from cudaguard.core.reporter import log
+
+        try:
+            log(text, level="INFO")
+        except Exception as error:  # a handler of the program's own that raises
+            self.broken("writing to the log", error)

@@ -1,0 +1,94 @@
+"""The features, as the core knows them: names of objects that are imported when they are used.
+
+The core imports no feature. Whoever starts it (`cudaguard.api`) hands it the index of all features,
+`cudaguard.features._index`, which is data, and generated.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard import errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Protocol
+
+    from cudaguard.errors import CudaGuardWarning
+    from cudaguard.model import Rule
+
+    class Index(Protocol):
+        """What `cudaguard.features._index` has. An entry is a text ``module:name``."""
+
+        # Id, entry of the rules of its module, grade, watched modules, needs, and (verb, value).
+        RULES: tuple[
+            tuple[str, str, str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]], ...
+        ]
+        # Verb -> moment -> entry; the order is that of doing.
+        VERBS: Mapping[str, Mapping[str, str]]
+        # What a verb tells is a warning of this class.
+        CATEGORIES: Mapping[str, str]
+        # Entry, and the events that it listens to.
+        DETECTORS: tuple[tuple[str, tuple[str, ...]], ...]
+        PREREQUISITES: Mapping[str, str]
+        INITIALIZERS: tuple[str, ...]
+        KNOWN_ERRORS: tuple[str, ...]
+        IDS: Mapping[str, tuple[str, str]]
+
+
+class Table:
+    """What the features have for the core, resolved on first use."""
+
+    def __init__(self) -> None:
+        self.index: Index = None  # type: ignore[assignment]  # handed over before anything is asked
+        self._found: dict[str, Any] = {}
+
+    def use(self, index: Any) -> None:
+        """Take over the index of the features."""
+        self.index = index
+        self._found = {}
+
+    def resolve(self, entry: str) -> Any:
+        """Return the object that an entry ``module:name`` stands for, and import its module."""
+        found = self._found.get(entry)
+        if found is None:
+            module, _, name = entry.partition(":")
+            __import__(module)
+            found = self._found[entry] = getattr(sys.modules[module], name)
+        return found
+
+    def rule(self, id: str, entry: str) -> Rule:
+        """Return a built-in rule."""
+        found: Rule = next(rule for rule in self.resolve(entry) if rule.id == id)
+        return found
+
+    @property
+    def rule_ids(self) -> frozenset[str]:
+        """The ids of all built-in rules."""
+        return frozenset(id for id, *_ in self.index.RULES)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return all built-in rules."""
+        return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
+
+    def moments(self, moment: str, verbs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return the entries of what is done at a moment, each with those of the verbs it does."""
+        found: dict[str, tuple[str, ...]] = {}
+        verbs = frozenset(verbs)
+        for verb, entries in self.index.VERBS.items():
+            if verb in verbs and moment in entries:
+                found[entries[moment]] = (*found.get(entries[moment], ()), verb)
+        return found
+
+    def category_of(self, id: str, verb: str = "") -> type[CudaGuardWarning]:
+        """Return the class of warnings about findings with an id; of a rule, by what it does."""
+        _, name = self.index.IDS.get(id, ("", ""))
+        return self._category(name or self.index.CATEGORIES.get(verb, "ImportOrderWarning"))
+
+    def _category(self, name: str) -> type[CudaGuardWarning]:
+        found: type[CudaGuardWarning] = getattr(errors, name)
+        return found
+
+
+table = Table()

@@ -1,1 +1,0 @@
-"""Compilers put in place that know the GPUs of this machine."""
