@@ -120,7 +120,7 @@ def test_every_rule_that_acts_by_default_stands_in_the_readme(root):
     from cudaguard.features.catalog import RULES
 
     rows = rows_of_rules(root / "README.md")
-    assert set(rows) == {rule.id for rule in RULES if rule.grade == "fix"}
+    assert set(rows) == {rule.id for rule in RULES if rule.grade == "automatic"}
 
 
 def test_options_of_a_command_stand_before_the_program(root):

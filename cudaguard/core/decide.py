@@ -74,8 +74,8 @@ def plan(
         facts: Facts about this process.
     """
     own = [rule for rule in by_module.get(name, ()) if applies(rule, facts)]
-    told = [rule for rule in own if rule.grade == "warn"]
-    if not any(rule.needs and rule.grade != "warn" for rule in own):
+    told = [rule for rule in own if rule.grade == "report"]
+    if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(name, told=told)
     from cudaguard.core.order import Before, in_order, without_opposites
 
@@ -94,7 +94,7 @@ def plan(
             edges.append(Before(package, module, "Python itself", _UNDENIABLE))
             todo.append(package)
         for rule in by_module.get(module, ()):
-            if rule.needs and rule.grade != "warn" and applies(rule, facts):
+            if rule.needs and rule.grade != "report" and applies(rule, facts):
                 rank = _rank(rule, is_users(rule))
                 chain = (*rule.needs, module)
                 edges.extend(Before(a, b, rule.id, rank) for a, b in zip(chain, chain[1:]))
@@ -105,7 +105,7 @@ def plan(
     asked = {
         need: rule.id
         for rule in reversed(own)
-        if rule.grade != "warn"
+        if rule.grade != "report"
         for need in rule.needs
         if (need, name) in left
     }

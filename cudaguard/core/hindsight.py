@@ -6,7 +6,7 @@ import sys
 
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.loader import is_imported
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of
 from cudaguard.core.repair import CONTEXT, REPAIRING
 from cudaguard.errors import ImportOrderWarning, SymbolScopeWarning
 
@@ -35,7 +35,7 @@ def report_late(engine: Engine, *, at_start: bool) -> None:
             engine.early.add(name)
         for rule in rules:
             # What was only told of while the mode forbade repairs can be taken back now.
-            may_act = repairs and bool(arguments(rule, "demote"))
+            may_act = repairs and bool(actions_of(rule, "hide_symbols"))
             if (is_late or may_act) and (name, rule.id, may_act) not in _checked:
                 _checked.add((name, rule.id, may_act))
                 _look(engine, name, rule, at_start=at_start)
@@ -53,7 +53,7 @@ def _take_back_what_surfaced(engine: Engine) -> None:
     rules = {rule.id: rule for _, rule in engine.registry.demoting}.values()
     for rule in rules:
         names = [name for name in rule.watch if is_imported(name)]
-        if names and rule.grade != "warn" and applies(rule, facts):
+        if names and rule.grade != "report" and applies(rule, facts):
             take_back(engine, rule, module=names[0], is_late=True)
 
 
@@ -65,18 +65,18 @@ def _look(engine: Engine, name: str, rule: Rule, *, at_start: bool) -> None:
 
     order = [name for name in list(sys.modules) if is_imported(name)]  # in the order of import
     earlier = set(order[: order.index(name)]) if name in order else set()
-    scopes = bool(arguments(rule, "local_scope", "demote"))
+    scopes = bool(actions_of(rule, "load_local", "hide_symbols"))
     missed = scopes or any(
         need not in earlier and is_installed(need) for need in rule.needs if need != CONTEXT
     )
-    if arguments(rule, "preload", "preload_needs"):
+    if actions_of(rule, "preload_library", "preload_dependencies"):
         from cudaguard.features.import_order.repair.preload import came_too_late
 
         missed = missed or came_too_late(rule)
-    only_told = rule.grade == "warn" and not rule.needs and not rule.actions
+    only_told = rule.grade == "report" and not rule.needs and not rule.actions
     if not (missed or only_told) or not applies(rule, Facts()):
         return
-    if arguments(rule, "demote") and engine.mode in REPAIRING and rule.grade != "warn":
+    if actions_of(rule, "hide_symbols") and engine.mode in REPAIRING and rule.grade != "report":
         from cudaguard.features.symbol_scope.repair.scope import take_back
 
         take_back(engine, rule, module=name, is_late=True, at_start=at_start)

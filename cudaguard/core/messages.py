@@ -82,7 +82,7 @@ def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) 
         evidence=(*((f"imported at {where}",) if where else ()), *files),
         consequence=rule.why,
         remedy="let cudaguard load it first: "
-        + ("give the rule another grade" if rule.grade == "warn" else FIX),
+        + ("give the rule another grade" if rule.grade == "report" else FIX),
         links=rule.links,
     )
 

@@ -6,7 +6,7 @@ assignment, so that a finder in another thread sees either the old one or the ne
 
 from __future__ import annotations
 
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of, values_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 BUILT_IN = "built-in"
+# Verbs of actions that replace attributes of the watched module once it is imported.
+REPLACING = (
+    "break_stale_locks",
+    "clone_outputs",
+    "copy_held_outputs",
+    "disable_cuda_graphs",
+    "disable_fusers",
+    "fix_array_interface",
+    "normalize_argument",
+    "prepare_builds",
+    "record_compile_args",
+)
 
 
 class Registry:
@@ -55,22 +67,21 @@ class Registry:
         self.by_module = by_module
         # The others only have actions: nothing is to be decided at the import itself.
         self.asking = frozenset(
-            name for rule in self.rules if rule.needs or rule.grade == "warn" for name in rule.watch
+            name
+            for rule in self.rules
+            if rule.needs or rule.grade == "report"
+            for name in rule.watch
         )
         # Few rules name a library, and they are asked at each global load: keep them apart.
-        self.scoping = self._patterns("local_scope")
-        self.providing = self._patterns("provides")
-        self.demoting = self._patterns("demote")
-        self.shielding = self._patterns("deepbind")
-        self.replacing = tuple(
-            rule
-            for rule in self.rules
-            if arguments(rule, "normalize", "correct", "graphs", "builds", "fusers")
-        )
+        self.scoping = self._patterns("load_local")
+        self.providing = self._patterns("provide_libraries")
+        self.demoting = self._patterns("hide_symbols")
+        self.shielding = self._patterns("load_deepbind")
+        self.replacing = tuple(rule for rule in self.rules if actions_of(rule, *REPLACING))
 
     def _patterns(self, verb: str) -> tuple[tuple[str, Rule], ...]:
         """Return the patterns of one kind of action, each with its rule."""
-        return tuple((found, rule) for rule in self.rules for found in arguments(rule, verb))
+        return tuple((found, rule) for rule in self.rules for found in values_of(rule, verb))
 
     def is_users(self, rule: Rule) -> bool:
         """Did the rule come from the user, a file or a plug-in rather than from us?"""

@@ -7,7 +7,8 @@ import sys
 from cudaguard.core.dlopen import RTLD_GLOBAL
 from cudaguard.core.initializers import INITIALISERS
 from cudaguard.core.loader import Slots
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of
+from cudaguard.core.registry import REPLACING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,15 +75,15 @@ def _prerequisites(engine: Engine, name: str) -> list[Before]:
 
 def _preparations(engine: Engine, own: tuple[Rule, ...]) -> list[Before]:
     found: list[Before] = []
-    preloading = _with(own, "preload", "preload_needs")
+    preloading = _with(own, "preload_library", "preload_dependencies")
     if preloading:
         from cudaguard.features.import_order.repair.preload import preload_for
 
         found.append(lambda spec: preload_for(engine, preloading, spec))
-    by_gpu = _with(own, "nvrtc", "ptxas")
+    by_gpu = _with(own, "preload_newer_nvrtc", "use_newer_ptxas")
     if by_gpu:
         found.append(lambda spec: _suit_gpus(engine, by_gpu, spec))
-    standing_in = _with(own, "env", "substitute")
+    standing_in = _with(own, "set_env", "replace_module")
     if standing_in:
         from cudaguard.features.cuda_init.repair.stand_ins import set_defaults, substitute
 
@@ -99,8 +100,8 @@ def _suit_gpus(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> Non
         from cudaguard.features.gpu_architectures.repair.nvrtc import preload_nvrtc
         from cudaguard.features.gpu_architectures.repair.ptxas import point_to_ptxas
 
-        preload_nvrtc(engine, _with(rules, "nvrtc"), spec)
-        point_to_ptxas(engine, _with(rules, "ptxas"), spec)
+        preload_nvrtc(engine, _with(rules, "preload_newer_nvrtc"), spec)
+        point_to_ptxas(engine, _with(rules, "use_newer_ptxas"), spec)
 
 
 def _around(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[Around]:
@@ -110,11 +111,11 @@ def _around(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[Around]:
     is_unknown = not engine.registry.by_module.get(name)
     if sys.version_info >= (3, 11) or name in INITIALISERS or is_unknown:
         found.append(engine.loads.window)
-    if any("check" in arguments(rule, "builds") for rule in own):
+    if _with(own, "prepare_builds"):
         from cudaguard.features.builds.repair.builds import ask_nvml
 
         found.append(lambda spec: ask_nvml(engine, spec))
-    demoting = _with(own, "demote")
+    demoting = _with(own, "hide_symbols")
     if demoting:
         from cudaguard.features.symbol_scope.repair.scope import take_back_after
 
@@ -136,7 +137,7 @@ def _after(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[After]:
     found: list[After] = []
     if name == "ctypes" and RTLD_GLOBAL:
         found += (engine.loads.patch_ctypes, lambda *_: engine.loads.look())
-    replacing = _with(own, "normalize", "correct", "graphs", "builds", "fusers")
+    replacing = _with(own, *REPLACING)
     if replacing:
         from cudaguard.core.replacements import put_up
 
@@ -145,7 +146,7 @@ def _after(engine: Engine, name: str, own: tuple[Rule, ...]) -> list[After]:
 
 
 def _with(rules: tuple[Rule, ...], *verbs: str) -> tuple[Rule, ...]:
-    return tuple(rule for rule in rules if arguments(rule, *verbs))
+    return tuple(rule for rule in rules if actions_of(rule, *verbs))
 
 
 def _note_failure(engine: Engine, spec: ModuleSpec) -> Close:

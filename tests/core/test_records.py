@@ -23,7 +23,7 @@ RULE = Rule(
     dist=("decord<=0.6.0",),
     when={"platform": ["linux"], "env": {"A": True}},
     needs=("numpy",),
-    actions=("local_scope:lib*.so",),
+    actions=({"load_local": "lib*.so"},),
     grade="opt-in",
     links=("https://example.org",),
     fixed_in="1.0",
@@ -135,7 +135,7 @@ def test_constructor_takes_the_documented_defaults():
     rule = Rule("R", ["torch"], "w")
     assert rule.to_dict() == {
         "id": "R", "watch": ["torch"], "why": "w", "title": "", "dist": [], "when": {},
-        "needs": [], "actions": [], "grade": "fix", "links": [], "fixed_in": None,
+        "needs": [], "actions": [], "grade": "automatic", "links": [], "fixed_in": None,
         "verified": None,
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ watch = ["torch", "nvidia.dali"]
 why = "It breaks."
 dist = ["decord<=0.6.0"]
 needs = ["numpy"]
-actions = ["local_scope:lib*.so"]
+actions = [{ load_local = "lib*.so" }]
 grade = "opt-in"
 links = ["https://example.org"]
 fixed_in = "2.0"
@@ -52,7 +52,7 @@ def test_every_field_arrives_and_the_origin_is_the_file(tmp_path):
         "MINE", ("torch", "nvidia.dali"), "It breaks.", title="A title", dist=("decord<=0.6.0",),
         when={"python": ">=3.9", "platform": ["linux"], "env": {"A": True, "B": "x"},
               "dists": {"numpy": ""}},
-        needs=("numpy",), actions=("local_scope:lib*.so",), grade="opt-in",
+        needs=("numpy",), actions=({"load_local": "lib*.so"},), grade="opt-in",
         links=("https://example.org",), fixed_in="2.0", verified="2026-01-01",
     )  # fmt: skip
     assert found[1][0] == Rule("NEXT", ("x",), "w")

@@ -27,7 +27,7 @@ OPT_IN = {"grade": "opt-in"}
         {"actions": ("local_scope:libdecord.so*",)},
         {"actions": ("demote:libdecord.so*", "hide:*")},
         {"actions": ("hide:std", "keep:DECORD*", "hide:*llvm*", "demote:a.so", "demote:b.so")},
-        {"actions": ("local_scope:a.so", "demote:a.so", "hide:zlib"), "grade": "warn"},
+        {"actions": ("local_scope:a.so", "demote:a.so", "hide:zlib"), "grade": "report"},
         {"actions": ("deepbind:my_plugin*.so",), "grade": "opt-in"},
         {"actions": ("env:A=", "env:A=b=c d", "substitute:a.b"), "grade": "opt-in"},
         *({"grade": grade} for grade in GRADES),
@@ -120,8 +120,8 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"actions": ("demote:x.so", "hide:")}, "actions", "hide: names to hide from others"),
         ({"actions": ("demote:x.so", "hide")}, "actions", "got 'hide', expected verb:argument"),
         ({"actions": ("deepbind:x.so",)}, "grade", "grade must be 'opt-in', and the rule is "),
-        ({"actions": ("deepbind:x.so",), "grade": "fix"}, "grade", "switched on by its id"),
-        ({"actions": ("deepbind:x.so",), "grade": "warn"}, "grade", "can change what a program"),
+        ({"actions": ("deepbind:x.so",), "grade": "automatic"}, "grade", "switched on by its id"),
+        ({"actions": ("deepbind:x.so",), "grade": "report"}, "grade", "can change what a program"),
         *(
             ({"actions": (f"{verb}:{library}", *hide)}, "actions", "serves others from the global")
             for verb, hide in (("local_scope", ()), ("demote", ("hide:*",)))

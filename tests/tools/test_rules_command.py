@@ -58,7 +58,7 @@ def test_show(rules):
         "seen: 2026-11-20: cupy-cuda12x 13.1.0",
         "fixed in: cupy 13.2.0",
         "watches: cupy",
-        "does: preload:nvidia/nccl",
+        'does: { preload_library = "nvidia/nccl',
         "see: https://github.com/cupy/cupy/issues/8354",
         "dists: {'torch': '>=2.2'}",
     )

@@ -9,7 +9,7 @@ with handle:
     handle.uninstall()
 
 rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
-cudaguard.add_rule(rule.replace(grade="warn"))
+cudaguard.add_rule(rule.replace(grade="report"))
 rules: tuple[cudaguard.Rule, ...] = cudaguard.active_rules()
 
 ready = cudaguard.normalize(object(), consumer="torch", stream=None)
@@ -34,6 +34,6 @@ cudaguard.install(enabled=["CG001"])  # type: ignore[call-arg]
 cudaguard.normalize(ready, consumer=4)  # type: ignore[arg-type]
 cudaguard.nonsense()  # type: ignore[attr-defined]
 
-safe = cudaguard.graph_safe(len, strategy="watch", parked="tell")
+safe = cudaguard.graph_safe(len, strategy="watch", stored_tensors="report")
 length: int = safe("abc")
 meaning: "cudaguard.Finding | None" = cudaguard.explain("CG001")

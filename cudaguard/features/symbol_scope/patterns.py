@@ -5,7 +5,7 @@ Prevention only: the mode of a load is changed before it happens, so nothing has
 
 from __future__ import annotations
 
-from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.patterns import matches, values_of
 from cudaguard.files.calls import os
 from cudaguard.system.symbol_families import FAMILIES, GLOBAL_ON_PURPOSE
 
@@ -47,7 +47,7 @@ def covers(rule: Rule, module: str) -> bool:
 
 def names_library(rule: Rule, library: str) -> bool:
     """Does the rule name this library as one whose names do not belong into the global scope?"""
-    return matches(os.path.basename(library), arguments(rule, "local_scope", "demote"))
+    return matches(os.path.basename(library), values_of(rule, "load_local", "hide_symbols"))
 
 
 def packages_of(rule: Rule) -> frozenset[str]:

@@ -70,7 +70,7 @@ def install(
     more = "".join(f", {name}={value!r}" for name, value in fields.items())
     return (
         f"import cudaguard; RULE = cudaguard.Rule('LOCAL1', {watch!r}, 'It is taken.', "
-        f"actions=('deepbind:{pattern}',), grade='opt-in'{more})\n"
+        f"actions=({{'load_deepbind': '{pattern}'}},), grade='opt-in'{more})\n"
         f"cudaguard.install({mode!r}, rules=[RULE], enable={enable!r})"
     )
 
@@ -164,7 +164,7 @@ def test_configuration_file_and_environment_variables(scene):
         [[rules]]
         id = "LOCAL1"
         watch = ["victim"]
-        actions = ["deepbind:victim*.so"]
+        actions = [{ load_deepbind = "victim*.so" }]
         grade = "opt-in"
         why = "It is taken."
         """,

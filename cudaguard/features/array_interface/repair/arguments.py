@@ -36,14 +36,13 @@ if TYPE_CHECKING:
 _MOST = 64  # classes that are remembered for speed: they are kept alive by it
 
 
-def put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replaced:
+def put_before(engine: Engine, rule: Rule, module: str, path: str, parameter: str) -> Replaced:
     """Have an entry point of a consumer given what it reads rightly.
 
     Raises:
         AttributeError: There is no such entry point.
         TypeError: It cannot be replaced.
     """
-    path, parameter = entries.split(argument)
     consumer = consumer_named(module, Facts().version) or ANYONE.replace(name=module)
     taker = _Taker(engine, rule, consumer)
     return entries.precede(module, path, parameter, taker.take, taker.switch)

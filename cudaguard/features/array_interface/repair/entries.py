@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 INTERFACE = "__cuda_array_interface__"
 
 
-def split(argument: str) -> tuple[str, str]:
-    """Return path and parameter of an entry point, as in ``TensorGPU.__init__(object)``."""
-    path, _, rest = argument.partition("(")
-    return path, rest.rstrip(")")
-
-
 def precede(module: str, path: str, parameter: str, take: Take, switch: Switch) -> Replaced:
     """Have each call of an entry point given what `take` makes of its array.
 
@@ -98,7 +92,7 @@ def owner_of(module: str, path: str, verb: str) -> Any:
     Raises:
         AttributeError: There is none.
     """
-    return _resolve(module, path if verb == "normalize" else f"{path}.{INTERFACE}")[0]
+    return _resolve(module, path if verb == "normalize_argument" else f"{path}.{INTERFACE}")[0]
 
 
 def changed(before: Any, after: Any) -> dict[str, str]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from cudaguard.core.caller import frame_outside_of
 from cudaguard.core.loader import ON_PURPOSE
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of
 from cudaguard.core.repair import REPAIRING
 from cudaguard.core.replace import Replaced, Switch
 from cudaguard.errors import ExtensionWarning
@@ -70,14 +70,14 @@ def _during(engine: Engine, variables: Mapping[str, str]) -> AbstractContextMana
 
 
 def put_up(engine: Engine, rule: Rule, module: str) -> None:
-    """Replace what a rule with the action ``builds`` is about, as far as this torch has it."""
+    """Replace what a rule about builds asks for, as far as this torch has it."""
     cpp_extension: Any = sys.modules.get(module)
     if module != MODULE or cpp_extension is None or not sys.platform.startswith("linux"):
         return
     # From 2.14 on torch holds a lock that ends with its holder.
-    if "lock" in arguments(rule, "builds") and "FileLock" not in vars(cpp_extension):
+    if actions_of(rule, "break_stale_locks") and "FileLock" not in vars(cpp_extension):
         _replace(engine, rule, cpp_extension, "FileBaton", functools.partial(_lock, engine, rule))
-    if "check" in arguments(rule, "builds"):
+    if actions_of(rule, "prepare_builds"):
         toolkit = Toolkit(engine, cpp_extension)
         build = functools.partial(_jit, engine, rule, toolkit)
         _replace(engine, rule, cpp_extension, _BUILD, build)

@@ -8,7 +8,7 @@ import sys
 from cudaguard.core.caller import describe, frame_outside_of
 from cudaguard.core.decide import applies
 from cudaguard.core.passing_errors import error_passes
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of
 from cudaguard.core.repair import REPAIRING
 from cudaguard.core.replace import Replaced, Switch
 from cudaguard.errors import GraphWarning
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 PLACE = "torch.compile"
+_VERBS = ("disable_cuda_graphs", "clone_outputs", "copy_held_outputs")  # with a target
 
 
 class Reporter:
@@ -58,10 +59,10 @@ class Reporter:
         """Return the program's line that is calling."""
         return describe(frame_outside_of("torch"))
 
-    def parked(self, place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> None:
+    def parked(self, place: str, shape: tuple[int, ...], *, is_copied: bool) -> None:
         """Tell of a tensor that a call has left in a container."""
-        finding = wording.parked(place, shape, is_rehomed=is_rehomed)
-        if self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch")) and is_rehomed:
+        finding = wording.parked(place, shape, is_copied=is_copied)
+        if self._engine.tell(finding, GraphWarning, frame=frame_outside_of("torch")) and is_copied:
             self._engine.log(finding.what)
 
     def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
@@ -79,7 +80,7 @@ def make_safe(
         engine: Is told.
         function: A compiled function, method or module.
         copies: Hand out copies?
-        parked: ``tell`` of tensors that calls leave in the containers of the module, ``rehome``
+        parked: ``report`` tensors that calls leave in the containers of the module, ``copy``
             them, or None.
         watch: Look whether results that are held are overwritten?
     """
@@ -87,8 +88,8 @@ def make_safe(
     root = owner_of(function)
     looker = None
     if parked is not None and root is not None:
-        rehome = parked == "rehome"
-        looker = Parked(root, rehome, functools.partial(listener.parked, is_rehomed=rehome))
+        is_copied = parked == "copy"
+        looker = Parked(root, is_copied, functools.partial(listener.parked, is_copied=is_copied))
     wrapper: Callable[[Any], Any] = functools.partial(
         wrap,
         listener=listener,
@@ -132,29 +133,29 @@ def put_up(engine: Engine) -> None:
 
 
 def _compile(engine: Engine, original: Any, model: Any, keywords: dict[str, Any]) -> Any:
-    rule, strategy, changed = None, "", keywords
+    rule, verb, changed = None, "", keywords
     try:
-        rule, strategy = _rule_for(engine, model)
+        rule, verb = _rule_for(engine, model)
         uses_graphs = use_by_arguments(keywords).is_used is not False
-        if rule is not None and strategy == "no-graphs" and uses_graphs:
+        if rule is not None and verb == "disable_cuda_graphs" and uses_graphs:
             changed = _without(engine, rule, model, keywords)
     except Exception as error:
         engine.broken(f"looking at what {PLACE} is given", error)
     compiled = original(model, **changed)
     try:
         remember(compiled, changed)
-        if rule is not None and strategy in ("clone", "rehome"):
-            return _made_safe(engine, rule, strategy, model, compiled)
+        if rule is not None and verb in ("clone_outputs", "copy_held_outputs"):
+            return _made_safe(engine, rule, verb, model, compiled)
     except Exception as error:
         engine.broken(f"looking at what {PLACE} has made", error)
     return compiled
 
 
-def _made_safe(engine: Engine, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
+def _made_safe(engine: Engine, rule: Rule, verb: str, model: Any, compiled: Any) -> Any:
     entry = f"{rule.id}: results of {_name_of(model)} are copied"
     engine.changes[f"{entry} (stays)"] = None
     engine.log(entry)
-    parked = "rehome" if strategy == "rehome" else "tell"
+    parked = "copy" if verb == "copy_held_outputs" else "report"
     return make_safe(engine, compiled, copies=True, parked=parked)
 
 
@@ -174,10 +175,10 @@ def _rule_for(engine: Engine, model: Any) -> tuple[Rule | None, str]:
     if engine.mode not in REPAIRING:
         return None, ""
     for rule in engine.registry.replacing:
-        for argument in arguments(rule, "graphs"):
-            strategy, _, name = argument.partition(":")
-            if name in names and applies(rule, Facts()):
-                return rule, strategy
+        for verb in _VERBS:
+            for action in actions_of(rule, verb):
+                if action["target"] in names and applies(rule, Facts()):
+                    return rule, verb
     return None, ""
 
 

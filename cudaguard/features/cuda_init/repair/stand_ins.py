@@ -7,7 +7,7 @@ import sys
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import applies
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.repair import REPAIRING
 from cudaguard.errors import ImportOrderWarning
 from cudaguard.features.import_order.repair.imports import import_first
@@ -27,15 +27,15 @@ def set_defaults(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> N
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the action ``env``.
+        rules: Rules with the action ``set_env``.
         spec: The module.
     """
     for rule in rules:
         for name, value in missing_defaults(rule):
-            if engine.mode in REPAIRING and rule.grade != "warn":
+            if engine.mode in REPAIRING and rule.grade != "report":
                 os.environ[name] = value
                 where = describe(caller_frame())
-                engine.journal.note("repair", f"{rule.id} env {name}={value}", where)
+                engine.journal.note("repair", f"{rule.id} set_env {name}={value}", where)
                 engine.changes[f"{name}={value}: set before {spec.name} by {rule.id} (stays)"] = (
                     None
                 )
@@ -50,8 +50,8 @@ def missing_defaults(rule: Rule) -> list[tuple[str, str]]:
     """Return the variables that the rule has a default for and that are not set."""
     if not applies(rule, Facts()):
         return []
-    split = (argument.partition("=") for argument in arguments(rule, "env"))
-    return [(name, value) for name, _, value in split if name not in os.environ]
+    defaults = [(action["set_env"], action["value"]) for action in actions_of(rule, "set_env")]
+    return [(name, value) for name, value in defaults if name not in os.environ]
 
 
 def substitute(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> None:
@@ -59,7 +59,7 @@ def substitute(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> Non
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the action ``substitute``.
+        rules: Rules with the action ``replace_module``.
         spec: The module.
     """
     if engine.mode not in REPAIRING or spec.name in sys.modules:
@@ -67,7 +67,7 @@ def substitute(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> Non
     for rule in rules:
         if spec.name not in rule.watch or not applies(rule, Facts()):
             continue
-        for other in arguments(rule, "substitute"):
+        for other in values_of(rule, "replace_module"):
             outcome = import_first(other, rule.id)
             module = sys.modules.get(other)
             if outcome.error is not None:
@@ -77,7 +77,7 @@ def substitute(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> Non
                 # The loader finds it there and runs nothing.
                 sys.modules[spec.name] = module
                 where = describe(caller_frame())
-                engine.journal.note("repair", f"{rule.id} substitute {other}", where)
+                engine.journal.note("repair", f"{rule.id} replace_module {other}", where)
                 engine.changes[f"{spec.name}: is {other} by {rule.id} (stays)"] = None
                 engine.log(messages.substituted(rule, other, spec.name))
                 return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.repair import Engine
     from cudaguard.features.duplicate_libraries.policy.duplicates import Copy, Stray
-    from cudaguard.model import Finding
+    from cudaguard.model import Finding, Severity
 
 _PROGRAM = ("", "__main__", "__mp_main__")
 _YES = ("1", "true", "t", "yes", "y", "on")
@@ -52,7 +52,7 @@ def judge(
     found = (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays))
     for finding, one, other in found:
         title, folder = runtime_of(one.stem).title, _folder(one)
-        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warn"
+        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warning"
         if not is_fault and pair in told:
             continue
         is_known = is_fault and not told.isdisjoint((("fault", *pair), ("fault", folder)))
@@ -163,12 +163,12 @@ def _text(copy: Copy) -> str:
     return ".".join(map(str, _version(copy)))
 
 
-def _severity(first: Copy) -> str:
+def _severity(first: Copy) -> Severity:
     """Return how loud a fault is: what somebody has preloaded is there because he wants it so."""
     preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
     names = (os.path.realpath(first.path), os.path.basename(first.path))
     is_wanted = any(name in names or os.path.realpath(name) in names for name in preloaded)
-    return "info" if is_wanted else "warn"
+    return "info" if is_wanted else "warning"
 
 
 def _cure(wanted: Copy, other: Copy, by: str) -> wording.Precedence:

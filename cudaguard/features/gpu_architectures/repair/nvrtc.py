@@ -130,7 +130,7 @@ def preload_nvrtc(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> 
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the action ``nvrtc``.
+        rules: Rules with the action ``preload_newer_nvrtc``.
         spec: torch.
 
     Raises:
@@ -139,7 +139,7 @@ def preload_nvrtc(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) -> 
     from cudaguard.system.preload import has_driver, is_mapped, open_all
 
     facts = Facts()
-    rule = next((r for r in rules if r.grade != "warn" and applies(r, facts)), None)
+    rule = next((r for r in rules if r.grade != "report" and applies(r, facts)), None)
     if rule is None or engine.mode not in REPAIRING or spec.name != "torch" or not has_driver():
         return
     folder = os.path.dirname(spec.origin or "")

@@ -85,14 +85,14 @@ def point_to_ptxas(engine: Engine, rules: tuple[Rule, ...], spec: ModuleSpec) ->
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the action ``ptxas``.
+        rules: Rules with the action ``use_newer_ptxas``.
         spec: triton.
     """
     from cudaguard.system.driver import Driver
     from cudaguard.system.preload import has_driver
 
     facts = Facts()
-    rule = next((r for r in rules if r.grade != "warn" and applies(r, facts)), None)
+    rule = next((r for r in rules if r.grade != "report" and applies(r, facts)), None)
     is_wanted = rule is not None and spec.name in rule.watch and engine.mode in REPAIRING
     if rule is None or not is_wanted or not has_driver():
         return

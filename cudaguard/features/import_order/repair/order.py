@@ -105,7 +105,7 @@ def provide(
         provider = rule.watch[0]
         if library is None or provider in sys.modules or not applies(rule, facts):
             continue
-        if engine.mode in REPAIRING and rule.grade != "warn":
+        if engine.mode in REPAIRING and rule.grade != "report":
             _import_first(engine, provider, rule.id, spec, frame)
         elif is_installed(provider):
             finding = messages.not_provided(rule, spec.name, library, describe(frame))

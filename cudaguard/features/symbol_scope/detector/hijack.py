@@ -7,7 +7,7 @@ import sys
 from cudaguard.core.caller import caller_frame, describe, frame_outside, is_importing, module_of
 from cudaguard.core.decide import applies
 from cudaguard.core.loader import is_imported, is_under_way
-from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.patterns import actions_of, matches
 from cudaguard.core.repair import REPAIRING
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
@@ -123,10 +123,10 @@ def _cares(
     if since == GUARD:
         return bool(imported)  # hindsight looks at what was imported before the guard
     # It tells where the scope is asked for.
-    has_told = load is not None and load.is_global and bool(arguments(rule, "local_scope"))
-    if engine.mode not in REPAIRING or rule.grade == "warn" or (has_runtime and has_told):
+    has_told = load is not None and load.is_global and bool(actions_of(rule, "load_local"))
+    if engine.mode not in REPAIRING or rule.grade == "report" or (has_runtime and has_told):
         return has_told
-    if not imported or not arguments(rule, "demote"):
+    if not imported or not actions_of(rule, "hide_symbols"):
         return False
     if any(map(is_under_way, imported)):
         engine.wanted_back.add(rule.id)  # its own parts may need the names until it is imported

@@ -30,7 +30,7 @@ def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
         evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
-        + ("give the rule the grade 'fix'" if rule.grade == "warn" else FIX),
+        + ("give the rule the grade 'automatic'" if rule.grade == "report" else FIX),
         links=rule.links,
     )
 

@@ -7,7 +7,7 @@ import sys
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import applies
-from cudaguard.core.patterns import arguments
+from cudaguard.core.patterns import actions_of
 from cudaguard.core.repair import REPAIRING
 from cudaguard.errors import ImportOrderError, SymbolScopeWarning
 from cudaguard.features.symbol_scope.facts import runtime_in
@@ -48,7 +48,7 @@ def scope_of(
     frame = caller_frame()
     if runtime:
         return False, lambda: _tell_left(engine, rule, subject, runtime, frame)
-    stays_local = engine.mode in REPAIRING and rule.grade != "warn"
+    stays_local = engine.mode in REPAIRING and rule.grade != "report"
     return stays_local, lambda: _loaded(engine, rule, subject, source, stays_local, frame)
 
 
@@ -95,18 +95,20 @@ def _loaded(
         finding = wording.went_global(rule, subject, source, where)
         engine.tell(finding, SymbolScopeWarning, frame=frame)
         return
-    engine.journal.note("repair", f"{rule.id} local_scope {subject}", where)
+    engine.journal.note("repair", f"{rule.id} load_local {subject}", where)
     engine.changes[f"{subject}: kept in local symbol scope by {rule.id} (stays)"] = None
     engine.log(wording.kept_local(rule, source, where))
 
 
 def tell_unsupported(engine: Engine, spec: ModuleSpec) -> None:
     """Say which repairs of a module this platform has no means for."""
+    from cudaguard.core.verbs import toml_text
+
     facts = Facts()
     for rule in engine.registry.by_module.get(spec.name, ()):
         if rule.actions and applies(rule, facts):
             for action in rule.actions:
-                engine.tell(messages.unsupported(rule, action), SymbolScopeWarning)
+                engine.tell(messages.unsupported(rule, toml_text(action)), SymbolScopeWarning)
 
 
 def take_back(
@@ -116,7 +118,7 @@ def take_back(
 
     Args:
         engine: Knows the mode, and is told.
-        rule: A rule with the action ``demote`` that applies here.
+        rule: A rule with the action ``hide_symbols`` that applies here.
         module: The module that brought the libraries.
         is_late: Was the module imported before the rule was in force?
         at_start: Is this the start of the interpreter, before the program?
@@ -133,7 +135,7 @@ def take_back(
     frame = caller_frame()
     where = describe(frame)
     if done.state == "done":
-        engine.journal.note("repair", f"{rule.id} demote {done.library}", where)
+        engine.journal.note("repair", f"{rule.id} hide_symbols {done.library}", where)
         engine.changes[wording.hidden(rule, done) + " (stays)"] = None
         engine.log(f"{wording.hidden(rule, done)}; to switch this off: "
                    f"{messages.switch_off(rule.id)}")  # fmt: skip
@@ -153,17 +155,17 @@ def take_back_after(engine: Engine, rules: tuple[Rule, ...], module: str) -> Non
 
     Args:
         engine: Knows the mode, and is told.
-        rules: Rules with the action ``demote`` that watch the module.
+        rules: Rules with the action ``hide_symbols`` that watch the module.
         module: Its name.
     """
     for rule in rules:
         # A rule that keeps its libraries local has nothing to do here, unless names were seen to
         # come past it.
-        idle = arguments(rule, "local_scope") and rule.id not in engine.wanted_back
+        idle = actions_of(rule, "load_local") and rule.id not in engine.wanted_back
         if (
             not idle
             and engine.mode in REPAIRING
-            and rule.grade != "warn"
+            and rule.grade != "report"
             and applies(rule, Facts())
         ):
             take_back(engine, rule, module=module)
@@ -174,7 +176,7 @@ def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
 
     Args:
         engine: Knows the mode, and is told what became of it.
-        rule: A rule with the action ``deepbind`` for this extension.
+        rule: A rule with the action ``load_deepbind`` for this extension.
         spec: The extension.
 
     Raises:
@@ -192,6 +194,6 @@ def shield_extension(engine: Engine, rule: Rule, spec: ModuleSpec) -> None:
         if engine.mode == "strict":
             raise ImportOrderError(finding.what, name=spec.name, path=spec.origin)
         return
-    engine.journal.note("repair", f"{rule.id} deepbind {spec.name}", describe(frame))
+    engine.journal.note("repair", f"{rule.id} load_deepbind {spec.name}", describe(frame))
     engine.changes[f"{spec.name}: loaded with RTLD_DEEPBIND by {rule.id} (stays)"] = None
     engine.log(wording.shielded(rule, spec.name))
