@@ -8,14 +8,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any, Literal, NoReturn
 
     from typing_extensions import Self
 
     # No Iterable: a text is an iterable of texts too.
     Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
-    Tables = list[Mapping[str, Any]] | list[dict[str, Any]] | tuple[Mapping[str, Any], ...]
     Grade = Literal["automatic", "opt-in", "report"]
     Severity = Literal["info", "warning", "error"]
     _Dict = dict[str, Any]
@@ -169,7 +168,7 @@ class Rule(Record):
         dist: Names = (),
         when: Mapping[str, Any] | None = None,
         needs: Names = (),
-        actions: Tables = (),
+        actions: Sequence[Mapping[str, Any]] = (),
         grade: Grade = "automatic",
         links: Names = (),
         fixed_in: str | None = None,

@@ -298,10 +298,15 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
     return table
 
 
+_LIKENESS = 0.7  # of 1: "demolish" is not meant to be a verb of ours
+
+
 def _closest(key: object, names: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(key, names, 1)), "") if isinstance(key, str) else ""
+    return (
+        next(iter(get_close_matches(key, names, 1, _LIKENESS)), "") if isinstance(key, str) else ""
+    )
 
 
 # --- as text -------------------------------------------------------------------------------------

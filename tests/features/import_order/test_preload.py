@@ -1,9 +1,9 @@
 """Libraries of installed packages are opened before a module that would take others, or none.
 
-`preload`: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
+`preload_library`: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
 LD_LIBRARY_PATH and is too old for the extension `consumer`, as cupy, NCCL and torch.
-`preload_dependencies`: the package `runner` opens a plug-in of its own when it is told to start, and the
-loader finds nothing of what that needs, as onnxruntime and its CUDA provider.
+`preload_dependencies`: the package `runner` opens a plug-in of its own when it is told to start,
+and the loader finds nothing of what that needs, as onnxruntime and its CUDA provider.
 """
 
 from __future__ import annotations
