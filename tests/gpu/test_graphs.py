@@ -312,7 +312,7 @@ def test_copies_of_results_do_not_reach_a_parked_tensor(program):
     assert found != RIGHT
 
 
-def test_parked_tensor_that_is_rehomed_with_copies_of_the_results(program):
+def test_parked_tensor_that_is_copied_with_copies_of_the_results(program):
     """By the source of torch alone it is so: here is where it shows."""
     found, ran = run(
         program,

@@ -403,7 +403,7 @@ def test_repair_is_an_event_at_the_line_that_installs(scene):
         """
     (line,) = scene.lines("import taker", install(HIDE), show)
     folder = scene.pair.child.folder
-    assert line == f"LOCAL1 demote {os.path.realpath(folder)}/taker/libtaker.so <string>"
+    assert line == f"LOCAL1 hide_symbols {os.path.realpath(folder)}/taker/libtaker.so <string>"
 
 
 # --- modes and grades ----------------------------------------------------------------------------

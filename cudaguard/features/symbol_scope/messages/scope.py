@@ -120,6 +120,7 @@ def not_shielded(rule: Rule, extension: str, reason: str) -> Finding:
         rule=rule.id,
         evidence=(reason,),
         consequence=rule.why,
-        remedy="keep the library that takes the names local, or demote it, by a rule of its own",
+        remedy="keep the library that takes the names local, or hide its symbols, by a rule of its "
+        "own",
         links=rule.links,
     )

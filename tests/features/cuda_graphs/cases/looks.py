@@ -218,7 +218,7 @@ def case_parked_tensor_is_told_of_once_and_left():
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
 
 
-def case_parked_tensor_is_rehomed():
+def case_parked_tensor_is_copied():
     expected, compilations = calls("bare", Encoder(), size=5)
     encoder = Encoder()
     with warned() as texts, findings() as found:
@@ -234,7 +234,7 @@ def case_parked_tensor_is_rehomed():
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
 
 
-def case_what_is_rehomed_is_not_overwritten():
+def case_what_is_copied_is_not_overwritten():
     for parked, is_right in ((None, False), ("copy", True)):
         encoder = Keeps()
         compiled = torch.compile(encoder.forward, backend=Pool())
@@ -399,7 +399,7 @@ def case_parked_is_told_of_by_itself():
         assert all("[CG852]" in text for text in texts)
 
 
-def case_what_every_call_leaves_is_rehomed_every_time():
+def case_what_every_call_leaves_is_copied_every_time():
     class Last(torch.nn.Module):
         def __init__(self):
             super().__init__()
