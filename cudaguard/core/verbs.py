@@ -195,12 +195,14 @@ _known: dict[str, Verb] = {}
 def collect_from(source: Callable[[], Iterable[Verb]]) -> None:
     """Take the declarations that `source` returns; it is called when they are first needed."""
     _sources.append(source)
+    _known.clear()
 
 
 def declared() -> Mapping[str, Verb]:
     """Return all verbs by name."""
-    while _sources:
-        _known.update((verb.name, verb) for verb in _sources.pop()())
+    if not _known:
+        # At once: another thread must not see some of them only.
+        _known.update({verb.name: verb for source in _sources for verb in source()})
     return _known
 
 
@@ -264,21 +266,23 @@ def _wrong_verbs(action: dict[Any, Any], found: list[str], show: Show) -> str:
 def _wrong_value(verb: Verb, action: dict[Any, Any], show: Show) -> str:
     """Return what is wrong with the values and parameters of an action, or ""."""
     kinds = {verb.name: verb.kind, **{item.name: item.kind for item in verb.parameters}}
-    right = f"did you mean {show(_corrected(verb, action))}?"
+    right = show(_corrected(verb, action))
     for key in action:
         if key not in kinds:
             names = ", ".join(list(kinds)[1:])
             takes = f"takes only {names}" if names else "takes no parameters"
-            return f"{key!r} is not a parameter of {verb.name}, which {takes}; {right}"
+            return (
+                f"{key!r} is not a parameter of {verb.name}, which {takes}; did you mean {right}?"
+            )
     for key, value in action.items():
         if not kinds[key].fits(value):
-            return f"{key}: expected {kinds[key].expected}, got {show(value)}; {right}"
+            return f"{key}: expected {kinds[key].expected}, got {show(value)}; for example {right}"
         problem = kinds[key].problem(value) if isinstance(value, str) else ""
         if problem:
             return f"{key}: {problem}"
     for parameter in verb.parameters:
         if parameter.required and parameter.name not in action:
-            return f"{parameter.name!r} is missing, {parameter.kind.expected}; {right}"
+            return f"{parameter.name!r} is missing, {parameter.kind.expected}; for example {right}"
     return ""
 
 
@@ -304,9 +308,9 @@ _LIKENESS = 0.7  # of 1: "demolish" is not meant to be a verb of ours
 def _closest(key: object, names: Iterable[str]) -> str:
     from difflib import get_close_matches
 
-    return (
-        next(iter(get_close_matches(key, names, 1, _LIKENESS)), "") if isinstance(key, str) else ""
-    )
+    if not isinstance(key, str):
+        return ""
+    return next(iter(get_close_matches(key, names, 1, _LIKENESS)), "")
 
 
 # --- as text -------------------------------------------------------------------------------------

@@ -121,8 +121,8 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
          ("'names' is not a parameter of load_local, which takes no parameters; did you mean "
           "{'load_local': 'x'}?")),
         ({"actions": ({"hide_symbols": "x.so"},)}, "actions",
-         ("'names' is missing, a text or a list of texts; did you mean {'hide_symbols': 'x.so', "
-          "'names': '*'}?")),
+         ("'names' is missing, a text or a list of texts; for example {'hide_symbols': 'x.so', "
+          "'names': '*'}")),
         ({"actions": ({"hide_symbols": "x.so", "keep": "X*"},)}, "actions", "'names' is missing"),
         ({"actions": ({"hide_symbols": "x.so", "names": "*", "kep": ["A"]},)}, "actions",
          ("'kep' is not a parameter of hide_symbols, which takes only names, keep; did you mean "

@@ -878,7 +878,7 @@ def test_malformed_actions_are_refused(action):
     text = str(caught.value)
     assert "rule 'LOCAL1', actions" in text
     assert repr(action) in text
-    assert "did you mean {" in text
+    assert "did you mean {" in text or "for example {" in text
 
 
 # --- whatever an array exports ------------------------------------------------------------------
