@@ -198,7 +198,7 @@ def demotion(folder):
     from cudaguard import Rule
     from cudaguard.features.symbol_scope.repair.demotion import demote
 
-    actions = ("demote:names.so", "hide:*", "keep:benchmark_1")
+    actions = ({"hide_symbols": "names.so", "names": "*", "keep": ["benchmark_1"]},)
     rule = Rule("BENCHMARK", ("benchmark_package",), "its names are taken back", actions=actions)
     start = process_time()
     done = demote(rule, "x86_64")
@@ -344,7 +344,7 @@ def constructor(folder):
     rules = []
     if folder:
         sys.path.insert(0, folder)
-        actions = ("normalize:TensorGPU.__init__(object)",)
+        actions = ({"normalize_argument": "TensorGPU.__init__", "parameter": "object"},)
         rules = [Rule("BENCHMARK", ("nvidia.dali.backend",), "a stand-in", actions=actions)]
     from nvidia.dali.backend import TensorGPU
 

@@ -242,7 +242,7 @@ GRAPHS = tuple(
     for what, code in (
         ("bare again", "bare"),
         ("clone", "cudaguard.graph_safe(bare)"),
-        ("clone, parked='rehome'", "cudaguard.graph_safe(bare, parked='rehome')"),
+        ("clone, stored_tensors='copy'", "cudaguard.graph_safe(bare, stored_tensors='copy')"),
         ("watch", "cudaguard.graph_safe(bare, strategy='watch')"),
         ("no-graphs", "cudaguard.graph_safe(bare, strategy='no-graphs')"),
         ("generation", ANEW),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cudaguard.config import Mode
     from cudaguard.core.settings import Layer
     from cudaguard.features.cuda_init.devices import ContextHandle
-    from cudaguard.model import Rule
+    from cudaguard.model import Names, Rule
 
 _state = Activation()
 
@@ -88,8 +88,8 @@ class GuardBlock:
 def install(
     mode: Mode | None = None,
     *,
-    enable: Iterable[str] = (),
-    disable: Iterable[str] = (),
+    enable: Names = (),
+    disable: Names = (),
     rules: Iterable[Rule] = (),
     config: str | os.PathLike[str] | None = None,
     context: int | str | None = None,
@@ -130,8 +130,8 @@ def install(
 def guard(
     mode: Mode | None = None,
     *,
-    enable: Iterable[str] = (),
-    disable: Iterable[str] = (),
+    enable: Names = (),
+    disable: Names = (),
     rules: Iterable[Rule] = (),
     config: str | os.PathLike[str] | None = None,
     context: int | str | None = None,

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any, Literal, NoReturn
 
     from typing_extensions import Self
 
+    # No Iterable: a text is an iterable of texts too.
+    Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
+    Grade = Literal["automatic", "opt-in", "report"]
+    Severity = Literal["info", "warning", "error"]
+    _Dict = dict[str, Any]
+else:
+    _Dict = dict
+
 MODES = ("off", "observe", "warn", "fix", "strict")
-GRADES = ("fix", "opt-in", "warn")
-SEVERITIES = ("info", "warn", "error")
+GRADES = ("automatic", "opt-in", "report")
+SEVERITIES = ("info", "warning", "error")
 
 
 class Record:
@@ -76,6 +84,31 @@ def _plain(value: object) -> object:
     return value
 
 
+class Table(_Dict):
+    """A dictionary that cannot be changed; tables in it are such tables, and lists are tuples."""
+
+    __slots__ = ()
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        super().__init__({key: _frozen(value) for key, value in values.items()})
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("tables of a rule are read-only; change a copy, dict(table)")
+
+    if not TYPE_CHECKING:
+        __setitem__ = __delitem__ = __ior__ = _refuse
+        clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Table, (dict(self),)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value if type(value) is Table else Table(value)
+    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+
+
 class Rule(Record):
     """One piece of knowledge: what goes wrong around an import, where, and the cure.
 
@@ -94,10 +127,10 @@ class Rule(Record):
             ``dists`` (distribution -> version specifier, ``""`` for any version).
         needs: Modules that must be imported before the watched one, in this order; ``context``
             among them stands for a CUDA context (see `install`, `context`).
-        actions: Repairs as ``verb:argument``, for example ``local_scope:libdecord.so*``;
-            docs/reference/rules.md has all verbs, and an unknown one is answered with the list.
-        grade: ``fix`` (repaired by default), ``opt-in`` (only when enabled by id) or
-            ``warn`` (told, never repaired).
+        actions: Repairs, each a table with one verb and its parameters, for example
+            ``{"load_local": "libdecord.so*"}``; docs/reference/rules.md lists all verbs.
+        grade: ``automatic`` (repaired by default), ``opt-in`` (only when enabled by id) or
+            ``report`` (reported, never repaired).
         links: Public evidence.
         fixed_in: First upstream release that does not need the rule, if there is one.
         verified: Date and versions with which the fault was last reproduced; None means
@@ -109,19 +142,9 @@ class Rule(Record):
     """
 
     __slots__ = (
-        "actions",
-        "dist",
-        "fixed_in",
-        "grade",
-        "id",
-        "links",
-        "needs",
-        "title",
-        "verified",
-        "watch",
-        "when",
-        "why",
-    )
+        "actions", "dist", "fixed_in", "grade", "id", "links", "needs", "title", "verified",
+        "watch", "when", "why",
+    )  # fmt: skip
     id: str
     watch: tuple[str, ...]
     why: str
@@ -129,8 +152,8 @@ class Rule(Record):
     dist: tuple[str, ...]
     when: Mapping[str, Any]
     needs: tuple[str, ...]
-    actions: tuple[str, ...]
-    grade: str
+    actions: tuple[Mapping[str, Any], ...]
+    grade: Grade
     links: tuple[str, ...]
     fixed_in: str | None
     verified: str | None
@@ -138,38 +161,29 @@ class Rule(Record):
     def __init__(
         self,
         id: str,
-        watch: Iterable[str],
+        watch: Names,
         why: str,
         *,
         title: str = "",
-        dist: Iterable[str] = (),
+        dist: Names = (),
         when: Mapping[str, Any] | None = None,
-        needs: Iterable[str] = (),
-        actions: Iterable[str] = (),
-        grade: str = "fix",
-        links: Iterable[str] = (),
+        needs: Names = (),
+        actions: Sequence[Mapping[str, Any]] = (),
+        grade: Grade = "automatic",
+        links: Names = (),
         fixed_in: str | None = None,
         verified: str | None = None,
     ) -> None:
         self._fill(
-            id=id,
-            watch=_frozen(watch),
-            why=why,
-            title=title,
-            dist=_frozen(dist),
-            when={} if when is None else when,
-            needs=_frozen(needs),
-            actions=_frozen(actions),
-            grade=grade,
-            links=_frozen(links),
-            fixed_in=fixed_in,
+            id=id, watch=_listed(watch), why=why, title=title, dist=_listed(dist),
+            when=_frozen({} if when is None else when), needs=_listed(needs),
+            actions=_frozen(actions), grade=grade, links=_listed(links), fixed_in=fixed_in,
             verified=verified,
-        )
+        )  # fmt: skip
 
 
-def _frozen(values: Any) -> Any:
-    # Anything but a list stays as it is, so that `watch="torch"` is refused as a string
-    # later and not silently taken for five one-letter names.
+def _listed(values: Any) -> Any:
+    # Anything else stays as it is: `watch="torch"` is refused later, not taken for five names.
     return tuple(values) if isinstance(values, (list, set, frozenset)) else values
 
 
@@ -206,7 +220,7 @@ class Finding(Record):
         id: Identifier of the rule or detector that found it.
         what: What happened, in one sentence.
         rule: The rule it comes from, or None for a detector.
-        severity: ``info``, ``warn`` or ``error``.
+        severity: ``info``, ``warning`` or ``error``.
         evidence: Facts that show it: paths, versions, symbols, lines of code.
         consequence: What will go wrong if nothing is done.
         remedy: What to do.
@@ -215,20 +229,12 @@ class Finding(Record):
     """
 
     __slots__ = (
-        "command",
-        "consequence",
-        "evidence",
-        "id",
-        "links",
-        "remedy",
-        "rule",
-        "severity",
-        "what",
-    )
+        "command", "consequence", "evidence", "id", "links", "remedy", "rule", "severity", "what",
+    )  # fmt: skip
     id: str
     what: str
     rule: str | None
-    severity: str
+    severity: Severity
     evidence: tuple[str, ...]
     consequence: str
     remedy: str
@@ -241,7 +247,7 @@ class Finding(Record):
         what: str,
         *,
         rule: str | None = None,
-        severity: str = "warn",
+        severity: Severity = "warning",
         evidence: Iterable[str] = (),
         consequence: str = "",
         remedy: str = "",
@@ -249,16 +255,9 @@ class Finding(Record):
         links: Iterable[str] = (),
     ) -> None:
         self._fill(
-            id=id,
-            what=what,
-            rule=rule,
-            severity=severity,
-            evidence=tuple(evidence),
-            consequence=consequence,
-            remedy=remedy,
-            command=command,
-            links=tuple(links),
-        )
+            id=id, what=what, rule=rule, severity=severity, evidence=tuple(evidence),
+            consequence=consequence, remedy=remedy, command=command, links=tuple(links),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         """Return a headline and labelled lines; what is empty is left out."""
@@ -282,7 +281,7 @@ class Plan(Record):
     Args:
         name: The watched module.
         needs: Pairs of (module to import first, id of the rule that asks for it).
-        told: Rules graded ``warn`` that apply to this module.
+        told: Rules graded ``report`` that apply to this module.
         problems: Contradictions among the rules, in words.
     """
 

@@ -223,7 +223,7 @@ def test_watched_import_with_a_version_condition_maps_no_cuda_and_no_openssl(chi
         """
 import cudaguard
 cudaguard.install("observe", rules=[
-    cudaguard.Rule("R", ("target",), "w", dist=("importlib-metadata",), grade="warn"),
+    cudaguard.Rule("R", ("target",), "w", dist=("importlib-metadata",), grade="report"),
 ])
 import target
 assert cudaguard.status().findings

@@ -77,7 +77,7 @@ def about_rule(rule: Rule) -> Finding:
     else:
         switch = f"install(disable=[{rule.id!r}]) or CUDAGUARD_RULES=-{rule.id}"
         remedy = f"where it is not wanted, switch it off with {switch}"
-        if rule.grade == "fix":
+        if rule.grade == "automatic":
             remedy = f"the guard repairs it, if it comes first: CUDAGUARD=fix; {remedy}"
     return Finding(
         rule.id,

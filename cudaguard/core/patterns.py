@@ -1,20 +1,30 @@
-"""What the actions of a rule are about: ``verb:argument``, mostly file name patterns."""
+"""What the actions of a rule are about: tables of one verb each, mostly with a file pattern."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+    from typing import Any
 
     from cudaguard.model import Rule
 
 _SIGNS = "*?["
 
 
-def arguments(rule: Rule, *verbs: str) -> tuple[str, ...]:
-    """Return what the rule's actions with these verbs are about, in their order."""
-    split = (action.partition(":") for action in rule.actions)
-    return tuple(argument for verb, _, argument in split if verb in verbs)
+def actions_of(rule: Rule, *verbs: str) -> tuple[Mapping[str, Any], ...]:
+    """Return the rule's actions with these verbs, in their order."""
+    return tuple(action for action in rule.actions if not action.keys().isdisjoint(verbs))
+
+
+def values_of(rule: Rule, *verbs: str) -> tuple[str, ...]:
+    """Return the values of these verbs in the rule's actions, in their order."""
+    return tuple(action[verb] for action in rule.actions for verb in verbs if verb in action)
+
+
+def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the texts of a parameter that takes one or several."""
+    return (value,) if isinstance(value, str) else value
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -38,5 +38,5 @@ def rules_from_tables(
         for key in REQUIRED:
             if key not in table:
                 raise RuleError(f"{where}: the key {key!r} is missing")
-        rules.append(check_rule(Rule(**table), where, known=known))
+        rules.append(check_rule(Rule(**table), where, known=known, is_toml=True))
     return tuple(rules)

@@ -6,6 +6,7 @@ reproduced for this project. ``tests/unit/test_catalog.py`` checks each entry.
 
 from __future__ import annotations
 
+from cudaguard.core.verbs import collect_from
 from cudaguard.features.array_interface import rules as arrays
 from cudaguard.features.builds import rules as builds
 from cudaguard.features.cuda_graphs import rules as graphs
@@ -16,6 +17,7 @@ from cudaguard.features.symbol_scope import rules as symbol_scope
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.verbs import Verb
     from cudaguard.model import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -28,6 +30,25 @@ RULES: tuple[Rule, ...] = (
     *builds.RULES,
     *import_order.RULES,
 )
+
+# Modules that declare the verbs of actions; loaded when an action is checked, not before.
+VERBS = (
+    "cudaguard.features.symbol_scope.verbs",
+    "cudaguard.features.import_order.verbs",
+    "cudaguard.features.cuda_init.verbs",
+    "cudaguard.features.array_interface.verbs",
+    "cudaguard.features.cuda_graphs.verbs",
+    "cudaguard.features.builds.verbs",
+    "cudaguard.features.gpu_architectures.verbs",
+)
+
+
+def verbs() -> tuple[Verb, ...]:
+    """Return the verbs that features declare, in the order of the table."""
+    return tuple(verb for name in VERBS for verb in __import__(name, fromlist=["VERBS"]).VERBS)
+
+
+collect_from(verbs)
 
 DETECTORS: dict[str, str] = {
     "CG801": "a module that a rule needs first could not be imported",

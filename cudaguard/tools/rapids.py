@@ -40,7 +40,7 @@ def cudaguard_check(verbose: bool = False, **_: Any) -> str:
         for finding in check.findings:
             if finding.severity == "error":
                 problems.append(str(finding))
-            elif finding.severity == "warn" or verbose:
+            elif finding.severity == "warning" or verbose:
                 warnings.warn(str(finding), CudaGuardWarning, stacklevel=2)
     if problems:
         text = "\n  ".join((*problems, "more: cudaguard doctor --verbose"))

@@ -112,8 +112,8 @@ def test_module_without_rules_has_an_empty_plan():
 
 @pytest.mark.parametrize(
     ("grade", "needs", "told"),
-    [("fix", (("a", "R1"), ("b", "R1")), 0), ("opt-in", (("a", "R1"), ("b", "R1")), 0),
-     ("warn", (), 1)],
+    [("automatic", (("a", "R1"), ("b", "R1")), 0), ("opt-in", (("a", "R1"), ("b", "R1")), 0),
+     ("report", (), 1)],
 )  # fmt: skip
 def test_grades(grade, needs, told):
     # An opt-in rule is here only because it was enabled.
@@ -124,7 +124,9 @@ def test_grades(grade, needs, told):
 
 def test_rule_that_does_not_apply_is_in_no_part_of_the_plan():
     off = {"platform": "win32"}
-    found = plan_of("target", rule("A", needs=("a",), when=off), rule("B", grade="warn", when=off))
+    found = plan_of(
+        "target", rule("A", needs=("a",), when=off), rule("B", grade="report", when=off)
+    )
     assert (found.needs, found.told) == ((), ())
 
 
@@ -179,7 +181,7 @@ def test_one_cycle_reads_the_same_from_each_of_its_modules():
 
 def test_rule_graded_warn_takes_no_part_in_a_cycle():
     found = plan_of(
-        "target", rule("R1", needs=("a",)), rule("R2", ("a",), needs=("target",), grade="warn")
+        "target", rule("R1", needs=("a",)), rule("R2", ("a",), needs=("target",), grade="report")
     )
     assert (found.needs, found.problems) == ((("a", "R1"),), ())
 

@@ -13,7 +13,7 @@ from cudaguard.core import settings as layers
 from cudaguard.core.order import Before
 from cudaguard.core.plugins import Entry
 from cudaguard.features.import_order.repair.imports import Outcome
-from cudaguard.model import Event, Finding, Plan, Record, Rule, Status
+from cudaguard.model import Event, Finding, Plan, Record, Rule, Status, Table
 
 RULE = Rule(
     "R1",
@@ -23,7 +23,7 @@ RULE = Rule(
     dist=("decord<=0.6.0",),
     when={"platform": ["linux"], "env": {"A": True}},
     needs=("numpy",),
-    actions=("local_scope:lib*.so",),
+    actions=({"load_local": "lib*.so"},),
     grade="opt-in",
     links=("https://example.org",),
     fixed_in="1.0",
@@ -135,7 +135,7 @@ def test_constructor_takes_the_documented_defaults():
     rule = Rule("R", ["torch"], "w")
     assert rule.to_dict() == {
         "id": "R", "watch": ["torch"], "why": "w", "title": "", "dist": [], "when": {},
-        "needs": [], "actions": [], "grade": "fix", "links": [], "fixed_in": None,
+        "needs": [], "actions": [], "grade": "automatic", "links": [], "fixed_in": None,
         "verified": None,
     }  # fmt: skip
 
@@ -159,3 +159,57 @@ def test_rule_that_a_remedy_shows_keeps_its_lines_and_nothing_else_does():
     assert lines[0] == "[CG812] liba\\nb.so"
     assert lines[1:3] == ["  remedy: save this rule:", "      [[rules]]"]
     assert last == "      id = 'LOCAL1'\\n[CG001] forged"
+
+
+# --- the tables of a rule ------------------------------------------------------------------------
+
+SOURCE = {"hide_symbols": "a.so", "names": ["x", "y"], "deep": {"list": [1, [2]]}}
+FROZEN = {"hide_symbols": "a.so", "names": ("x", "y"), "deep": {"list": (1, (2,))}}
+
+
+def test_rule_copies_its_tables_deeply():
+    source = copy.deepcopy(SOURCE)
+    when = {"platform": ["linux"], "env": {"A": True}}
+    rule = Rule("R", ("x",), "w", actions=[source], when=when)
+    source["names"].append("z")
+    source["deep"]["list"][1].append(3)
+    when["platform"].append("win32")
+    when["env"]["B"] = False
+    assert rule.actions == (FROZEN,)
+    assert rule.when == {"platform": ("linux",), "env": {"A": True}}
+    assert rule.to_dict()["actions"] == [SOURCE]
+    assert rule.replace(id="S").actions[0] is rule.actions[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.update(a=1),
+        lambda table: table.update({"a": 1}),
+        lambda table: table.setdefault("a", 1),
+        lambda table: table.pop("names"),
+        lambda table: table.popitem(),
+        lambda table: table.clear(),
+        lambda table: table.__setitem__("a", 1),
+        lambda table: table.__delitem__("names"),
+        lambda table: table.__ior__({"a": 1}),
+    ],
+)
+def test_table_of_a_rule_is_read_only(change):
+    table = Table(SOURCE)
+    for part in (table, table["deep"]):
+        with pytest.raises(TypeError, match=r"read-only; change a copy, dict\(table\)"):
+            change(part)
+    assert table == FROZEN
+
+
+def test_table_is_a_dictionary_for_everybody_else():
+    table = Table(SOURCE)
+    assert table == FROZEN == dict(table)
+    assert json.loads(json.dumps(table)) == SOURCE
+    for twin in (copy.copy(table), copy.deepcopy(table), pickle.loads(pickle.dumps(table))):
+        assert twin == table
+        assert type(twin) is type(twin["deep"]) is Table
+    assert repr(table) == repr(FROZEN)
+    assert {**table, "a": 1}["a"] == 1
+    assert not hasattr(table, "__dict__")

@@ -25,8 +25,8 @@ def test_rules_by_module_keep_their_order():
 
 
 def test_later_rule_replaces_an_earlier_one_in_every_index():
-    old = rule("A", ("old",), actions=("local_scope:old*",))
-    new = rule("A", ("new",), actions=("local_scope:new*",))
+    old = rule("A", ("old",), actions=({"load_local": "old*"},))
+    new = rule("A", ("new",), actions=({"load_local": "new*"},))
     registry = Registry([(old, BUILT_IN), (new, "mine")], {})
     assert registry.rules == (new,)
     assert registry.by_module == {"new": (new,)}
@@ -37,8 +37,8 @@ def test_later_rule_replaces_an_earlier_one_in_every_index():
 @pytest.mark.parametrize(
     ("grade", "switch", "on"),
     [
-        ("fix", None, True), ("warn", None, True), ("opt-in", None, False),
-        ("fix", False, False), ("warn", False, False), ("opt-in", True, True),
+        ("automatic", None, True), ("report", None, True), ("opt-in", None, False),
+        ("automatic", False, False), ("report", False, False), ("opt-in", True, True),
         ("fix", True, True), ("opt-in", False, False),
     ],
 )  # fmt: skip
@@ -48,7 +48,7 @@ def test_grade_and_switch(grade, switch, on):
 
 
 def test_switched_off_rule_is_in_no_index():
-    registry = Registry([(rule("A", actions=("local_scope:x",)), "x")], {"A": False})
+    registry = Registry([(rule("A", actions=({"load_local": "x"},)), "x")], {"A": False})
     assert (registry.rules, registry.by_module, registry.scoping) == ((), {}, ())
 
 
@@ -64,14 +64,14 @@ def test_rules_of_ours_and_of_the_user():
 
 
 def test_each_action_that_names_a_library_is_indexed_by_its_pattern():
-    one = rule("A", actions=("local_scope:a*", "local_scope:b:c"))
+    one = rule("A", actions=({"load_local": "a*"}, {"load_local": "b:c"}))
     assert Registry([(one, "x")], {}).scoping == (("a*", one), ("b:c", one))
 
 
 def test_wide_pattern_takes_nothing_from_what_is_global_on_purpose():
     from cudaguard.features.symbol_scope.patterns import rules_for_library
 
-    rule = Rule("WIDE", ("pkg",), "why", actions=("local_scope:lib*.so*",))
+    rule = Rule("WIDE", ("pkg",), "why", actions=({"load_local": "lib*.so*"},))
     scoping = Registry([(rule, "test")], {}).scoping
     assert rules_for_library("/pkg/libother.so.1", scoping) == (rule,)
     for name in (

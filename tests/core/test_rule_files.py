@@ -18,7 +18,7 @@ watch = ["torch", "nvidia.dali"]
 why = "It breaks."
 dist = ["decord<=0.6.0"]
 needs = ["numpy"]
-actions = ["local_scope:lib*.so"]
+actions = [{ load_local = "lib*.so" }]
 grade = "opt-in"
 links = ["https://example.org"]
 fixed_in = "2.0"
@@ -52,7 +52,7 @@ def test_every_field_arrives_and_the_origin_is_the_file(tmp_path):
         "MINE", ("torch", "nvidia.dali"), "It breaks.", title="A title", dist=("decord<=0.6.0",),
         when={"python": ">=3.9", "platform": ["linux"], "env": {"A": True, "B": "x"},
               "dists": {"numpy": ""}},
-        needs=("numpy",), actions=("local_scope:lib*.so",), grade="opt-in",
+        needs=("numpy",), actions=({"load_local": "lib*.so"},), grade="opt-in",
         links=("https://example.org",), fixed_in="2.0", verified="2026-01-01",
     )  # fmt: skip
     assert found[1][0] == Rule("NEXT", ("x",), "w")
@@ -84,7 +84,8 @@ def test_unknown_key_is_named_with_those_that_are_known():
 @pytest.mark.parametrize(
     ("key", "value"),
     [("watch", "torch"), ("watch", []), ("needs", [1]), ("grade", "always"), ("id", "CG500"),
-     ("when", {"cuda": 1}), ("dist", ["<"]), ("why", ""), ("title", 1), ("actions", ["x"])],
+     ("when", {"cuda": 1}), ("dist", ["<"]), ("why", ""), ("title", 1), ("actions", ["x"]),
+     ("actions", [{"load_locl": "x"}])],
 )  # fmt: skip
 def test_value_that_does_not_fit_names_file_table_rule_and_key(key, value):
     table = {**MINIMAL, key: value}
@@ -92,6 +93,18 @@ def test_value_that_does_not_fit_names_file_table_rule_and_key(key, value):
         rules_from_tables([table], "some.toml")
     assert str(caught.value).startswith(
         f"some.toml: [[rules]] number 1: rule {table['id']!r}, {key}"
+    )
+
+
+def test_action_of_a_file_is_shown_and_corrected_in_toml():
+    table = {**MINIMAL, "actions": [{"hide_symbols": "a.so", "name": ["x"]}]}
+    with pytest.raises(RuleError) as caught:
+        rules_from_tables([table], "some.toml")
+    assert str(caught.value) == (
+        "some.toml: [[rules]] number 1: rule 'MINE', actions: "
+        'got { hide_symbols = "a.so", name = ["x"] }: '
+        "'name' is not a parameter of hide_symbols, which takes only names, keep; "
+        'did you mean { hide_symbols = "a.so", names = ["x"] }?'
     )
 
 

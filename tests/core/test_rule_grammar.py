@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
+import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudaguard.core.rule_check import check_rule
+from cudaguard.core.verbs import declared, toml_text
 from cudaguard.errors import RuleError
+from cudaguard.features import catalog
 from cudaguard.model import GRADES, Rule
 
+assert catalog.VERBS  # which verbs there are
 GOOD = Rule("MINE-1", ("torch",), "It breaks.")
 OPT_IN = {"grade": "opt-in"}
 
@@ -24,12 +30,19 @@ OPT_IN = {"grade": "opt-in"}
         {"needs": ("numpy", "a.b.c")},
         {"watch": ("a.b",), "needs": ("a", "a.c", "a.bc")},
         {"dist": ("decord<=0.6.0", "eva-decord", "x[extra]>=1,<2", "y; python_version > '3'")},
-        {"actions": ("local_scope:libdecord.so*",)},
-        {"actions": ("demote:libdecord.so*", "hide:*")},
-        {"actions": ("hide:std", "keep:DECORD*", "hide:*llvm*", "demote:a.so", "demote:b.so")},
-        {"actions": ("local_scope:a.so", "demote:a.so", "hide:zlib"), "grade": "warn"},
-        {"actions": ("deepbind:my_plugin*.so",), "grade": "opt-in"},
-        {"actions": ("env:A=", "env:A=b=c d", "substitute:a.b"), "grade": "opt-in"},
+        {"actions": ({"load_local": "libdecord.so*"},)},
+        {"actions": ({"hide_symbols": "libdecord.so*", "names": "*"},)},
+        {"actions": ({"names": ("std", "*llvm*"), "keep": "DECORD*", "hide_symbols": "a.so"},)},
+        {"actions": [{"hide_symbols": "a.so", "names": ["std"], "keep": ["A*", "B*"]}]},
+        {"actions": ({"load_local": "a.so"}, {"hide_symbols": "a.so", "names": "zlib"}),
+         "grade": "report"},
+        {"actions": ({"load_deepbind": "my_plugin*.so"},), "grade": "opt-in"},
+        {"actions": ({"set_env": "A", "value": ""}, {"set_env": "A", "value": "b=c d"},
+                     {"replace_module": "a.b"}), "grade": "opt-in"},
+        *({"actions": ({verb: True},)} for verb in
+          ("prepare_builds", "break_stale_locks", "preload_newer_nvrtc")),
+        *({"actions": ({verb: True},), "grade": "opt-in"} for verb in
+          ("use_newer_ptxas", "disable_fusers", "record_compile_args")),
         *({"grade": grade} for grade in GRADES),
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
         {"when": {"env": {"A": True, "B": False, "C": "text", "D": ""}, "dists": {"x": ">1"}}},
@@ -38,7 +51,7 @@ OPT_IN = {"grade": "opt-in"}
         {"fixed_in": "2.0", "verified": "2026-01-01: x 1.0"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_rule_that_fits_is_given_back_as_it_is(fields):
     rule = GOOD.replace(**fields)
     assert check_rule(rule, "here") is rule
@@ -86,51 +99,64 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"dist": ("x==1.0.0.banana.1",)}, "dist", "expected a requirement"),
         ({"dist": ("x; sys_platform ~= 'abc'",)}, "dist", "expected a requirement"),
         ({"dist": ("a; " + "(" * 20000,)}, "dist", "expected a requirement"),
-        ({"actions": ("local_scope",)}, "actions", "expected verb:argument with one of"),
-        ({"actions": ("local_scope:",)}, "actions", "expected verb:argument"),
-        ({"actions": ("env:A",), **OPT_IN}, "actions", "got 'env:A', expected a default for"),
-        ({"actions": ("env:=x",), **OPT_IN}, "actions", "expected a default for a variable"),
-        ({"actions": ("env:A B=x",), **OPT_IN}, "actions", "expected a default for a variable"),
-        ({"actions": ("env:A=x\0y",), **OPT_IN}, "actions", "expected a default for a variable"),
-        (
-            {"actions": ("substitute:a b",), **OPT_IN},
-            "actions",
-            "expected a module for the watched",
-        ),
-        ({"actions": ("demolish:x",)}, "actions", "local_scope: a file name pattern"),
-        ({"actions": "local_scope:x"}, "actions", "got the string"),
-        ({"actions": ("demote:x.so",)}, "actions", "hide must say which names, as in hide:std"),
-        (
-            {"actions": ("demote:x.so", "keep:X*")},
-            "actions",
-            "demote says of which library, hide must say which names",
-        ),
-        (
-            {"actions": ("hide:std",)},
-            "actions",
-            "hide and keep belong to demote:<file name pattern>, which is missing",
-        ),
-        ({"actions": ("keep:X*",)}, "actions", "hide and keep belong to demote:"),
-        (
-            {"actions": ("local_scope:x.so", "hide:*")},
-            "actions",
-            "hide and keep belong to demote:",
-        ),
-        ({"actions": ("demote:", "hide:*")}, "actions", "demote: a file name pattern, as in"),
-        ({"actions": ("demote:x.so", "hide:")}, "actions", "hide: names to hide from others"),
-        ({"actions": ("demote:x.so", "hide")}, "actions", "got 'hide', expected verb:argument"),
-        ({"actions": ("deepbind:x.so",)}, "grade", "grade must be 'opt-in', and the rule is "),
-        ({"actions": ("deepbind:x.so",), "grade": "fix"}, "grade", "switched on by its id"),
-        ({"actions": ("deepbind:x.so",), "grade": "warn"}, "grade", "can change what a program"),
-        *(
-            ({"actions": (f"{verb}:{library}", *hide)}, "actions", "serves others from the global")
-            for verb, hide in (("local_scope", ()), ("demote", ("hide:*",)))
-            for library in ("libgomp.so*", "libstdc++.so.6", "libmpi.so", "libcudart.so*")
-        ),
+        ({"actions": "load_local"}, "actions", "expected a list of tables, got 'load_local'"),
+        ({"actions": None}, "actions", "expected a list of tables, got None"),
+        ({"actions": {"load_local": "x"}}, "actions", "; write [{'load_local': 'x'}]"),
+        ({"actions": ("load_local:x",)}, "actions",
+         "expected a table such as {'load_local': 'libdecord.so*'}, got 'load_local:x'"),
+        ({"actions": (3,)}, "actions", "expected a table such as"),
+        ({"actions": ({},)}, "actions", "no key is a verb; expected one of load_local, hide_sym"),
+        ({"actions": ({"demolish": "x"},)}, "actions", "no key is a verb; expected one of"),
+        ({"actions": ({3: "x"},)}, "actions", "no key is a verb"),
+        ({"actions": ({"load_locl": "x"},)}, "actions",
+         "'load_locl' is not a verb; did you mean {'load_local': 'x'}?"),
+        ({"actions": ({"hide_symbol": "x", "name": "a"},)}, "actions",
+         "did you mean {'hide_symbols': 'x', 'names': 'a'}?"),
+        ({"actions": ({"load_local": "x", "load_deepbind": "y"},)}, "actions",
+         "a table has one verb, not 2; write [{'load_local': 'x'}, {'load_deepbind': 'y'}]"),
+        *(({"actions": ({"load_local": value},)}, "actions",
+           "load_local: expected a file name pattern, got ") for value in ("", " ", 1, None, True,
+                                                                           ["a"], {"a": 1})),
+        ({"actions": ({"load_local": "x", "names": "*"},)}, "actions",
+         ("'names' is not a parameter of load_local, which takes no parameters; did you mean "
+          "{'load_local': 'x'}?")),
+        ({"actions": ({"hide_symbols": "x.so"},)}, "actions",
+         ("'names' is missing, a text or a list of texts; for example {'hide_symbols': 'x.so', "
+          "'names': '*'}")),
+        ({"actions": ({"hide_symbols": "x.so", "keep": "X*"},)}, "actions", "'names' is missing"),
+        ({"actions": ({"hide_symbols": "x.so", "names": "*", "kep": ["A"]},)}, "actions",
+         ("'kep' is not a parameter of hide_symbols, which takes only names, keep; did you mean "
+          "{'hide_symbols': 'x.so', 'names': '*', 'keep': ['A']}?")),
+        *(({"actions": ({"hide_symbols": "x.so", "names": value},)}, "actions",
+           "names: expected a text or a list of texts, got ") for value in
+          ("", (), [], [""], ["a", 1], None, True, {"a": 1})),
+        ({"actions": ({"hide_symbols": "", "names": "*"},)}, "actions",
+         "hide_symbols: expected a file name pattern, got ''"),
+        ({"actions": ({"names": "*"},)}, "actions", "no key is a verb"),
+        ({"actions": ({"set_env": "A"},), **OPT_IN}, "actions", "'value' is missing"),
+        *(({"actions": ({"set_env": name, "value": "x"},), **OPT_IN}, "actions",
+           "set_env: expected the name of an environment variable, got ") for name in
+          ("", "A B", "A=", "A\0", 1)),
+        *(({"actions": ({"set_env": "A", "value": value},), **OPT_IN}, "actions",
+           "value: expected a text without a zero byte, got ") for value in ("x\0y", 1, True)),
+        *(({"actions": ({"replace_module": name},), **OPT_IN}, "actions",
+           "replace_module: expected the name of a module, got ") for name in ("a b", "", "a..b")),
+        *(({"actions": ({verb: path},)}, "actions", "expected a path below a folder of sys.path, ")
+          for verb in ("preload_library", "preload_dependencies")
+          for path in ("/lib/libc.so.6", "../lib/x.so", "a/../../x.so", "", None)),
+        *(({"actions": ({"prepare_builds": value},)}, "actions",
+           "prepare_builds: expected true, got ") for value in (1, "true", False, None, 1.0)),
+        *(({"actions": ({"load_deepbind": "x.so"},), "grade": grade}, "grade",
+           ("load_deepbind can change what a program does: grade must be 'opt-in', and the rule is "
+           f"switched on by its id; got {grade!r}")) for grade in ("automatic", "report")),
+        *(({"actions": ({"load_local": library},)}, "actions", "serves others from the global")
+          for library in ("libgomp.so*", "libstdc++.so.6", "libmpi.so", "libcudart.so*")),
+        *(({"actions": ({"hide_symbols": library, "names": "*"},)}, "actions",
+           "serves others from the global") for library in ("libgomp.so*", "libcudart.so*")),
         ({"links": "https://x"}, "links", "got the string"),
         ({"links": (b"https://x",)}, "links", "expected a list of strings"),
-        ({"grade": "FIX"}, "grade", "got 'FIX', expected one of fix, opt-in, warn"),
-        ({"grade": None}, "grade", "expected one of fix, opt-in, warn"),
+        ({"grade": "FIX"}, "grade", "got 'FIX', expected one of automatic, opt-in, report"),
+        ({"grade": None}, "grade", "expected one of automatic, opt-in, report"),
         ({"grade": []}, "grade", "got [], expected one of"),
         ({"when": "linux"}, "when", "expected a table, got 'linux'"),
         ({"when": [("platform", "linux")]}, "when", "expected a table"),
@@ -153,7 +179,7 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"when": {"dists": {7: ""}}}, "when.dists", "expected names as keys"),
     ],
     ids=lambda value: str(value)[:40],
-)
+)  # fmt: skip
 def test_refusal_names_origin_rule_field_and_what_fits(fields, field, words):
     rule = GOOD.replace(**fields)
     with pytest.raises(RuleError) as caught:
@@ -194,9 +220,14 @@ SCALARS = (
     | st.floats()
     | st.text(max_size=12)
     | st.binary(max_size=4)
-    | st.sampled_from(["CG001", "torch", ">=1", "x==1", "local_scope:x", "fix", "env", "a;b", "\0"])
+    | st.sampled_from(["CG001", "torch", ">=1", "x==1", "load_local", "fix", "env", "a;b", "\0"])
 )
-KEYS = st.sampled_from(["python", "platform", "machine", "env", "dists"]) | SCALARS
+KEYS = (
+    st.sampled_from(["python", "platform", "machine", "env", "dists"])
+    | st.sampled_from(sorted(declared()))
+    | st.sampled_from(["names", "keep", "value", "parameter", "target"])
+    | SCALARS
+)
 GARBAGE = st.recursive(
     SCALARS,
     lambda inner: (
@@ -225,6 +256,56 @@ def test_garbage_in_any_field_is_a_rule_error_and_nothing_else(field, value):
     rule = GOOD.replace(**{field: value})
     message = said_of(rule)
     assert message is None or message.startswith("here: rule ")
+
+
+@settings(max_examples=200)
+@given(tables=st.lists(st.dictionaries(KEYS, GARBAGE, max_size=3), max_size=2))
+def test_garbage_in_tables_is_a_rule_error_and_nothing_else(tables):
+    for grade in GRADES:
+        message = said_of(GOOD.replace(actions=tables, grade=grade))
+        assert message is None or message.startswith("here: rule ")
+
+
+def test_corrected_table_fits_where_one_is_proposed():
+    wrong = {"hide_symbl": 3, "name": ["a"], "keep": 1}
+    message = said_of(GOOD.replace(actions=[wrong]))
+    shown = message.partition("did you mean ")[2].rstrip("?")
+    assert shown == "{'hide_symbols': 'libdecord.so*', 'names': ['a']}"
+    assert said_of(GOOD.replace(actions=[ast.literal_eval(shown)])) is None
+
+
+# --- the declarations ----------------------------------------------------------------------------
+
+
+def test_no_verb_is_a_parameter_of_any():
+    verbs = declared()
+    assert not {parameter.name for verb in verbs.values() for parameter in verb.parameters} & set(
+        verbs
+    )
+
+
+def test_verbs_have_names_of_their_own_and_every_module_of_the_table_declares_some():
+    names = [verb.name for verb in catalog.verbs()]
+    assert len(set(names)) == len(names) == len(declared())
+
+
+@pytest.mark.parametrize("verb", catalog.verbs(), ids=lambda verb: verb.name)
+def test_examples_of_a_verb_fit_and_its_meaning_is_one_short_sentence(verb):
+    table = {verb.name: verb.example, **{item.name: item.example for item in verb.parameters}}
+    assert check_rule(GOOD.replace(actions=[table], grade=verb.grades[-1]), "here")
+    assert set(verb.grades) <= set(GRADES)
+    assert verb.meaning.endswith(".")
+    assert ". " not in verb.meaning
+    assert len(verb.meaning.split()) <= 20
+    assert verb.name.islower()
+    assert "_" in verb.name
+
+
+@settings(max_examples=60)
+@given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
+def test_values_shown_as_toml_are_read_back(text):
+    value = {"key": text, text: [text, True]}
+    assert tomli.loads(f"x = {toml_text(value)}")["x"] == value
 
 
 @settings(max_examples=60)

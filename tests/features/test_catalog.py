@@ -29,7 +29,7 @@ class EverythingApplies:
 
 
 def unconditional(rule: Rule) -> Rule:
-    return rule.replace(dist=(), when={}, grade="fix")
+    return rule.replace(dist=(), when={}, grade="automatic")
 
 
 def test_there_are_rules():
@@ -85,12 +85,12 @@ def test_verified_is_none_or_starts_with_a_date(rule):
 
 @each_rule
 def test_rule_that_acts_by_default_has_been_seen_to_be_needed(rule):
-    assert rule.grade != "fix" or rule.verified is not None
+    assert rule.grade != "automatic" or rule.verified is not None
 
 
 @each_rule
 def test_rule_does_something(rule):
-    assert rule.needs or rule.actions or rule.grade == "warn"
+    assert rule.needs or rule.actions or rule.grade == "report"
 
 
 @each_rule
@@ -103,8 +103,9 @@ def test_rule_does_not_ask_for_what_it_watches_or_a_part_of_it(rule):
 
 @each_rule
 def test_names_are_not_repeated(rule):
-    for values in (rule.watch, rule.needs, rule.dist, rule.actions):
+    for values in (rule.watch, rule.needs, rule.dist):
         assert len(set(values)) == len(values)
+    assert all(rule.actions.count(action) == 1 for action in rule.actions)
 
 
 def exclude_one_another(one, other):

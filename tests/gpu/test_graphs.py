@@ -109,7 +109,8 @@ def test_clones_by_rule(program):
     found, _ = run(
         program,
         """
-rule = cudaguard.Rule(id="LOCAL1", watch=("torch",), actions=(f"graphs:clone:{__name__}.work",),
+action = {"clone_outputs": True, "target": f"{__name__}.work"}
+rule = cudaguard.Rule(id="LOCAL1", watch=("torch",), actions=(action,),
                       grade="opt-in", why="It is a test.")
 cudaguard.install(rules=[rule], enable=["LOCAL1"])
 print(*outcomes(torch.compile(work, mode="max-autotune")))
@@ -311,13 +312,13 @@ def test_copies_of_results_do_not_reach_a_parked_tensor(program):
     assert found != RIGHT
 
 
-def test_parked_tensor_that_is_rehomed_with_copies_of_the_results(program):
+def test_parked_tensor_that_is_copied_with_copies_of_the_results(program):
     """By the source of torch alone it is so: here is where it shows."""
     found, ran = run(
         program,
         f"""{ENCODER}
 cudaguard.install()
-found = both(cudaguard.graph_safe(compiled, parked="rehome"))
+found = both(cudaguard.graph_safe(compiled, stored_tensors="copy"))
 moved = [f.what.split(" ")[0] for f in cudaguard.status().findings if f.id == "CG852"]
 assert moved == ["PositionEncoding.cache[(64,"], moved
 print(*found)
@@ -332,7 +333,7 @@ def test_parked_tensor_is_named(program):
         program,
         f"""{ENCODER}
 cudaguard.install()
-call = cudaguard.graph_safe(compiled, parked="tell")
+call = cudaguard.graph_safe(compiled, stored_tensors="report")
 call(INPUTS[0])
 print("called")
 """,
@@ -346,7 +347,7 @@ def test_encoder_without_graphs_by_rule(program):
         program,
         f"""{ENCODER}
 rule = cudaguard.Rule(id="LOCAL1", watch=("torch",), grade="opt-in", why="It is a test.",
-                      actions=(f"graphs:no-graphs:{{__name__}}.Encoder",))
+                      actions=({{"disable_cuda_graphs": True, "target": __name__ + ".Encoder"}},))
 cudaguard.install(rules=[rule], enable=["LOCAL1"])
 compiled = torch.compile(Encoder().forward, mode="max-autotune", fullgraph=True, dynamic=False)
 print(*both(compiled))
@@ -385,7 +386,7 @@ def measured(call):
 cudaguard.install(enable=["CG027"])
 made = torch.compile(large, mode="reduce-overhead")
 calls = {"none": made, "clone": cudaguard.graph_safe(made)}
-calls["rehome"] = cudaguard.graph_safe(made, parked="rehome")
+calls["copy"] = cudaguard.graph_safe(made, stored_tensors="copy")
 calls["watch"] = cudaguard.graph_safe(made, strategy="watch")
 calls["no-graphs"] = cudaguard.graph_safe(made, strategy="no-graphs")
 print(json.dumps({name: measured(call) for name, call in calls.items()}))
@@ -398,7 +399,7 @@ def test_cost_of_each_strategy(program, record_property):
     costs = json.loads(ran.out[-1])
     record_property("cost of graph strategies, ms and bytes", costs)
     print(costs)
-    assert set(costs) == {"none", "clone", "rehome", "watch", "no-graphs"}
+    assert set(costs) == {"none", "clone", "copy", "watch", "no-graphs"}
     size = 8 << 22
     # What copies take is one set of results, and the one before that is still held.
     assert costs["none"][1] < size

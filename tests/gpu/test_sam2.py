@@ -65,7 +65,7 @@ def test_copies_of_the_results_do_not_reach_what_is_parked(video):
 
 
 def test_copies_of_what_is_parked_as_well_are_right(video):
-    ran = video("rehome")
+    ran = video("copy")
     assert (ran["masks"], ran["features"]) == ("right", "right")
     assert ran["uses graphs"] is True
     assert ran["warned"] == []

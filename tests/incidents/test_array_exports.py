@@ -139,7 +139,7 @@ print(found())
     for line in lines:
         assert line.startswith("RuntimeError because of NoneType")
         assert "stride_from_shape" in line
-    assert last == "CG835:warn"
+    assert last == "CG835:warning"
 
 
 def test_numba_waits_for_pycudas_work_where_that_is_asked_for(run):

@@ -104,7 +104,7 @@ def test_torch(run_torch, entry):
     for enabled in (enable + code, code.replace("torch\n", f"torch\n{enable}", 1)):
         ran = run_torch(enabled, "off")
         (last,) = check(ran, TORCH_READ, TORCH_ALWAYS_REFUSES)
-        assert set(last.split()) == {"CG834:info", "CG835:warn"}
+        assert set(last.split()) == {"CG834:info", "CG835:warning"}
         fields = [line.partition("does not read its ")[2] for line in ran.warnings]
         # What torch misreads silently, or refuses: said, and left to it.
         assert fields == [f"{f} rightly." for f in ("typestr", "strides", "data", "stream")]
@@ -119,7 +119,7 @@ def test_cupy(run_cupy, entry):
         assert ran.err == ""
     ran = run_cupy("cudaguard.install(enable=['CG023'])\n" + code, "off")
     (last,) = check(ran, CUPY_READ, CUPY_ALWAYS_REFUSES)
-    assert set(last.split()) == {"CG832:warn", "CG834:info", "CG835:warn"}
+    assert set(last.split()) == {"CG832:warning", "CG834:info", "CG835:warning"}
     assert [line.partition("[")[2][:5] for line in ran.warnings] == ["CG835", "CG832", "CG835"]
 
 

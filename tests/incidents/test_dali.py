@@ -142,7 +142,7 @@ def test_what_it_makes_of_them_guarded(run_with, pins, order):
     assert {case: text for case, (text, _) in seen.items()} == {**UNGUARDED[pins], **MENDED}
     # Once, but for those that DALI has to read itself.
     assert [case for case, (_, reads) in seen.items() if reads != 1] == list(AS_THEY_ARE)
-    assert sorted(set(last.split())) == ["CG832:warn", "CG834:info", "CG835:warn"]
+    assert sorted(set(last.split())) == ["CG832:warning", "CG834:info", "CG835:warning"]
 
 
 @RELEASES
@@ -157,7 +157,7 @@ print(found())
 """
     )
     ran = run_with(pins, code, "install")
-    assert ran.out == ["CG835:warn CG835:warn CG835:warn"]
+    assert ran.out == ["CG835:warning CG835:warning CG835:warning"]
     assert len(ran.warnings) == 3
     for warning, field in zip(ran.warnings, ("stream", "typestr", "strides")):
         assert "main.py" in warning
@@ -191,7 +191,7 @@ for mode in ("observe", "warn"):
 """
     )
     ran = run_with(DALI_1_35, code, "off")
-    assert ran.out == ["RuntimeError because of TypeError: CU CG834:warn"] * 2
+    assert ran.out == ["RuntimeError because of TypeError: CU CG834:warning"] * 2
 
 
 def test_warning_without_repair_says_what_would_do(run_with):

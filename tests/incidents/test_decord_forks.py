@@ -44,7 +44,7 @@ def run(child, cached_environment, root):
 @pytest.mark.parametrize("fork", ["eva-decord==0.6.1", "eva-decord==0.6.0"])
 def test_eva_decord_has_the_fault_and_is_repaired(run, fork):
     assert run(fork, PROGRAM) == ["none"]
-    assert run(fork, GUARDED) == ["right", "['CG001 local_scope libdecord.so']", "[]"]
+    assert run(fork, GUARDED) == ["right", "['CG001 load_local libdecord.so']", "[]"]
 
 
 def test_decord2_is_left_alone(run):

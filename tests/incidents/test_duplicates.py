@@ -119,7 +119,7 @@ def test_older_nvrtc_is_found_and_the_rule_cures(run, nvrtc, child):
     done = run(GUARD, "import older, newer", VERSION, SAID, site=nvrtc)
     assert done.stdout.startswith("12 4 False\n")
     (found,) = findings(done)
-    assert (found["id"], found["severity"]) == ("CG842", "warn")
+    assert (found["id"], found["severity"]) == ("CG842", "warning")
     assert found["what"] == (
         "Two files of NVRTC are in this process, and the older one, 12.4.127, serves "
         "libnvrtc.so.12."
@@ -190,7 +190,7 @@ def test_older_one_first_is_found_and_the_rule_cures(run, pair, child):
     done = run(GUARD, "import older, newer", ask, SAID, site=site)
     assert done.stdout.startswith(of_older)
     (found,) = findings(done)
-    assert (found["id"], found["severity"], found["what"]) == ("CG842", "warn", what)
+    assert (found["id"], found["severity"], found["what"]) == ("CG842", "warning", what)
     assert f"was loaded by older ({child.folder}/older.py:2)" in found["evidence"][0]
     assert f"was loaded by newer ({child.folder}/newer.py:2)" in found["evidence"][1]
     assert done.stderr.count("Warning: [CG842]") == 1
@@ -221,7 +221,7 @@ def test_torch_with_an_older_nccl_is_told_of_before_it_fails(child, root, cuda_t
     done = child.command(cuda_torch, "-c", GUARD + code + SAID, env=env)
     assert f"which the libnccl.so.2 that it gets, {other}, does not have" in done.stdout
     first, *_ = findings(done)
-    assert (first["id"], first["severity"]) == ("CG842", "warn")
+    assert (first["id"], first["severity"]) == ("CG842", "warning")
     assert first["what"].startswith(
         "Two files of NCCL are in this process, and the older one, 2.20"
     )

@@ -30,7 +30,7 @@ OF_NUMBA = (
     "cuda-core==1.2.2", "packaging", NVRTC_12_4, "nvidia-nvjitlink-cu12==12.4.127",
 )  # fmt: skip
 GUARD = "import cudaguard\ncudaguard.install()\n"
-SAID = "\nprint('said', *(f.id for f in cudaguard.status().findings if f.severity == 'warn'))"
+SAID = "\nprint('said', *(f.id for f in cudaguard.status().findings if f.severity == 'warning'))"
 
 
 @pytest.fixture

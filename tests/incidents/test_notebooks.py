@@ -143,7 +143,7 @@ def test_findings_are_shown_in_the_cell_that_has_them(notebook, child):
     child.write("faulty.py", "")
     child.write(
         "rules.toml",
-        "[[rules]]\nid = 'LOCAL1'\nwatch = ['faulty']\ngrade = 'warn'\nwhy = 'wrong numbers'\n",
+        "[[rules]]\nid = 'LOCAL1'\nwatch = ['faulty']\ngrade = 'report'\nwhy = 'wrong numbers'\n",
     )
     quiet, loud = notebook(LOAD, "import faulty", CUDAGUARD_CONFIG="rules.toml")
     assert quiet["stderr"] == NONE_EARLY

@@ -173,7 +173,7 @@ def tensorflow(child, cached_environment, root):
 @pytest.mark.parametrize("mode", ["fix", "strict"])
 def test_tensorflow_is_repaired_without_a_word(tensorflow, mode):
     lines, errors = tensorflow(mode)
-    assert lines == ["", "CG002 local_scope extension modules of tensorflow"]
+    assert lines == ["", "CG002 load_local extension modules of tensorflow"]
     assert "cudaguard" not in errors.lower()
 
 

@@ -121,7 +121,7 @@ def encode(parked, encoder):
     torch._dynamo.reset()
     call = torch.compile(encoder.forward, backend=backend, fullgraph=True, dynamic=False)
     if parked != "bare":
-        call = cudaguard.graph_safe(call, parked=parked)
+        call = cudaguard.graph_safe(call, stored_tensors=parked)
     before = len(cudaguard.status().findings)
     with warnings.catch_warnings(record=True) as caught, torch.inference_mode():
         warnings.simplefilter("always")
@@ -155,7 +155,7 @@ if task == "rule":
 elif which == "new":
     result = {"size": encode("tell", build()), "other": encode("tell", build(size=SIZE * 2))}
 else:
-    result = {parked: encode(parked, build()) for parked in ("bare", "tell", "rehome")}
+    result = {parked: encode(parked, build()) for parked in ("bare", "report", "copy")}
 print(json.dumps(result))
 '''
 
@@ -209,7 +209,7 @@ def test_old_code_parks_its_position_encoding(run):
     assert ran["bare"] == expected
     warned = [f"[CG852] {text}" for text in told]
     assert ran["tell"] == {**expected, "warned": warned, "found": told}
-    assert ran["rehome"] == {**expected, "found": moved, "in graphs": 0}
+    assert ran["copy"] == {**expected, "found": moved, "in graphs": 0}
 
 
 def test_new_code_parks_nothing_for_the_size_that_it_expects(run):
@@ -276,7 +276,7 @@ def test_video_with_copies_of_the_results_is_wrong_and_it_is_told_why(video, whi
 
 @pytest.mark.parametrize("which", SAM2)
 def test_video_with_copies_of_what_is_parked_as_well_is_right(video, which):
-    ran = video(which, "rehome")
+    ran = video(which, "copy")
     moved = ", left there by a compiled call, was replaced by a copy."
     assert ran.pop("found") == sorted(f"{PLACE.format(size)}{moved}" for size in SIZES)
     assert ran == {**WITH_GRAPHS, "masks": "right", "features": "right", "warned": []}

@@ -141,7 +141,7 @@ def test_it_is_told_of(run, modules, name, mode):
     text, findings = done.stdout.splitlines()
     assert text == RIGHT
     (finding,) = json.loads(findings)
-    assert (finding["id"], finding["severity"], finding["rule"]) == ("CG813", "warn", None)
+    assert (finding["id"], finding["severity"], finding["rule"]) == ("CG813", "warning", None)
     assert finding["what"] == f"{name} exports a C++ runtime of its own."
     file, line = finding["evidence"]
     assert file.startswith(f"{modules / name}.so does not need libstdc++.so.6")

@@ -60,7 +60,7 @@ def test_streams_of_one_are_invalid_in_the_other_without_the_guard(run_cuda):
 def test_the_line_that_made_the_context_is_told(run_cuda, child, mode):
     ran = run_cuda(guarded(FIRST + CURRENT, mode))
     place = where(child.folder / "main.py", "here")
-    assert ran.out == ["own", "CG814 info, CG816 warn"]
+    assert ran.out == ["own", "CG814 info, CG816 warning"]
     (warning,) = ran.warnings
     assert warning == (
         f"{place}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
@@ -72,7 +72,7 @@ def test_the_line_that_made_the_context_is_told(run_cuda, child, mode):
 def test_it_is_told_when_torch_comes_later(run_cuda, child):
     ran = run_cuda(guarded("import pycuda.autoinit  # here\nprint()\nimport torch  # torch\n"))
     path = child.folder / "main.py"
-    assert ran.out == ["", "CG814 info, CG816 info, CG816 warn"]
+    assert ran.out == ["", "CG814 info, CG816 info, CG816 warning"]
     (warning,) = ran.warnings
     assert warning.startswith(f"{where(path, 'torch')}: ContextWarning: [CG816] pycuda.autoinit ")
     assert f"at {where(path, 'here')}, beside torch." in warning

@@ -26,6 +26,8 @@ from typing import NamedTuple
 
 import pytest
 
+from cudaguard.core.verbs import toml_text
+
 SOURCES = Path(__file__).parent / "hijackers"
 COMPILER = shutil.which("g++")
 
@@ -201,12 +203,12 @@ class Hijacker(NamedTuple):
         )
 
     @property
-    def actions(self) -> tuple[str, ...]:
+    def actions(self) -> list[dict]:
         """What a rule does against it: what comes through Python stays local from the start."""
         library = f"{self.library.name.partition('.')[0]}.so*"
         if self.way in THROUGH_PYTHON:
-            return (f"local_scope:{library}",)
-        return (f"demote:{library}", f"hide:{DANGERS[self.package][2]}")
+            return [{"load_local": library}]
+        return [{"hide_symbols": library, "names": [DANGERS[self.package][2]]}]
 
     @property
     def rule(self) -> str:
@@ -223,7 +225,7 @@ class Hijacker(NamedTuple):
             [[rules]]
             id = "LOCAL001"
             watch = ["{self.package}"]
-            actions = {json.dumps(self.actions)}
+            actions = {toml_text(self.actions)}
             why = "its library serves everybody"
         """
 
@@ -475,7 +477,7 @@ def test_finding_says_who_what_and_where(workshop, told, package, way):
     done = told(hijacker, f"{GUARD}\nimport {package}  # user")
     assert (done.status, done.output, done.warnings) == (0, "", [hijacker.where])
     (finding,) = done.findings
-    assert (finding["id"], finding["severity"], finding["rule"]) == ("CG812", "warn", None)
+    assert (finding["id"], finding["severity"], finding["rule"]) == ("CG812", "warning", None)
     title, danger, _ = DANGERS[package]
     assert finding["what"] == (
         f"{hijacker.actor} has put {hijacker.library.name} into the global symbol scope, with "
@@ -808,8 +810,8 @@ def test_under_the_rule_the_package_takes_nothing(child, workshop, package, way)
 def test_rule_that_keeps_local_does_not_reach_a_load_by_c_code(case):
     """The limit: there is no Python call between the package and the loader."""
     case = case("wrong-sum", "dlopen")
-    rule = case.with_rule.replace(repr(case.hijacker.actions), "('local_scope:liboldhash.so*',)")
-    assert "local_scope" in rule
+    rule = case.with_rule.replace(repr(case.hijacker.actions), "[{'load_local': 'liboldhash.so*'}]")
+    assert "load_local" in rule
     assert case.outcome(rule, case.load, case.use) == case.wrong
 
 

@@ -149,7 +149,7 @@ def test_repair_is_listed_and_logged(child):
         import decord
         status = cudaguard.status()
         assert [e.name for e in status.events if e.kind == "repair"] == [
-            "CG001 local_scope libdecord.so"
+            "CG001 load_local libdecord.so"
         ]
         assert any(t.startswith("libdecord.so: kept in local") for t in status.changes)
         assert status.findings == ()

@@ -91,7 +91,7 @@ def damaged(planted):
 
 
 @pytest.mark.parametrize(
-    ("level", "status"), [("info", 1), ("warn", 1), ("error", 0), ("never", 0), (None, 0)]
+    ("level", "status"), [("info", 1), ("warning", 1), ("error", 0), ("never", 0), (None, 0)]
 )
 @pytest.mark.parametrize("format", ["text", "json", "github"])
 def test_gate_is_the_same_in_all_formats(planted, level, status, format):

@@ -325,7 +325,9 @@ def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
     two_runtimes(planted, differing=differing)
     status, findings = planted.one("CG905")
     severities = [one["severity"] for one in findings]
-    assert (status, severities) == (("warn", ["warn", "info"]) if differing else ("ok", ["info"]))
+    assert (status, severities) == (
+        ("warn", ["warning", "info"]) if differing else ("ok", ["info"])
+    )
     for found in findings:
         first, second = found["command"].split(" && ")
         assert first.endswith("pip uninstall -y nvidia-cuda-runtime-cu11")
@@ -483,7 +485,7 @@ def test_nvcc_of_another_cuda(planted, tmp_path):
     assert "warn" not in planted.one("CG907", env={"CUDA_HOME": str(fits)})[0]
     other = toolkit(tmp_path / "cuda-11.8", "11.8")
     status, findings = planted.one("CG907", env={"CUDA_HOME": str(other)})
-    (found,) = (one for one in findings if one["severity"] == "warn")
+    (found,) = (one for one in findings if one["severity"] == "warning")
     assert status == "warn"
     assert found["what"] == "nvcc is of CUDA 11.8, and this torch is built for CUDA 12.4."
     assert found["id"] == "CG907"
@@ -530,7 +532,7 @@ def test_lock_of_a_build_that_was_killed(planted, tmp_path):
     (found,) = findings
     assert str(lock) in found["what"]
     # Whether that is certain depends on the file system of the test's folder.
-    assert status == ("warn" if found["severity"] == "warn" else "ok")
+    assert status == ("warn" if found["severity"] == "warning" else "ok")
     assert found["command"] == f"rm {lock}"
     with lock.open():
         assert planted.one("CG908", env=env) == ("ok", [])

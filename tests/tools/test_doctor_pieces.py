@@ -47,7 +47,7 @@ def test_ids_of_checks_are_in_their_range_and_each_is_done():
 
 @pytest.mark.parametrize(
     ("severities", "status"),
-    [((), "ok"), (("info",), "ok"), (("info", "warn"), "warn"), (("error", "warn"), "fail")],
+    [((), "ok"), (("info",), "ok"), (("info", "warning"), "warn"), (("error", "warning"), "fail")],
 )
 def test_status_is_that_of_the_worst_finding(severities, status):
     assert status_of(map(finding, severities)) == status
@@ -60,10 +60,10 @@ def test_gate():
             for level in LEVELS
             if is_reached([Check("CG901", "t", "ok", findings=[finding(severity)])], level)
         ]
-        for severity in ("info", "warn", "error")
+        for severity in ("info", "warning", "error")
     }
     assert reached == {
-        "info": ["info"], "warn": ["info", "warn"], "error": ["info", "warn", "error"],
+        "info": ["info"], "warning": ["info", "warning"], "error": ["info", "warning", "error"],
     }  # fmt: skip
     assert not is_reached([], "info")
     assert is_broken([Check("CG901", "t", "broken")])
@@ -205,7 +205,7 @@ def test_older_kernel_module_says_it_in_other_words(tmp_path):
 
 
 def test_text_has_all_of_a_warning_and_one_line_of_a_note():
-    whole = Finding("CG901", "what", severity="warn", evidence=("seen",), consequence="then",
+    whole = Finding("CG901", "what", severity="warning", evidence=("seen",), consequence="then",
                     remedy="cure", command="run it", links=("https://example.org",))  # fmt: skip
     checks = [
         Check("CG901", "title", "warn", "looked at", 3, [whole, whole.replace(severity="info")]),

@@ -57,7 +57,7 @@ def test_warning_and_status(child):
     child.write("target.py", "")
     code = f"""
     import sys, cudaguard
-    rule = cudaguard.Rule("LOCAL001", watch=["target"], why={EVIL!r}, grade="warn")
+    rule = cudaguard.Rule("LOCAL001", watch=["target"], why={EVIL!r}, grade="report")
     cudaguard.install("warn", rules=[rule])
     import target
     print(cudaguard.status())

@@ -19,7 +19,7 @@ RULES = """
     [[rules]]
     id = "LOCAL2"
     watch = ["faulty"]
-    grade = "warn"
+    grade = "report"
     title = "faulty has a fault"
     why = "it computes wrong numbers"
 """

@@ -32,7 +32,7 @@ def test_list_has_every_rule_and_says_which_are_on(rules):
     status, lines, err = rules("list")
     assert (status, err) == (0, "")
     assert [line[:5] for line in lines] == sorted(rule.id for rule in RULES)
-    assert "CG001  on   fix     decord puts" in lines[0]
+    assert "CG001  on   automatic  decord puts" in lines[0]
     (off,) = [line for line in lines if line.startswith("CG013")]
     assert off.startswith("CG013  off  opt-in  pycuda.autoinit")
 
@@ -45,7 +45,7 @@ def test_switches_and_rules_of_the_environment_count(rules, child):
     states = {line.split()[0]: line.split()[1] for line in rules("list", env=env)[1]}
     assert (states["CG001"], states["CG013"], states["LOCAL1"]) == ("off", "on", "on")
     _, lines, _ = rules("show", "LOCAL1", env=env)
-    assert lines[:3] == ["LOCAL1", "  because", "  state: on, grade fix"]
+    assert lines[:3] == ["LOCAL1", "  because", "  state: on, grade automatic"]
 
 
 def test_show(rules):
@@ -58,7 +58,7 @@ def test_show(rules):
         "seen: 2026-11-20: cupy-cuda12x 13.1.0",
         "fixed in: cupy 13.2.0",
         "watches: cupy",
-        "does: preload:nvidia/nccl",
+        'does: { preload_library = "nvidia/nccl',
         "see: https://github.com/cupy/cupy/issues/8354",
         "dists: {'torch': '>=2.2'}",
     )

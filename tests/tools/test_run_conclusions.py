@@ -104,10 +104,12 @@ def test_suspect(lines, suspect):
 
 # --- rules -----------------------------------------------------------------------------------
 
-SCOPE = Rule("L1", ("glob",), "w", actions=("local_scope:libglob*.so*",))
+SCOPE = Rule("L1", ("glob",), "w", actions=({"load_local": "libglob*.so*"},))
 ORDER = Rule("L2", ("late",), "w", needs=("early",))
-DEFAULT = Rule("L3", ("late",), "w", actions=("env:A=1",))
-TWIN = Rule("L4", ("glob",), "w", actions=("demote:libglob*.so*",), grade="opt-in")
+DEFAULT = Rule("L3", ("late",), "w", actions=({"set_env": "A", "value": "1"},))
+TWIN = Rule(
+    "L4", ("glob",), "w", actions=({"hide_symbols": "libglob*.so*", "names": "*"},), grade="opt-in"
+)
 
 
 def fits(rules, *lines, in_force=(), applies=True):
@@ -123,7 +125,7 @@ def test_scope_rule_may_fit_whatever_is_loaded_later():
     assert fits([SCOPE], *GLOBAL, line("import", "z"), in_force=["L1"]) == []
     assert fits([SCOPE], *GLOBAL, line("import", "z"), applies=False) == []
     assert fits([SCOPE], line("import", "z")) == []
-    acted = line("repair", "L1 local_scope libglob.so")
+    acted = line("repair", "L1 load_local libglob.so")
     assert fits([SCOPE], *GLOBAL, acted, line("import", "z")) == []
 
 

@@ -325,7 +325,7 @@ RULE = """
     id = "LOCAL001"
     title = "global takes over others"
     watch = ["globaliser"]
-    actions = ["local_scope:libglob*.so*"]
+    actions = [{ load_local = "libglob*.so*" }]
     grade = "{grade}"
     why = "its library is loaded with RTLD_GLOBAL"
 """
@@ -352,7 +352,7 @@ def test_rule_that_fits_and_the_patch(child, run, library, mode, grade, call):
     assert done.returncode == -signal.SIGABRT
     if not call:  # it has acted, and it was something else
         assert document["rules"] == []
-        assert "repaired: LOCAL001 local_scope libglob.so" in text
+        assert "repaired: LOCAL001 load_local libglob.so" in text
         assert "no rule is known; import broken first, which is a guess until it is tried" in text
         patch = document["change"]["patch"].splitlines()[3:]
         assert patch == [" ", "+import broken", " import globaliser", "-import broken"]

@@ -329,7 +329,7 @@ def test_library_that_takes_symbols_over_is_a_finding(traced, library):
     lib = str(library("libtaker.so", TAKER))
     document, done = traced(f"import ctypes\nctypes.CDLL({lib!r}, ctypes.RTLD_GLOBAL)\n")
     (found,) = steps(document, "finding")
-    assert (found["id"], found["severity"]) == ("CG812", "warn")
+    assert (found["id"], found["severity"]) == ("CG812", "warning")
     assert "libtaker.so" in found["name"]
     assert found["where"].endswith("main.py:2")
     assert document["summary"]["findings"] == 1

@@ -46,7 +46,7 @@ def document():
         step("library", "done", 0.1, file="/lib/y.so", mapped=[{**library, "bytes": None}]),
         step("import", "unfinished"),
         step("cuda", what="initialised", actor="m", how="import", device=-1),
-        step("finding", id="CG801", severity="warn", consequence="c", remedy="r"),
+        step("finding", id="CG801", severity="warning", consequence="c", remedy="r"),
         step("repair"),
     ]
     process = {

@@ -161,7 +161,7 @@ def test_library_that_was_there_already_has_its_owner():
 def test_event_and_the_finding_about_it_are_one_row():
     what = {"kind": "initialised", "actor": "a", "how": "import", "device": -1}
     found = {"id": "CG814", "what": "a initialised CUDA at x:1.", "severity": "info"}
-    other = {"id": "CG812", "what": "b takes over", "severity": "warn"}
+    other = {"id": "CG812", "what": "b takes over", "severity": "warning"}
     process = {
         "steps": steps(
             ("cuda", "a initialised CUDA", what),

@@ -1,5 +1,7 @@
 """Checked by mypy --strict in .ci/run, never executed: the lazy names keep their types."""
 
+from typing import Literal
+
 import cudaguard
 
 handle: cudaguard.Guard = cudaguard.install("fix", enable=["LOCAL1"], children=True)
@@ -9,7 +11,16 @@ with handle:
     handle.uninstall()
 
 rule = cudaguard.Rule("LOCAL1", ["torch"], "why", needs=["mylib"])
-cudaguard.add_rule(rule.replace(grade="warn"))
+tables: list[dict[str, object]] = [
+    {"hide_symbols": "libx.so*", "names": ["zlib"]},
+    {"prepare_builds": True},
+]
+cudaguard.Rule("LOCAL2", {"torch"}, "why", dist=frozenset(("x",)), actions=tables, grade="opt-in")
+action = {"load_local": "libx.so*"}
+cudaguard.Rule("LOCAL2", ("torch",), "why", actions=(action, *rule.actions))
+pattern: str = rule.actions[0]["load_local"]
+grade: Literal["automatic", "opt-in", "report"] = rule.grade
+cudaguard.add_rule(rule.replace(grade="report"))
 rules: tuple[cudaguard.Rule, ...] = cudaguard.active_rules()
 
 ready = cudaguard.normalize(object(), consumer="torch", stream=None)
@@ -33,7 +44,18 @@ cudaguard.install("fxi")  # type: ignore[arg-type]
 cudaguard.install(enabled=["CG001"])  # type: ignore[call-arg]
 cudaguard.normalize(ready, consumer=4)  # type: ignore[arg-type]
 cudaguard.nonsense()  # type: ignore[attr-defined]
+cudaguard.install(enable="CG001")  # type: ignore[arg-type]
+cudaguard.guard(disable="CG001")  # type: ignore[arg-type]
+cudaguard.install(rules=rule)  # type: ignore[arg-type]
+cudaguard.Rule("LOCAL1", "torch", "why")  # type: ignore[arg-type]
+cudaguard.Rule("LOCAL1", ("torch",), "why", needs="mylib")  # type: ignore[arg-type]
+cudaguard.Rule("LOCAL1", ("torch",), "why", grade="fix")  # type: ignore[arg-type]
+cudaguard.Rule("LOCAL1", ("torch",), "why", actions=["load_local:x"])  # type: ignore[list-item]
+cudaguard.Rule("LOCAL1", ("torch",), "why", actions={"load_local": "x"})  # type: ignore[arg-type]
+rule.actions[0]["load_local"] = "y"  # type: ignore[index]
+cudaguard.Finding("LOCAL1", "what", severity="warn")  # type: ignore[arg-type]
+cudaguard.graph_safe(len, stored_tensors="rehome")  # type: ignore[arg-type]
 
-safe = cudaguard.graph_safe(len, strategy="watch", parked="tell")
+safe = cudaguard.graph_safe(len, strategy="watch", stored_tensors="report")
 length: int = safe("abc")
 meaning: "cudaguard.Finding | None" = cudaguard.explain("CG001")

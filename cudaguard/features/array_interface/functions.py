@@ -70,7 +70,7 @@ def validate(obj: Any) -> list[Finding]:
             AttributeError.
 
     Returns:
-        One finding for each entry at fault: with severity ``warn`` where `normalize` mends it,
+        One finding for each entry at fault: with severity ``warning`` where `normalize` mends it,
         ``error`` where it cannot. An empty list for an array that conforms.
     """
     whose = name_of(type(obj))

@@ -53,7 +53,7 @@ def not_conforming(
     return Finding(
         NOT_CONFORMING,
         f"{field} of {producer} is {value}: {rule}.",
-        severity="warn" if can_be_mended else "error",
+        severity="warning" if can_be_mended else "error",
         evidence=(f"{field}: {value}",),
         consequence="some consumers refuse it, others misread it."
         if can_be_mended

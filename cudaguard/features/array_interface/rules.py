@@ -13,8 +13,8 @@ RULES: tuple[Rule, ...] = (
         watch=("nvidia.dali.backend",),
         dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
         actions=(
-            "normalize:TensorGPU.__init__(object)",
-            "normalize:TensorListGPU.__init__(object)",
+            {"normalize_argument": "TensorGPU.__init__", "parameter": "object"},
+            {"normalize_argument": "TensorListGPU.__init__", "parameter": "object"},
         ),
         why=(
             "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is; every "
@@ -33,7 +33,7 @@ RULES: tuple[Rule, ...] = (
         title="numba exports the stream 0, which the array interface forbids",
         watch=("numba.cuda.cudadrv.devicearray",),
         dist=("numba-cuda", "numba"),
-        actions=("correct:DeviceNDArrayBase",),
+        actions=({"fix_array_interface": "DeviceNDArrayBase"},),
         why=(
             "Arrays that are bound to numba's default stream export stream 0; DALI, JAX, "
             "nvImageCodec and cuda.core refuse it, some with a bare AssertionError. numba means "
@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
         title="DALI's own arrays have types that are not legal in the array interface",
         watch=("nvidia.dali.backend",),
         dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
-        actions=("correct:TensorGPU",),
+        actions=({"fix_array_interface": "TensorGPU"},),
         why=(
             "TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with 'invalid "
             "literal for int()'. They are '<f4' and '|b1' in the array interface."
@@ -62,7 +62,10 @@ RULES: tuple[Rule, ...] = (
         id="CG022",
         title="torch reads arrays before the work that fills them is done",
         watch=("torch",),
-        actions=("normalize:as_tensor(data)", "normalize:asarray(obj)"),
+        actions=(
+            {"normalize_argument": "as_tensor", "parameter": "data"},
+            {"normalize_argument": "asarray", "parameter": "obj"},
+        ),
         # TorchScript knows torch's functions by identity; torch.tensor, which scripted code has
         # most of, is therefore left out.
         grade="opt-in",
@@ -77,7 +80,10 @@ RULES: tuple[Rule, ...] = (
         id="CG023",
         title="CuPy refuses arrays that other readers of the array interface take",
         watch=("cupy",),
-        actions=("normalize:asarray(a)", "normalize:array(obj)"),
+        actions=(
+            {"normalize_argument": "asarray", "parameter": "a"},
+            {"normalize_argument": "array", "parameter": "obj"},
+        ),
         grade="opt-in",
         why=(
             "cupy.asarray and cupy.array refuse lists as shape, NumPy integers as address, and "
@@ -90,7 +96,7 @@ RULES: tuple[Rule, ...] = (
         title="numba refuses arrays that other readers of the array interface take",
         watch=("numba.cuda",),
         dist=("numba-cuda",),
-        actions=("normalize:as_cuda_array(obj)",),
+        actions=({"normalize_argument": "as_cuda_array", "parameter": "obj"},),
         grade="opt-in",
         why=(
             "numba.cuda.as_cuda_array refuses arrays without a version, and writes to read-only "
@@ -102,7 +108,10 @@ RULES: tuple[Rule, ...] = (
         id="CG025",
         title="CV-CUDA does not look at the stream of an array",
         watch=("nvcv",),
-        actions=("normalize:as_tensor(buffer)", "normalize:as_image(buffer)"),
+        actions=(
+            {"normalize_argument": "as_tensor", "parameter": "buffer"},
+            {"normalize_argument": "as_image", "parameter": "buffer"},
+        ),
         grade="opt-in",
         why=(
             "nvcv.as_tensor and as_image take neither stream nor mask into account, refuse "
@@ -116,7 +125,7 @@ RULES: tuple[Rule, ...] = (
         title="PyCUDA's arrays claim that no work is pending",
         watch=("pycuda.gpuarray",),
         dist=("pycuda",),
-        actions=("correct:GPUArray",),
+        actions=({"fix_array_interface": "GPUArray"},),
         # Opt-in: readers that heed it wait for the legacy default stream then.
         grade="opt-in",
         why=(
@@ -131,7 +140,7 @@ RULES: tuple[Rule, ...] = (
         id="CG029",
         title="nvImageCodec refuses arrays of version 0 and 1",
         watch=("nvidia.nvimgcodec",),
-        actions=("normalize:as_image(source)",),
+        actions=({"normalize_argument": "as_image", "parameter": "source"},),
         grade="opt-in",
         why=(
             "nvimgcodec.as_image refuses interfaces of version 0 and 1, as rmm exports them, and "
@@ -144,7 +153,7 @@ RULES: tuple[Rule, ...] = (
         id="CG030",
         title="Warp does not look at the stream of an array",
         watch=("warp",),
-        actions=("normalize:array.__init__(data)",),
+        actions=({"normalize_argument": "array.__init__", "parameter": "data"},),
         grade="opt-in",
         why=(
             "warp.array takes neither stream nor mask of another library's array into account. "

@@ -9,7 +9,7 @@ RULES: tuple[Rule, ...] = (
         id="CG031",
         title="builds with torch.utils.cpp_extension get the tools and variables that they need",
         watch=("torch.utils.cpp_extension",),
-        actions=("builds:check",),
+        actions=({"prepare_builds": True},),
         why=(
             "A build needs ninja on PATH, the toolkit of torch's own CUDA, a compiler that nvcc "
             "takes, TORCH_CUDA_ARCH_LIST where no GPU is visible, and memory for all compilers; "
@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = (
         id="CG032",
         title="the lock of a build that was killed stops no later build",
         watch=("torch.utils.cpp_extension",),
-        actions=("builds:lock",),
+        actions=({"break_stale_locks": True},),
         why=(
             "A build that is killed leaves its lock, and load() waits for that for ever, without a "
             "word. From torch 2.14 on the lock ends with its holder, and nothing is done."

@@ -19,15 +19,19 @@ from cudaguard.features.cuda_graphs.repair.use import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, TypeVar
+    from typing import Any, Literal, TypeVar
 
     F = TypeVar("F")
+    Strategy = Literal["auto", "clone", "generation", "no-graphs", "watch"]
+    StoredTensors = Literal["auto", "report", "copy"]
 
 STRATEGIES = ("auto", "clone", "generation", "no-graphs", "watch")
-PARKED = ("auto", "tell", "rehome", None)
+STORED_TENSORS = ("auto", "report", "copy", None)
 
 
-def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = "auto") -> F:
+def graph_safe(
+    fn: F, *, strategy: Strategy = "auto", stored_tensors: StoredTensors | None = "auto"
+) -> F:
     """Return a compiled callable whose results stay valid after its next call.
 
     A callable that ``torch.compile`` made to use CUDA graphs (``mode="reduce-overhead"``,
@@ -48,20 +52,22 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = "auto") ->
             it, and until `uninstall`. ``watch``, for debugging: results lie in the memory that
             torch returns, and one that a later call overwrites while somebody holds it is told of,
             with both lines, when the call after that begins.
-        parked: What becomes of tensors that the first calls leave in attributes, dictionaries and
-            lists of the module, which no copy of a result reaches: ``tell`` of them, ``rehome``
-            (replace by a copy), or None, do not look. ``auto`` is ``tell`` beside ``clone`` and
-            ``watch``, and else None.
+        stored_tensors: What to do with tensors that the first calls store in attributes,
+            dictionaries and lists of the module, which no copy of a result reaches: ``report``,
+            ``copy`` (replace each by a copy), or None: do not look. ``auto`` is ``report`` with
+            ``clone`` and ``watch``, else None.
 
     Raises:
         GraphError: It cannot be done: not a callable, no torch, or what the strategy needs is
             missing; the message says what to do.
-        ValueError: An unknown strategy, or value of `parked`.
+        ValueError: An unknown strategy, or value of `stored_tensors`.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy is {strategy!r}, expected one of {', '.join(STRATEGIES)}")
-    if parked not in PARKED:
-        raise ValueError(f"parked is {parked!r}, expected 'auto', 'tell', 'rehome' or None")
+    if stored_tensors not in STORED_TENSORS:
+        raise ValueError(
+            f"stored_tensors is {stored_tensors!r}, expected 'auto', 'report', 'copy' or None"
+        )
     if not callable(fn):
         raise GraphError(f"graph_safe() takes a compiled callable, not {type(fn).__name__} {fn!r}")
     if "torch" not in sys.modules:
@@ -74,14 +80,14 @@ def graph_safe(fn: F, *, strategy: str = "auto", parked: str | None = "auto") ->
     made: F = fn
     if strategy == "no-graphs":
         made = _compiled_anew(fn)
-        parked = None  # nothing is overwritten any more
+        stored_tensors = None  # nothing is overwritten any more
     if strategy == "generation":
         _have_generations_cloned()
     copies, watch = strategy in ("auto", "clone"), strategy == "watch"
-    if parked == "auto":
-        parked = "tell" if copies or watch else None
-    if copies or watch or parked is not None:
-        made = make_safe(_state.engine, fn, copies=copies, parked=parked, watch=watch)
+    if stored_tensors == "auto":
+        stored_tensors = "report" if copies or watch else None
+    if copies or watch or stored_tensors is not None:
+        made = make_safe(_state.engine, fn, copies=copies, parked=stored_tensors, watch=watch)
     return made
 
 

@@ -52,19 +52,19 @@ def _parked_in_sam2(producer: str) -> str:
         return ""
     return (
         ". In SAM2 it is the cache of the position encoding, which no copy of an output reaches: "
-        "enable rule CG028, or cudaguard.graph_safe(..., parked='rehome')"
+        "enable rule CG028, or cudaguard.graph_safe(..., stored_tensors='copy')"
     )
 
 
-def parked(place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> Finding:
+def parked(place: str, shape: tuple[int, ...], *, is_copied: bool) -> Finding:
     """A compiled call has left a tensor in a container of its module.
 
     Args:
         place: Where, as in ``PositionEmbeddingSine.cache[(64, 64)]``.
         shape: Its shape.
-        is_rehomed: Was it replaced by a copy?
+        is_copied: Was it replaced by a copy?
     """
-    if is_rehomed:
+    if is_copied:
         return Finding(
             PARKED,
             f"{place} {shape}, left there by a compiled call, was replaced by a copy.",
@@ -76,8 +76,8 @@ def parked(place: str, shape: tuple[int, ...], *, is_rehomed: bool) -> Finding:
         f"{place} {shape} was stored by a compiled call.",
         consequence="where that call uses CUDA graphs a later one overwrites it; copies of the "
         "outputs do not help.",
-        remedy="cudaguard.graph_safe(..., parked='rehome') replaces it by a copy after the call "
-        "that stores it; or fill that container before the first compiled call",
+        remedy="cudaguard.graph_safe(..., stored_tensors='copy') replaces it by a copy after the "
+        "call that stores it; or fill that container before the first compiled call",
         links=(_SAM2,),
     )
 

@@ -10,7 +10,7 @@ RULES: tuple[Rule, ...] = (
         id="CG027",
         title="torch.compile is seen",
         watch=("torch",),
-        actions=("graphs:see",),
+        actions=({"record_compile_args": True},),
         grade="opt-in",
         why=(
             "With the arguments of torch.compile known, cudaguard.graph_safe tells in all cases "
@@ -22,7 +22,12 @@ RULES: tuple[Rule, ...] = (
         id="CG028",
         title="SAM2's compiled image encoder reads a tensor that was overwritten",
         watch=("torch",),
-        actions=("graphs:no-graphs:sam2.modeling.backbones.image_encoder.ImageEncoder",),
+        actions=(
+            {
+                "disable_cuda_graphs": True,
+                "target": "sam2.modeling.backbones.image_encoder.ImageEncoder",
+            },
+        ),
         grade="opt-in",
         why=(
             "With compile_image_encoder, SAM2 fills the cache of its position encoding inside the "
@@ -41,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         id="CG039",
         title="results that are held are overwritten by the next call",
         watch=("torch._inductor.config",),
-        actions=("graphs:generation",),
+        actions=({"copy_held_outputs": True, "target": "*"},),
         grade="opt-in",
         why=(
             "A result of a callable that uses CUDA graphs is overwritten by its next calls, after "

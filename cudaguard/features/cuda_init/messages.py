@@ -86,7 +86,7 @@ def initialised(change: Change, link: str = "") -> Finding:
     return Finding(
         INITIALISED,
         f"{said(change, where=True)}{_HOW[change.how]}.",
-        severity="warn" if link else "info",
+        severity="warning" if link else "info",
         consequence="from here on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are no longer read, "
         "and processes forked from this one cannot use CUDA.",
         remedy="set such variables before that line, and start workers that use CUDA by spawn or "
@@ -151,7 +151,7 @@ def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> 
         if actor.startswith("pycuda")
         else "use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
         "to other libraries",
-        severity="warn" if beside_torch else "info",
+        severity="warning" if beside_torch else "info",
         links=(
             "https://github.com/NVIDIA/TensorRT/issues/4335",
             "https://github.com/inducer/pycuda/issues/285",

@@ -10,7 +10,7 @@ RULES: tuple[Rule, ...] = (
         title="pycuda.autoinit pushes a context of its own",
         watch=("pycuda.autoinit",),
         dist=("pycuda",),
-        actions=("substitute:pycuda.autoprimaryctx",),
+        actions=({"replace_module": "pycuda.autoprimaryctx"},),
         # Opt-in: code that relies on a private context, or detaches it, would notice.
         grade="opt-in",
         why=(
@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
         watch=("taichi",),
         dist=("taichi<1.2",),
         when={"dists": {"torch": ""}},
-        grade="warn",
+        grade="report",
         why=(
             "ti.init(arch=ti.cuda) makes a context current that is not the primary one, and torch "
             "fails in it. Upgrade to taichi 1.2, which shares torch's."
@@ -86,7 +86,7 @@ RULES: tuple[Rule, ...] = (
         watch=("jax",),
         dist=("jax",),
         when={"dists": {"torch": ""}},
-        actions=("env:XLA_PYTHON_CLIENT_PREALLOCATE=false",),
+        actions=({"set_env": "XLA_PYTHON_CLIENT_PREALLOCATE", "value": "false"},),
         grade="opt-in",
         why=(
             "JAX allocates most of the device's memory in advance when it first computes, some "
@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         watch=("tensorflow",),
         dist=("tensorflow", "tensorflow-gpu"),
         when={"dists": {"torch": ""}},
-        actions=("env:TF_FORCE_GPU_ALLOW_GROWTH=true",),
+        actions=({"set_env": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"},),
         grade="opt-in",
         why=(
             "TensorFlow allocates nearly all memory of every visible device when it first uses "

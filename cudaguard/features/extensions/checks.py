@@ -6,7 +6,7 @@ import os
 import sys
 
 from cudaguard.api import active_rules
-from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.patterns import matches, values_of
 from cudaguard.features.extensions.messages import checks as wording
 from cudaguard.features.extensions.policy import ACCELERATED, TORCH_LIBRARIES, built_for_python
 from cudaguard.features.extensions.repair import check_extension, check_one_of_many
@@ -104,7 +104,7 @@ def _providers(libraries: Iterable[str]) -> list[str]:
     return [
         rule.watch[0]
         for rule in active_rules()
-        for patterns in [arguments(rule, "provides")]
+        for patterns in [values_of(rule, "provide_libraries")]
         if any(matches(library, patterns) for library in libraries)
     ]
 

@@ -10,7 +10,7 @@ RULES: tuple[Rule, ...] = (
         title="torch's NVRTC does not know this GPU, and one that does is installed",
         watch=("torch",),
         when={"platform": "linux"},
-        actions=("nvrtc:newer",),
+        actions=({"preload_newer_nvrtc": True},),
         why=(
             "What torch compiles at run time (fusers of TorchScript, operators such as torch.prod) "
             "fails with 'nvrtc: error: invalid value for --gpu-architecture (-arch)' where its "
@@ -32,7 +32,7 @@ RULES: tuple[Rule, ...] = (
         id="CG034",
         title="the fusers of TorchScript compile for a GPU that NVRTC does not know",
         watch=("torch",),
-        actions=("fusers:off",),
+        actions=({"disable_fusers": True},),
         grade="opt-in",
         why=(
             "Scripted models fail with 'nvrtc: error: invalid value for --gpu-architecture (-arch)'"
@@ -48,7 +48,7 @@ RULES: tuple[Rule, ...] = (
         watch=("triton",),
         dist=("triton>=3.3",),
         when={"platform": "linux"},
-        actions=("ptxas:newer",),
+        actions=({"use_newer_ptxas": True},),
         grade="opt-in",
         why=(
             "Every Triton kernel fails with \"ptxas fatal: Value 'sm_121a' is not defined for "

@@ -12,10 +12,8 @@ RULES: tuple[Rule, ...] = (
         dist=("decord<=0.6.0", "eva-decord"),
         when={"platform": "linux"},
         actions=(
-            "local_scope:libdecord.so*",
-            "demote:libdecord.so*",
-            "hide:*",
-            "keep:DECORD*",
+            {"load_local": "libdecord.so*"},
+            {"hide_symbols": "libdecord.so*", "names": "*", "keep": ["DECORD*"]},
         ),
         why=(
             "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and "
@@ -40,7 +38,7 @@ RULES: tuple[Rule, ...] = (
         watch=("tensorflow",),
         dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
         when={"platform": "linux", "dists": {"triton": ">=3.7"}},
-        actions=("local_scope:libtensorflow_*.so*",),
+        actions=({"load_local": "libtensorflow_*.so*"},),
         why=(
             "tensorflow has its libraries loaded with RTLD_GLOBAL, and its LLVM serves triton's "
             "libtriton, which aborts with 'registered more than once' or 'inconsistency in "
@@ -60,7 +58,7 @@ RULES: tuple[Rule, ...] = (
         watch=("tensorflow",),
         dist=("tensorflow>=2.20", "tensorflow-cpu>=2.20"),
         when={"platform": "linux", "machine": "x86_64", "dists": {"triton": ">=3.7"}},
-        actions=("demote:libtensorflow_*.so*", "hide:llvm"),
+        actions=({"hide_symbols": "libtensorflow_*.so*", "names": "llvm"},),
         # It takes a good part of a second, and tensorflow's own StableHLO converter (an extension
         # that nothing imports by itself) links two of the hidden names.
         grade="opt-in",

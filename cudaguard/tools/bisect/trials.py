@@ -239,7 +239,7 @@ def rules_at_work(journal: str) -> list[str]:
             imported.add(event["name"])
     for need in needed:  # the event names the module only
         for rule in active_rules():
-            provides = any(action.startswith("provides:") for action in rule.actions)
+            provides = any("provide_libraries" in action for action in rule.actions)
             asks = need in rule.needs and imported.intersection(rule.watch)
             if asks or (provides and rule.watch[0] == need):
                 ids[rule.id] = None

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
-LEVELS = ("info", "warn", "error", "never")
-ANNOTATIONS = {"info": "notice", "warn": "warning", "error": "error"}
+LEVELS = ("info", "warning", "error", "never")
+ANNOTATIONS = {"info": "notice", "warning": "warning", "error": "error"}
 
 EXAMPLES = """\
 examples:
@@ -45,7 +45,7 @@ examples:
   cudaguard doctor --deep                      also import what is watched, in children
   cudaguard doctor --orders decord,torch,cv2   do these imports work, in every order?
   cudaguard doctor --explain CG902             what is that check about?
-  cudaguard doctor --format github --fail-on warn
+  cudaguard doctor --format github --fail-on warning
                                                in a workflow
   cudaguard doctor --bundle report.md          a report for an issue, without names and secrets
 

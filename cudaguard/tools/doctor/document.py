@@ -13,7 +13,7 @@ STYLE = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "dim", "brok
 _WIDTH = max(map(len, STATUSES))
 _MARGIN = " " * (_WIDTH + 2)
 # Severity -> the word that stands before a finding.
-_MARK = {"info": "note", "warn": "warning", "error": "error"}
+_MARK = {"info": "note", "warning": "warning", "error": "error"}
 
 
 def document(checks: Iterable[Any], environment: Mapping[str, str], version: str) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _finding(
 
 
 def _marked(severity: str, paint: Callable[[str, str], str]) -> str:
-    style = {"info": "blue", "warn": "yellow", "error": "red"}[severity]
+    style = {"info": "blue", "warning": "yellow", "error": "red"}[severity]
     return paint(_MARK[severity], style)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NEVER = "never"
 LEVELS = (*SEVERITIES, NEVER)
-_STATUS = {"info": OK, "warn": WARN, "error": FAIL}
+_STATUS = {"info": OK, "warning": WARN, "error": FAIL}
 
 
 def status_of(findings: Iterable[Finding]) -> str:

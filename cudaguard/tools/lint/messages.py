@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.core.verbs import verb_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,7 +81,7 @@ def summary(found: Sequence[Mapping[str, Any]], files: int) -> str:
 
 def needs_no_order(path: str, line: int, module: str, rule: Any) -> str:
     """Return that a rule is about a module, and asks for no order in the source."""
-    verbs = ", ".join(dict.fromkeys(action.partition(":")[0] for action in rule.actions))
+    verbs = ", ".join(dict.fromkeys(map(verb_of, rule.actions)))
     does = f"the guard repairs it where it stands ({verbs})" if verbs else "it only warns"
     return f"{path}:{line}: {module}: {rule.id} needs no order here: {does}"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.verbs import toml_text
 from cudaguard.files.text import printable, printable_data
 from cudaguard.tools.common import (
     BROKEN,
@@ -115,7 +116,7 @@ def execute(args: Namespace) -> int:
     else:
         for rule in chosen:
             state = "on " if rule.id in active else "off"
-            show(printable(f"{rule.id}  {state}  {rule.grade:<6}  {rule.title or rule.why}"))
+            show(printable(f"{rule.id}  {state}  {rule.grade:<9}  {rule.title or rule.why}"))
     return OK
 
 
@@ -183,7 +184,7 @@ def _show(rule: Rule, *, is_on: bool) -> None:
         ("of", ", ".join(rule.dist)),
         ("when", ", ".join(f"{key}: {value}" for key, value in rule.when.items())),
         ("needs", ", ".join(rule.needs)),
-        ("does", ", ".join(rule.actions)),
+        ("does", ", ".join(map(toml_text, rule.actions))),
         *(("see", link) for link in rule.links),
     )
     for name, text in lines:

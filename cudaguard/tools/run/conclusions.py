@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.patterns import actions_of, matches, values_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,9 +17,16 @@ if TYPE_CHECKING:
 
 _BEGIN = {"import": "import", "mapping": "load"}
 _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
-_SCOPE = ("local_scope", "demote")
+_SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
-_DEADLY = (*_SCOPE, "deepbind", "preload", "preload_needs", "provides", "substitute")
+_DEADLY = (
+    *_SCOPE,
+    "load_deepbind",
+    "preload_dependencies",
+    "preload_library",
+    "provide_libraries",
+    "replace_module",
+)
 
 
 class Step(NamedTuple):
@@ -179,17 +186,17 @@ def fitting(
     found: list[Fit] = []
     for rule in rules:
         watched = [name for name in rule.watch if name in story.imported]
-        is_deadly = rule.needs or rule.grade == "warn" or arguments(rule, *_DEADLY)
+        is_deadly = rule.needs or rule.grade == "report" or actions_of(rule, *_DEADLY)
         acts = any(entry.startswith(f"{rule.id} ") for entry in story.repairs)
         if not watched or not is_deadly or acts or in_force(rule):
             continue
         is_certain = suspect in _named(rule)
-        takes_over = bool(arguments(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
+        takes_over = bool(actions_of(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
         if (is_certain or takes_over) and applies(rule):
-            patterns = arguments(rule, *_SCOPE)
+            patterns = values_of(rule, *_SCOPE)
             files = [file for file in story.mapped if matches(file.rpartition("/")[2], patterns)]
             found.append(Fit(rule, is_certain, tuple(files)))
-    found.sort(key=lambda fit: (not fit.is_certain, fit.rule.grade != "fix", fit.rule.id))
+    found.sort(key=lambda fit: (not fit.is_certain, fit.rule.grade != "automatic", fit.rule.id))
     # One rule per module: others are the same fault at other moments.
     best: dict[tuple[str, ...], Fit] = {}
     for fit in found:

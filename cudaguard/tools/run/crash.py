@@ -242,7 +242,7 @@ class Report:
         return fitting(
             known.values(),
             self._story._replace(imported=imported),
-            in_force=lambda rule: repairs and rule.id in active and rule.grade != "warn",
+            in_force=lambda rule: repairs and rule.id in active and rule.grade != "report",
             applies=lambda rule: applies(rule, facts),
         )
 
@@ -251,7 +251,7 @@ class Report:
         source = self._source()
         if not source:
             return None
-        rule = next((fit.rule for fit in fits if fit.rule.grade != "warn"), None)
+        rule = next((fit.rule for fit in fits if fit.rule.grade != "report"), None)
         if rule is not None:
             is_opt_in = rule.grade == "opt-in"
             call = f"cudaguard.install({f'enable=[{rule.id!r}]' if is_opt_in else ''})"

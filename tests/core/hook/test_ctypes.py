@@ -22,7 +22,7 @@ import sys
 def guard(mode="fix"):
     import cudaguard
     cudaguard.install(mode, rules=[cudaguard.Rule(
-        "LOCAL1", ("target",), "test", actions=("local_scope:libpolluter.so*",))])
+        "LOCAL1", ("target",), "test", actions=({"load_local": "libpolluter.so*"},))])
 """
 ASK = "import ctypes; print(ctypes.CDLL('./libvictim.so').ask())"
 

@@ -55,7 +55,7 @@ def loud(pair, compiler):
     return pair
 
 
-def run(loud, mode="fix", rule="watch=('loud',), actions=('local_scope:first*.so',)", tail=""):
+def run(loud, mode="fix", rule="watch=('loud',), actions=({'load_local': 'first*.so'},)", tail=""):
     code = f"""
 import sys, cudaguard
 cudaguard.install({mode!r}, rules=[cudaguard.Rule('SCOPE1', {rule}, why='test')])
@@ -91,10 +91,10 @@ def test_other_modes_tell_and_change_nothing(loud, mode):
 @pytest.mark.parametrize(
     "rule",
     [
-        "watch=('lou',), actions=('local_scope:*',)",
-        "watch=('loud.first',), actions=('local_scope:*',)",
+        "watch=('lou',), actions=({'load_local': '*'},)",
+        "watch=('loud.first',), actions=({'load_local': '*'},)",
         "watch=('loud',), needs=('second',)",
-        "watch=('loud',), actions=('local_scope:*',), dist=('no-such-distribution',)",
+        "watch=('loud',), actions=({'load_local': '*'},), dist=('no-such-distribution',)",
     ],
 )
 def test_packages_that_no_scope_rule_watches_are_let_be(loud, rule):

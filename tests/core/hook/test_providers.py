@@ -39,7 +39,7 @@ target = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(target)
 """,
 }
-RULE = "watch=('provider',), actions=('provides:libprovided*.so*',)"
+RULE = "watch=('provider',), actions=({'provide_libraries': 'libprovided*.so*'},)"
 TRY = """
 try:
 {route}
@@ -218,7 +218,7 @@ print(target.answer(), target is provider.first)
 @pytest.mark.parametrize(
     "rule",
     [
-        "watch=('provider',), actions=('provides:libother*.so*',)",
+        "watch=('provider',), actions=({'provide_libraries': 'libother*.so*'},)",
         f"{RULE}, when={{'platform': 'nonesuch'}}",
         f"{RULE}, dist=('no-such-distribution',)",
         f"{RULE}, grade='opt-in'",

@@ -98,7 +98,7 @@ def test_rule_that_only_warns_is_told_of_a_module_that_is_there_already(program)
     done = program.run(
         """
         import target
-        cudaguard.install(rules=[rule(needs=(), grade="warn", title="target is known to leak")])
+        cudaguard.install(rules=[rule(needs=(), grade="report", title="target is known to leak")])
         print(found())
         """
     )
@@ -143,7 +143,7 @@ def test_repair_that_a_platform_has_no_means_for_is_told_once(program):
         """
         import os
         del os.RTLD_GLOBAL
-        scoped = rule("SCOPE1", actions=("local_scope:libx.so*",))
+        scoped = rule("SCOPE1", actions=({"load_local": "libx.so*"},))
         cudaguard.install(rules=[scoped])
         import target, importlib
         importlib.reload(target)
@@ -151,4 +151,4 @@ def test_repair_that_a_platform_has_no_means_for_is_told_once(program):
         """
     )
     assert done.stdout.split() == ["needed", "target", "CG809"]
-    assert "local_scope:libx.so* is not supported on" in done.stderr
+    assert '{ load_local = "libx.so*" } is not supported on' in done.stderr

@@ -80,7 +80,7 @@ def test_fault_around_a_late_module_does_not_end_the_program(program, door, faul
     done = program.run(
         f"""
         import target, warnings
-        late = rule(dist=("pytest",), grade="fix")
+        late = rule(dist=("pytest",), grade="automatic")
         if {fault!r} == "showwarning":
             warnings.showwarning = lambda *a, **k: 1 / 0
             late = rule()
@@ -181,7 +181,7 @@ def test_what_is_decided_for_a_failed_import_is_decided_anew_for_the_next(progra
 
 SCOPED = """
 import ctypes
-cudaguard.install({mode!r}, rules=[rule(needs=(), actions=("local_scope:lib[cr]*.so*",))])
+cudaguard.install({mode!r}, rules=[rule(needs=(), actions=({{"load_local": "lib[cr]*.so*"}},))])
 def said():
     repairs = [e.name for e in cudaguard.status().events if e.kind == "repair"]
     return repairs, found(), [t for t in cudaguard.status().changes if "scope" in t]
@@ -225,7 +225,7 @@ print(said()[0])
 cudaguard.uninstall()
 print(hasattr(ctypes.CDLL.__init__, "__wrapped__"))
 """
-    ) == ["['ORDER1 local_scope libresolv.so.2']", "False"]
+    ) == ["['ORDER1 load_local libresolv.so.2']", "False"]
 
 
 def test_patch_on_top_of_ours_is_let_be_and_said_to_stay(program):

@@ -27,7 +27,7 @@ def test_local_scope_is_logged_as_info(program):
         LISTEN
         + """
 import ctypes
-cudaguard.install(rules=[rule(needs=(), actions=("local_scope:libanl.so*",))])
+cudaguard.install(rules=[rule(needs=(), actions=({"load_local": "libanl.so*"},))])
 ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
 print(found())
 """

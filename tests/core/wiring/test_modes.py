@@ -87,7 +87,7 @@ def test_prerequisites_of_a_prerequisite_come_before_it(program):
 
 def test_rule_graded_warn_is_told_and_never_repaired(program):
     done = program.run(
-        "cudaguard.install(rules=[rule(grade='warn')]); import target; print(order(), found())"
+        "cudaguard.install(rules=[rule(grade='report')]); import target; print(order(), found())"
     )
     assert done.stdout.splitlines() == ["target ORDER1"]
     assert "[ORDER1] target was imported before needed." in done.stderr
@@ -96,7 +96,7 @@ def test_rule_graded_warn_is_told_and_never_repaired(program):
 def test_rule_graded_warn_without_an_order_tells_of_a_known_fault(program):
     done = program.run(
         """
-        cudaguard.install(rules=[rule(grade="warn", needs=(), title="target is broken")])
+        cudaguard.install(rules=[rule(grade="report", needs=(), title="target is broken")])
         import target
         print(found())
         """

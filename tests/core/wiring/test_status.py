@@ -56,7 +56,8 @@ def test_every_entry_that_uninstall_cannot_take_back_says_so(program):
         """
         import ctypes
         cudaguard.install(rules=[
-            rule(), rule("SCOPE", watch=("other",), needs=(), actions=("local_scope:libanl.so*",)),
+            rule(),
+            rule("SCOPE", watch=("other",), needs=(), actions=({"load_local": "libanl.so*"},)),
         ], children=True)
         import target
         ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
@@ -114,7 +115,7 @@ def test_finding_has_all_the_parts_a_user_needs(program):
     )
     finding = json.loads(text)
     assert finding["id"] == finding["rule"] == "ORDER1"
-    assert finding["severity"] == "warn"
+    assert finding["severity"] == "warning"
     assert finding["what"] == "target was imported before needed."
     assert finding["consequence"] == "target needs needed."
     assert finding["evidence"] == ["imported at <string>:5"]

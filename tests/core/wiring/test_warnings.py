@@ -44,7 +44,7 @@ def test_scope_warning_points_at_the_load(program):
         """
         from scene import *
         import ctypes
-        scope = rule(needs=(), actions=("local_scope:libanl.so*",))
+        scope = rule(needs=(), actions=({"load_local": "libanl.so*"},))
         cudaguard.install("warn", rules=[scope])
         ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
         ctypes.cdll.LoadLibrary("libanl.so.1")

@@ -261,7 +261,7 @@ def test_plugin_that_fails_never_raises(program, mode):
 LIBRARY = """
 import ctypes, ctypes.util
 cudaguard.install({mode!r}, rules=[
-    rule(needs=(), actions=("local_scope:libresolv.so*",)),
+    rule(needs=(), actions=({{"load_local": "libresolv.so*"}},)),
 ])
 {sabotage}
 try:

@@ -51,7 +51,11 @@ from arrays import Producer, interface, make
 
 RULE = cudaguard.Rule(
     id="LOCAL1", watch=("lib",), why="test",
-    actions=("normalize:Image.__init__(buffer)", "normalize:upload(buffer)", "correct:Array"),
+    actions=(
+        {"normalize_argument": "Image.__init__", "parameter": "buffer"},
+        {"normalize_argument": "upload", "parameter": "buffer"},
+        {"fix_array_interface": "Array"},
+    ),
 )
 
 def found():

@@ -54,7 +54,7 @@ class Array:
 raw_export = vars(Array)["__cuda_array_interface__"]
 """)  # fmt: skip
     code = """
-RULE = RULE.replace(actions=("correct:Array",))
+RULE = RULE.replace(actions=({"fix_array_interface": "Array"},))
 install()
 import lib
 for error in (RuntimeError("requires grad"), AttributeError("on the CPU"), KeyboardInterrupt()):
@@ -79,7 +79,7 @@ array_entries.in_good_form = broken
 array = lib.Array(interface(shape=[4]))
 print(array.__cuda_array_interface__ is array.interface, found())
 """
-    assert run(code) == ["True CG807:warn"]
+    assert run(code) == ["True CG807:warning"]
     assert "correcting what lib.Array exports, for LOCAL1" in run.warnings[0]
 
 
@@ -113,7 +113,8 @@ class Array:
 def test_what_known_producers_mean_is_exported(run, module, changes, env, expected):
     known_producer(run.child, module)
     code = f"""
-cudaguard.install(rules=[RULE.replace(watch=("{module}",), actions=("correct:Array",))])
+action = {{"fix_array_interface": "Array"}}
+cudaguard.install(rules=[RULE.replace(watch=("{module}",), actions=(action,))])
 from {module} import Array
 found = Array(interface({changes})).__cuda_array_interface__
 print(found.get("stream", "absent"), found["version"])

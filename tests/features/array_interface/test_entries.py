@@ -127,7 +127,8 @@ except Exception as error:
 
 DALI = """
 cudaguard.install(os.environ.get("MODE", "fix"), rules=[cudaguard.Rule(
-    id="LOCAL2", watch=("nvidia.dali.backend",), actions=("normalize:Tensor.__init__(array)",),
+    id="LOCAL2", watch=("nvidia.dali.backend",),
+    actions=({"normalize_argument": "Tensor.__init__", "parameter": "array"},),
     why="test")])
 """
 
@@ -160,7 +161,7 @@ print(Tensor(constant).entries["data"], found())
     fields = "['data', 'shape', 'typestr', 'version']"
     assert run(DALI + code) == [
         f"{fields} <f4 1", f"{fields} <f4 1", f"{fields} |? 1",
-        "True", "(4096, True) CG834:info CG834:info CG832:warn",
+        "True", "(4096, True) CG834:info CG834:info CG832:warning",
     ]  # fmt: skip
     assert len(run.warnings) == 1
 
@@ -192,7 +193,8 @@ class Image:
             self.entries = "by another protocol"
 """)  # fmt: skip
     code = """
-RULE = RULE.replace(watch=("other",), actions=("normalize:Image.__init__(buffer)",))
+action = {"normalize_argument": "Image.__init__", "parameter": "buffer"}
+RULE = RULE.replace(watch=("other",), actions=(action,))
 install()
 import other
 array = Failing(RuntimeError("not now"))
@@ -243,7 +245,7 @@ print(found())
     *lines, last = run(code)
     repairs = mode in ("fix", "strict")
     assert lines == ([f"False {mended}"] if repairs else [f"True {raw}"]) * 6
-    severity = {"fix": "info", "strict": "info", "warn": "warn", "observe": "warn"}
+    severity = {"fix": "info", "strict": "info", "warn": "warning", "observe": "warning"}
     assert last == (f"CG834:{severity[mode]}" if mode != "off" else "nothing")
     assert len(run.warnings) == (mode == "warn")
     if mode == "warn":
@@ -261,7 +263,8 @@ def test_wait_for_a_consumer_that_does_not_only_where_something_may_be_done(run,
     code = f"""
 import cudaguard.features.array_interface.repair.order as order
 order.order = lambda stream, *_: print("waits for", stream) or "the host has waited for it"
-RULE = RULE.replace(watch=("warp",), actions=("normalize:array(data)",))
+action = {{"normalize_argument": "array", "parameter": "data"}}
+RULE = RULE.replace(watch=("warp",), actions=(action,))
 install({mode!r})
 import warp
 for _ in range(2):
@@ -328,7 +331,7 @@ print(found())
     if mode == "strict":
         assert lines[:2] == ["stream 0 1"] * 2
     else:
-        assert lines == ["True", "True", "CG835:warn"]
+        assert lines == ["True", "True", "CG835:warning"]
     assert len(run.warnings) == (mode != "observe")  # in `strict` before it raises
     for warning in run.warnings:
         assert "program.py" in warning
@@ -384,7 +387,7 @@ array_entries.in_good_form = broken
 array = make(shape=[4])
 print({entry}(array).buffer is array, found())
 """
-    assert run(code) == ["True CG807:warn"]
+    assert run(code) == ["True CG807:warning"]
     (warning,) = run.warnings
     assert "preparing an array for lib" in warning
     assert "ZeroDivisionError" in run.err
@@ -457,7 +460,8 @@ cudaguard.install(disable=["LOCAL1"])
 print(is_raw(), lib.Image(make(shape=[4])).entries["shape"])
 cudaguard.install(enable=["LOCAL1"])
 print(is_raw(), lib.Image(make(shape=[4])).entries["shape"])
-cudaguard.install(rules=[RULE.replace(actions=("normalize:upload(buffer)",))])
+action = {"normalize_argument": "upload", "parameter": "buffer"}
+cudaguard.install(rules=[RULE.replace(actions=(action,))])
 print(is_raw())
 """
     assert run(code) == ["none", f"{ALL_RAW} [4]", "none (4,)", "Image Array"]
@@ -467,7 +471,8 @@ def test_rule_about_a_module_that_is_not_imported_waits(run):
     run.child.write("second.py", "def upload(buffer):\n    return buffer\n")
     code = """
 import lib
-RULE = RULE.replace(watch=("lib", "second"), actions=("normalize:upload(buffer)",))
+action = {"normalize_argument": "upload", "parameter": "buffer"}
+RULE = RULE.replace(watch=("lib", "second"), actions=(action,))
 install()
 print(is_raw(), found(), "second" in sys.modules)
 import second
@@ -505,8 +510,8 @@ install(); print(is_raw())
 install(enable=["LOCAL1"]); print(is_raw())
 cudaguard.uninstall()
 for change in ({"dist": ("no-such-distribution",)}, {"when": {"env": {"NEVER_SET": "1"}}},
-               {"grade": "warn"}):
-    cudaguard.install(rules=[RULE.replace(**{"grade": "fix", **change})])
+               {"grade": "report"}):
+    cudaguard.install(rules=[RULE.replace(**{"grade": "automatic", **change})])
     print(is_raw())
 """
     assert run(code) == [ALL_RAW, "none", ALL_RAW, ALL_RAW, ALL_RAW]
@@ -640,7 +645,7 @@ print("stream" in Calling("a", make(stream=None)).entries, Calling("a", make()).
 def test_constructor_that_a_class_has_inherited(run):
     run.child.write("lib.py", LIB + "\nclass Photo(Image):\n    pass\n")
     code = """
-RULE = RULE.replace(actions=("normalize:Photo.__init__(buffer)",))
+RULE = RULE.replace(actions=({"normalize_argument": "Photo.__init__", "parameter": "buffer"},))
 install()
 import lib
 print(*("stream" in kind(make(stream=None)).entries for kind in (lib.Photo, lib.Image)))
@@ -814,14 +819,20 @@ print("wrapt" in sys.modules, is_raw())
 
 @pytest.mark.parametrize(
     "action",
-    ["normalize:nope(buffer)", "normalize:Nope.__init__(buffer)", "normalize:Image.nope(buffer)",
-     "correct:Nope", "correct:Image", "normalize:Number.__init__(buffer)", "correct:Number"],
-)  # fmt: skip
+    [
+        *(
+            {"normalize_argument": path, "parameter": "buffer"}
+            for path in ("nope", "Nope.__init__", "Image.nope", "Number.__init__")
+        ),
+        *({"fix_array_interface": name} for name in ("Nope", "Image", "Number")),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("order", ["install(); import lib", "import lib; install()"])
 def test_rule_about_what_is_not_there_is_told_and_the_others_hold(run, action, order):
     run.child.write("lib.py", LIB + "\nNumber = int\n")
     code = f"""
-RULE = RULE.replace(actions=({action!r}, "normalize:upload(buffer)"))
+RULE = RULE.replace(actions=({action!r}, {{"normalize_argument": "upload", "parameter": "buffer"}}))
 {order}
 print(is_raw(), found())
 print(lib.upload(make(shape=[4])).entries["shape"])
@@ -829,9 +840,9 @@ print(cudaguard.status().findings[0].rule, cudaguard.status().findings[0].what)
 cudaguard.uninstall()
 print(is_raw())
 """
-    place = action.partition(":")[2].partition("(")[0]
+    place = next(iter(action.values()))
     assert run(code) == [
-        "Image Array CG836:warn",
+        "Image Array CG836:warning",
         "(4,)",
         f"LOCAL1 Rule LOCAL1 is about lib.{place}, which is not there or cannot be replaced.",
         ALL_RAW,
@@ -844,11 +855,22 @@ print(is_raw())
 
 @pytest.mark.parametrize(
     "action",
-    ["normalize:upload", "normalize:upload()", "normalize:upload(a, b)", "normalize:upload(a",
-     "normalize:upload(a)x", "normalize:(a)", "normalize:Image..load(a)", "normalize:a b(c)",
-     "normalize:upload(1)", "correct:Array(buffer)", "correct:", "correct:a-b", "normalise:f(a)",
-     "correct:Array.", "normalize:"],
-)  # fmt: skip
+    [
+        {"normalize_argument": "upload"},
+        *(
+            {"normalize_argument": "upload", "parameter": name}
+            for name in ("", "a, b", "a)", "1", "a.b", None, ["a"])
+        ),
+        *(
+            {"normalize_argument": path, "parameter": "a"}
+            for path in ("", "Image..load", "a b", "upload(a)", None)
+        ),
+        {"normalise_argument": "upload", "parameter": "a"},
+        {"fix_array_interface": "Array", "parameter": "buffer"},
+        *({"fix_array_interface": name} for name in ("", "a-b", "Array.", 1)),
+    ],
+    ids=str,
+)
 def test_malformed_actions_are_refused(action):
     rule = cudaguard.Rule(id="LOCAL1", watch=("lib",), actions=(action,), why="test")
     with pytest.raises(cudaguard.RuleError) as caught:
@@ -856,7 +878,7 @@ def test_malformed_actions_are_refused(action):
     text = str(caught.value)
     assert "rule 'LOCAL1', actions" in text
     assert repr(action) in text
-    assert "expected" in text
+    assert "did you mean {" in text or "for example {" in text
 
 
 # --- whatever an array exports ------------------------------------------------------------------
@@ -883,7 +905,10 @@ def consumer():
     rule = cudaguard.Rule(
         id="LOCAL1",
         watch=(name,),
-        actions=("normalize:Given.__init__(array)", "normalize:keep(array)"),
+        actions=(
+            {"normalize_argument": "Given.__init__", "parameter": "array"},
+            {"normalize_argument": "keep", "parameter": "array"},
+        ),
         why="test",
     )
     sys.modules[name] = module

@@ -241,7 +241,7 @@ def test_validate_names_what_normalize_refuses(field, value):
 def test_validate_names_what_normalize_mends(field, value, expected):
     producer = Producer(interface(**{field: value}))
     (finding,) = cudaguard.validate(producer)
-    assert (finding.severity, finding.what.partition(" of ")[0]) == ("warn", field)
+    assert (finding.severity, finding.what.partition(" of ")[0]) == ("warning", field)
     assert repr(expected) in finding.remedy
     assert cudaguard.validate(cudaguard.normalize(producer)) == []
 
@@ -250,10 +250,10 @@ def test_validate_lists_all_faults_at_once():
     producer = make(shape=[4], typestr="nonsense", data=[0x1000, 0], version=..., stream=0)
     found = [(f.severity, f.what.partition(" of ")[0]) for f in cudaguard.validate(producer)]
     assert found == [
-        ("warn", "shape"),
+        ("warning", "shape"),
         ("error", "typestr"),
-        ("warn", "data"),
-        ("warn", "version"),
+        ("warning", "data"),
+        ("warning", "version"),
         ("error", "stream"),
     ]
 
@@ -261,7 +261,7 @@ def test_validate_lists_all_faults_at_once():
 @pytest.mark.parametrize("version", [0, 1, 2, ...])
 def test_stream_in_a_version_without_streams_is_told_of(version):
     (finding,) = cudaguard.validate(make(version=version, stream=7))
-    assert (finding.severity, finding.what.partition(" of ")[0]) == ("warn", "version")
+    assert (finding.severity, finding.what.partition(" of ")[0]) == ("warning", "version")
     assert finding.remedy == "write 3, as normalize() does"
     (finding,) = cudaguard.validate(make(version=..., stream=None))
     assert finding.remedy == "write 2, as normalize() does"

@@ -43,7 +43,8 @@ def more(run, child):
 def test_methods_of_every_kind_by_class_and_by_instance(more):
     out = more(
         """
-with_rule(*(f"normalize:Kinds.{name}(buffer)" for name in ("made", "loaded", "put")))
+names = ("made", "loaded", "put")
+with_rule(*({"normalize_argument": f"Kinds.{name}", "parameter": "buffer"} for name in names))
 import more
 array, one = make(stream=None), more.Kinds()
 for call in (more.Kinds.made, one.made):
@@ -75,7 +76,7 @@ def test_what_is_no_entry_point_is_left_alone(more, path, said):
     out = more(
         f"""
 before = vars(importlib.import_module("more")).copy()
-with_rule("normalize:{path}(buffer)")
+with_rule({{"normalize_argument": {path!r}, "parameter": "buffer"}})
 (finding,) = [f for f in cudaguard.status().findings if "more" in f.what]
 print(finding.id, finding.evidence[0])
 cudaguard.uninstall()
@@ -196,7 +197,7 @@ for step in range(200):
 print(found())
 """
     )
-    assert out == ["CG834:info CG835:warn"]
+    assert out == ["CG834:info CG835:warning"]
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn"])
@@ -206,8 +207,8 @@ def test_nothing_is_changed_where_nothing_may_be(child, run, mode):
     child.write("nvidia/dali/backend.py", DALI)
     out = run(
         f"""
-rule = cudaguard.Rule(id="LOCAL2", watch=("nvidia.dali.backend",), why="test",
-                      actions=("normalize:TensorGPU.__init__(object)",))
+action = {{"normalize_argument": "TensorGPU.__init__", "parameter": "object"}}
+rule = cudaguard.Rule(id="LOCAL2", watch=("nvidia.dali.backend",), why="test", actions=(action,))
 cudaguard.install({mode!r}, rules=[rule])
 from nvidia.dali.backend import TensorGPU
 array = make()

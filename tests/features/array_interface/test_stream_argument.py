@@ -93,7 +93,7 @@ def test_zero_means_what_the_library_means_by_it(module, monkeypatch):
     derived = type("Mine", (kind,), {})
     assert stream_of(derived(interface(stream=0)), consumer="cuda.core") == (1, 3)
     (finding,) = cudaguard.validate(kind(interface(stream=0)))
-    assert finding.severity == "warn"
+    assert finding.severity == "warning"
 
 
 @pytest.mark.parametrize(("value", "established"), [("1", False), ("0", True), ("", True)])
@@ -103,7 +103,7 @@ def test_zero_of_numba_is_not_guessed_at_under_per_thread_streams(monkeypatch, v
     array = kind(interface(stream=0))
     if established:
         assert stream_of(array) == (1, 3)
-        assert cudaguard.validate(array)[0].severity == "warn"
+        assert cudaguard.validate(array)[0].severity == "warning"
     else:
         assert cudaguard.validate(array)[0].severity == "error"
         with pytest.raises(ArrayInterfaceError, match="NUMBA_CUDA_PER_THREAD") as caught:

@@ -197,7 +197,7 @@ def test_nvcc_that_was_chosen_need_not_be_in_the_toolkit(home, found, tmp_path, 
 def test_function_of_another_library_may_come_yet():
     """The package may load that library for all, before it imports the extension."""
     lacks = ExtensionCheck(ok=False, path="/x.so", cause="own-source-missing", message="lacks f()")
-    assert would_not_load(lacks).severity == "warn"
+    assert would_not_load(lacks).severity == "warning"
     assert "unless" in would_not_load(lacks).consequence
     other = ExtensionCheck(ok=False, path="/x.so", cause="other-torch", message="lacks f()")
     assert would_not_load(other).severity == "error"

@@ -1,7 +1,7 @@
 """SAM2's video predictor with its image encoder compiled, beside the same one that is not.
 
 ``python sam2_video.py DEVICE HOW``: tiny, with random weights, on a video of the program's own. HOW
-is ``bare``, ``clone``, ``rehome`` (by ``graph_safe``), or ``rule`` (CG028). Prints a line of JSON.
+is ``bare``, ``clone``, ``copy`` (by ``graph_safe``), or ``rule`` (CG028). Prints a line of JSON.
 
 On a CPU there are no CUDA graphs: another compiler stands in inductor's place, which writes the
 results as those do, if it is asked for them.
@@ -141,9 +141,9 @@ def main():
     expected = masks(eager, folder), features(eager)
     predictor = build("++model.compile_image_encoder=true")
     encoder = predictor.image_encoder
-    if how in ("clone", "rehome"):
-        parked = "rehome" if how == "rehome" else "auto"
-        assert cudaguard.graph_safe(encoder, parked=parked) is encoder
+    if how in ("clone", "copy"):
+        parked = "copy" if how == "copy" else "auto"
+        assert cudaguard.graph_safe(encoder, stored_tensors=parked) is encoder
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", cudaguard.CudaGuardWarning)
         found = {

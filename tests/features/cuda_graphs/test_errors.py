@@ -131,25 +131,25 @@ def test_words_on_a_gradient():
 def test_words_on_the_cache_of_sam2(producer, is_sam2):
     finding = wording.overwritten(producer, "forward", is_gradient=False)
     assert ("enable rule CG028" in finding.remedy) is is_sam2
-    assert ("parked='rehome'" in finding.remedy) is is_sam2
+    assert ("stored_tensors='copy'" in finding.remedy) is is_sam2
     assert any("sam2/issues/460" in link for link in finding.links) is is_sam2
 
 
 def test_words_on_what_is_seen():
-    told = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_rehomed=False)
-    assert (told.id, told.severity) == ("CG852", "warn")
+    told = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_copied=False)
+    assert (told.id, told.severity) == ("CG852", "warning")
     assert told.what == ("Enc.cache[(8, 8)] (2, 3) was stored by a compiled call.")
-    assert "parked='rehome'" in told.remedy
-    moved = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_rehomed=True)
+    assert "stored_tensors='copy'" in told.remedy
+    moved = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_copied=True)
     assert (moved.id, moved.severity) == ("CG852", "info")
     stale = wording.stale("a.py:1", (2,), "b.py:2")
-    assert (stale.id, stale.severity) == ("CG853", "warn")
+    assert (stale.id, stale.severity) == ("CG853", "warning")
     assert stale.what == (
         "The result (2,) of the call at a.py:1 is still held, and the call at b.py:2 has "
         "overwritten it."
     )
     lacks = wording.no_generation_cloning("CG039", "triton.some", "2.13.0")
-    assert (lacks.id, lacks.severity) == ("CG896", "warn")
+    assert (lacks.id, lacks.severity) == ("CG896", "warning")
     assert lacks.what.startswith("CG039 can do nothing with torch 2.13.0: torch._inductor.config.")
     assert "cudaguard.graph_safe(fn)" in lacks.remedy
     unknown = wording.not_copied("pkg.Box")
@@ -160,58 +160,62 @@ def test_words_on_what_is_seen():
 # --- the grammar of rules -------------------------------------------------------------------
 
 
-def rule(*actions, grade="opt-in"):
-    return Rule("MINE1", ("torch",), "It is a test.", actions=actions, grade=grade)
+def rule(*actions, grade="opt-in", watch=("torch",)):
+    return Rule("MINE1", watch, "It is a test.", actions=actions, grade=grade)
 
 
 @pytest.mark.parametrize(
-    "action",
+    ("action", "watch"),
     [
-        "graphs:see",
-        "graphs:generation",
-        "graphs:clone:pkg.Encoder",
-        "graphs:rehome:pkg.mod.Outer.Inner",
-        "graphs:no-graphs:pkg.mod.function",
-        "graphs:clone:Größe",
+        ({"record_compile_args": True}, "torch"),
+        ({"copy_held_outputs": True, "target": "*"}, "torch._inductor.config"),
+        ({"clone_outputs": True, "target": "pkg.Encoder"}, "torch"),
+        ({"copy_held_outputs": True, "target": "pkg.mod.Outer.Inner"}, "torch"),
+        ({"disable_cuda_graphs": True, "target": "pkg.mod.function"}, "torch"),
+        ({"clone_outputs": True, "target": "Größe"}, "torch"),
     ],
 )
-def test_action_that_fits(action):
-    assert check_rule(rule(action), "here").actions == (action,)
+def test_action_that_fits(action, watch):
+    assert check_rule(rule(action, watch=(watch,)), "here").actions == (action,)
 
 
 @pytest.mark.parametrize(
-    "action",
+    ("action", "words"),
     [
-        "graphs:",
-        "graphs:see:pkg.Encoder",
-        "graphs:clone",
-        "graphs:clone:",
-        "graphs:clone:pkg.",
-        "graphs:clone:pkg..Encoder",
-        "graphs:clone:pkg.1st",
-        "graphs:clone:pkg.Encoder.*",
-        "graphs:clone:pkg.Encoder:more",
-        "graphs:clone: pkg.Encoder",
-        "graphs:watch:pkg.Encoder",
-        "graphs:generation:pkg.Encoder",
-        "graphs:auto:pkg.Encoder",
-        "graphs:pkg.Encoder",
-        "graphs:Clone:pkg.Encoder",
+        ({"record_compile_args": True, "target": "pkg.Encoder"}, "which takes no parameters"),
+        ({"clone_outputs": True}, "'target' is missing"),
+        *(
+            ({"clone_outputs": True, "target": name}, "target: expected the full name of a class")
+            for name in ("", "pkg.", "pkg..Encoder", "pkg.1st", "pkg.Encoder.*", " pkg.Encoder",
+                         "*", True, ["pkg.Encoder"])
+        ),
+        ({"clone_output": True, "target": "pkg.Encoder"}, "did you mean {'clone_outputs': True, "),
+        ({"Clone_outputs": True, "target": "a"}, "did you mean {'clone_outputs': True, "),
+        ({"clone_outputs": 1, "target": "pkg.Encoder"}, "clone_outputs: expected true, got 1"),
     ],
-)
-def test_action_that_does_not_fit(action):
+)  # fmt: skip
+def test_action_that_does_not_fit(action, words):
     with pytest.raises(RuleError) as caught:
-        check_rule(rule(action), "rules.toml")
+        check_rule(rule(action), "here")
     text = str(caught.value)
-    assert text.startswith(f"rules.toml: rule 'MINE1', actions: got {action!r}, expected ")
-    assert "see, generation, or a strategy and a name, as in graphs:clone:pkg.Encoder" in text
+    assert text.startswith(f"here: rule 'MINE1', actions: got {action!r}: ")
+    assert words in text
 
 
-@pytest.mark.parametrize("grade", ["fix", "warn"])
-def test_action_must_be_switched_on(grade):
+def test_everything_is_copied_by_the_setting_of_torch_only():
+    with pytest.raises(RuleError, match=r"watch: copy_held_outputs with target '\*' takes watch"):
+        check_rule(rule({"copy_held_outputs": True, "target": "*"}), "here")
+
+
+@pytest.mark.parametrize("grade", ["automatic", "report"])
+@pytest.mark.parametrize(
+    "verb", ["clone_outputs", "copy_held_outputs", "disable_cuda_graphs", "record_compile_args"]
+)
+def test_action_must_be_switched_on(verb, grade):
     """It takes memory, or the speed that somebody has asked for."""
-    with pytest.raises(RuleError, match="graphs can change what a program does: grade must be"):
-        check_rule(rule("graphs:clone:pkg.Encoder", grade=grade), "here")
+    target = {} if verb == "record_compile_args" else {"target": "pkg.Encoder"}
+    with pytest.raises(RuleError, match=f"{verb} can change what a program does: grade must be"):
+        check_rule(rule({verb: True, **target}, grade=grade), "here")
 
 
 def test_rules_of_the_catalogue_are_opt_in():
@@ -240,7 +244,7 @@ def test_graph_safe_without_torch(child):
         attempt(len, strategy="no-graphs")
         attempt(3)
         attempt(len, strategy="copy")
-        attempt(len, parked="show")
+        attempt(len, stored_tensors="show")
         print("torch" in sys.modules, issubclass(cudaguard.GraphError, RuntimeError))
         """
     )
@@ -253,7 +257,7 @@ def test_graph_safe_without_torch(child):
         missing,
         "GraphError graph_safe() takes a compiled callable, not int 3",
         "ValueError strategy is 'copy', expected one of auto, clone, generation, no-graphs, watch",
-        "ValueError parked is 'show', expected 'auto', 'tell', 'rehome' or None",
+        "ValueError stored_tensors is 'show', expected 'auto', 'report', 'copy' or None",
         "False True",
     ]
 

@@ -423,7 +423,7 @@ def test_context_on_the_device_of_another_rank(program, case):
         devices=int(devices),
         env={"LOCAL_RANK": rank},
     )
-    assert ran.out[0] == ("warn" if RANKS[case] else "info")
+    assert ran.out[0] == ("warning" if RANKS[case] else "info")
     # Of several ranks only the first speaks; the others have it in status() and in the log.
     assert ran.warned == (["CG815"] if RANKS[case] and rank == "0" else [])
     if RANKS[case]:
@@ -442,7 +442,7 @@ def test_context_on_the_device_of_another_rank(program, case):
 def test_rank_of_other_launchers_is_known_too(program, variable):
     program.module("spconv", RETAIN.format(0))
     code = "import ctypes\ncudaguard.install()\nimport spconv\nprint(found('CG815')[0].severity)"
-    assert program.output(code, env={variable: "1"}) == ["warn"]
+    assert program.output(code, env={variable: "1"}) == ["warning"]
 
 
 # --- contexts that are not the primary one ------------------------------------------------------

@@ -805,7 +805,7 @@ def active():
 """
 
 
-def auto(program, code, needs=("context",), grade="fix", **how):
+def auto(program, code, needs=("context",), grade="automatic", **how):
     return program.run(NEEDY.format(needs=needs, grade=grade) + code, **how)
 
 

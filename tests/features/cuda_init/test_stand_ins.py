@@ -38,8 +38,8 @@ def run(child, root):
     return run
 
 
-ENV = ("env:GRAB=little",)
-OTHER = ("substitute:other",)
+ENV = ({"set_env": "GRAB", "value": "little"},)
+OTHER = ({"replace_module": "other"},)
 
 
 def test_default_is_set_before_the_module_is_imported(run):
@@ -85,15 +85,19 @@ def test_part_of_a_package_stands_in_for_another_part(run):
     code = (
         "import pkg.own\nfrom pkg import own\nfrom pkg.own import value\nprint(own.__name__, value)"
     )
-    assert run(code, ("substitute:pkg.shared",), watch="pkg.own")[0] == ["pkg.shared shared"]
-    assert run(code, ("substitute:pkg.shared",), watch="pkg.own", enable="[]")[0] == ["pkg.own own"]
+    assert run(code, ({"replace_module": "pkg.shared"},), watch="pkg.own")[0] == [
+        "pkg.shared shared"
+    ]
+    assert run(code, ({"replace_module": "pkg.shared"},), watch="pkg.own", enable="[]")[0] == [
+        "pkg.own own"
+    ]
 
 
 def test_stand_in_that_is_not_installed_or_fails(run, child):
-    lines, errors = run("import target" + SHOW, ("substitute:no_such_module",))
+    lines, errors = run("import target" + SHOW, ({"replace_module": "no_such_module"},))
     assert (lines, errors) == (["ran", "None target everything"], "")
     child.write("bad.py", "raise OSError('broken')")
-    lines, errors = run("import target" + SHOW, ("substitute:bad",))
+    lines, errors = run("import target" + SHOW, ({"replace_module": "bad"},))
     assert lines == ["ran", "None target everything"]
     assert "bad could not be imported before target, as rule L asks" in errors
 
@@ -104,7 +108,7 @@ def test_modes_that_repair_nothing_substitute_nothing(run):
 
 
 @pytest.mark.parametrize("actions", [ENV, OTHER])
-@pytest.mark.parametrize("grade", ["fix", "warn"])
+@pytest.mark.parametrize("grade", ["automatic", "report"])
 def test_grade_must_be_opt_in(child, root, actions, grade):
     code = f"""
         import cudaguard

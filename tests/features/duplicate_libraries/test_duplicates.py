@@ -171,7 +171,7 @@ def test_older_one_in_its_place_is_told_of(strayed, mode):
     ran = scene.told(first, ASK, mode=mode, **variables)
     assert ran.lines == ["consumer 12010"]
     found = ran.only
-    assert (found["id"], found["severity"]) == ("CG843", "warn")
+    assert (found["id"], found["severity"]) == ("CG843", "warning")
     old, good = f"{scene.folder}/old/{CUDART}", f"{scene.folder}/{WHEEL}"
     assert found["what"].startswith("consumer.")
     assert found["what"].endswith(
@@ -231,7 +231,7 @@ def test_both_kinds_of_folders_count(scene, how):
     scene.wheel()
     scene.consumer(how)
     scene.taker()
-    assert scene.told("import taker", ASK).ids == [("CG843", "warn")]
+    assert scene.told("import taker", ASK).ids == [("CG843", "warning")]
 
 
 def test_extension_that_leads_nowhere_means_no_file(scene):
@@ -281,7 +281,7 @@ def test_guard_that_comes_late_says_so(scene):
     scene.taker()
     done = scene.run("import taker", ASK, GUARD.format("fix"), SAID)
     ran = Ran(done)
-    assert ran.ids == [("CG843", "warn")]
+    assert ran.ids == [("CG843", "warning")]
     assert all("was there before the guard" in line for line in ran.only["evidence"][:2])
     assert f"ctypes.CDLL('{scene.folder}/{WHEEL}')" in ran.only["remedy"]
 
@@ -291,7 +291,7 @@ def test_library_that_came_past_us_is_known_too(scene):
     scene.wheel()
     scene.consumer()
     ran = scene.told(f"import _ctypes; _ctypes.dlopen({str(old)!r}, 2)", ASK)
-    assert ran.ids == [("CG843", "warn")]
+    assert ran.ids == [("CG843", "warning")]
     assert "was loaded past Python's importer" in ran.only["evidence"][0]
 
 
@@ -309,7 +309,7 @@ def test_two_files_the_older_one_first(scene):
     scene.wheel()
     line, good = scene.taker(), scene.taker(WHEEL, "good")
     ran = scene.told("import taker", "import good")
-    assert ran.ids == [("CG842", "warn")]
+    assert ran.ids == [("CG842", "warning")]
     found = ran.only
     assert found["what"] == (
         f"Two files of the CUDA runtime are in this process, and the older one, 12.1.105, serves "
@@ -325,7 +325,10 @@ def test_two_files_the_older_one_first(scene):
         f"{scene.folder}/{WHEEL} (12.8.90) was loaded by good._load ({good}), imported at "
         f"{program}:4"
     )
-    assert 'actions = ["preload:nvidia/cuda_runtime/lib/libcudart.so.12"]' in found["remedy"]
+    assert (
+        'actions = [{ preload_library = "nvidia/cuda_runtime/lib/libcudart.so.12" }]'
+        in found["remedy"]
+    )
     assert ran.warned == [f"{good}: ImportOrderWarning: [CG842] {found['what']}"]
 
 
@@ -380,7 +383,7 @@ def test_faults_of_one_folder_are_warned_of_once(scene):
             file.symlink_to(f"{stem}.so.{version}")
             files.append(file)
     ran = scene.told(opened(*files))
-    assert ran.ids == [("CG842", "warn")] * 2
+    assert ran.ids == [("CG842", "warning")] * 2
     assert len(ran.warned) == 1
     assert f"if more libraries come from {scene.folder}/old instead" in ran.errors
 
@@ -416,7 +419,7 @@ def test_library_that_comes_again_counts_again(scene):
         f"library = ctypes.CDLL({str(wheel)!r}); _ctypes.dlclose(library._handle)",
         opened(old, wheel),
     )
-    assert ran.ids == [("CG842", "warn")]
+    assert ran.ids == [("CG842", "warning")]
 
 
 @pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
@@ -424,7 +427,7 @@ def test_library_that_comes_again_counts_again(scene):
 def test_two_of_llvms_openmp(scene, names, allowed):
     files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
     ran = scene.told(opened(*files), KMP_DUPLICATE_LIB_OK=allowed)
-    assert ran.ids == [("CG842", "info" if allowed else "warn")]
+    assert ran.ids == [("CG842", "info" if allowed else "warning")]
     assert "OMP: Error #15" in ran.only["consequence"]
 
 
@@ -452,7 +455,7 @@ def test_parts_from_two_folders(scene, version, fault):
     part = cudnn(scene, "old", "libcudnn_ops", version)
     scene.taker(str(main.relative_to(scene.folder)))
     ran = scene.told("import taker", opened(part))
-    assert ran.ids == ([("CG842", "warn")] if fault else [])
+    assert ran.ids == ([("CG842", "warning")] if fault else [])
     if fault:
         found = ran.only
         assert (
@@ -460,7 +463,9 @@ def test_parts_from_two_folders(scene, version, fault):
             in (found["what"])
         )
         assert "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH" in found["consequence"]
-        assert 'actions = ["preload:nvidia/cudnn/lib/libcudnn*.so.9"]' in found["remedy"]
+        assert (
+            'actions = [{ preload_library = "nvidia/cudnn/lib/libcudnn*.so.9" }]' in found["remedy"]
+        )
 
 
 def test_parts_whose_links_lie_together_and_lead_apart(scene):
@@ -471,7 +476,7 @@ def test_parts_whose_links_lie_together_and_lead_apart(scene):
     for file in (main, part):
         (together / file.name).symlink_to(file)
     ran = scene.told(opened(together / main.name, together / part.name))
-    assert ran.ids == [("CG842", "warn")]
+    assert ran.ids == [("CG842", "warning")]
 
 
 def test_libraries_without_their_like_are_not_judged(scene):
@@ -502,7 +507,7 @@ def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
     ran = scene.told(use, **variables)
     assert ran.lines == ["910"]
     # What is to come, before it has come; and what has. One warning is enough.
-    assert ran.ids == [("CG843", "warn"), ("CG842", "warn")]
+    assert ran.ids == [("CG843", "warning"), ("CG842", "warning")]
     assert len(ran.warned) == 1
     part = f"{scene.folder}/old/libcudnn_ops.so.9"
     assert f"{part} instead of {scene.folder}/{good}/libcudnn_ops.so.9" in ran.warned[0]
@@ -527,7 +532,7 @@ def test_parts_that_need_each_other_are_opened_in_that_order(scene):
     variables = {"LD_LIBRARY_PATH": f"{scene.folder}/old"}
     assert scene.run("import ctypes", opened(first), ask, **variables).stdout == "910\n"
     rule = "[[rules]]\nid = 'LOCAL001'\nwatch = ['target']\nwhy = 'test'\n"
-    rule += "actions = ['preload:nvidia/cudnn/lib/libcudnn*.so.9']"
+    rule += "actions = [{ preload_library = 'nvidia/cudnn/lib/libcudnn*.so.9' }]"
     scene.child.write("cudaguard.toml", rule)
     ran = scene.told(
         "import target", ask, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables
@@ -638,7 +643,7 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
         built = compiler.library(file, EMPTY % {"name": name, "first": first}, include, *flags)
         shutil.copy(built, scene.folder / "site")
     ran = scene.told("import outer", opened(scene.folder / WHEEL), LD_LIBRARY_PATH="old")
-    assert ran.ids == [("CG842", "warn")]
+    assert ran.ids == [("CG842", "warning")]
     assert "came with outer, which was just being imported" in ran.only["evidence"][0]
 
 

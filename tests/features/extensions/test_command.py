@@ -116,7 +116,7 @@ def test_prerequisite_by_rule_counts_as_imported(build, command, child):
         [[rules]]
         id = "LOCAL1"
         watch = ["provider"]
-        actions = ["provides:libprovided.so*"]
+        actions = [{ provide_libraries = "libprovided.so*" }]
         why = "it has the library"
         """,
     )

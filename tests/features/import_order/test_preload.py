@@ -1,9 +1,9 @@
 """Libraries of installed packages are opened before a module that would take others, or none.
 
-`preload`: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
+`preload_library`: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
 LD_LIBRARY_PATH and is too old for the extension `consumer`, as cupy, NCCL and torch.
-`preload_needs`: the package `runner` opens a plug-in of its own when it is told to start, and the
-loader finds nothing of what that needs, as onnxruntime and its CUDA provider.
+`preload_dependencies`: the package `runner` opens a plug-in of its own when it is told to start,
+and the loader finds nothing of what that needs, as onnxruntime and its CUDA provider.
 """
 
 from __future__ import annotations
@@ -163,9 +163,9 @@ class Scene:
         return [line.split()[1].partition(":")[0].replace(here, "") for line in entries]
 
 
-def install(*actions: str, mode: str = "fix", watch: str = "taker", more: str = "", **fields):
+def install(*actions: dict, mode: str = "fix", watch: str = "taker", more: str = "", **fields):
     """Code that installs the guard with one rule."""
-    actions = actions or (f"preload:{GOOD_FILE}",)
+    actions = actions or ({"preload_library": GOOD_FILE},)
     fields = "".join(f", {name}={value!r}" for name, value in fields.items())
     rule = f"cudaguard.Rule('LOCAL1', ({watch!r},), 'It takes another.', actions={actions}{fields})"
     return f"import cudaguard, sys; cudaguard.install({mode!r}, rules=[{rule}]{more})"
@@ -198,7 +198,7 @@ def test_without_the_rule_the_old_one_serves_the_consumer(scene, guard, by):
     code = {
         "none": "",
         "no rule": "import cudaguard; cudaguard.install()",
-        "another rule": install("local_scope:libfoo.so*"),
+        "another rule": install({"load_local": "libfoo.so*"}),
     }[guard]
     assert scene.lines(code, "import taker", ASK)[-1] == RED
 
@@ -294,7 +294,7 @@ REPAIRED = ("touched", "repair")
 @pytest.mark.parametrize("how", ["warn", "observe", "off", "grade", "opt-in", "disabled", "when"])
 def test_nothing_is_repaired_where_that_is_not_wanted(scene, how):
     code = {
-        "grade": install(grade="warn"),
+        "grade": install(grade="report"),
         "opt-in": install(grade="opt-in"),
         "disabled": install(more=", disable=['LOCAL1']"),
         "when": install(dist=("no-such-distribution",)),
@@ -349,7 +349,7 @@ def test_each_name_is_opened_once_from_the_first_folder_that_has_it(scene):
     scene.put("nvidia/x/lib/libfoo.so.2", GOOD, at="more")
     scene.put("nvidia/x/lib/libbar.so.2", "int bar;", at="more")
     scene.put("nvidia/x/lib/libbar.so.3", "int bar;", at="more")
-    code = (install("preload:nvidia/*/lib/lib*.so.2"), "import taker")
+    code = (install({"preload_library": "nvidia/*/lib/lib*.so.2"}), "import taker")
     wanted = [f"site/{GOOD_FILE}", "more/nvidia/x/lib/libbar.so.2"]
     assert scene.opened(*code) == wanted
     assert scene.lines(*code, MAPPED) == [" ".join(sorted(wanted))]
@@ -359,9 +359,9 @@ def test_several_actions_are_carried_out_in_their_order(scene):
     names = [f"nvidia/{part}/lib/lib{part}.so.1" for part in "cab"]
     for name in names:
         scene.put(name, "int part;")
-    assert scene.opened(install(*(f"preload:{name}" for name in names)), "import taker") == [
-        f"site/{name}" for name in names
-    ]
+    assert scene.opened(
+        install(*({"preload_library": name} for name in names)), "import taker"
+    ) == [f"site/{name}" for name in names]
 
 
 CHAIN = {"a": "b", "b": "c", "c": "a"}
@@ -378,7 +378,9 @@ def test_files_that_need_one_another_are_opened_in_an_order_that_works(scene, la
     names = [f"site/nvidia/x/lib/lib{name}.so.1" for name in (first, middle, last)]
     refused = scene.run(OPEN.format(f"./{names[2]}"), check=False).stderr
     assert f"lib{middle}.so.1: cannot open shared object file" in refused
-    opened = scene.opened(install("preload:nvidia/x/lib/lib?.so.1", mode="strict"), "import taker")
+    opened = scene.opened(
+        install({"preload_library": "nvidia/x/lib/lib?.so.1"}, mode="strict"), "import taker"
+    )
     assert sorted(opened) == sorted(names)
     positions = [opened.index(name) for name in names]
     assert positions == sorted(positions)
@@ -482,7 +484,7 @@ def test_library_that_is_refused_is_an_error_in_strict(scene, refused):
 def test_next_action_is_carried_out_after_a_refusal(scene):
     damaged(scene)
     scene.put("nvidia/y/lib/liby.so.1", "int y;")
-    actions = (f"preload:{GOOD_FILE}", "preload:nvidia/y/lib/liby.so.1")
+    actions = ({"preload_library": GOOD_FILE}, {"preload_library": "nvidia/y/lib/liby.so.1"})
     done = scene.run(install(*actions), "import taker", MAPPED)
     assert done.stdout == f"old/{SONAME} site/nvidia/y/lib/liby.so.1\n"
 
@@ -496,9 +498,9 @@ def test_warning_about_a_refusal_may_be_made_an_error(scene):
     assert "Traceback" in done.stderr
 
 
-# --- preload_needs: the cure ---------------------------------------------------------------------
+# --- preload_dependencies: the cure ---------------------------------------------------------------
 
-NEEDS = "preload_needs:runner/capi/libplugin.so"
+NEEDS = {"preload_dependencies": "runner/capi/libplugin.so"}
 MATH = "nvidia/math/lib/libmath.so.12"
 LIGHT = "nvidia/math/lib/libmathlt.so.12"
 DEEP = "nvidia/deep/lib/libdeep.so.9"
@@ -531,7 +533,7 @@ def runner(child, compiler) -> Runner:
     return Runner(child, compiler)
 
 
-def needing(*actions: str, driver: bool = True, **fields) -> str:
+def needing(*actions: dict, driver: bool = True, **fields) -> str:
     """Code that installs the guard with one rule, on a machine with a driver or without."""
     prelude = HAS_DRIVER.format(files=("/nowhere/1", "driver" if driver else "/nowhere/2"))
     return prelude + install(*(actions or (NEEDS,)), watch="runner", **fields)
@@ -611,14 +613,14 @@ def test_libraries_that_need_each_other_and_know_where(runner):
     assert runner.lines(needing(mode="strict"), START) == [RUNS]
 
 
-# --- preload_needs: when nothing is done ---------------------------------------------------------
+# --- preload_dependencies: when nothing is done ---------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["driver", "warn", "observe", "off", "grade", "opt-in", "when"])
 def test_nothing_is_opened_where_that_is_not_wanted(runner, how):
     code = {
         "driver": needing(driver=False),
-        "grade": needing(grade="warn"),
+        "grade": needing(grade="report"),
         "opt-in": needing(grade="opt-in"),
         "when": needing(when={"platform": "win32"}),
     }.get(how) or needing(mode=how)
@@ -639,9 +641,9 @@ def test_driver_is_looked_for_when_the_package_is_imported(runner):
 
 
 def test_preload_needs_no_driver(runner):
-    assert runner.lines(needing(f"preload:{DEEP}", driver=False), "import runner", MAPPED) == [
-        f"site/{DEEP}"
-    ]
+    assert runner.lines(
+        needing({"preload_library": DEEP}, driver=False), "import runner", MAPPED
+    ) == [f"site/{DEEP}"]
 
 
 @pytest.mark.parametrize("soname", ["libmath.so.12", "libdeep.so.9"])
@@ -717,7 +719,7 @@ def test_what_nobody_has_is_left_to_the_loader(runner):
     assert opened == [f"site/{LIGHT}", f"site/{MATH}"]
 
 
-# --- preload_needs: refusals ---------------------------------------------------------------------
+# --- preload_dependencies: refusals ---------------------------------------------------------------
 
 
 def test_needed_library_that_is_refused_is_a_finding_and_the_import_goes_on(runner):
@@ -810,7 +812,7 @@ def test_told_where_it_is_not_repaired(scene, when):
     code = {
         "late": ("import taker", install()),
         "mode": (install(mode="warn"), "import taker"),
-        "grade": (install(grade="warn"), "import taker"),
+        "grade": (install(grade="report"), "import taker"),
     }[when]
     assert "finding" in scene.run(*code, SAID).stdout
 
@@ -844,13 +846,16 @@ def test_folder_with_signs_of_patterns(scene):
 def test_soname_of_the_installed_file_decides(scene):
     (scene.folder / "site" / GOOD_FILE).unlink()
     scene.put("nvidia/x/lib/libfoo.so.2.19", GOOD, soname=SONAME)
-    code = (OPEN.format(f"old/{SONAME}"), install("preload:nvidia/x/lib/libfoo.so.2*"))
+    code = (OPEN.format(f"old/{SONAME}"), install({"preload_library": "nvidia/x/lib/libfoo.so.2*"}))
     assert scene.lines(*code, "import taker", MAPPED) == [f"old/{SONAME}"]
 
 
 def test_links_to_one_file_are_one_library(scene):
     os.symlink(SONAME, scene.folder / "site/nvidia/x/lib/libfoo.so")
-    assert len(scene.opened(install("preload:nvidia/x/lib/libfoo.so*"), "import taker")) == 1
+    assert (
+        len(scene.opened(install({"preload_library": "nvidia/x/lib/libfoo.so*"}), "import taker"))
+        == 1
+    )
 
 
 def test_folder_of_the_interpreter_prompt(scene):

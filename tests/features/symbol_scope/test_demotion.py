@@ -69,7 +69,7 @@ LOCALLY = "ctypes.CDLL(path)"
 
 ASK = "import consumer; print(consumer.ask())"
 # All but what the package is asked for, and one name to see that it is left alone.
-HIDE = ("hide:*", "keep:taker_*", "keep:shown")
+HIDE = {"names": "*", "keep": ["taker_*", "shown"]}
 HIDDEN = "2122"
 SAID = """
 import cudaguard
@@ -105,11 +105,13 @@ demotion._refuse_what_breaks = demotion._refuse_lazy_users = lambda *_: None
 """
 
 
-def install(*actions: str, mode: str = "fix", library: str = "libtaker*.so*", **fields) -> str:
+def install(
+    what: dict, *more_actions: dict, mode: str = "fix", library: str = "libtaker*.so*", **fields
+) -> str:
     """Code that installs the guard with a rule about the package."""
-    what = (f"demote:{library}", *actions)
+    actions = ({"hide_symbols": library, **what}, *more_actions)
     more = "".join(f", {name}={value!r}" for name, value in fields.items())
-    rule = f"cudaguard.Rule('LOCAL1', ('taker',), 'It is taken.', actions={what!r}{more})"
+    rule = f"cudaguard.Rule('LOCAL1', ('taker',), 'It is taken.', actions={actions!r}{more})"
     return f"import cudaguard; cudaguard.install({mode!r}, rules=[{rule}])"
 
 
@@ -191,7 +193,7 @@ def test_without_the_guard_or_the_rule_everything_is_taken(scene):
 
 
 def test_consumer_that_comes_after_the_guard_has_its_own(scene):
-    lines = scene.lines("import taker", install(*HIDE), ASK, SAID)
+    lines = scene.lines("import taker", install(HIDE), ASK, SAID)
     entry = "libtaker.so and 1 it brings: 3 names hidden from the global symbol scope by LOCAL1"
     assert lines == [HIDDEN, f"touched {entry} (stays)"]
 
@@ -199,21 +201,21 @@ def test_consumer_that_comes_after_the_guard_has_its_own(scene):
 @pytest.mark.parametrize(
     ("actions", "asked"),
     [
-        (("hide:which",), "2111"),
-        (("hide:which", "hide:shown"), "2211"),
-        (("hide:wh*",), "2111"),
-        (("hide:*ich",), "2111"),
-        (("hide:whic?",), "2111"),
-        (("hide:whi?",), "1111"),
-        (("hide:hich",), "1111"),
-        (("hide:whic",), "1111"),
-        (("hide:w.*",), "1111"),
-        (("hide:xcb",), "1121"),
-        (("hide:xcb", "hide:which"), "2121"),
-        (("hide:xcb", "keep:xcb_connect"), "1111"),
-        (("hide:std", "hide:zlib"), "1111"),
-        (("hide:*", "keep:taker_*"), "2222"),
-        (("hide:*", "keep:taker_*", "keep:xcb"), "2212"),
+        ({"names": "which"}, "2111"),
+        ({"names": ["which", "shown"]}, "2211"),
+        ({"names": "wh*"}, "2111"),
+        ({"names": "*ich"}, "2111"),
+        ({"names": "whic?"}, "2111"),
+        ({"names": "whi?"}, "1111"),
+        ({"names": "hich"}, "1111"),
+        ({"names": "whic"}, "1111"),
+        ({"names": "w.*"}, "1111"),
+        ({"names": "xcb"}, "1121"),
+        ({"names": ["xcb", "which"]}, "2121"),
+        ({"names": "xcb", "keep": "xcb_connect"}, "1111"),
+        ({"names": ["std", "zlib"]}, "1111"),
+        ({"names": "*", "keep": "taker_*"}, "2222"),
+        ({"names": "*", "keep": ["taker_*", "xcb"]}, "2212"),
     ],
     ids=" ".join,
 )
@@ -237,13 +239,13 @@ def test_names_that_are_hidden_and_names_that_are_not(scene, actions, asked):
 def test_every_kind_of_library(scene, flags):
     library = scene.package(*flags)
     assert (b".gnu.hash" in library.read_bytes()) is (flags != ("-Wl,--hash-style=sysv",))
-    assert scene.lines("import taker", install(*HIDE), ASK)[0] == HIDDEN
+    assert scene.lines("import taker", install(HIDE), ASK)[0] == HIDDEN
 
 
 def test_package_goes_on_using_its_own(scene):
     use = "print(taker.library.taker_which(), taker.library.taker_bundled(), fetched())"
     fetch = "import taker; fetched = taker.library.which"
-    assert scene.lines(fetch, install(*HIDE), use, ASK)[:2] == ["1 1 1", HIDDEN]
+    assert scene.lines(fetch, install(HIDE), use, ASK)[:2] == ["1 1 1", HIDDEN]
 
 
 def test_name_that_is_not_kept_is_not_found_any_more_even_by_its_owner(scene):
@@ -252,7 +254,7 @@ def test_name_that_is_not_kept_is_not_found_any_more_even_by_its_owner(scene):
         for name in ("taker_which", "shown", "which"):
             print(name, hasattr(ctypes.CDLL(taker.path), name))
         """
-    lines = scene.lines("import ctypes, taker", install(*HIDE), look)
+    lines = scene.lines("import ctypes, taker", install(HIDE), look)
     assert lines == ["taker_which True", "shown True", "which False"]
 
 
@@ -270,7 +272,7 @@ def test_extension_of_the_package_that_comes_later_misses_what_is_hidden(scene):
                 print("undefined symbol: which" in str(error))
         """
     assert scene.lines("import ctypes, taker", load) == ["1", "1"]
-    assert scene.lines("import ctypes, taker", install(*HIDE), load) == ["1", "True"]
+    assert scene.lines("import ctypes, taker", install(HIDE), load) == ["1", "True"]
 
 
 def test_rule_that_only_demotes_acts_after_the_import(scene):
@@ -278,20 +280,20 @@ def test_rule_that_only_demotes_acts_after_the_import(scene):
     for load in (BY_C, BY_PYTHON):
         scene.package(load=load)
         assert scene.lines("import taker", ASK) == [ALL_TAKEN]
-        lines = scene.lines(install(*HIDE), "import taker", ASK, SAID)
+        lines = scene.lines(install(HIDE), "import taker", ASK, SAID)
         assert lines[0] == HIDDEN
         assert [line.split()[0] for line in lines[1:]] == ["touched"]
 
 
 def test_whoever_is_bound_during_the_import_is_named(scene):
     scene.package(load=f"{BY_C}\nimport consumer")
-    ran = scene.run(install(*HIDE), "import taker", ASK, SAID)
+    ran = scene.run(install(HIDE), "import taker", ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
     assert ran.lines[1].endswith("bound to them before, and still: consumer (3 references)")
 
 
 def test_rule_may_keep_it_local_as_well(scene):
-    actions = ("local_scope:libtaker.so*", *HIDE)
+    actions = (HIDE, {"load_local": "libtaker.so*"})
     early = scene.lines(install(*actions), "import taker", ASK, SAID)
     assert early[0] == ALL_OWN
     assert early[1:] == ["touched libtaker.so: kept in local symbol scope by LOCAL1 (stays)"]
@@ -307,8 +309,8 @@ def test_bundled_library_is_found_by_the_name_of_the_distribution(scene):
     child.write(
         "take_it-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: Take.It\nVersion: 1.0\n"
     )
-    assert scene.lines("import taker", install(*HIDE), ASK)[0] == "2121"
-    assert scene.lines("import taker", install(*HIDE, dist=("take-it<2",)), ASK)[0] == HIDDEN
+    assert scene.lines("import taker", install(HIDE), ASK)[0] == "2121"
+    assert scene.lines("import taker", install(HIDE, dist=("take-it<2",)), ASK)[0] == HIDDEN
 
 
 def test_bundled_library_that_others_rely_on_is_left_alone(scene):
@@ -319,7 +321,7 @@ def test_bundled_library_that_others_rely_on_is_left_alone(scene):
     scene.put(openmp, "taker.libs")
     source = TAKER.replace("int which(void) { return 1; }", "int which(void);")
     scene.package("-Wl,--no-as-needed", str(openmp), source=source)
-    assert scene.lines("import taker", install(*HIDE), ASK)[0] == "1122"
+    assert scene.lines("import taker", install(HIDE), ASK)[0] == "1122"
 
 
 # --- who was bound before ------------------------------------------------------------------------
@@ -332,7 +334,7 @@ def test_bundled_library_that_others_rely_on_is_left_alone(scene):
 )
 def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
     scene.consumer(*flags)
-    ran = scene.run("import taker, consumer", install(*HIDE), ASK, SAID)
+    ran = scene.run("import taker, consumer", install(HIDE), ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
     finding, touched = ran.lines[1:]
     assert finding == (
@@ -353,22 +355,22 @@ def test_those_who_are_bound_are_called_by_module_package_or_file(scene):
     scene.pair.child.write("outer/__init__.py", "from outer import inner, second")
     scene.library("libplain.so", CONSUMER, folder="lib")
     load = "import taker, outer, single, ctypes; ctypes.CDLL('./lib/libplain.so')"
-    ran = scene.run("import spared", load, install(*HIDE), SAID)
+    ran = scene.run("import spared", load, install(HIDE), SAID)
     assert ran.lines[0].endswith(
         "still: outer (6 references), single (3 references), libplain.so (3 references)"
     )
 
 
 def test_only_names_that_were_hidden_count(scene):
-    ran = scene.run("import taker, consumer", install("hide:which", "hide:bundled"), SAID)
+    ran = scene.run("import taker, consumer", install({"names": ["which", "bundled"]}), SAID)
     assert ran.lines[0].endswith("still: consumer (2 references)")
-    assert scene.lines("import taker, consumer", install("hide:taker_*"), SAID)[0].startswith(
+    assert scene.lines("import taker, consumer", install({"names": "taker_*"}), SAID)[0].startswith(
         "touched"
     )
 
 
 def test_consumer_that_was_loaded_before_the_library_is_not_named(scene):
-    lines = scene.lines("import consumer, taker", install(*HIDE), ASK, SAID)
+    lines = scene.lines("import consumer, taker", install(HIDE), ASK, SAID)
     assert lines[0] == ALL_OWN
     assert [line.split()[0] for line in lines[1:]] == ["touched"]
 
@@ -378,14 +380,14 @@ def test_consumer_that_binds_at_its_first_call_is_cured_and_not_named(scene):
     load = "import taker, os; taker.open_by_c('./liblazy.so', os.RTLD_LAZY)"
     ask = "import ctypes; print(ctypes.CDLL('./liblazy.so', 4).ask())"  # RTLD_NOLOAD
     assert scene.lines(load, ask) == [ALL_TAKEN]
-    lines = scene.lines(load, install(*HIDE), ask, SAID)
+    lines = scene.lines(load, install(HIDE), ask, SAID)
     assert lines[0] == HIDDEN
     assert [line.split()[0] for line in lines[1:]] == ["touched"]
 
 
 def test_nothing_is_said_where_nobody_was_bound_but_to_the_log(scene):
     log = "import logging; logging.basicConfig(level=logging.INFO)"
-    ran = scene.run(log, "import taker", install(*HIDE), ASK, SAID)
+    ran = scene.run(log, "import taker", install(HIDE), ASK, SAID)
     assert ran.lines[0] == HIDDEN
     assert [line.split()[0] for line in ran.lines[1:]] == ["touched"]
     (line,) = ran.err.splitlines()
@@ -399,9 +401,9 @@ def test_repair_is_an_event_at_the_line_that_installs(scene):
             if event.kind == "repair":
                 print(event.name, event.where.rpartition(":")[0])
         """
-    (line,) = scene.lines("import taker", install(*HIDE), show)
+    (line,) = scene.lines("import taker", install(HIDE), show)
     folder = scene.pair.child.folder
-    assert line == f"LOCAL1 demote {os.path.realpath(folder)}/taker/libtaker.so <string>"
+    assert line == f"LOCAL1 hide_symbols {os.path.realpath(folder)}/taker/libtaker.so <string>"
 
 
 # --- modes and grades ----------------------------------------------------------------------------
@@ -409,7 +411,7 @@ def test_repair_is_an_event_at_the_line_that_installs(scene):
 
 @pytest.mark.parametrize("mode", ["warn", "observe", "off"])
 def test_modes_that_repair_nothing_repair_nothing(scene, mode):
-    ran = scene.run("import taker", install("hide:which", mode=mode), ASK, SAID)
+    ran = scene.run("import taker", install({"names": "which"}, mode=mode), ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
     assert ("SymbolScopeWarning: [CG802] taker" in ran.err) is (mode == "warn")
     found = {line.split()[1] for line in ran.lines[1:]}
@@ -418,7 +420,7 @@ def test_modes_that_repair_nothing_repair_nothing(scene, mode):
 
 
 def test_rule_that_only_warns_changes_nothing(scene):
-    rule = install(*HIDE, grade="warn")
+    rule = install(HIDE, grade="report")
     ran = scene.run("import taker", rule, ASK, SAID)
     assert ran.lines[:2] == [ALL_TAKEN, "finding CG802"]
     assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
@@ -426,7 +428,7 @@ def test_rule_that_only_warns_changes_nothing(scene):
 
 
 def test_opt_in_rule_acts_when_it_is_enabled(scene):
-    rule = install(*HIDE, grade="opt-in")
+    rule = install(HIDE, grade="opt-in")
     assert scene.run("import taker", rule, ASK).lines == [ALL_TAKEN]
     enabled = rule.replace("'fix', ", "'fix', enable=['LOCAL1'], ")
     assert scene.lines("import taker", enabled, ASK)[0] == HIDDEN
@@ -435,9 +437,9 @@ def test_opt_in_rule_acts_when_it_is_enabled(scene):
 
 def test_rule_that_is_switched_off_or_does_not_apply_changes_nothing(scene):
     for rule in (
-        install(*HIDE).replace("'fix', ", "'fix', disable=['LOCAL1'], "),
-        install(*HIDE, when={"platform": "win32"}),
-        install(*HIDE, dist=("no-such-distribution",)),
+        install(HIDE).replace("'fix', ", "'fix', disable=['LOCAL1'], "),
+        install(HIDE, when={"platform": "win32"}),
+        install(HIDE, dist=("no-such-distribution",)),
     ):
         for code in (("import taker", rule), (rule, "import taker")):
             assert scene.run(*code, ASK).lines == [ALL_TAKEN]
@@ -463,7 +465,7 @@ def test_strict_raises_only_if_a_fault_is_left(scene, first, load):
     """At the next watched import: the one at fault has been made, or is being made by a package."""
     scene.pair.modules("later.py")
     scene.package(load=load)
-    code = ["import taker", f"{install(*HIDE, mode='strict')}; {LATER}"]
+    code = ["import taker", f"{install(HIDE, mode='strict')}; {LATER}"]
     ran = scene.run(*(code if first == "package" else reversed(code)), NEXT, NEXT, ASK)
     is_left = "consumer" in load
     assert ran.lines == ([LEFT[first], ALL_TAKEN] if is_left else [HIDDEN])
@@ -490,14 +492,14 @@ def test_library_outside_the_folders_of_the_package_is_let_be(scene, place):
     scene.package(at=place)
     folder = os.path.realpath(scene.pair.child.folder / place)
     reason = f"{folder}/libtaker.so lies outside the folders of taker"
-    assert refused(scene, install(*HIDE)) == reason
+    assert refused(scene, install(HIDE)) == reason
 
 
 @pytest.mark.parametrize("file", ["libgomp-x.so", "libmpi.so", "libcudart-1a2b.so.12"])
 def test_library_that_is_global_on_purpose_is_let_be(scene, file):
     """A rule that names it is not even taken; this pattern just happens to match."""
     scene.package(file=file)
-    reason = refused(scene, install(*HIDE, library=f"{file[:5]}*"))
+    reason = refused(scene, install(HIDE, library=f"{file[:5]}*"))
     assert reason.endswith(f"taker/{file} is a library that others rely on to be global")
 
 
@@ -509,7 +511,7 @@ def test_library_that_an_object_outside_the_package_needs_is_let_be(scene, name)
     link = ["-Wl,--no-as-needed", f"-L{target.parent}", f"-l:{target.name}", runpath]
     scene.library("libneeds.so", "int which(void);", *link)
     reason = refused(
-        scene, install(*HIDE), load="import taker, ctypes; ctypes.CDLL('./libneeds.so')"
+        scene, install(HIDE), load="import taker, ctypes; ctypes.CDLL('./libneeds.so')"
     )
     folder = os.path.realpath(scene.pair.child.folder)
     at = "taker.libs" if name == "bundled" else "taker"
@@ -518,7 +520,7 @@ def test_library_that_an_object_outside_the_package_needs_is_let_be(scene, name)
 
 def test_library_that_is_bound_lazily_is_let_be(scene):
     scene.package("-Wl,-z,lazy", load=LAZILY)
-    reason = refused(scene, install(*HIDE))
+    reason = refused(scene, install(HIDE))
     assert "taker/libtaker.so was loaded with RTLD_LAZY: its first call of a hidden" in reason
 
 
@@ -528,7 +530,7 @@ def test_what_lazy_binding_would_do_without_the_refusal(scene):
     call = "print(taker.library.taker_bundled(), flush=True)"
     assert scene.lines("import taker", call, ASK) == ["1", ALL_TAKEN]
     code = "\n".join(
-        ["import taker", NO_REFUSAL, install(*HIDE), ASK, "import sys", "sys.stdout.flush()", call]
+        ["import taker", NO_REFUSAL, install(HIDE), ASK, "import sys", "sys.stdout.flush()", call]
     )
     done = scene.pair.child.python(code, check=False)
     assert (done.returncode, done.stdout) == (127, f"{HIDDEN}\n")
@@ -540,7 +542,7 @@ def test_what_lazy_binding_would_do_without_the_refusal(scene):
 @pytest.mark.parametrize("link", ["-Wl,-z,now", "-fno-plt"])
 def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
     scene.package(link, load=flags)
-    assert scene.lines("import taker", install(*HIDE), ASK)[0] == HIDDEN
+    assert scene.lines("import taker", install(HIDE), ASK)[0] == HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -555,12 +557,12 @@ def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
     ids=["machine", "libc"],
 )
 def test_machine_that_is_not_supported(scene, pretend):
-    assert refused(scene, pretend, install(*HIDE)) == "it is supported on x86-64 with glibc only"
+    assert refused(scene, pretend, install(HIDE)) == "it is supported on x86-64 with glibc only"
 
 
 def test_refusal_after_the_import_of_a_rule_that_only_demotes(scene):
     scene.package(load=BY_C, at="elsewhere")
-    ran = scene.run(install(*HIDE), "import taker", ASK, SAID)
+    ran = scene.run(install(HIDE), "import taker", ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
     assert ran.lines[1].endswith("lies outside the folders of taker")
     assert "SymbolScopeWarning: [LOCAL1] taker made its names global" in ran.err
@@ -579,14 +581,14 @@ print(demote(rule, "x86_64").state)
 @pytest.mark.parametrize("load", [LOCALLY, LAZILY.replace("os.RTLD_GLOBAL", "0")])
 def test_library_that_is_local_is_left_alone(scene, load):
     scene.package("-Wl,-z,lazy", load=load)
-    look = ("before = pages('taker')", install(*HIDE), "assert before == pages('taker') != {}")
-    for code in (["import taker", PAGES, *look], [install(*HIDE), "import taker"]):
+    look = ("before = pages('taker')", install(HIDE), "assert before == pages('taker') != {}")
+    for code in (["import taker", PAGES, *look], [install(HIDE), "import taker"]):
         assert scene.lines(*code, STATE, ASK, SAID) == ["local", ALL_OWN]
 
 
 def test_library_that_is_not_loaded(scene):
     scene.package(load="class ctypes: CDLL = lambda path: None")
-    assert scene.lines("import taker", install(*HIDE), STATE, ASK, SAID) == ["absent", ALL_OWN]
+    assert scene.lines("import taker", install(HIDE), STATE, ASK, SAID) == ["absent", ALL_OWN]
 
 
 def test_name_that_another_library_gives_is_not_taken_for_this_one_s(scene):
@@ -594,7 +596,7 @@ def test_name_that_another_library_gives_is_not_taken_for_this_one_s(scene):
     scene.package(load=LOCALLY)
     scene.put(scene.compiler.library("libother.so", TAKER + BUNDLED))
     other = "import ctypes; ctypes.CDLL('./libother.so', ctypes.RTLD_GLOBAL)"
-    assert scene.run(other, "import taker", install(*HIDE), STATE, ASK).lines == [
+    assert scene.run(other, "import taker", install(HIDE), STATE, ASK).lines == [
         "local",
         ALL_TAKEN,
     ]
@@ -640,11 +642,11 @@ def test_hardened_kernel_and_protections_are_put_back(scene, names, flag, table,
         print(before[table // 4096 * 4096])
         """
     same = "assert before == pages('taker') != {}"
-    lines = scene.lines(PAGES, look, where, NO_DEBUGGER, WINDOW, install(*HIDE), same, ASK, SAID)
+    lines = scene.lines(PAGES, look, where, NO_DEBUGGER, WINDOW, install(HIDE), same, ASK, SAID)
     assert lines[:2] == [table, f"window {window}"]
     assert lines[-2] == HIDDEN
     assert lines[-1].startswith("touched libtaker.so and 1 it brings: 3 names hidden")
-    lines = scene.lines(PAGES, look, WINDOW, install(*HIDE), same, ASK)
+    lines = scene.lines(PAGES, look, WINDOW, install(HIDE), same, ASK)
     assert lines == [HIDDEN]  # without any window
 
 
@@ -686,12 +688,10 @@ os.open = refuse
 def test_failure_is_reported_and_changes_nothing(scene, how):
     pretend, reason = FAILURES[how]
     reason = reason.format(folder=os.path.realpath(scene.pair.child.folder))
-    assert refused(scene, pretend, install(*HIDE)) == reason
+    assert refused(scene, pretend, install(HIDE)) == reason
     # The import of a rule that acts after it goes on as well.
     scene.package(load=BY_C)
-    ran = scene.run(
-        pretend, install(*HIDE), "import taker; print(taker.library.taker_which())", ASK
-    )
+    ran = scene.run(pretend, install(HIDE), "import taker; print(taker.library.taker_which())", ASK)
     assert ran.lines == ["1", ALL_TAKEN]
     assert f"not hidden, as {reason}" in ran.err
 
@@ -702,7 +702,7 @@ def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
     deny = "import ctypes; print(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0))"  # PR_SET_MDWE
     before, same = "before = pages('taker')", "assert before == pages('taker') != {}"
     ran = scene.run(
-        "import taker", PAGES, before, deny, NO_DEBUGGER, install(*HIDE), same, ASK, SAID
+        "import taker", PAGES, before, deny, NO_DEBUGGER, install(HIDE), same, ASK, SAID
     )
     if ran.lines[0] != "0":
         pytest.skip("this kernel is older than 6.3")
@@ -714,13 +714,13 @@ def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
 
 
 def test_uninstall_leaves_it_demoted_and_says_so(scene):
-    lines = scene.lines("import taker", install(*HIDE), "cudaguard.uninstall()", ASK, SAID)
+    lines = scene.lines("import taker", install(HIDE), "cudaguard.uninstall()", ASK, SAID)
     assert lines[0] == HIDDEN
     assert lines[1].startswith("touched libtaker.so and 1 it brings: 3 names hidden from the")
 
 
 def test_guard_block_leaves_it_demoted(scene):
-    block = install(*HIDE).replace("cudaguard.install(", "\nwith cudaguard.guard(")[:-1] + "): pass"
+    block = install(HIDE).replace("cudaguard.install(", "\nwith cudaguard.guard(")[:-1] + "): pass"
     lines = scene.lines("import taker", block.replace("; ", ""), ASK, SAID)
     assert lines[0] == HIDDEN
     assert lines[1].endswith("by LOCAL1 (stays)")
@@ -729,7 +729,7 @@ def test_guard_block_leaves_it_demoted(scene):
 @pytest.mark.parametrize("between", ["", "cudaguard.uninstall()"])
 def test_second_installation_finds_nothing_to_do(scene, between):
     count = "print(sum(event.kind == 'repair' for event in cudaguard.status().events))"
-    again = install(*HIDE)
+    again = install(HIDE)
     other = again.replace("LOCAL1", "LOCAL2")
     code = (again, between, again, between, other, STATE, count, ASK, SAID)
     state, repairs, asked, *said = scene.lines("import taker", *code)
@@ -738,14 +738,14 @@ def test_second_installation_finds_nothing_to_do(scene, between):
 
 
 def test_further_rule_hides_further_names(scene):
-    more = install("hide:shown").replace("LOCAL1", "LOCAL2")
-    lines = scene.lines("import taker", install(*HIDE), more, ASK, SAID)
+    more = install({"names": "shown"}).replace("LOCAL1", "LOCAL2")
+    lines = scene.lines("import taker", install(HIDE), more, ASK, SAID)
     assert lines[0] == "2222"
     assert lines[2].startswith("touched libtaker.so: 1 names hidden from the global symbol scope")
 
 
 def test_package_that_is_imported_again_after_the_guard_has_gone(scene):
-    code = (install(*HIDE), "cudaguard.uninstall()", "import taker", install(*HIDE), ASK)
+    code = (install(HIDE), "cudaguard.uninstall()", "import taker", install(HIDE), ASK)
     assert scene.lines(*code)[0] == HIDDEN
 
 
@@ -753,7 +753,7 @@ def test_package_that_is_imported_again_after_the_guard_has_gone(scene):
 
 
 def test_names_that_only_a_bundled_library_has(scene):
-    assert scene.lines("import taker", install("hide:bundled"), ASK)[0] == "1112"
+    assert scene.lines("import taker", install({"names": "bundled"}), ASK)[0] == "1112"
 
 
 def test_copy_that_stands_behind_a_hidden_one_is_hidden_as_well(scene):
@@ -761,16 +761,17 @@ def test_copy_that_stands_behind_a_hidden_one_is_hidden_as_well(scene):
     source = BUNDLED + "int which(void) { return 3; }\n"
     bundled = scene.compiler.library(BUNDLED_FILE, source, f"-Wl,-soname,{BUNDLED_FILE}")
     scene.put(bundled, "taker.libs")
-    assert scene.lines("import taker", install("hide:which"), ASK)[0] == "2111"
+    assert scene.lines("import taker", install({"names": "which"}), ASK)[0] == "2111"
 
 
 def test_two_packages_that_give_the_same_name(scene):
     scene.put(scene.compiler.library("libother.so", "int which(void) { return 4; }"), "other")
     load = "library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'libother.so'), 256)"
     scene.pair.child.write("other/__init__.py", f"import ctypes, os\n{load}")
-    rule = "cudaguard.Rule({!r}, ({!r},), 'x', actions=('demote:lib{}.so', 'hide:which'))"
-    rules = ", ".join(
-        rule.format(*names) for names in (("A", "other", "other"), ("B", "taker", "taker"))
+    actions = [{"hide_symbols": f"lib{name}.so", "names": "which"} for name in ("other", "taker")]
+    rules = (
+        f"cudaguard.Rule('A', ('other',), 'x', actions=({actions[0]},)), "
+        f"cudaguard.Rule('B', ('taker',), 'x', actions=({actions[1]},))"
     )
     guard = f"import cudaguard; cudaguard.install(rules=[{rules}])"
     assert scene.lines("import taker, other", guard, ASK)[0] == "2111"
@@ -789,18 +790,18 @@ def test_lazily_bound_user_of_a_hidden_name_is_let_be(scene, place):
         taker.open_by_c("./{place}/libpart.so", os.RTLD_LAZY)
         part = ctypes.CDLL("./{place}/libpart.so", 4)
         """
-    ran = scene.run(load, install("hide:which"), "print(part.part())", SAID)  # dies with 127
+    ran = scene.run(load, install({"names": "which"}), "print(part.part())", SAID)  # dies with 127
     assert ran.lines[0] == "1"
     assert "RTLD_LAZY" in ran.lines[1]
 
 
 def test_keep_everything(scene):
-    assert scene.lines("import taker", install("hide:*", "keep:*"), ASK)[0] == ALL_TAKEN
+    assert scene.lines("import taker", install({"names": "*", "keep": "*"}), ASK)[0] == ALL_TAKEN
 
 
 def test_evidence_of_a_refusal_begins_with_the_reason_or_the_library(scene):
     scene.package(at="elsewhere")
-    (line,) = scene.run("import taker", install(*HIDE), SAID).lines
+    (line,) = scene.run("import taker", install(HIDE), SAID).lines
     assert not line.startswith("finding CG802 : ")
 
 
@@ -815,14 +816,14 @@ def test_half_a_failure_is_told(scene):
             write(address, data)
         memory._write_as_debugger = memory._write_unprotected = once
         """
-    ran = scene.run("import taker", pretend, install(*HIDE), ASK, SAID)
+    ran = scene.run("import taker", pretend, install(HIDE), ASK, SAID)
     touched = [line for line in ran.lines if line.startswith("touched")]
     assert ran.lines[0] == ALL_TAKEN or touched
 
 
 @pytest.mark.parametrize("first", ["taker", "guard"])
 def test_repair_that_is_allowed_later_is_made(scene, first):
-    code = ["import taker", install(*HIDE, mode="warn")]
+    code = ["import taker", install(HIDE, mode="warn")]
     code = code if first == "taker" else code[::-1]
     assert scene.run(*code, "cudaguard.install('fix')", ASK).lines[0] == HIDDEN
 
@@ -836,9 +837,9 @@ def test_repair_that_is_allowed_later_is_made(scene, first):
             static void *choose(void) { return one; }
             int which(void) __attribute__((ifunc("choose")));
             """,
-            "hide:which",
+            {"names": "which"},
         ),
-        ("__thread int per_thread = 1;\nint which(void) { return 1; }", "hide:per_thread"),
+        ("__thread int per_thread = 1;\nint which(void) { return 1; }", {"names": "per_thread"}),
     ],
     ids=["ifunc", "thread-local"],
 )
@@ -854,7 +855,7 @@ def test_submodule_that_makes_it_global_later(scene):
     init = scene.pair.child.folder / "taker" / "__init__.py"
     init.write_text(init.read_text().replace("library = ctypes.CDLL(path)\n", ""))
     scene.pair.child.write("taker/late.py", f"from taker import *\nfrom taker import path\n{BY_C}")
-    assert scene.lines(install(*HIDE), "import taker.late", ASK)[0] == HIDDEN
+    assert scene.lines(install(HIDE), "import taker.late", ASK)[0] == HIDDEN
 
 
 def test_import_that_fails_after_its_library_is_global(scene):
@@ -865,7 +866,7 @@ def test_import_that_fails_after_its_library_is_global(scene):
         except ImportError as error:
             print(error)
         """
-    assert scene.lines(install(*HIDE), load, ASK)[:2] == ["no codec", HIDDEN]
+    assert scene.lines(install(HIDE), load, ASK)[:2] == ["no codec", HIDDEN]
 
 
 def test_package_that_is_reached_by_a_link(scene):
@@ -875,12 +876,12 @@ def test_package_that_is_reached_by_a_link(scene):
         (folder / name).rename(folder / "store" / name)
         (folder / name).symlink_to(folder / "store" / name)
     scene.run("import taker", ASK)
-    assert scene.run("import taker", install(*HIDE), ASK).lines[0] == HIDDEN
+    assert scene.run("import taker", install(HIDE), ASK).lines[0] == HIDDEN
 
 
 def test_rule_that_keeps_it_local_demotes_what_c_code_makes_global(scene):
     scene.package(load=BY_C)
-    rule = install("local_scope:libtaker.so*", *HIDE)
+    rule = install(HIDE, {"load_local": "libtaker.so*"})
     assert scene.run(rule, "import taker", ASK).lines == [HIDDEN]
 
 
@@ -894,7 +895,7 @@ def test_library_that_was_mixed_up_already_is_nobodys_new_owner(scene):
     ask = "print(ctypes.CDLL('./libuser.so').ask())"
     before = "import taker, ctypes; ctypes.CDLL('./libshared.so')"
     without = scene.lines(before, ask)
-    ran = scene.run(before, install(*HIDE), ask, SAID)
+    ran = scene.run(before, install(HIDE), ask, SAID)
     assert ran.lines[0] == without[0]  # one owner for all, though the wrong one
     assert "libtaker.so is left as it is" in ran.err
     assert "libshared.so was loaded after it and calls into it" in ran.err

@@ -91,13 +91,13 @@ for entry in cudaguard.status().changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """
-LOCAL = ("local_scope:libowner.so*",)
-HIDE_ALL = ("demote:libowner.so*", "hide:*", "keep:of_*")
-HIDE_RUNTIME = ("demote:libowner.so*", "hide:std")
+LOCAL = ({"load_local": "libowner.so*"},)
+HIDE_ALL = ({"hide_symbols": "libowner.so*", "names": "*", "keep": "of_*"},)
+HIDE_RUNTIME = ({"hide_symbols": "libowner.so*", "names": "std"},)
 TOLD = ["finding LOCAL1 False True"]
 
 
-def install(*actions: str, mode: str = "fix") -> str:
+def install(*actions: dict, mode: str = "fix") -> str:
     rule = f"cudaguard.Rule('LOCAL1', ('owner',), 'Test.', actions={actions!r})"
     return f"import cudaguard; cudaguard.install({mode!r}, rules=[{rule}])"
 
@@ -167,12 +167,14 @@ def test_rule_that_comes_later_hides_nothing_of_it(scene, actions):
 
 def test_other_names_of_it_are_hidden_as_ever(scene):
     asked = "print(ctypes.CDLL(None).which)"
-    ran = scene.bare("import owner", install("demote:libowner.so*", "hide:which"), USE, SAID)
+    ran = scene.bare(
+        "import owner", install({"hide_symbols": "libowner.so*", "names": "which"}), USE, SAID
+    )
     assert ran.lines[:2] == RIGHT
     assert "1 names hidden" in ran.lines[2]
     assert ran.err == ""
     assert "undefined symbol: which" in scene.bare(
-        "import owner", install("demote:libowner.so*", "hide:which"),
+        "import owner", install({"hide_symbols": "libowner.so*", "names": "which"}),
         f"import ctypes\ntry: {asked}\nexcept AttributeError as error: print(error)",
     ).out  # fmt: skip
 
@@ -184,7 +186,7 @@ def test_library_that_brings_it_along_stays_global_as_well(scene):
     shutil.copy(scene.built("libwrapper.so", WRAPPER, *flags), folder)
     load = 'ctypes.CDLL(os.path.join(os.path.dirname(path), "libwrapper.so"), ctypes.RTLD_GLOBAL)'
     scene.package(load=load)
-    ran = scene.bare(install("local_scope:libwrapper.so*"), "import owner", USE, SAID)
+    ran = scene.bare(install({"load_local": "libwrapper.so*"}), "import owner", USE, SAID)
     assert ran.lines == [*RIGHT, *TOLD]
 
 

@@ -387,11 +387,11 @@ def test_flags_set_by_another_package_are_its_affair(scene):
     scene.child.write(
         "cudaguard.toml",
         "[[rules]]\nid = 'LOCAL001'\nwatch = ['setter']\nwhy = 'x'\n"
-        "actions = ['local_scope:taking.*.so*']\n",
+        "actions = [{ load_local = 'taking.*.so*' }]\n",
     )
     ran = scene.bare("import ctypes, cudaguard", INSTALL, "import setter", SAID)
     assert 'watch = ["setter"]' in ran.out
-    assert 'actions = ["local_scope:taking.*.so*"]' in ran.out
+    assert 'actions = [{ load_local = "taking.*.so*" }]' in ran.out
     cured = "cudaguard.install(config='cudaguard.toml')"
     assert scene.bare("import ctypes, cudaguard", cured, "import setter", FOUND).lines == ["[]"]
 
@@ -407,7 +407,7 @@ def test_who_comes_after_what_nobody_saw_is_not_blamed(scene, innocent):
 
 
 def test_rule_that_has_not_acted_does_not_silence(scene):
-    rule = "cudaguard.Rule('L', ('nobody',), 'x', actions=('local_scope:libtaker.so*',))"
+    rule = "cudaguard.Rule('L', ('nobody',), 'x', actions=({'load_local': 'libtaker.so*'},))"
     install = f"cudaguard.install(rules=[{rule}])"
     assert scene.bare("import ctypes, cudaguard", install, PAST_US, "import one", FOUND).lines == [
         "['CG812']"
@@ -416,7 +416,7 @@ def test_rule_that_has_not_acted_does_not_silence(scene):
 
 def test_rule_that_is_conditioned_not_to_act_does(scene):
     rule = (
-        "cudaguard.Rule('L', ('nobody',), 'x', actions=('local_scope:libtaker.so*',), "
+        "cudaguard.Rule('L', ('nobody',), 'x', actions=({'load_local': 'libtaker.so*'},), "
         "when={'platform': 'win32'})"
     )
     install = f"cudaguard.install(rules=[{rule}])"

@@ -70,7 +70,7 @@ def install(
     more = "".join(f", {name}={value!r}" for name, value in fields.items())
     return (
         f"import cudaguard; RULE = cudaguard.Rule('LOCAL1', {watch!r}, 'It is taken.', "
-        f"actions=('deepbind:{pattern}',), grade='opt-in'{more})\n"
+        f"actions=({{'load_deepbind': '{pattern}'}},), grade='opt-in'{more})\n"
         f"cudaguard.install({mode!r}, rules=[RULE], enable={enable!r})"
     )
 
@@ -113,7 +113,7 @@ class Scene:
         head = "finding LOCAL1 victim was not shielded from the global symbol scope. "
         assert finding.startswith(head)
         assert "SymbolScopeWarning: [LOCAL1] victim was not shielded" in ran.err
-        assert "keep the library that takes the names local, or demote it" in ran.err
+        assert "keep the library that takes the names local, or hide its symbols" in ran.err
         return finding[len(head) :]
 
 
@@ -164,7 +164,7 @@ def test_configuration_file_and_environment_variables(scene):
         [[rules]]
         id = "LOCAL1"
         watch = ["victim"]
-        actions = ["deepbind:victim*.so"]
+        actions = [{ load_deepbind = "victim*.so" }]
         grade = "opt-in"
         why = "It is taken."
         """,
@@ -241,7 +241,7 @@ def test_it_is_logged_and_an_event(scene):
     log = "import logging; logging.basicConfig(level=logging.INFO)"
     show = "print([e.name for e in cudaguard.status().events if e.kind == 'repair'])"
     ran = scene.run(log, TAKE, install(), ASK, show)
-    assert ran.lines == ["2", "['LOCAL1 deepbind victim']"]
+    assert ran.lines == ["2", "['LOCAL1 load_deepbind victim']"]
     (line,) = ran.err.splitlines()
     assert line.startswith("INFO:cudaguard:LOCAL1: victim was loaded with RTLD_DEEPBIND")
     assert "CUDAGUARD_RULES=-LOCAL1" in line

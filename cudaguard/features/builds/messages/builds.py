@@ -172,7 +172,7 @@ def out_of_date(library: str, reasons: tuple[str, ...], *, is_rebuilt: bool) -> 
         OUT_OF_DATE,
         f"{library} was built for another torch, or is damaged"
         f"{', and is compiled anew' if is_rebuilt else ''}.",
-        severity="info" if is_rebuilt else "warn",
+        severity="info" if is_rebuilt else "warning",
         evidence=reasons,
         consequence=""
         if is_rebuilt
@@ -192,7 +192,7 @@ def would_not_load(check: ExtensionCheck) -> Finding:
     return Finding(
         WOULD_NOT_LOAD,
         f"The build went well, and its result will not load{by_itself}: {check.message}.",
-        severity="error" if is_certain else "warn",
+        severity="error" if is_certain else "warning",
         evidence=(check.path,),
         consequence=f"the import will fail{unless}",
         remedy=check.remedy,

@@ -36,15 +36,15 @@ class Parked:
 
     Args:
         root: The module.
-        rehome: Replace what is found by a copy?
+        is_copied: Replace what is found by a copy?
         tell: Takes the place and the shape of each find.
     """
 
     def __init__(
-        self, root: Any, rehome: bool, tell: Callable[[str, tuple[int, ...]], None]
+        self, root: Any, is_copied: bool, tell: Callable[[str, tuple[int, ...]], None]
     ) -> None:
         self._root = root
-        self._rehome = rehome
+        self._is_copied = is_copied
         self._tell = tell
         self._calls = 0
         self._places: dict[tuple[int, str, Path], Any] = {}  # with the module that each is in
@@ -76,7 +76,7 @@ class Parked:
                 continue
             if on_device and tensor.device.type == "cpu":
                 continue
-            if self._rehome:
+            if self._is_copied:
                 _put(module, name, path, tensor.clone())
             if place not in self._places:
                 self._places[place] = module
@@ -85,7 +85,7 @@ class Parked:
         self._calls += 1
 
     def _is_over(self) -> bool:
-        return self._calls >= CALLS and not (self._rehome and self._places)
+        return self._calls >= CALLS and not (self._is_copied and self._places)
 
     def _there(self) -> Iterator[tuple[Any, str, Path, Any]]:
         if self._calls < CALLS:

@@ -76,7 +76,7 @@ def _overwritten(site: Site, overlap: Overlap, listed: Files) -> Finding:
         overlap._replace(files=tuple(dict.fromkeys(files))),
         gone=gone,
         restored=_losers(site, listed, {gone}),
-        severity="error" if native else "warn" if of_cuda else "info",
+        severity="error" if native else "warning" if of_cuda else "info",
     )
 
 

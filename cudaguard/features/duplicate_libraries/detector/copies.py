@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.duplicate_libraries.policy.duplicates import Copy, Stray
-    from cudaguard.model import Finding
+    from cudaguard.model import Finding, Severity
 
 _PROGRAM = ("", "__main__", "__mp_main__")
 _YES = ("1", "true", "t", "yes", "y", "on")
@@ -163,7 +163,7 @@ def _text(copy: Copy) -> str:
     return ".".join(map(str, _version(copy)))
 
 
-def _severity(first: Copy) -> str:
+def _severity(first: Copy) -> Severity:
     """Return how loud a fault is: what somebody has preloaded is there because he wants it so."""
     preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
     names = (os.path.realpath(first.path), os.path.basename(first.path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cudaguard.core.verbs import toml_text
 from cudaguard.files.calls import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
@@ -11,6 +12,7 @@ from cudaguard.model import Finding
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.features.duplicate_libraries.policy.duplicates import Copy
+    from cudaguard.model import Severity
 
 
 TWO_FILES, ANOTHER_FILE = "CG842", "CG843"
@@ -50,7 +52,7 @@ def older_first(
     versions: tuple[str, str],
     subject: tuple[str, str],
     cure: Precedence,
-    severity: str,
+    severity: Severity,
 ) -> Finding:
     """Two files of one name, and the older one was mapped first.
 
@@ -60,7 +62,7 @@ def older_first(
         versions: Of both.
         subject: What the library is called, and what is in danger.
         cure: How it is done right.
-        severity: ``warn`` or ``info``.
+        severity: ``warning`` or ``info``.
     """
     title, danger = subject
     return Finding(
@@ -91,7 +93,7 @@ def rivals(first: Copy, second: Copy, title: str, *, is_allowed: bool) -> Findin
     return Finding(
         TWO_FILES,
         f"{what} of {title} are in this process: {first.path} and {second.path}.",
-        severity="info" if is_allowed else "warn",
+        severity="info" if is_allowed else "warning",
         evidence=(_line(first), _line(second)),
         consequence="the second one to start a parallel region ends the process with 'OMP: Error "
         "#15' (with KMP_DUPLICATE_LIB_OK set it goes on, and may hang, crash or compute wrong "
@@ -164,7 +166,7 @@ def another_file(
     versions: tuple[str, str],
     subject: tuple[str, str],
     cure: Precedence,
-    severity: str,
+    severity: Severity,
     *,
     is_older: bool,
 ) -> Finding:
@@ -176,7 +178,7 @@ def another_file(
         versions: Of what it gets and of what it was meant to get, empty where they are not known.
         subject: What the library in question is called, and what is in danger.
         cure: How it is done right.
-        severity: ``warn`` or ``info``.
+        severity: ``warning`` or ``info``.
         is_older: Is what it gets the older one?
     """
     title, danger = subject
@@ -235,7 +237,7 @@ def _first(cure: Precedence) -> str:
         "[[rules]]",
         'id = "LOCAL001"',
         f'watch = ["{cure.package}"]',
-        f'actions = ["preload:{cure.pattern}"]',
+        f"actions = [{toml_text({'preload_library': cure.pattern})}]",
         f'why = "{cure.package} takes another {os.path.basename(cure.wanted)}"',
     )
     return RULE_LINE.join(lines)

@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cudaguard.features.duplicate_libraries.policy.installed import Overlap, Unmet
+    from cudaguard.model import Severity
 
 
 INSTALLED, PINS = "CG905", "CG906"
 _SHOWN = 3
 
 
-def overwritten(overlap: Overlap, *, gone: str, restored: Sequence[str], severity: str) -> Finding:
+def overwritten(
+    overlap: Overlap, *, gone: str, restored: Sequence[str], severity: Severity
+) -> Finding:
     """Two distributions that were installed over one another.
 
     Args:
@@ -55,7 +58,7 @@ def files_missing(pinned: str, files: Sequence[str]) -> Finding:
         INSTALLED,
         f"{pinned.replace('==', ' ')} lacks {files[0]}"
         f"{f' and {len(files) - 1} more files' if len(files) > 1 else ''} that it installed.",
-        severity="error" if has_libraries else "warn",
+        severity="error" if has_libraries else "warning",
         evidence=(*files[:_SHOWN], *and_more(len(files) - _SHOWN, "files")),
         consequence="programs that load these libraries fail" if has_libraries
         else "builds that need these files fail",
@@ -79,7 +82,7 @@ def not_met(unmet: Unmet) -> Finding:
     return Finding(
         INSTALLED,
         f"{unmet.by} requires {unmet.name}{unmet.wanted}, and {there} is installed.",
-        severity="error" if unmet.wanted.startswith("==") else "warn",
+        severity="error" if unmet.wanted.startswith("==") else "warning",
         consequence="what it has compiled was made for that version, and may not load or may crash",
         remedy=f"install the release of {unmet.by.partition(' ')[0]} for this {unmet.name}, or "
         f"{unmet.name}{unmet.wanted}",
@@ -138,7 +141,7 @@ def other_release(torch: str, unmet: Unmet) -> Finding:
     return Finding(
         PINS,
         what,
-        severity="warn",
+        severity="warning",
         consequence=consequence,
         remedy="install the release that torch pins",
         command=f"pip install {wanted}",

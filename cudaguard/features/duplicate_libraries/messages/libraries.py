@@ -41,7 +41,7 @@ def two_files(
         LIBRARIES,
         f"{name} ({runtime.title}) is one file for {_some(older)} and another for {_some(newer)}: "
         "in one process, whoever is imported first decides for both.",
-        severity="warn" if is_fault else "info",
+        severity="warning" if is_fault else "info",
         evidence=(_told(older), _told(newer)),
         consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}"
         if is_fault
@@ -60,7 +60,7 @@ def astray(
         LIBRARIES,
         f"{_some(served)} would load {name} ({runtime.title}) from {folder}, and not the one that "
         f"{meant.dist} brings.",
-        severity="warn" if is_fault else "info",
+        severity="warning" if is_fault else "info",
         evidence=(_told(served), _told(meant)),
         consequence=runtime.danger if is_fault else "",
         remedy=f"take {folder} out of LD_LIBRARY_PATH, if it is there",

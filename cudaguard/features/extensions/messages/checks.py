@@ -37,7 +37,7 @@ def would_not_load(
         EXTENSIONS,
         f"{os.path.basename(first.path)}{others} of {dist} {version} would not load: "
         f"{first.message.rstrip('.')}.",
-        severity="error" if is_certain else "warn",
+        severity="error" if is_certain else "warning",
         evidence=(
             *(check.path for check in checks[:_SHOWN]),
             *and_more(len(checks) - _SHOWN, "files"),

@@ -41,7 +41,7 @@ def cannot_run(
     return Finding(
         CANNOT_RUN,
         f"torch {torch.release} has no code for {named(devices)}.",
-        severity="warn" if loud else "info",
+        severity="warning" if loud else "info",
         evidence=(f"it was built for {' '.join(torch.flags)}",),
         consequence=(
             "every kernel on that device ends in 'no kernel image is available for execution on "
@@ -79,7 +79,7 @@ def no_jit(
         NO_JIT,
         f"What torch compiles at run time will fail on {named(devices)}: its NVRTC "
         f"{dotted(nvrtc.release)} does not know {' and '.join(f'sm_{one}' for one in wanted)}.",
-        severity="warn" if loud else "info",
+        severity="warning" if loud else "info",
         evidence=(compiler_line(nvrtc, known),),
         consequence=(
             "ordinary kernels run; the fusers of TorchScript and operators such as torch.prod, "

@@ -57,7 +57,7 @@ def cupy_refused(
         CUPY,
         f"CuPy cannot compile for {named(devices)}: its NVRTC {dotted(nvrtc.release)} does not "
         f"know {_sm(asked)}.",
-        severity="warn" if loud else "info",
+        severity="warning" if loud else "info",
         evidence=(f"CuPy {release} asks for {_sm(asked)}", compiler_line(nvrtc, known)),
         consequence=(
             "whatever has a kernel, cupy.arange() among it, ends in 'nvrtc: error: invalid value "
@@ -84,7 +84,7 @@ def cupy_for_others(
         CUPY,
         f"What CuPy compiles does not run on {named(devices)}: with NVRTC {dotted(nvrtc.release)} "
         f"it makes code for {_sm(asked)}.",
-        severity="warn" if loud else "info",
+        severity="warning" if loud else "info",
         evidence=(
             f"CuPy {release} asks for the newest architecture that it thinks this NVRTC knows",
             compiler_line(nvrtc, ()),
@@ -135,7 +135,7 @@ def numba_lacks(
         NUMBA,
         f"numba-cuda cannot compile for {named(devices)}: its {title} {dotted(compilers.release)} "
         f"does not know {_sm(wanted)}.",
-        severity="warn" if loud else "info",
+        severity="warning" if loud else "info",
         evidence=(compiler_line(compilers, known), f"numba-cuda is of release {release}"),
         consequence=f"every kernel ends in {error}.",
         remedy=remedy,

@@ -12,12 +12,12 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         # Exact names: a wheel that brings a libtorch of its own has it renamed, and is let be.
         actions=(
-            "provides:libc10.so",
-            "provides:libc10_cuda.so",
-            "provides:libtorch.so",
-            "provides:libtorch_cpu.so",
-            "provides:libtorch_cuda.so",
-            "provides:libtorch_python.so",
+            {"provide_libraries": "libc10.so"},
+            {"provide_libraries": "libc10_cuda.so"},
+            {"provide_libraries": "libtorch.so"},
+            {"provide_libraries": "libtorch_cpu.so"},
+            {"provide_libraries": "libtorch_cuda.so"},
+            {"provide_libraries": "libtorch_python.so"},
         ),
         why=(
             "Extensions built against torch name libc10.so and libtorch*.so, which lie inside "
@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
             "cupy-cuda102<13.2",
         ),
         when={"platform": "linux", "machine": "x86_64", "dists": {"torch": ">=2.2"}},
-        actions=("preload:nvidia/nccl/lib/libnccl.so.2",),
+        actions=({"preload_library": "nvidia/nccl/lib/libnccl.so.2"},),
         grade="opt-in",
         why=(
             "cupy wheels before 13.2 load the libnccl.so.2.16.2 of the machine at their import, if "
@@ -83,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         # Opt-in, as it moves sessions from the CPU to the GPU: other rounding, memory, time. Only
         # with a driver: 1.19 to 1.22 crash where the provider loads and there is none.
-        actions=("preload_needs:onnxruntime/capi/libonnxruntime_providers_cuda.so",),
+        actions=({"preload_dependencies": "onnxruntime/capi/libonnxruntime_providers_cuda.so"},),
         grade="opt-in",
         why=(
             "onnxruntime-gpu needs libcublas, libcudnn and others and does not look into the "
@@ -160,7 +160,7 @@ RULES: tuple[Rule, ...] = (
         watch=("torch",),
         when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
         # Nothing where cuDNN does not come from such a package. Opt-in, as all of it is mapped.
-        actions=("preload:nvidia/cudnn/lib/libcudnn*.so.[89]",),
+        actions=({"preload_library": "nvidia/cudnn/lib/libcudnn*.so.[89]"},),
         grade="opt-in",
         why=(
             "libcudnn opens its parts by name when it first needs them, and the folders of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cudaguard.core.verbs import toml_text
 from cudaguard.files.calls import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
@@ -153,7 +154,7 @@ def _remedy(
         return f"take RTLD_GLOBAL away from the {call} at {asking[1] or 'that line'}"
     if load.is_global:
         package, bundled = asking[0].partition(".")[0], ""
-        actions = [f"local_scope:{_pattern(load.library)}"]
+        actions: list[dict[str, object]] = [{"load_local": _pattern(load.library)}]
     else:
         package = (load.extension or culprit.module).partition(".")[0]
         bundled = next((hijack.package for hijack in hijacks if hijack.package), "")
@@ -162,15 +163,14 @@ def _remedy(
                 "ask its authors to load it without RTLD_GLOBAL; until then import what it "
                 "endangers before it"
             )
-        keys = dict.fromkeys(key for hijack in hijacks for key, _, _ in hijack.families)
-        actions = [f"demote:{_pattern(hijack.owner)}" for hijack in hijacks]
-        actions += [f"hide:{key}" for key in keys]
+        keys = tuple(dict.fromkeys(key for hijack in hijacks for key, _, _ in hijack.families))
+        actions = [{"hide_symbols": _pattern(hijack.owner), "names": keys} for hijack in hijacks]
     advice = (
         "save this rule as cudaguard.toml, and set CUDAGUARD_CONFIG=cudaguard.toml (or call "
         "install(config=...)):"
     )
     # What a wheel bundles lies in a folder named after the distribution, not the module.
-    dist = [f"dist = [{_quoted(bundled)}]"] if bundled and bundled != package else []
+    dist = [f"dist = [{toml_text(bundled)}]"] if bundled and bundled != package else []
     return RULE_LINE.join(
         (
             advice,
@@ -178,14 +178,10 @@ def _remedy(
             'id = "LOCAL001"',
             f'watch = ["{package}"]',
             *dist,
-            f"actions = [{', '.join(_quoted(action) for action in actions)}]",
+            f"actions = {toml_text(actions)}",
             f'why = "{package} puts its libraries into the global symbol scope"',
         )
     )
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _pattern(library: str) -> str:

@@ -31,7 +31,7 @@ def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
         evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
-        + ("give the rule the grade 'fix'" if rule.grade == "warn" else FIX),
+        + ("give the rule the grade 'automatic'" if rule.grade == "report" else FIX),
         links=rule.links,
     )
 
@@ -110,6 +110,7 @@ def not_shielded(rule: Rule, extension: str, reason: str) -> Finding:
         rule=rule.id,
         evidence=(reason,),
         consequence=rule.why,
-        remedy="keep the library that takes the names local, or demote it, by a rule of its own",
+        remedy="keep the library that takes the names local, or hide its symbols, by a rule of its "
+        "own",
         links=rule.links,
     )

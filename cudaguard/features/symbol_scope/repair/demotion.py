@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.patterns import actions_of, matches, texts_of
 from cudaguard.elf.image import SYMBOL, Image
 from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.elf.process import uses_glibc
@@ -29,7 +29,8 @@ from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from cudaguard.elf.image import Symbols
     from cudaguard.elf.loaded import Library
@@ -95,7 +96,7 @@ def demote(rule: Rule, machine: str) -> Demotion:
     """Hide the names of the libraries that a rule names, and of what their package bundles.
 
     Args:
-        rule: A rule with the actions ``demote``, ``hide`` and perhaps ``keep``.
+        rule: A rule with the action ``hide_symbols``.
         machine: Hardware name of this machine.
     """
     if machine not in ("x86_64", "AMD64") or not uses_glibc():
@@ -109,8 +110,14 @@ def demote(rule: Rule, machine: str) -> Demotion:
 
 def _demote(rule: Rule, memory: Memory) -> Demotion:
     everything = loaded_libraries(memory, first_entry())
-    patterns = values_of(rule, "hide_symbols")
-    named = [lib for lib in everything if matches(os.path.basename(lib.path), patterns)]
+    files = [os.path.basename(lib.path) for lib in everything]
+    actions = [
+        action
+        for action in actions_of(rule, "hide_symbols")
+        if any(matches(file, (action["hide_symbols"],)) for file in files)
+    ]
+    patterns = [action["hide_symbols"] for action in actions]
+    named = [lib for file, lib in zip(files, everything) if matches(file, patterns)]
     if not named:
         return Demotion("absent")
     library = named[0].path
@@ -122,9 +129,9 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
             _refuse_library(lib, lib in group, own)
         # The library that the rule names may have none of the names itself, or stand before
         # another one of the package that has them too: all of the package is looked at.
-        hide = arguments(rule, "hide")
+        hide = _texts(actions, "names")
         hides = None if "*" in hide else pattern_of_names(hide)  # None: all
-        keeps = pattern_of_names(arguments(rule, "keep"))
+        keeps = pattern_of_names(_texts(actions, "keep"))
         members = [
             _planned(Image(memory, lib), hides, keeps)
             for lib in group
@@ -160,6 +167,10 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         return Demotion("failed", f"names of {shown[0]} are still found", library)
     names = sum(len(member.hidden) for member in members)
     return Demotion("done", "", library, len(members), names, bound, left)
+
+
+def _texts(actions: Iterable[Mapping[str, Any]], parameter: str) -> tuple[str, ...]:
+    return tuple(text for action in actions for text in texts_of(action.get(parameter, ())))
 
 
 def _refuse_library(library: Library, is_own: bool, own: frozenset[str]) -> None:

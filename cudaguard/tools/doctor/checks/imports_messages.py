@@ -68,7 +68,7 @@ def order_fails(
     return Finding(
         ORDERS,
         f"`{told}` {words(ending, limit)}.",
-        severity="warn" if is_cured else "error",
+        severity="warning" if is_cured else "error",
         evidence=(*ending.said, f"under the guard, it {words(guarded, limit)}"),
         consequence="a program that imports them in this order fails"
         if len(order) > 1

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from cudaguard.core.messages import listed
+from cudaguard.core.registry import REPLACING
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.model import Rule
+    from cudaguard.model import Rule, Severity
 
 RULES = "CG901"
+# Verbs of actions about what is done once a module is imported.
+_LATER = frozenset(REPLACING) - {"disable_fusers"}
 
 
 def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
@@ -23,11 +26,12 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
         is_on: Is it in force where the guard is?
         is_guarded: Is the guard switched on for every Python that starts in this environment?
     """
-    remedy, command, severity = "", "", "warn" if is_at_import(rule) else "info"
+    remedy, command = "", ""
+    severity: Severity = "warning" if is_at_import(rule) else "info"
     about = ", ".join(versions) or rule.watch[0]
     what = f"{about}: {rule.title or rule.why}"
-    if rule.grade == "warn":
-        severity = "warn"
+    if rule.grade == "report":
+        severity = "warning"
         remedy = "nothing repairs it: follow what the rule says"
         command = f"cudaguard rules show {rule.id}"
     elif not is_on:
@@ -57,8 +61,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
 
 def is_at_import(rule: Rule) -> bool:
     """Is a rule about what an import breaks, and not about what is done with arrays or builds?"""
-    later = ("correct", "normalize", "graphs", "builds")
-    return any(action.partition(":")[0] not in later for action in rule.actions) or bool(rule.needs)
+    return any(_LATER.isdisjoint(action) for action in rule.actions) or bool(rule.needs)
 
 
 def watched(rules: Sequence[Rule]) -> Finding:

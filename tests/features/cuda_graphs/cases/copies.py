@@ -464,8 +464,8 @@ def case_arguments_of_graph_safe():
     assert "expected one of auto, clone, " in str(
         raised(ValueError, cudaguard.graph_safe, len, strategy=3)
     )
-    text = str(raised(ValueError, cudaguard.graph_safe, len, parked="yes"))
-    assert text == "parked is 'yes', expected 'auto', 'tell', 'rehome' or None"
+    text = str(raised(ValueError, cudaguard.graph_safe, len, stored_tensors="yes"))
+    assert text == "stored_tensors is 'yes', expected 'auto', 'report', 'copy' or None"
     error = raised(cudaguard.GraphError, cudaguard.graph_safe, ONE)
     assert "takes a compiled callable, not Tensor" in str(error)
 

@@ -5,7 +5,6 @@ is the same; what torch makes of it can be seen on a GPU only.
 """
 
 import contextlib
-import sys
 import threading
 
 import torch
@@ -201,7 +200,7 @@ def case_parked_tensors_are_looked_for_beside_it():
     made = torch.compile(encoder.forward, backend="eager")
     with setting():
         try:
-            call = cudaguard.graph_safe(made, strategy="generation", parked="tell")
+            call = cudaguard.graph_safe(made, strategy="generation", stored_tensors="report")
             with warned() as texts:
                 call(torch.ones(2))
         finally:
@@ -228,13 +227,3 @@ def case_torch_without_it():
     assert text.startswith(f"[CG896] CG039 can do nothing with torch {torch.__version__}: torch.")
     assert text.endswith(f".{NAME} is not there, or not as torch 2.14 and 2.15 have it.")
     assert not hasattr(config.triton, NAME.partition(".")[2])
-
-
-def case_rule_that_watches_another_module():
-    rule = cudaguard.Rule("LOCAL1", ("torch",), "It is a test.", actions=("graphs:generation",),
-                          grade="opt-in")  # fmt: skip
-    with setting(), warned() as texts, cudaguard.guard(rules=[rule], enable=["LOCAL1"]):
-        assert values() == [None, None]
-    assert len(texts) == 1
-    assert "[CG896] LOCAL1 can do nothing" in texts[0]
-    assert sys.modules["torch"] is torch

@@ -201,7 +201,7 @@ def calls(parked, encoder, count=6, backend=None, size=4):
     backend = backend or Counting()
     compiled = torch.compile(encoder.forward, backend=backend, fullgraph=True, dynamic=False)
     if parked != "bare":
-        compiled = cudaguard.graph_safe(compiled, parked=parked)
+        compiled = cudaguard.graph_safe(compiled, stored_tensors=parked)
     results = [compiled(torch.full((1, size, size), float(n))) for n in range(count)]
     return results, len(getattr(backend, "graphs", ()))
 
@@ -211,18 +211,18 @@ def case_parked_tensor_is_told_of_once_and_left():
     assert compilations == 2  # the cache is an argument at the second
     encoder = Encoder()
     with warned() as texts:
-        results, count = calls("tell", encoder)
+        results, count = calls("report", encoder)
     (text,) = texts
     assert text == ("[CG852] PositionEncoding.cache[(4, 4)] (4, 4) was stored by a compiled call.")
     assert count == compilations
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
 
 
-def case_parked_tensor_is_rehomed():
+def case_parked_tensor_is_copied():
     expected, compilations = calls("bare", Encoder(), size=5)
     encoder = Encoder()
     with warned() as texts, findings() as found:
-        results, count = calls("rehome", encoder, size=5)
+        results, count = calls("copy", encoder, size=5)
     assert texts == []  # repaired: not warned of
     (finding,) = found
     assert finding.severity == "info"
@@ -234,11 +234,11 @@ def case_parked_tensor_is_rehomed():
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
 
 
-def case_what_is_rehomed_is_not_overwritten():
-    for parked, is_right in ((None, False), ("rehome", True)):
+def case_what_is_copied_is_not_overwritten():
+    for parked, is_right in ((None, False), ("copy", True)):
         encoder = Keeps()
         compiled = torch.compile(encoder.forward, backend=Pool())
-        safe = cudaguard.graph_safe(compiled, parked=parked)
+        safe = cudaguard.graph_safe(compiled, stored_tensors=parked)
         safe(ONE)
         kept = encoder.kept["a"]
         for x in (TWO, THREE, TWO):
@@ -273,10 +273,10 @@ class Everywhere(torch.nn.Module):
 
 
 def case_places_that_are_looked_through():
-    for parked in ("tell", "rehome"):
+    for parked in ("report", "copy"):
         module = Everywhere()
         compiled = torch.compile(module.forward, backend=Pool())
-        safe = cudaguard.graph_safe(compiled, parked=parked)
+        safe = cudaguard.graph_safe(compiled, stored_tensors=parked)
         with findings() as found, cudaguard.guard("observe"):
             safe(ONE)
         what = sorted(f.what.split(" ")[0] for f in found)
@@ -292,7 +292,7 @@ def case_only_the_first_calls_are_looked_at():
         self.kept[len(self.kept)] = x + 1
         return x
 
-    safe = cudaguard.graph_safe(run.__get__(module), parked="tell")
+    safe = cudaguard.graph_safe(run.__get__(module), stored_tensors="report")
     with findings() as found, cudaguard.guard("observe"):
         for _ in range(8):
             safe(ONE)
@@ -317,7 +317,9 @@ def case_what_lies_on_the_cpu_beside_a_device():
     """No graph writes there. Where all is on the CPU, as in other tests, all is told of."""
     for device, places in (("meta", ["half"]), ("cpu", ["calls", "half"])):
         module = type(f"Counts{device}", (Counts,), {})()
-        safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="tell")
+        safe = cudaguard.graph_safe(
+            torch.compile(module.forward, backend="eager"), stored_tensors="report"
+        )
         with findings() as found, cudaguard.guard("observe"):
             for _ in range(3):
                 safe(torch.ones(4, 4, device=device))
@@ -348,9 +350,9 @@ class Nested(torch.nn.Module):
 
 
 def case_parked_in_containers_within_containers():
-    for parked in ("tell", "rehome"):
+    for parked in ("report", "copy"):
         module = type(f"Nested{parked}", (Nested,), {})()
-        safe = cudaguard.graph_safe(module.forward, parked=parked)
+        safe = cudaguard.graph_safe(module.forward, stored_tensors=parked)
         inner, recent = module.cache["a"][1], module.recent
         with findings() as found, cudaguard.guard("observe"):
             safe(ONE)
@@ -380,7 +382,7 @@ def case_parked_of_every_form_of_a_module():
                 module.compile(backend="eager")
             else:
                 module.forward = torch.compile(module.forward, backend="eager")
-        safe = cudaguard.graph_safe(compiled, parked="tell")
+        safe = cudaguard.graph_safe(compiled, stored_tensors="report")
         with warned() as texts:
             safe(ONE)
         assert [text.split(" ")[1] for text in texts] == [f"{kind.__name__}.kept['a']"], form
@@ -397,7 +399,7 @@ def case_parked_is_told_of_by_itself():
         assert all("[CG852]" in text for text in texts)
 
 
-def case_what_every_call_leaves_is_rehomed_every_time():
+def case_what_every_call_leaves_is_copied_every_time():
     class Last(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -408,9 +410,11 @@ def case_what_every_call_leaves_is_rehomed_every_time():
             self.seen["one"] = x * 3
             return x + 1
 
-    for parked, is_right in (("rehome", True), (None, False)):
+    for parked, is_right in (("copy", True), (None, False)):
         module, held = Last(), []
-        safe = cudaguard.graph_safe(torch.compile(module.forward, backend=Pool()), parked=parked)
+        safe = cudaguard.graph_safe(
+            torch.compile(module.forward, backend=Pool()), stored_tensors=parked
+        )
         numbers = range(1, 9)
         for number in numbers:
             safe(ONE * number)
@@ -428,7 +432,9 @@ def case_what_every_call_leaves_is_rehomed_every_time():
 
 def case_what_the_program_stores_between_calls_is_its_own():
     module = type("Own", (Keeps,), {})()
-    safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="rehome")
+    safe = cudaguard.graph_safe(
+        torch.compile(module.forward, backend="eager"), stored_tensors="copy"
+    )
     with findings() as found:
         safe(ONE)
         kept = module.kept["mine"] = ONE * 7
@@ -450,10 +456,12 @@ def case_buffer_that_a_call_replaces():
             self.count.add_(1)  # in its own memory: that is not overwritten
             return x + 1
 
-    for parked, is_right in ((None, False), ("rehome", True)):
+    for parked, is_right in ((None, False), ("copy", True)):
         torch._dynamo.reset()
         module = Average()
-        safe = cudaguard.graph_safe(torch.compile(module.forward, backend=Pool()), parked=parked)
+        safe = cudaguard.graph_safe(
+            torch.compile(module.forward, backend=Pool()), stored_tensors=parked
+        )
         with findings() as found:
             safe(ONE)
             first = module.mean
@@ -464,14 +472,14 @@ def case_buffer_that_a_call_replaces():
 
 
 def case_parked_of_a_function_that_has_no_module():
-    safe = cudaguard.graph_safe(lambda x: x * 2, parked="rehome")
+    safe = cudaguard.graph_safe(lambda x: x * 2, stored_tensors="copy")
     assert torch.equal(safe(ONE), TWO)
 
 
 def case_watch_and_parked_together():
     module = Keeps()
     compiled = torch.compile(module.forward, backend=Pool())
-    safe = cudaguard.graph_safe(compiled, strategy="watch", parked="rehome")
+    safe = cudaguard.graph_safe(compiled, strategy="watch", stored_tensors="copy")
     with warned() as texts:
         safe(ONE)
         second = safe(TWO)
@@ -525,7 +533,7 @@ def case_error_in_sam2_s_position_encoding():
     text = CUDAGraphTreeManager.format_dealloc_msg(trace)
     (note,) = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE).__notes__
     assert "enable rule CG028" in note
-    assert "parked='rehome'" in note
+    assert "stored_tensors='copy'" in note
 
 
 def case_error_outside_of_a_protected_call():
@@ -593,7 +601,9 @@ def case_parked_argument_is_the_caller_s_and_what_was_parked_may_go():
             return x + 1
 
     keeper = Keeper()
-    safe = cudaguard.graph_safe(torch.compile(keeper.forward, backend="eager"), parked="rehome")
+    safe = cudaguard.graph_safe(
+        torch.compile(keeper.forward, backend="eager"), stored_tensors="copy"
+    )
     with findings() as told:
         for _ in range(6):
             safe(ONE)
@@ -606,7 +616,9 @@ def case_parked_argument_is_the_caller_s_and_what_was_parked_may_go():
 
 def case_what_was_left_and_told_of_may_go():
     module = type("Gone", (Keeps,), {})()
-    safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), parked="tell")
+    safe = cudaguard.graph_safe(
+        torch.compile(module.forward, backend="eager"), stored_tensors="report"
+    )
     with warned() as texts:
         for _ in range(6):
             safe(ONE)

@@ -95,7 +95,7 @@ def case_torch_compile_is_put_back():
 
 def case_a_later_patch_over_ours_stays():
     calls = []
-    with guard("graphs:no-graphs:rules.encode"):
+    with guard({"disable_cuda_graphs": True, "target": "rules.encode"}):
         ours = torch.compile
 
         @functools.wraps(ours)
@@ -119,7 +119,7 @@ def case_clone_by_class():
     for kind in (Encoder, Small):
         for name in ("Encoder", "Small"):
             torch._dynamo.reset()  # it gives up on code that is compiled too often
-            with guard(f"graphs:clone:rules.{name}"):
+            with guard({"clone_outputs": True, "target": f"rules.{name}"}):
                 module = kind()
                 module.compile(backend=Pool())
                 forms = [
@@ -134,7 +134,10 @@ def case_clone_by_class():
 
 
 def case_clone_by_name_of_a_function_or_of_a_class_within():
-    with guard("graphs:clone:rules.encode", "graphs:clone:rules.Holder.Inner"):
+    with guard(
+        {"clone_outputs": True, "target": "rules.encode"},
+        {"clone_outputs": True, "target": "rules.Holder.Inner"},
+    ):
         assert is_held(torch.compile(encode, backend=Pool()))
         assert is_held(torch.compile(backend=Pool())(encode))
         assert is_held(torch.compiler.compile(encode, backend=Pool()))
@@ -146,7 +149,7 @@ def case_clone_by_name_of_a_function_or_of_a_class_within():
 def case_no_graphs_by_rule():
     given = {"mode": "max-autotune", "fullgraph": True, "dynamic": False}
     before = len(cudaguard.status().events)
-    with guard("graphs:no-graphs:rules.Encoder"):
+    with guard({"disable_cuda_graphs": True, "target": "rules.Encoder"}):
         for model in (Encoder(), Small().forward):
             compiled = torch.compile(model, **given)
             assert graph_use(compiled).is_used is False
@@ -176,7 +179,7 @@ def case_no_graphs_by_rule():
 
 
 def case_no_graphs_by_rule_where_there_are_none_or_nothing_else():
-    with guard("graphs:no-graphs:rules.encode"):
+    with guard({"disable_cuda_graphs": True, "target": "rules.encode"}):
         for keywords in ({}, {"backend": "eager"}, {"backend": "cudagraphs"}):
             compiled = torch.compile(encode, **keywords)
             assert how_compiled(compiled) == keywords
@@ -192,7 +195,7 @@ def case_arguments_that_do_not_concern_us_pass():
 
     torch.compile = spy
     try:
-        with guard("graphs:clone:rules.encode"):
+        with guard({"clone_outputs": True, "target": "rules.encode"}):
             torch.compile(encode, mode="max-autotune", name="mine", recompile_limit=3)
             torch.compile(backend="eager", unknown=1)
             torch.compile(model=Other(), dynamic=None)
@@ -217,23 +220,23 @@ def case_wrong_arguments_are_torch_s_own_errors():
 
     plain = list(errors())
     assert plain
-    with guard("graphs:clone:rules.encode"):
+    with guard({"clone_outputs": True, "target": "rules.encode"}):
         assert list(errors()) == plain
 
 
 def case_modes_of_the_guard():
     for mode in ("observe", "warn"):
-        for strategy in ("clone", "rehome", "no-graphs"):
+        for verb in ("clone_outputs", "copy_held_outputs", "disable_cuda_graphs"):
             torch._dynamo.reset()
-            with guard(f"graphs:{strategy}:rules.Encoder", mode=mode):
+            with guard({verb: True, "target": "rules.Encoder"}, mode=mode):
                 assert not is_held(torch.compile(Encoder(), backend=Pool()))
                 compiled = torch.compile(Encoder().forward, mode="reduce-overhead", fullgraph=True)
                 assert graph_use(compiled).is_used is True
     for mode in ("fix", "strict"):
         torch._dynamo.reset()
-        with guard("graphs:clone:rules.Encoder", mode=mode):
+        with guard({"clone_outputs": True, "target": "rules.Encoder"}, mode=mode):
             assert is_held(torch.compile(Encoder(), backend=Pool()))
-    with guard("graphs:clone:rules.Encoder", mode="off"):
+    with guard({"clone_outputs": True, "target": "rules.Encoder"}, mode="off"):
         assert torch.compile is COMPILE
 
 
@@ -241,14 +244,14 @@ def case_rule_whose_condition_does_not_hold():
     """Also where another rule has torch.compile seen."""
     when = {"env": {"NO_SUCH_VARIABLE": True}}
     for enable in ((), ("CG027",)):
-        with guard("graphs:clone:rules.Encoder", when=when, enable=enable):
+        with guard({"clone_outputs": True, "target": "rules.Encoder"}, when=when, enable=enable):
             assert (torch.compile is COMPILE) is not bool(enable)
             assert not is_held(torch.compile(Encoder(), backend=Pool()))
 
 
-def case_rehome_by_rule():
-    for strategy, is_copy in (("rehome", True), ("clone", False)):
-        with guard(f"graphs:{strategy}:rules.Encoder"):
+def case_stored_tensors_are_copied_by_rule():
+    for verb, is_copy in (("copy_held_outputs", True), ("clone_outputs", False)):
+        with guard({verb: True, "target": "rules.Encoder"}):
             encoder = Encoder()
             compiled = torch.compile(encoder.forward, backend=Pool())
             assert is_held(compiled)
@@ -256,7 +259,7 @@ def case_rehome_by_rule():
 
 
 def case_clone_by_rule_tells_of_what_it_does_not_cure():
-    with guard("graphs:clone:rules.Keeper"):
+    with guard({"clone_outputs": True, "target": "rules.Keeper"}):
         compiled = torch.compile(Keeper().forward, backend=Pool())
         with warned() as texts:
             compiled(ONE)
@@ -264,14 +267,17 @@ def case_clone_by_rule_tells_of_what_it_does_not_cure():
 
 
 def case_of_two_rules_the_first_that_names_it_is_taken():
-    with guard("graphs:clone:rules.Other", "graphs:no-graphs:rules.Encoder"):
+    with guard(
+        {"clone_outputs": True, "target": "rules.Other"},
+        {"disable_cuda_graphs": True, "target": "rules.Encoder"},
+    ):
         compiled = torch.compile(Encoder().forward, mode="reduce-overhead", fullgraph=True)
         assert graph_use(compiled).is_used is False
         assert not hasattr(compiled, "_cudaguard_of")
 
 
 def case_copies_of_a_module_by_rule():
-    with guard("graphs:clone:rules.Encoder"):
+    with guard({"clone_outputs": True, "target": "rules.Encoder"}):
         module = Encoder()
         module.compile(backend=Pool())
         twin = copy.deepcopy(module)
@@ -290,7 +296,7 @@ def case_compiled_for_real_by_inductor():
     x, y = torch.randn(8, 8), torch.randn(8, 8)
     expected = run(x, y)
     safe = cudaguard.graph_safe(torch.compile(run, mode="reduce-overhead"))
-    with guard("graphs:no-graphs:rules.encode"):
+    with guard({"disable_cuda_graphs": True, "target": "rules.encode"}):
         by_rule = torch.compile(encode, mode="reduce-overhead")
         assert graph_use(by_rule).is_used is False
         assert by_rule.get_compiler_config()["triton.cudagraphs"] is False
@@ -307,12 +313,15 @@ def case_error_of_torch_s_own_is_not_swallowed():
         raise ValueError("mine")
 
     fail.__module__, fail.__qualname__ = "rules", "encode"
-    with guard("graphs:clone:rules.encode"):
+    with guard({"clone_outputs": True, "target": "rules.encode"}):
         assert str(raised(ValueError, torch.compile(fail, backend="eager"), ONE)) == "mine"
 
 
 def case_the_program_is_told_of_nothing():
-    actions = ("graphs:clone:rules.Other", "graphs:no-graphs:rules.encode")
+    actions = (
+        {"clone_outputs": True, "target": "rules.Other"},
+        {"disable_cuda_graphs": True, "target": "rules.encode"},
+    )
     with warned() as texts, findings() as found, guard(*actions):
         compiled = torch.compile(Other(), backend=Pool())
         first, _ = compiled(ONE), compiled(TWO)

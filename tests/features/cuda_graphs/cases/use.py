@@ -198,7 +198,7 @@ def case_mode_and_options_together_are_torch_s_own_error():
     rule = cudaguard.Rule(
         id="LOCAL1",
         watch=("torch",),
-        actions=("graphs:no-graphs:use.function",),
+        actions=({"disable_cuda_graphs": True, "target": "use.function"},),
         grade="opt-in",
         why="It is a test.",
     )
