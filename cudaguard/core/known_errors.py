@@ -11,6 +11,12 @@ from functools import lru_cache
 
 from cudaguard.model import Record
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cudaguard.model import Finding
+
 
 class KnownError(Record):
     """What a message means.
@@ -47,19 +53,32 @@ class KnownError(Record):
         )
 
 
-# Told apart by their own means (see `fork_errors`, `driver_status`).
-FORK = KnownError(
-    "CG818",
-    "",
-    "A forked process uses CUDA, which its parent had initialised.",
-    "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
-    "DataLoader(multiprocessing_context='spawn')), or move what initialises CUDA after the fork; "
-    "with cudaguard.install() you are told which line that was",
-    links=("https://github.com/pytorch/pytorch/issues/17357",),
-)
-# Of these more can be told in the process in which they are raised.
-ARCHITECTURES = ("CG861", "CG862", "CG863", "CG897", "CG898")
-DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")
+class Explainer:
+    """What a feature can say of the texts of errors, beyond what `KNOWN_ERRORS` has.
+
+    Args:
+        explain: Returns what a text means, None if it is not known.
+        ids: The ids of what it explains, and of what it adds to.
+        in_process: Returns what is to be said where the error is raised, with what is true of this
+            process; None where that was said otherwise.
+        about: Returns what an id is about, without a text; None where the core knows.
+        is_found: Is such an error a finding, as well as a text that is explained?
+    """
+
+    def __init__(
+        self,
+        explain: Callable[[str], Finding | None] = lambda _: None,
+        ids: Iterable[str] = (),
+        in_process: Callable[[Finding], Finding | None] = lambda finding: finding,
+        about: Callable[[str], Finding | None] = lambda _: None,
+        *,
+        is_found: bool = False,
+    ) -> None:
+        self.explain, self.ids, self.about = explain, frozenset(ids), about
+        self.in_process, self.is_found = in_process, is_found
+
+
+DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")  # see `driver_status`
 
 _MOST = 1 << 20  # characters of a log that are looked through: its end
 _TORCH_LIBRARY = r"(lib(?:c10|torch|torch_cpu|torch_python)\.so)"
@@ -314,6 +333,12 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "torch.ops.load_library(path) instead of importing it",
     ),
 )
+
+
+# Of those that no feature finds as well.
+IDS = {
+    **{f"CG{number}": ("an error message that is explained", "") for number in range(861, 885)},
+}
 
 
 def text_of(error: BaseException) -> str:

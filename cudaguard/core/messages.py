@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
 
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
+# Title and class of the warning; a rule's verb decides where there is none.
+IDS = {
+    "CG801": ("a module that a rule needs first could not be imported", "ImportOrderWarning"),
+    "CG802": ("the guard came too late for a module", ""),
+    "CG803": ("another import finder stands in front of the guard", "ImportOrderWarning"),
+    "CG804": ("rules contradict one another", "ImportOrderWarning"),
+    "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
+    "CG806": ("a setting could not be used", "CudaGuardWarning"),
+    "CG807": ("the guard itself failed", "CudaGuardWarning"),
+    "CG808": ("lazy imports are switched on", "ImportOrderWarning"),
+    "CG809": ("a repair is not supported on this platform", "SymbolScopeWarning"),
+    "CG810": ("a prerequisite imports the module that it should precede", "ImportOrderWarning"),
+    "CG811": ("a watched module was imported past the guard", "ImportOrderWarning"),
+}
 LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
 

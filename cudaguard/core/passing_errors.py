@@ -15,15 +15,29 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.known_errors import Explainer
     from cudaguard.model import Finding
 
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
 
 
+def explainers() -> list[Explainer]:
+    """Return what the features can say of the texts of errors."""
+    return [table.resolve(entry) for entry in table.index.KNOWN_ERRORS]
+
+
+def in_this_process(finding: Finding) -> Finding:
+    """Return what a text means, with what is true of this process."""
+    for explainer in explainers():
+        if finding.id in explainer.ids:
+            finding = explainer.in_process(finding) or finding
+    return finding
+
+
 def explain_text(text: str) -> Finding | None:
     """Return what a message means, a whole log included; None if nothing is known of it."""
-    for entry in table.index.KNOWN_ERRORS:
-        finding: Finding | None = table.resolve(entry).explain(text)
+    for explainer in explainers():
+        finding = explainer.explain(text)
         if finding is not None:
             return finding
     found = known_error(text)
@@ -102,16 +116,15 @@ def _note(core: Dispatch, error: BaseException) -> None:
     finding = explain_error(error, with_context=False)
     if finding is None or finding.id in core.reporter.silenced:
         return
-    is_told = False
-    for entry in table.index.KNOWN_ERRORS:
-        known_by = table.resolve(entry)
-        if finding.id in known_by.TOLD_OTHERWISE:
-            return
-        if finding.id in known_by.WITH_FACTS:
-            finding = known_by.with_facts(finding)
-        is_told = is_told or finding.id in known_by.ALSO_TOLD
+    is_found = False
+    for explainer in explainers():
+        if finding.id in explainer.ids:
+            exact = explainer.in_process(finding)
+            if exact is None:
+                return
+            finding, is_found = exact, explainer.is_found
     is_noted = core.permit().tells and _add_note(error, f"cudaguard {finding}")
-    if is_told:
+    if is_found:
         core.reporter.found(finding, caller_frame(), carried_by_error=is_noted)
 
 

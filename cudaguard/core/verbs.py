@@ -84,15 +84,18 @@ class Verb(Record):
         example: A value that fits.
         meaning: What the guard does, in one sentence.
         parameters: The further keys.
+        does: Moment (see `cudaguard.core.repairs.MOMENTS`) -> the function of the feature that is
+            called then, as in ``repair:preload``.
         grades: The grades that a rule with this verb may have.
     """
 
-    __slots__ = ("example", "grades", "kind", "meaning", "name", "parameters")
+    __slots__ = ("does", "example", "grades", "kind", "meaning", "name", "parameters")
     name: str
     kind: Kind
     example: object
     meaning: str
     parameters: tuple[Parameter, ...]
+    does: Mapping[str, str]
     grades: tuple[str, ...]
 
     def __init__(
@@ -101,6 +104,7 @@ class Verb(Record):
         kind: Kind,
         example: object,
         meaning: str,
+        does: Mapping[str, str],
         *,
         parameters: tuple[Parameter, ...] = (),
         grades: tuple[str, ...] = GRADES,
@@ -111,6 +115,7 @@ class Verb(Record):
             example=example,
             meaning=meaning,
             parameters=parameters,
+            does=does,
             grades=grades,
         )
 

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from cudaguard.api import active_rules
 from cudaguard.core import known_messages as known
-from cudaguard.core.known_errors import ARCHITECTURES, FORK, KNOWN_ERRORS
-from cudaguard.core.passing_errors import explain_error, explain_text
-from cudaguard.features.catalog import DETECTORS, RULES
+from cudaguard.core.known_errors import KNOWN_ERRORS
+from cudaguard.core.passing_errors import (
+    explain_error,
+    explain_text,
+    explainers,
+    in_this_process,
+)
+from cudaguard.core.table import table
 from cudaguard.tools.doctor.catalog import CHECKS
 
 TYPE_CHECKING = False
@@ -23,11 +28,7 @@ def explain(about: BaseException | str) -> Finding | None:
     """
     if isinstance(about, BaseException):
         finding = explain_error(about)
-        if finding is not None and finding.id in ARCHITECTURES:
-            from cudaguard.features.gpu_architectures.known_errors import with_facts
-
-            finding = with_facts(finding)
-        return finding
+        return None if finding is None else in_this_process(finding)
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
@@ -35,13 +36,17 @@ def explain(about: BaseException | str) -> Finding | None:
 
 
 def _explain_id(id: str) -> Finding | None:
-    rules = {rule.id: rule for rule in (*RULES, *active_rules())}
+    rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
     if id in rules:
         return known.about_rule(rules[id])
-    for one in (*KNOWN_ERRORS, FORK):
+    for one in KNOWN_ERRORS:
         if one.id == id:
             return known.about_message(one)
+    about = (explainer.about(id) for explainer in explainers() if id in explainer.ids)
+    finding = next((found for found in about if found is not None), None)
+    if finding is not None:
+        return finding
     if id in CHECKS:
         return known.about_check(id, CHECKS[id].title, CHECKS[id].about)
-    title = DETECTORS.get(id)
-    return None if title is None else known.about_detector(id, title)
+    title, _ = table.index.IDS.get(id, ("", ""))
+    return known.about_detector(id, title) if title else None

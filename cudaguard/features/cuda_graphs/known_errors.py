@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import re
 
+from cudaguard.core.known_errors import Explainer
+from cudaguard.features.cuda_graphs import messages as wording
 from cudaguard.model import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Finding
 
 # The tail of the text differs by version, this part does not.
 _HIT = re.compile(r"accessing (gradient )?tensor output of CUDAGraphs that has been overwritten")
@@ -40,3 +46,14 @@ def overwritten(text: str) -> Overwritten | None:
     frames = _FRAME.findall(text, hit.end())
     file, line, function = frames[-1] if frames else ("", "", "")
     return Overwritten(bool(hit[1]), f"{file}:{line}" if file else "", function)
+
+
+def explain(text: str) -> Finding | None:
+    """Return what a text means that says so, None for another."""
+    graph = overwritten(text)
+    if graph is None:
+        return None
+    return wording.overwritten(graph.producer, graph.function, is_gradient=graph.is_gradient)
+
+
+KNOWN = Explainer(explain, [wording.OVERWRITTEN], is_found=True)

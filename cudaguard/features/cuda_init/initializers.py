@@ -1,4 +1,4 @@
-"""Modules that are known to initialise CUDA, or to create a context, while they are imported.
+"""Modules that are known to initialize CUDA, or to create a context, while they are imported.
 
 Watched so that the one that does it can be named. Being listed says nothing bad of a module: most
 do it in some versions only, and what is told is what was seen.
@@ -23,7 +23,7 @@ REPORTED: dict[str, str] = {
     "xformers": "https://github.com/facebookresearch/xformers/issues/1030",
 }
 
-INITIALISERS: tuple[str, ...] = (
+INITIALIZERS: tuple[str, ...] = (
     *REPORTED,
     "apex", "bitsandbytes", "causal_conv1d", "cucim", "cudf", "cuml", "cupy", "cuspatial",
     "detectron2", "dgl", "diff_gaussian_rasterization", "faiss", "gsplat", "horovod", "jax",

@@ -6,6 +6,22 @@ API, error 3; pytorch/pytorch#17357.
 
 from __future__ import annotations
 
+from cudaguard.core.known_errors import Explainer, KnownError
+from cudaguard.core.known_messages import about_message, explained
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Finding
+
+FORK = KnownError(
+    "CG818",
+    "",
+    "A forked process uses CUDA, which its parent had initialized.",
+    "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
+    "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork; "
+    "with cudaguard.install() you are told which line that was",
+    links=("https://github.com/pytorch/pytorch/issues/17357",),
+)
 # Nothing else makes a library say this.
 _CERTAIN = ("re-initialize CUDA in forked subprocess", "CUDA initialized before forking")
 # Error 3 under its names: said of a fork, and of a driver that nobody has initialised.
@@ -42,3 +58,17 @@ def line_of_fork(text: str) -> str:
         for line in reversed(around.splitlines())
         if any(part in line for part in parts)
     )
+
+
+def explain(text: str) -> Finding | None:
+    """Return what a text means that nothing else says, None for another."""
+    line = line_of_fork(text)
+    return explained(FORK, (), line) if line and is_certain(line) else None
+
+
+KNOWN = Explainer(
+    explain,
+    [FORK.id],
+    lambda _: None,  # the detector has told of it
+    lambda id: about_message(FORK) if id == FORK.id else None,
+)

@@ -11,9 +11,9 @@ from _thread import _local, get_ident
 
 from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.features.cuda_init.initializers import REPORTED
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init.initializers import REPORTED
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.features.cuda_init.messages import Change
 from cudaguard.files.calls import os

@@ -1,4 +1,4 @@
-"""The actions of rules about libraries that have to be loaded first."""
+"""What this feature has for the core. After a change: python .ci/make_index.py."""
 
 from __future__ import annotations
 
@@ -10,17 +10,29 @@ VERBS = (
         FILE_PATTERN,
         "libtorch*.so*",
         "Import the watched module before any extension that needs such a library.",
+        {"needing": "repair.provide:provide"},
     ),
     Verb(
         "preload_library",
         LIBRARY_PATH,
         "nvidia/nccl/lib/libnccl.so.2",
         "Load an installed library before the watched module is imported.",
+        {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
     ),
     Verb(
         "preload_dependencies",
         LIBRARY_PATH,
         "onnxruntime/capi/libonnxruntime_providers_cuda.so",
         "Load what a library needs and the loader would not find, before the import.",
+        {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
     ),
 )
+
+CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
+
+IDS = {
+    "CG820": ("a library was not found as LD_LIBRARY_PATH was changed in the running process", "LateEnvironmentWarning"),
+}
+DETECTORS = {
+    "detector:SearchPathDetector": ("not_found",),
+}

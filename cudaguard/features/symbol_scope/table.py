@@ -1,4 +1,4 @@
-"""The actions of rules about symbol scope."""
+"""What this feature has for the core. After a change: python .ci/make_index.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ VERBS = (
         SCOPED_PATTERN,
         "libdecord.so*",
         "Load matching libraries with local symbol scope, even where RTLD_GLOBAL is asked for.",
+        {"opening": "repair.scope:keep_local", "masking": "repair.scope:leave_global", "late": "repair.scope:look_back"},
     ),
     Verb(
         "hide_symbols",
         SCOPED_PATTERN,
         "libdecord.so*",
         "Hide symbols of a library that is in the global symbol scope already.",
+        {"around": "repair.scope:hide_after", "late": "repair.scope:look_back"},
         parameters=(
             Parameter("names", TEXTS, "*"),
             Parameter("keep", TEXTS, ("DECORD*",), required=False),
@@ -26,6 +28,18 @@ VERBS = (
         FILE_PATTERN,
         "my_plugin*.so",
         "Load an extension module with RTLD_DEEPBIND: it finds its own symbols first.",
+        {"mapping": "repair.scope:load_deepbind"},
         grades=("opt-in",),
     ),
 )
+
+CATEGORY = "SymbolScopeWarning"  # of warnings about what its rules have left undone
+
+IDS = {
+    "CG812": ("a library has put copies of other people's symbols into the global symbol scope", "SymbolScopeWarning"),
+    "CG813": ("an extension exports a C++ runtime of its own", "SymbolScopeWarning"),
+}
+DETECTORS = {
+    "detector.scope:ScopeDetector": ("begin", "before_load", "loaded",),
+    "detector.runtime:RuntimeDetector": ("runtime_exported",),
+}

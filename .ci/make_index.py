@@ -1,0 +1,126 @@
+"""Write `cudaguard/features/_index.py`, or with `--check` tell whether it is as it should be.
+
+The index has, of all features, what the guard must know before it loads any of them. It is made from
+`table.py` and the rules of each feature.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+from pprint import pformat
+
+ROOT = Path(__file__).parent.parent
+INDEX = ROOT / "cudaguard" / "features" / "_index.py"
+# In the order of doing, where several have a part at one moment.
+FEATURES = (
+    "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
+    "cuda_graphs", "gpu_architectures", "builds", "extensions",
+)  # fmt: skip
+HEAD = '''"""All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
+
+An entry is a text ``module:name``; `cudaguard.core.table` says what each table is for.
+"""
+
+from __future__ import annotations
+
+'''
+
+
+def imported(name: str):
+    return importlib.import_module(f"cudaguard.features.{name}")
+
+
+def rule_modules(feature: str):
+    """Yield the modules of a feature that have rules, with their names."""
+    if not (INDEX.parent / feature / "rules.py").exists() and not (
+        INDEX.parent / feature / "rules"
+    ).exists():
+        return
+    found = imported(f"{feature}.rules")
+    if hasattr(found, "RULES"):
+        yield found
+    for part in pkgutil.iter_modules(getattr(found, "__path__", ())):
+        yield imported(f"{feature}.rules.{part.name}")
+
+
+def index() -> str:
+    """Return the text of the index."""
+    tables = {name: imported(f"{name}.table") for name in FEATURES}
+    core = [importlib.import_module(f"cudaguard.core.{name}") for name in ("messages", "known_errors")]
+
+    def entry(feature: str, text: str) -> str:
+        return f"cudaguard.features.{feature}.{text}"
+
+    verbs = {
+        verb.name: {moment: entry(name, does) for moment, does in verb.does.items()}
+        for name, table in tables.items()
+        for verb in getattr(table, "VERBS", ())
+    }
+    rules = [
+        (
+            rule.id, f"{module.__name__}:RULES", rule.grade, rule.watch, rule.needs,
+            tuple((v, value) for action in rule.actions for v, value in action.items() if v in verbs),
+        )
+        for name in FEATURES
+        for module in rule_modules(name)
+        for rule in module.RULES
+    ]  # fmt: skip
+    detectors = [
+        (entry(name, what), events)
+        for name, table in tables.items()
+        for what, events in getattr(table, "DETECTORS", {}).items()
+    ]
+    categories = {
+        verb.name: table.CATEGORY
+        for table in tables.values()
+        for verb in getattr(table, "VERBS", ())
+    }
+    ids: dict[str, tuple[str, str]] = {}
+    for table in (*core, *tables.values()):
+        for id, what in table.IDS.items():
+            if id in ids:
+                raise SystemExit(f"{id} is told of twice: {ids[id][0]!r} and {what[0]!r}")
+            ids[id] = what
+    prerequisites = {
+        word: entry(name, what)
+        for name, table in tables.items()
+        for word, what in getattr(table, "PREREQUISITES", {}).items()
+    }
+    initializers: list[str] = []
+    for name, table in tables.items():
+        if hasattr(table, "INITIALIZERS"):
+            module, _, attribute = table.INITIALIZERS.partition(":")
+            initializers += getattr(imported(f"{name}.{module}"), attribute)
+    known = [
+        entry(name, table.KNOWN_ERRORS)
+        for name, table in tables.items()
+        if hasattr(table, "KNOWN_ERRORS")
+    ]
+    parts = {
+        "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
+        "TABLES": tuple(entry(n, "table:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
+        "DETECTORS": tuple(detectors), "PREREQUISITES": prerequisites,
+        "INITIALIZERS": tuple(initializers), "KNOWN_ERRORS": tuple(known),
+        "IDS": dict(sorted(ids.items())),
+    }  # fmt: skip
+    lines = (
+        f"{name} = {pformat(value, width=98, sort_dicts=False)}\n" for name, value in parts.items()
+    )
+    return HEAD + "\n".join(lines)
+
+
+def main() -> int:
+    """Write or check."""
+    text = index()
+    if "--check" in sys.argv:
+        return int(INDEX.read_text() != text)
+    INDEX.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    sys.exit(main())

@@ -1,0 +1,11 @@
+"""What this feature has for the core. After a change: python .ci/make_index.py."""
+
+from __future__ import annotations
+
+IDS = {
+    "CG840": ("an extension is shorter than its own headers say", "ExtensionWarning"),
+    "CG841": ("the dynamic loader has refused an extension", "ExtensionWarning"),
+}
+DETECTORS = {
+    "detector:ExtensionDetector": ("truncated", "load_failed", "refused", "error_passes", "forget",),
+}

@@ -1,0 +1,46 @@
+"""What this feature has for the core. After a change: python .ci/make_index.py."""
+
+from __future__ import annotations
+
+from cudaguard.core.verbs import SWITCH, Verb
+
+VERBS = (
+    Verb(
+        "preload_newer_nvrtc",
+        SWITCH,
+        True,
+        "Load an installed NVRTC that supports the GPUs here before torch is imported.",
+        {"before": "repair:preload_newer_nvrtc"},
+    ),
+    Verb(
+        "use_newer_ptxas",
+        SWITCH,
+        True,
+        "Have Triton call an installed ptxas that supports the GPUs here.",
+        {"before": "repair:use_newer_ptxas"},
+        grades=("opt-in",),
+    ),
+    Verb(
+        "disable_fusers",
+        SWITCH,
+        True,
+        "Switch off the fusers of TorchScript for GPUs.",
+        {"after": "repair:disable_fusers"},
+        grades=("opt-in",),
+    ),
+)
+
+CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
+
+IDS = {
+    "CG893": ("torch has no code for a GPU", "CudaGuardWarning"),
+    "CG894": ("what torch compiles at run time will fail on a GPU", "CudaGuardWarning"),
+    "CG895": ("Triton's ptxas does not know a GPU", "CudaGuardWarning"),
+    "CG897": ("CuPy cannot compile for a GPU", "CudaGuardWarning"),
+    "CG898": ("numba-cuda cannot compile for a GPU", "CudaGuardWarning"),
+    "CG899": ("code was compiled by a newer CUDA than the driver's", "CudaGuardWarning"),
+}
+DETECTORS = {
+    "detector:ArchitectureDetector": ("begin", "imported:torch", "imported:triton", "imported:cupy", "imported:numba.cuda", "loaded:libnvrtc.so", "loaded:libnvJitLink.so", "forget",),
+}
+KNOWN_ERRORS = "known_errors:KNOWN"
