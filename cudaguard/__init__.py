@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.functions import validate as validate
     from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe
     from cudaguard.features.cuda_init.devices import ContextHandle as ContextHandle
-    from cudaguard.features.extensions.repair import check_extension as check_extension
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
     from cudaguard.model import Status as Status
+    from cudaguard.system.extensions.judgement import check_extension as check_extension
     from cudaguard.tools.known import explain as explain
 
 _HOMES = {
@@ -82,7 +82,7 @@ _HOMES = {
     "SymbolScopeWarning": "errors",
     "active_rules": "api",
     "add_rule": "api",
-    "check_extension": "features.extensions.repair",
+    "check_extension": "system.extensions.judgement",
     "create_context": "api",
     "explain": "tools.known",
     "graph_safe": "features.cuda_graphs.functions",

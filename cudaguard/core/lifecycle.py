@@ -54,6 +54,11 @@ class Activation:
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock
 
+    @property
+    def is_up(self) -> bool:
+        """Is the guard up?"""
+        return self.engine.mode != "off"
+
     def install(self, layer: Layer) -> None:
         """Put a layer on top of what was installed before."""
         with self.lock:
@@ -259,3 +264,6 @@ class Activation:
             else:
                 rules += [(rule, f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)
+
+
+activation = Activation()  # that of this process

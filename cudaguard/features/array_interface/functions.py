@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.api import _state
+from cudaguard.core.lifecycle import activation
 from cudaguard.features.array_interface.consumers import ANYONE, DLPACK
 from cudaguard.features.array_interface.interface import AUTO
 from cudaguard.features.array_interface.messages import not_conforming
@@ -97,4 +97,4 @@ def _profile(consumer: ModuleType | type | str) -> Consumer:
 
 
 def _tell(note: Note) -> None:
-    tell(_state.engine, note)
+    tell(activation.engine, note)

@@ -13,8 +13,8 @@ from cudaguard.features.builds.locks import look
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.messages import checks as ours
 from cudaguard.features.builds.policy import is_other_major, is_to_be_rebuilt, state_of
-from cudaguard.features.extensions.repair import check_extension
 from cudaguard.system import toolkit as probe
+from cudaguard.system.extensions.judgement import check_extension
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import look_around
 

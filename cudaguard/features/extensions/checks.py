@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.api import active_rules
 from cudaguard.core.patterns import arguments, matches
+from cudaguard.core.status import active_rules
 from cudaguard.features.extensions.messages import checks as wording
-from cudaguard.features.extensions.policy import ACCELERATED, TORCH_LIBRARIES, built_for_python
-from cudaguard.features.extensions.repair import check_extension, check_one_of_many
+from cudaguard.system.extensions.causes import ACCELERATED, TORCH_LIBRARIES, built_for_python
+from cudaguard.system.extensions.judgement import check_extension, check_one_of_many
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
 
