@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cudaguard.api import install as install
     from cudaguard.api import status as status
     from cudaguard.api import uninstall as uninstall
+    from cudaguard.core.checks import CheckResult as CheckResult
     from cudaguard.elf.extension_check import ExtensionCheck as ExtensionCheck
     from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
     from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "ArrayInterfaceError": "errors",
     "ArrayInterfaceWarning": "errors",
+    "CheckResult": "core.checks",
     "ConfigError": "errors",
     "ContextError": "errors",
     "ContextHandle": "features.cuda_init.devices",
@@ -100,6 +102,7 @@ _HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "
 __all__ = [
     "ArrayInterfaceError",
     "ArrayInterfaceWarning",
+    "CheckResult",
     "ConfigError",
     "ContextError",
     "ContextHandle",

@@ -7,7 +7,7 @@ from cudaguard.core import known_messages as known
 from cudaguard.core.known_errors import ARCHITECTURES, FORK, KNOWN_ERRORS
 from cudaguard.core.passing_errors import explain_error, explain_text
 from cudaguard.features.catalog import DETECTORS, RULES
-from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.catalog import CHECKS, check_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def _explain_id(id: str) -> Finding | None:
         if one.id == id:
             return known.about_message(one)
     if id in CHECKS:
-        return known.about_check(id, CHECKS[id].title, CHECKS[id].about)
+        check = check_of(id)
+        return known.about_check(id, check.title, check.about)
     title = DETECTORS.get(id)
     return None if title is None else known.about_detector(id, title)

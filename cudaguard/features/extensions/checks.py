@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.core.checks import Check
 from cudaguard.core.patterns import arguments, matches
 from cudaguard.core.status import active_rules
 from cudaguard.features.extensions.messages import checks as wording
@@ -121,3 +122,12 @@ def load_demangler() -> bool:
     except OSError:
         return False
     return True
+
+
+EXTENSIONS = Check(
+    "CG902",
+    "compiled extensions",
+    "Extensions that link torch or CUDA are compared with the torch that is installed: the "
+    "libraries they need, and each symbol, from the files, as the dynamic loader would.",
+    check,
+)

@@ -61,7 +61,7 @@ class Study:
             progress=self._progress,
         )
         self._found: dict[str, Any] = {
-            "command": "bisect",
+            "tool": "bisect",
             "subject": self._subject(),
             "verdict": "works",
             "failure": None,

@@ -97,7 +97,7 @@ def _print(found: list[dict[str, Any]], files: list[str], problems: int, format:
 
     if format == "json":
         document = {
-            "command": "lint", "files": len(files), "unreadable": problems, "findings": found
+            "tool": "lint", "files": len(files), "unreadable": problems, "findings": found
         }  # fmt: skip
         show(json_text(document))
         return

@@ -109,7 +109,7 @@ def execute(args: Namespace) -> int:
         chosen = [rules[args.id]]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
-        show(json_text({"command": f"rules {args.task}", "rules": data}))
+        show(json_text({"tool": f"rules {args.task}", "rules": data}))
     elif args.task == "show":
         _show(chosen[0], is_on=args.id in active)
     else:
@@ -125,7 +125,7 @@ def _test(rule: Rule, args: Namespace) -> int:
     from cudaguard.tools.rules import messages as reproduction
 
     document: dict[str, Any] = {
-        "command": "rules test",
+        "tool": "rules test",
         "rule": rule.id,
         "title": rule.title or rule.why,
         "python": python_version(),

@@ -110,11 +110,11 @@ class Report:
         fits = self._fits(stack) if self.is_told else ()
         change = self._change(fits, stack) if self.is_told else None
         return {
-            "command": "run",
+            "tool": "run",
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "summary": wording.summary(how, others, error["text"] if error else ""),
+            "what": wording.summary(how, others, error["text"] if error else ""),
             "arguments": redacted_arguments(self._program.words),
             "mode": story.mode or None,
             "ended": how,
@@ -132,7 +132,7 @@ class Report:
             "rules": [_described(fit) for fit in fits],
             "hints": self._hints(fault),
             "change": change,
-            "next": self._bisect() if self.is_told and self._died_inside() else "",
+            "command": self._bisect() if self.is_told and self._died_inside() else "",
         }
 
     def learn_initialising(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ import sys
 
 from cudaguard.api import status
 from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, read_file
+from cudaguard.core.checks import Check
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_files import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
@@ -83,3 +84,12 @@ def _finders_ahead() -> list[str]:
         if module.partition(".")[0] not in _PLAIN:
             names.append(f"{module}.{kind.__qualname__}")
     return []
+
+
+SETTINGS = Check(
+    "CG909",
+    "settings of cudaguard",
+    "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
+    "them, rule plug-ins that are there, and import hooks in front of the guard's.",
+    check,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudaguard.api import active_rules
 from cudaguard.config import read_environment
+from cudaguard.core.checks import Check
 from cudaguard.core.decide import applies
 from cudaguard.features.catalog import RULES
 from cudaguard.system.site import Skipped
@@ -53,3 +54,11 @@ def _versions(site: Site, rule: Rule) -> list[str]:
     names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
     found = {name: site.version(name) for name in names}
     return [f"{name} {version}" for name, version in found.items() if version]
+
+
+KNOWN_FAULTS = Check(
+    "CG901",
+    "known faults of installed packages",
+    "Lists the known faults of installed packages and how cudaguard handles each.",
+    check,
+)
