@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.messages import listed
+from cudaguard.core.modes import install_call
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     remedy, command, severity = "", "", "warn" if is_at_import(rule) else "info"
     about = ", ".join(versions) or rule.watch[0]
     what = f"{about}: {rule.title or rule.why}"
-    if rule.grade == "warn":
+    if not install_call(rule):
         severity = "warn"
         remedy = "nothing repairs it: follow what the rule says"
         command = f"cudaguard rules show {rule.id}"
