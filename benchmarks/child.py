@@ -299,7 +299,7 @@ def normalizing():
         {
             "cpu": loop_of("normalize(array)", normalize=normalize, array=array),
             "for DALI": loop_of(
-                "normalize(array, consumer='nvidia.dali')", normalize=normalize, array=array
+                "normalize(array, consumer='dali')", normalize=normalize, array=array
             ),
             "corrected": loop_of("normalize(array)", normalize=normalize, array=mended),
             "property": loop_of(read, array=array),

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 
+NAME = "cudaguard"  # of the section, and the first part of the names of properties
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("cudaguard", "import-order guard for CUDA libraries")
@@ -153,7 +156,7 @@ class GuardedRun:
         for plugin in session.config.pluginmanager.get_plugins():
             if hasattr(plugin, "add_global_property"):  # that of --junitxml
                 for finding in faults:
-                    plugin.add_global_property(f"cudaguard.{finding.id}", str(finding))
+                    plugin.add_global_property(f"{NAME}.{finding.id}", str(finding))
         if self._is_strict and faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -163,7 +166,7 @@ class GuardedRun:
         keys = [key for key, f in self._found.items() if is_verbose or f.severity != "info"]
         if not keys:
             return
-        terminalreporter.section("cudaguard")
+        terminalreporter.section(NAME)
         for key in sorted(keys):
             terminalreporter.write_line(str(self._found[key]))
             finders = self._finders[key]

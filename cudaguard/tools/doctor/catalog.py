@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import cudaguard
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.checks import Check
@@ -30,7 +32,7 @@ CHECKS = {
 def check_of(id: str) -> Check:
     """Return a check of the table."""
     module, _, name = CHECKS[id].partition(":")
-    check: Check = getattr(import_module(f"cudaguard.{module}"), name)
+    check: Check = getattr(import_module(f".{module}", cudaguard.__name__), name)
     return check
 
 

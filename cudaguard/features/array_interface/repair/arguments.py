@@ -12,7 +12,7 @@ from cudaguard.features.array_interface.consumers import ANYONE, AS_EXPORTED, HE
 from cudaguard.features.array_interface.interface import AUTO
 from cudaguard.features.array_interface.policy.faults import name_of
 from cudaguard.features.array_interface.policy.profiles import (
-    consumer_named,
+    consumer_of,
     is_part_of,
     producer_of,
 )
@@ -44,7 +44,9 @@ def put_before(engine: Engine, rule: Rule, module: str, argument: str) -> Replac
         TypeError: It cannot be replaced.
     """
     path, parameter = entries.split(argument)
-    consumer = consumer_named(module, Facts().version) or ANYONE.replace(name=module)
+    consumer = consumer_of(module, Facts().version) or ANYONE.replace(
+        name=module, packages=(module,)
+    )
     taker = _Taker(engine, rule, consumer)
     return entries.precede(module, path, parameter, taker.take, taker.switch)
 

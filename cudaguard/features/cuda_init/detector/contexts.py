@@ -14,6 +14,7 @@ from cudaguard.core.caller import caller_frame, describe, frame_outside, module_
 from cudaguard.core.initializers import REPORTED
 from cudaguard.errors import ContextError, ContextWarning, LateEnvironmentWarning
 from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init import repair
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.features.cuda_init.messages import Change
 from cudaguard.files.calls import os
@@ -222,7 +223,7 @@ class CudaDetector:
             self._foreign = None
             finding = wording.foreign_context(actor, frame_text, device, True)
             self._engine.tell(finding, ContextWarning, frame=caller_frame())
-        context = sys.modules.get("cudaguard.features.cuda_init.repair.context")
+        context = peek(repair, "context")  # where one was created
         if context is not None and context.retained():
             context.tell_torch()
         version = peek(torch, "version")

@@ -8,6 +8,7 @@ from _thread import _local
 from cudaguard.model import Record
 from cudaguard.system.interrupts import is_of_signal_handler
 
+IMPORTS_FOR_THE_PROGRAM = True  # see `cudaguard.core.caller.importing`
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
 # after it is mapped; until then this alone tells that it has been asked for.
 _under_way = _local()
