@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.functions import validate as validate
     from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe
     from cudaguard.features.cuda_init.devices import ContextHandle as ContextHandle
+    from cudaguard.features.cuda_init.devices import Device as Device
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
@@ -65,6 +66,7 @@ _HOMES = {
     "ContextWarning": "errors",
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
+    "Device": "features.cuda_init.devices",
     "Event": "model",
     "ExtensionCheck": "elf.extension_check",
     "ExtensionError": "errors",
@@ -109,6 +111,7 @@ __all__ = [
     "ContextWarning",
     "CudaGuardError",
     "CudaGuardWarning",
+    "Device",
     "Event",
     "ExtensionCheck",
     "ExtensionError",
