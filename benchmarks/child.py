@@ -89,14 +89,14 @@ def traced(_watched, _further):
     import tempfile
 
     import cudaguard as package
-    from cudaguard.api import _state
+    from cudaguard.core.lifecycle import activation
 
     descriptor, path = tempfile.mkstemp(prefix="benchmark-trace-")
     os.close(descriptor)
     atexit.register(os.unlink, path)  # after the last look, which is registered later
     package.install("observe")
-    _state.engine.journal.record_to(path)
-    _state.engine.trace()
+    activation.engine.journal.record_to(path)
+    activation.engine.trace()
 
 
 def further_rules(rule, count):
@@ -299,7 +299,7 @@ def normalizing():
         {
             "cpu": loop_of("normalize(array)", normalize=normalize, array=array),
             "for DALI": loop_of(
-                "normalize(array, consumer='nvidia.dali')", normalize=normalize, array=array
+                "normalize(array, consumer='dali')", normalize=normalize, array=array
             ),
             "corrected": loop_of("normalize(array)", normalize=normalize, array=mended),
             "property": loop_of(read, array=array),

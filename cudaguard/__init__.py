@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cudaguard.api import install as install
     from cudaguard.api import status as status
     from cudaguard.api import uninstall as uninstall
+    from cudaguard.core.checks import CheckResult as CheckResult
     from cudaguard.elf.extension_check import ExtensionCheck as ExtensionCheck
     from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
     from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
@@ -47,22 +48,25 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.functions import validate as validate
     from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe
     from cudaguard.features.cuda_init.devices import ContextHandle as ContextHandle
-    from cudaguard.features.extensions.repair import check_extension as check_extension
+    from cudaguard.features.cuda_init.devices import Device as Device
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
     from cudaguard.model import Status as Status
+    from cudaguard.system.extensions.judgement import check_extension as check_extension
     from cudaguard.tools.known import explain as explain
 
 _HOMES = {
     "ArrayInterfaceError": "errors",
     "ArrayInterfaceWarning": "errors",
+    "CheckResult": "core.checks",
     "ConfigError": "errors",
     "ContextError": "errors",
     "ContextHandle": "features.cuda_init.devices",
     "ContextWarning": "errors",
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
+    "Device": "features.cuda_init.devices",
     "Event": "model",
     "ExtensionCheck": "elf.extension_check",
     "ExtensionError": "errors",
@@ -82,7 +86,7 @@ _HOMES = {
     "SymbolScopeWarning": "errors",
     "active_rules": "api",
     "add_rule": "api",
-    "check_extension": "features.extensions.repair",
+    "check_extension": "system.extensions.judgement",
     "create_context": "api",
     "explain": "tools.known",
     "graph_safe": "features.cuda_graphs.functions",
@@ -100,12 +104,14 @@ _HOOKS = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "
 __all__ = [
     "ArrayInterfaceError",
     "ArrayInterfaceWarning",
+    "CheckResult",
     "ConfigError",
     "ContextError",
     "ContextHandle",
     "ContextWarning",
     "CudaGuardError",
     "CudaGuardWarning",
+    "Device",
     "Event",
     "ExtensionCheck",
     "ExtensionError",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cudaguard.config import MODE_VARIABLE
-from cudaguard.core.lifecycle import Activation
+from cudaguard.core.lifecycle import activation
+from cudaguard.core.registry import entry_of
 from cudaguard.core.rule_check import check_rule
-from cudaguard.core.settings import BUILT_IN_IDS, layer_of_call
-from cudaguard.errors import ImportOrderWarning
-from cudaguard.model import Status
+from cudaguard.core.settings import layer_of_call
+from cudaguard.core.table import table
+from cudaguard.features import _index
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from cudaguard.config import Mode
     from cudaguard.core.settings import Layer
     from cudaguard.features.cuda_init.devices import ContextHandle
-    from cudaguard.model import Names, Rule
+    from cudaguard.model import Names, Rule, Status
 
-_state = Activation()
+table.use(_index)
 
 
 class Guard:
@@ -31,7 +31,7 @@ class Guard:
     @property
     def mode(self) -> str:
         """The mode in force: ``off``, ``observe``, ``warn``, ``fix`` or ``strict``."""
-        return _state.engine.mode
+        return activation.core.reporter.mode
 
     def uninstall(self) -> None:
         """Take the guard down (see `cudaguard.uninstall`)."""
@@ -66,10 +66,10 @@ class GuardBlock:
 
     def __enter__(self) -> Guard:
         try:
-            _state.open(self._layer)
+            activation.open(self._layer)
             _warn_of_lazy_imports()
         except BaseException:  # a warning made an error by the user: the block is not entered
-            _state.close(self._layer)
+            activation.close(self._layer)
             raise
         return _guard
 
@@ -82,7 +82,7 @@ class GuardBlock:
         try:
             _look_at(error)
         finally:
-            _state.close(self._layer)
+            activation.close(self._layer)
 
 
 def install(
@@ -123,7 +123,7 @@ def install(
         RuleError: A malformed rule.
     """
     asked = (mode, enable, disable, rules, config, context, children)
-    _state.install(layer_of_call("install()", *asked))
+    activation.install(layer_of_call("install()", *asked))
     return _guard
 
 
@@ -167,7 +167,7 @@ def uninstall() -> None:
     Everything that can be put back is put back. What was repaired stays repaired and is listed
     in ``status().changes``.
     """
-    _state.clear()
+    activation.clear()
 
 
 def add_rule(rule: Rule) -> None:
@@ -179,7 +179,8 @@ def add_rule(rule: Rule) -> None:
     Raises:
         RuleError: A malformed rule; the message names the field and what was expected.
     """
-    _state.add((check_rule(rule, "add_rule()", known=BUILT_IN_IDS), "add_rule()"))
+    checked = check_rule(rule, "add_rule()", known=table.rule_ids)
+    activation.add((entry_of(checked), "add_rule()"))
 
 
 def create_context(device: int | str | None = None) -> ContextHandle:
@@ -207,32 +208,21 @@ def create_context(device: int | str | None = None) -> ContextHandle:
     """
     from cudaguard.features.cuda_init.repair.creation import create
 
-    return create(_state.engine, device)
+    return create(activation.core, device)
 
 
 def active_rules() -> tuple[Rule, ...]:
     """Return the rules in force; without a guard, those that `install` would put in force."""
-    up = _state.engine.mode != "off"
-    return (_state.engine.registry if up else _state.registry_if_installed()).rules
+    from cudaguard.core import status as current
+
+    return current.active_rules()
 
 
 def status() -> Status:
     """Return what the guard is doing and what it has found so far. Looking touches nothing."""
-    engine = _state.engine
-    up = engine.mode != "off"
-    if up:
-        from cudaguard.core.hindsight import record_bypassed
+    from cudaguard.core import status as current
 
-        record_bypassed(engine)
-    exported = (f"os.environ[{MODE_VARIABLE!r}]",) if _state.is_exported else ()
-    return Status(
-        engine.mode,
-        watched=sorted(engine.finder.watched),
-        events=engine.journal.events,
-        findings=tuple(engine.channel.findings),
-        rules=engine.registry.rules if up else (),
-        changes=(*engine.in_place(), *_state.requested, *exported, *engine.changes),
-    )
+    return current.status()
 
 
 def boot() -> None:
@@ -240,35 +230,31 @@ def boot() -> None:
 
     Idempotent: ``.pth`` files are processed twice in a virtual environment.
     """
-    _state.boot()
+    activation.boot()
 
 
 def launch() -> None:
     """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
     from cudaguard.core.excepthook import ErrorHook
-    from cudaguard.core.record import begin, is_traced
+    from cudaguard.core.record import begin
 
-    engine = _state.engine
-    engine.errors = ErrorHook(engine.loads.error_ends)
-    begin(engine.journal)
-    if is_traced():
-        engine.trace()
-    if engine.mode != "off":  # the .pth line was first, and its journal is another one
-        engine.journal.note("install", engine.mode)
+    errors = ErrorHook(activation.core.error_ends)
+    activation.core.errors = errors
+    begin(activation)
     boot()
-    if engine.mode != "off":
-        engine.errors.put_up()
+    if activation.is_up:
+        errors.put_up()
 
 
 def _look_at(error: BaseException | None) -> None:
     if error is not None:
-        _state.engine.loads.error_passes(error)
+        activation.core.error_passes(error)
 
 
 def _warn_of_lazy_imports() -> None:
     from cudaguard.core.lazy import everything_is_lazy
 
-    if everything_is_lazy() and _state.engine.mode != "off":
+    if everything_is_lazy() and activation.is_up:
         from cudaguard.core import messages
 
-        _state.engine.tell(messages.lazy_imports_on(), ImportOrderWarning)
+        activation.core.reporter.found(messages.lazy_imports_on())

@@ -61,14 +61,9 @@ STILL_UPWARDS = {
     ("core.slots", "features.import_order.repair.order"),
     ("core.slots", "features.import_order.repair.preload"),
     ("core.slots", "features.symbol_scope.repair.scope"),
-    ("features.array_interface.functions", "api"),
-    ("features.cuda_graphs.functions", "api"),
-    ("features.extensions.checks", "api"),
 }
 # What features still take from one another.
 STILL_ACROSS = {
-    ("features.builds.checks", "features.extensions.repair"),
-    ("features.builds.repair.builds", "features.extensions.repair"),
     ("features.cuda_init.detector.contexts", "features.gpu_architectures.detector"),
     ("features.cuda_init.repair.stand_ins", "features.import_order.repair.imports"),
     ("features.extensions.detector", "features.import_order.detector"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard import elf, system
 from cudaguard.files.calls import os
 
 TYPE_CHECKING = False
@@ -17,11 +18,10 @@ _FILES_BETWEEN = (
     "<frozen zipimport",
 )
 _OF_STATEMENTS = ("_find_and_load", "_handle_fromlist")  # of importlib: what statements call
-_FOR_THE_PROGRAM = ("cudaguard.features.import_order.repair.imports",)  # prerequisites
-# Ours that call code of the program, or stand in for it.
-_BESIDE_THE_PROGRAM = tuple(
-    f"cudaguard.{part}" for part in ("hook.", "actions.", "graphs", "arrays", "cli.")
-)
+# True in a module of ours whose import statements are the program's: of prerequisites.
+_FOR_THE_PROGRAM = "IMPORTS_FOR_THE_PROGRAM"
+# Ours that call others for facts. The rest calls code of the program, or stands in for it.
+_FOR_OURSELVES = (f"{elf.__name__}.", f"{system.__name__}.")
 _MODULES_BETWEEN = (
     *("importlib", "contextlib", "ctypes", "os", "collections", "runpy", "site"),
     "_cudaguard_boot",
@@ -79,9 +79,9 @@ def importing() -> list[str]:
         code = frame.f_code
         module = module_of(frame)
         if code.co_filename.startswith(_FILES_BETWEEN[0]):
-            if module in _FOR_THE_PROGRAM:
+            if frame.f_globals.get(_FOR_THE_PROGRAM):
                 is_outside = False
-            elif is_imported or (is_outside and not module.startswith(_BESIDE_THE_PROGRAM)):
+            elif is_imported or (is_outside and module.startswith(_FOR_OURSELVES)):
                 found.append("cudaguard")
         elif not code.co_filename.startswith(_FILES_BETWEEN[1:]):
             is_outside = True

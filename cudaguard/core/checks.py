@@ -1,49 +1,61 @@
-"""The vocabulary of the doctor: what a check is about, and what came of it."""
+"""The protocol of doctor's checks: what one declares, how it is run, and what comes of it.
+
+A check is one object: its id, a noun for a title, the option that it needs, and a function. Limits,
+statuses and order are seen to here, the same for all.
+"""
 
 from __future__ import annotations
 
+from functools import partial
+from time import monotonic
 from typing import NamedTuple
 
-from cudaguard.model import Record
+from cudaguard.model import SEVERITIES, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any, Literal
 
     from cudaguard.model import Finding
+    from cudaguard.system.site import Result, Site
+
+    CheckStatus = Literal["ok", "warning", "fail", "skipped", "broken"]
 
 FAILED_ITSELF = "the check itself failed"  # begins the reason of what is our own fault
-OK, WARN, FAIL, SKIPPED, BROKEN = STATUSES = ("ok", "warn", "fail", "skipped", "broken")
+STATUSES: tuple[CheckStatus, ...] = ("ok", "warning", "fail", "skipped", "broken")
+OK, WARNING, FAIL, SKIPPED, BROKEN = STATUSES
+_STATUS_OF = dict(zip(SEVERITIES, (OK, WARNING, FAIL)))
 
 
-class Check(Record):
-    """What came of one check.
+class CheckResult(Record):
+    """What came of one check of ``cudaguard doctor``.
 
     Args:
         id: Its id.
-        title: What is true where it is ``ok``.
-        status: ``ok``, ``warn``, ``fail``, ``skipped``, or ``broken`` where the check itself
+        title: What it looks at, as a noun.
+        status: ``ok``, ``warning``, ``fail``, ``skipped``, or ``broken`` where the check itself
             failed.
         reason: Why it was skipped, or how it failed; otherwise what was looked at.
-        elapsed_ms: How long it took.
+        seconds: How long it took.
         findings: What it has found.
     """
 
-    __slots__ = ("elapsed_ms", "findings", "id", "reason", "status", "title")
+    __slots__ = ("findings", "id", "reason", "seconds", "status", "title")
     id: str
     title: str
-    status: str
+    status: CheckStatus
     reason: str
-    elapsed_ms: int
+    seconds: float
     findings: tuple[Finding, ...]
 
     def __init__(
         self,
         id: str,
         title: str,
-        status: str,
+        status: CheckStatus,
         reason: str = "",
-        elapsed_ms: int = 0,
+        seconds: float = 0.0,
         findings: Iterable[Finding] = (),
     ) -> None:
         self._fill(
@@ -51,20 +63,103 @@ class Check(Record):
             title=title,
             status=status,
             reason=reason,
-            elapsed_ms=elapsed_ms,
+            seconds=seconds,
             findings=tuple(findings),
         )
 
 
-class Topic(NamedTuple):
-    """What a check is about.
+class Check(NamedTuple):
+    """A check, as its file declares it.
 
     Args:
-        title: What is true where all is well.
-        about: What goes wrong where it is not, and what is read to know.
-        when: The option that asks for it, empty for what is always done.
+        id: Its id.
+        title: What it looks at, as a noun: the verdict follows it.
+        about: What goes wrong, and what is read to know.
+        run: Returns findings and, in a few words, what was looked at. Raises
+            `cudaguard.system.site.Skipped` where there is nothing to look at.
+        option: The option without which it is not run; empty for one that only reads files.
     """
 
+    id: str
     title: str
     about: str
-    when: str = ""
+    run: Callable[[Site], Result]
+    option: Literal["", "--deep", "--orders"] = ""
+
+
+def run_checks(
+    site: Site, checks: Iterable[Check], tell: Callable[[str, BaseException], None]
+) -> Iterator[CheckResult]:
+    """Yield what comes of the checks, in their order; one that fails does not stop the others.
+
+    Args:
+        site: This environment.
+        checks: The checks.
+        tell: Is told of a check that has failed itself, with the error.
+    """
+    for check in checks:
+        yield _run(site, check, tell)
+
+
+def run_checks_aside(
+    site: Site,
+    checks: Sequence[Check],
+    tell: Callable[[str, BaseException], None],
+    limit: float,
+    running: Callable[[Check], None],
+) -> tuple[list[CheckResult], dict[str, str] | None]:
+    """Run checks in a process of their own: one that waits for a dead disk is given up.
+
+    Args:
+        site: This environment.
+        checks: The checks.
+        tell: Is told, there, of a check that has failed itself, with the error.
+        limit: Seconds for one check.
+        running: Is told which check goes on.
+
+    Returns:
+        What comes of them, and what is installed with its version, None if that is not to be known.
+    """
+    from cudaguard.system.aside import NoAnswer, aside
+
+    tasks: list[Callable[[], Any]] = [partial(_run, site, check, tell) for check in checks]
+    answers = aside([*tasks, partial(_packages, site)], limit)
+    results = []
+    for check in checks:
+        running(check)
+        answer = next(answers)
+        if isinstance(answer, NoAnswer):
+            reason = answer.why + "; --timeout S gives it more" * answer.is_late
+            answer = CheckResult(check.id, check.title, BROKEN, reason, round(answer.seconds, 3))
+        results.append(answer)
+    packages = next(answers)
+    return results, None if isinstance(packages, NoAnswer) else packages
+
+
+def status_of(findings: Iterable[Finding]) -> CheckStatus:
+    """Return the status of a check that has come to its end: that of the worst finding."""
+    worst = max((SEVERITIES.index(finding.severity) for finding in findings), default=0)
+    return _STATUS_OF[SEVERITIES[worst]]
+
+
+def _packages(site: Site) -> dict[str, str]:
+    return {dist.name: dist.version for dist in site.distributions}
+
+
+def _run(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:
+    from cudaguard.system.site import Skipped
+
+    started = monotonic()
+
+    def ended(status: CheckStatus, reason: str, findings: Iterable[Finding] = ()) -> CheckResult:
+        seconds = round(monotonic() - started, 3)
+        return CheckResult(check.id, check.title, status, reason, seconds, findings)
+
+    try:
+        findings, seen = check.run(site)
+    except Skipped as why:
+        return ended(SKIPPED, str(why))
+    except Exception as error:  # the others still have something to say
+        tell(check.id, error)
+        return ended(BROKEN, f"{FAILED_ITSELF}: {type(error).__name__}: {error}")
+    return ended(status_of(findings), seen, findings)

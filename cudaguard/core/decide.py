@@ -7,11 +7,11 @@ Modes and grades are asked about here and nowhere else: repairs get a `Permit`, 
 from __future__ import annotations
 
 from cudaguard.model import Plan, Rule
-from cudaguard.system.versions import clauses, in_range, requirement_met
+from cudaguard.system.versions import clauses, in_range, required_name, requirement_met
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Protocol
 
     class FactsLike(Protocol):
@@ -101,6 +101,25 @@ def applies(rule: Rule, facts: FactsLike) -> bool:
         if version is None or (specifier and not in_range(version, specifier)):
             return False
     return not rule.dist or any(requirement_met(item, facts.version) for item in rule.dist)
+
+
+def applying(rules: Iterable[Rule], facts: FactsLike) -> list[Rule]:
+    """Return those of the rules whose conditions hold here."""
+    return [rule for rule in rules if applies(rule, facts)]
+
+
+def may_apply(rule: Rule, facts: FactsLike) -> bool:
+    """May the rule apply where the program runs, which may be elsewhere?
+
+    Only versions that are installed here count against it.
+    """
+
+    def is_known(dist: str) -> bool:
+        return facts.version(dist) is not None
+
+    dists = {d: spec for d, spec in rule.when.get("dists", {}).items() if is_known(d)}
+    installed = tuple(item for item in rule.dist if is_known(required_name(item)))
+    return applies(rule.replace(dist=installed, when={"dists": dists}), facts)
 
 
 def plan(

@@ -311,7 +311,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "DALI does not take the __cuda_array_interface__ of this array: a stream None or 0, a "
         "NumPy integer, or a list in it.",
         "cudaguard.install() before or after DALI is imported (rule CG019), or hand over "
-        "cudaguard.normalize(array, consumer='nvidia.dali')",
+        'cudaguard.normalize(array, consumer="dali")',
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
     ),
     KnownError(

@@ -55,6 +55,11 @@ class Activation:
             self._pid, self._lock = os.getpid(), RLock()
         return self._lock
 
+    @property
+    def is_up(self) -> bool:
+        """Is the guard up?"""
+        return self.engine.mode != "off"
+
     def install(self, layer: Layer) -> None:
         """Put a layer on top of what was installed before."""
         with self.lock:
@@ -328,3 +333,6 @@ class Activation:
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]
         self.add(*rules)
+
+
+activation = Activation()  # that of this process

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
+from cudaguard import system
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.elf.mapped import mapped_files
 from cudaguard.files.calls import os
@@ -89,7 +88,7 @@ class Mappings:
         """Return what was mapped since the last time, if the loader tells in its order."""
         if self._news is None:
             # Once the detectors have brought it: an import from here would end here again.
-            news = peek(sys.modules.get("cudaguard.system.driver"), "LoaderNews")
+            news = peek(peek(system, "driver"), "LoaderNews")
             self._news = None if news is None else news()
         if self._news is None:
             now, is_whole = sorted(mapped_files()), True

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Plan, Rule
 
+IMPORTS_FOR_THE_PROGRAM = True  # see `core.caller.importing`
 VERB = "needs"  # what a repair by these is called
 
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only

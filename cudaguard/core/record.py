@@ -9,6 +9,7 @@ from cudaguard.files.calls import os
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.journal import Journal
+    from cudaguard.core.lifecycle import Activation
 
 # Set by `cudaguard run` for everything below it: where the record is kept, and for a time limit
 # the signal upon which processes write down where they are.
@@ -24,7 +25,21 @@ def is_traced() -> bool:
     return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
 
 
-def begin(journal: Journal) -> None:
+def begin(activation: Activation) -> None:
+    """Begin to record what this process does, and to trace it where that is wanted.
+
+    Args:
+        activation: That of this process.
+    """
+    engine = activation.engine
+    _keep(engine.journal)
+    if is_traced():
+        engine.trace()
+    if activation.is_up:  # the .pth line was first, and its journal is another one
+        engine.journal.note("install", engine.mode)
+
+
+def _keep(journal: Journal) -> None:
     """Begin to record what this process does; does nothing where no record is wanted.
 
     A record that cannot be kept (a full disk, the folder gone) is done without: it is only read

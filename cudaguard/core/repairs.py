@@ -210,7 +210,12 @@ class Request:
         What is told later on is told of a call, and may be raised from that.
         """
         self.can_raise = True
-        return self.core.replacements.put(place, self.rule, owner, make)
+
+        def made(where: Place, permit: Permit) -> Replaced:
+            self.permit = permit
+            return make(where, permit)
+
+        return self.core.replacements.put(place, self.rule, owner, made)
 
 
 class Repairs:

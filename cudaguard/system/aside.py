@@ -10,7 +10,7 @@ import os
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from cudaguard.system.processes import waits_for
+from cudaguard.system.processes import end_with, waits_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,8 +97,6 @@ def _run(tasks: list[Callable[[], Any]], end: int, parent: int) -> NoReturn:
     try:
         import pickle
         import signal
-
-        from cudaguard.system.keeper import end_with
 
         end_with(parent)
         _lead(0)

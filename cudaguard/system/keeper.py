@@ -15,11 +15,18 @@ import signal
 import sys
 from time import monotonic, sleep
 
-from cudaguard.system.processes import descendants, is_below, state
+from cudaguard.system.processes import (
+    PR_SET_CHILD_SUBREAPER,
+    PR_SET_PDEATHSIG,
+    descendants,
+    is_below,
+    load_prctl,
+    state,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from subprocess import Popen
     from typing import NoReturn
 
@@ -27,7 +34,6 @@ PATIENCE = 5.0  # seconds for what has been killed to be gone; a dead disk may h
 NOT_STARTED = b"!"  # begins a line that gives the number of an error, in place of a status
 _PAUSE = 0.005
 _HEEDED = (signal.SIGCHLD, signal.SIGTERM)
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFZ", "SIGXFSZ")  # as in subprocess: a program is to have them
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Without `site`: no start-up file of the environment runs, and ours comes last in the path.
@@ -68,8 +74,8 @@ def main() -> NoReturn:
     """Run the command of ``sys.argv``, tell how it ended, and end all that is below at the end."""
     report, command = int(sys.argv[1]), sys.argv[2:]
     os.set_inheritable(report, False)
-    prctl = _prctl()
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    prctl = load_prctl()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -83,7 +89,7 @@ def main() -> NoReturn:
         os.write(report, b"%b%d\n" % (NOT_STARTED, error.errno or 0))
         os._exit(1)
     if not pid:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _become(command, report, mask)
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):  # a pipe ends when the command lets go of it
@@ -91,23 +97,6 @@ def main() -> NoReturn:
     _watch(pid, woken, report)
     _end_all(pid)
     os._exit(0)
-
-
-def _prctl() -> Callable[[int, int], object]:
-    try:
-        import ctypes
-
-        prctl: Callable[[int, int], object] = ctypes.CDLL(None).prctl
-    except (ImportError, AttributeError, OSError):  # no Linux, or a Python without it
-        return lambda *_: None
-    return prctl
-
-
-def end_with(parent: int) -> None:
-    """Have this process, a fork, killed as soon as its parent ends, however it does (Linux)."""
-    _prctl()(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it has ended already
-        os._exit(1)
 
 
 def _become(command: list[str], report: int, mask: set[int]) -> NoReturn:

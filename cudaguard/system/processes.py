@@ -1,6 +1,6 @@
-"""Processes below this one, from ``/proc`` (Linux): who has started whom, and in what state.
+"""Processes below this one (Linux): who has started whom, in what state, and who ends with whom.
 
-Source: ``proc(5)``.
+Source: ``proc(5)``; ``prctl(2)``, PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import IO
 
+    Prctl = Callable[[int, int], object]
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _PARENT, _STATE, _START = 1, 0, 19  # fields of /proc/PID/stat behind the name
 _LONGEST_PATH = 4096  # bytes, PATH_MAX
 # Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
@@ -110,6 +114,35 @@ def waits_for(pid: int) -> str:
     except (OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
         return ""
     return ""
+
+
+def load_prctl() -> Prctl:
+    """Return the system call, or a function that does nothing where there is none.
+
+    It takes ctypes: to be called before a fork, not in it.
+    """
+    try:
+        import ctypes
+
+        prctl: Prctl = ctypes.CDLL(None).prctl
+    except (ImportError, AttributeError, OSError):  # no Linux, or a Python without ctypes
+        return lambda *_: None
+    return prctl
+
+
+def end_with(parent: int, prctl: Prctl | None = None, status: int = 1) -> None:
+    """Have this process, a fork, killed as soon as its parent ends, however it does.
+
+    Args:
+        parent: The parent. Where it has ended already, this process ends here.
+        prctl: As `load_prctl` returns it; None to load it here.
+        status: The exit status for that.
+    """
+    from signal import SIGKILL
+
+    (prctl or load_prctl())(PR_SET_PDEATHSIG, SIGKILL)
+    if os.getppid() != parent:
+        os._exit(status)
 
 
 def _text_at(memory: IO[bytes], address: int) -> str:

@@ -77,7 +77,7 @@ def execute(args: Namespace) -> int:
         ]
     if args.format == "json":
         data = [{**check.to_dict(), "assume_imported": list(given)} for _, check, given in checks]
-        show(json_text({"command": "check-extension", "checks": data}))
+        show(json_text({"tool": "check-extension", "checks": data}))
     elif args.format == "github":
         _annotate(checks)
     else:

@@ -47,7 +47,7 @@ def execute(args: Namespace) -> int:
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
     if args.format == "json":
-        show(json_text({"command": "explain", "finding": finding and finding.to_dict()}))
+        show(json_text({"tool": "explain", "finding": finding and finding.to_dict()}))
     elif finding is not None:
         show(str(finding))
     else:

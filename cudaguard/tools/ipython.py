@@ -19,12 +19,13 @@ def load_ipython_extension(ipython: Any) -> None:
         ipython: The shell, which calls this.
     """
     from cudaguard.api import install, status
+    from cudaguard.core.lifecycle import activation
     from cudaguard.core.loader import is_imported
     from cudaguard.files.text import printable_lines
-    from cudaguard.tools.notebook_messages import loaded
+    from cudaguard.tools.notebook_messages import OFF, loaded
 
     before = status()
-    mode = install().mode
+    guard = install()
     now = status()
     guarded = {event.name for event in now.events if event.kind == "import"}
     late = [finding for finding in now.findings if finding.id == "CG802"]
@@ -37,7 +38,8 @@ def load_ipython_extension(ipython: Any) -> None:
                     rules.append(f"{rule.id}, {rule.title or rule.why}")
     new = [item for item in now.changes if item not in before.changes]
     repaired = [item[: -len(STAYS)] for item in new if item.endswith(STAYS)]
-    print(printable_lines(loaded(mode, early, repaired)), file=sys.stderr)
+    told = loaded(guard.mode, early, repaired) if activation.is_up else OFF
+    print(printable_lines(told), file=sys.stderr)
     ipython.register_magic_function(_tell_status, "line", MAGIC)
 
 

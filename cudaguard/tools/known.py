@@ -47,6 +47,7 @@ def _explain_id(id: str) -> Finding | None:
     if finding is not None:
         return finding
     if id in CHECKS:
-        return known.about_check(id, CHECKS[id].title, CHECKS[id].about)
+        check = check_of(id)
+        return known.about_check(id, check.title, check.about)
     title, _ = table.index.IDS.get(id, ("", ""))
     return known.about_detector(id, title) if title else None

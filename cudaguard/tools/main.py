@@ -87,7 +87,7 @@ def _run(given: list[str]) -> int:
         sub = commands.add_parser(name, help=summary)
         if given[:1] != [name]:  # `run` stands before programs: the others are not its business
             continue
-        module = importlib.import_module(f"cudaguard.tools.{MODULES[name]}")
+        module = importlib.import_module(f".{MODULES[name]}", __package__)
         sub.description = module.__doc__
         module.configure(sub)
         sub.set_defaults(execute=module.execute)

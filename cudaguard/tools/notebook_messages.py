@@ -22,8 +22,6 @@ def loaded(mode: str, early: Mapping[str, Iterable[str]], repaired: Iterable[str
         early: Watched module that was there before -> what it was too early for, in words.
         repaired: What was repaired afterwards.
     """
-    if mode == "off":
-        return OFF
     headline = f"cudaguard is on in this session, mode {mode}."
     if not early:
         return f"{headline} {NOT_LATE}"

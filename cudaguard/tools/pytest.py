@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 
+NAME = "cudaguard"  # of the section, and the first part of the names of properties
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the options."""
     group = parser.getgroup("cudaguard", "import-order guard for CUDA libraries")
@@ -46,9 +49,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the guard up before any conftest is imported, if it is asked for."""
     asked = early_config.known_args_namespace
     mode: Mode | None = asked.cudaguard or _configured(early_config)
-    if mode in (None, "off"):
+    if mode is None:
         return
     import os
+
+    from cudaguard.core.modes import is_on
+
+    if not is_on(mode):
+        return
 
     if os.environ.get("CUDAGUARD") and not asked.cudaguard:
         mode = None  # the variable, which is stronger than configuration
@@ -101,15 +109,20 @@ class GuardedRun:
 
     def __init__(self, mode: Mode | None, enable: list[str], disable: list[str]) -> None:
         from cudaguard.api import guard
+        from cudaguard.core.lifecycle import activation
+        from cudaguard.core.modes import is_strict
         from cudaguard.errors import ConfigError, CudaGuardWarning
 
         self._found: dict[tuple[str, str], Finding] = {}
         self._finders: dict[tuple[str, str], list[str]] = {}  # ids of the workers under xdist
         try:
             self._block = guard(mode, enable=enable, disable=disable)
-            self.mode = self._block.__enter__().mode
+            in_force = self._block.__enter__().mode
         except (ConfigError, CudaGuardWarning) as error:
             raise pytest.UsageError(str(error)) from None
+        by = "" if activation.is_up else " (by CUDAGUARD in the environment)"
+        self._header = f"cudaguard: {in_force}{by}"
+        self._is_strict = is_strict(in_force)
 
     def end(self) -> None:
         """Take the guard down, as far as this run has put it up."""
@@ -117,8 +130,7 @@ class GuardedRun:
 
     def pytest_report_header(self) -> str:
         """Say that the run is guarded."""
-        by = " (by CUDAGUARD in the environment)" if self.mode == "off" else ""
-        return f"cudaguard: {self.mode}{by}"
+        return self._header
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -144,8 +156,8 @@ class GuardedRun:
         for plugin in session.config.pluginmanager.get_plugins():
             if hasattr(plugin, "add_global_property"):  # that of --junitxml
                 for finding in faults:
-                    plugin.add_global_property(f"cudaguard.{finding.id}", str(finding))
-        if self.mode == "strict" and faults and session.exitstatus == pytest.ExitCode.OK:
+                    plugin.add_global_property(f"{NAME}.{finding.id}", str(finding))
+        if self._is_strict and faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -154,14 +166,14 @@ class GuardedRun:
         keys = [key for key, f in self._found.items() if is_verbose or f.severity != "info"]
         if not keys:
             return
-        terminalreporter.section("cudaguard")
+        terminalreporter.section(NAME)
         for key in sorted(keys):
             terminalreporter.write_line(str(self._found[key]))
             finders = self._finders[key]
             if any(finders):
                 names = (finder or "the controller" for finder in finders)
                 terminalreporter.write_line(f"  found by: {', '.join(names)}")
-        if self.mode == "strict":
+        if self._is_strict:
             terminalreporter.write_line("strict: a run with findings fails")
 
     def _add(self, finding: Finding, finder: str) -> None:

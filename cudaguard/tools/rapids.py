@@ -28,24 +28,24 @@ def cudaguard_check(verbose: bool = False, **_: Any) -> str:
     import sys
     import warnings
 
+    from cudaguard.core.checks import BROKEN, SKIPPED, run_checks
     from cudaguard.errors import CudaGuardError, CudaGuardWarning
     from cudaguard.system.site import Site
-    from cudaguard.tools.doctor.catalog import CHECKS
-    from cudaguard.tools.doctor.examine import examine
+    from cudaguard.tools.doctor.catalog import all_checks
 
-    ids = [id for id, topic in CHECKS.items() if not topic.when]
-    checks = list(examine(Site(), ids, lambda *_: None))
-    problems = [f"{check.id}: {check.reason}" for check in checks if check.status == "broken"]
-    for check in checks:
-        for finding in check.findings:
+    checks = [check for check in all_checks().values() if not check.option]
+    results = list(run_checks(Site(), checks, lambda *_: None))
+    problems = [f"{one.id}: {one.reason}" for one in results if one.status == BROKEN]
+    for result in results:
+        for finding in result.findings:
             if finding.severity == "error":
                 problems.append(str(finding))
-            elif finding.severity == "warning" or verbose:
+            elif finding.severity != "info" or verbose:
                 warnings.warn(str(finding), CudaGuardWarning, stacklevel=2)
     if problems:
         text = "\n  ".join((*problems, "more: cudaguard doctor --verbose"))
         # rapids-cli 0.2.0 loses the error of the first check that it makes.
         print(f"cudaguard: {text}", file=sys.stderr)
         raise CudaGuardError(text)
-    made = sum(check.status != "skipped" for check in checks)
-    return f"{made} checks made, {len(checks) - made} skipped"
+    made = sum(result.status != SKIPPED for result in results)
+    return f"{made} checks made, {len(results) - made} skipped"

@@ -91,7 +91,7 @@ print(outcome(lambda: tensor(array[1:3])), array[1:3].ptr)
 print(outcome(lambda: tensor(ga.empty((0, 3), np.float32))))
 stream = drv.Stream()
 pending = ga.to_gpu_async(np.ones((2, 2), np.float32), stream=stream)
-print(outcome(lambda: tensor(cudaguard.normalize(pending, consumer="nvidia.dali", stream=stream))))
+print(outcome(lambda: tensor(cudaguard.normalize(pending, consumer="dali", stream=stream))))
 """
 )
 

@@ -203,7 +203,7 @@ outcome(lambda: tensor(Array(stream=None)))
 """
     )
     (warning,) = run_with(DALI_1_35, code, "off").warnings
-    assert "nvidia.dali does not read a __main__.Array rightly as it is" in warning
+    assert "dali does not read a __main__.Array rightly as it is" in warning
     assert "stream None left out would do." in warning
 
 

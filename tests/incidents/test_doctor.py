@@ -173,7 +173,7 @@ def test_orders_of_tensorflow_and_triton(cached_environment):
     python = cached_environment(*TENSORFLOW)
     status, checks = doctor(python, "--only", "CG911", "--orders", "tensorflow,triton")
     (found,) = checks["CG911"]["findings"]
-    assert (status, checks["CG911"]["status"]) == (0, "warn")
+    assert (status, checks["CG911"]["status"]) == (0, "warning")
     assert (
         "`import tensorflow, triton` is ended by SIGABRT in the import of triton" in found["what"]
     )

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cudaguard import explain
-from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
 
 from ..conftest import clean_environment
 from .doctor import DOCTOR
@@ -73,15 +73,15 @@ def test_wrong_usage(planted, arguments, said):
 def test_each_check_is_explained(planted, id):
     status, out, _ = planted.run("--explain", id)
     assert status == 0
-    assert out.startswith(f"{id}: {CHECKS[id].title}\n{CHECKS[id].about}\n")
+    assert out.startswith(f"{id}: {check_of(id).title}\n{check_of(id).about}\n")
 
 
 def test_each_check_is_known_to_explain_and_to_the_document(root):
     document = (root / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
-    for id, topic in CHECKS.items():
-        assert f"| {id} | {topic.title} | {topic.about}" in document
+    for id, check in all_checks().items():
+        assert f"| {id} | {check.title} | {check.about}" in document
         finding = explain(id)
-        assert topic.title in finding.what
+        assert check.title in finding.what
         assert finding.command == f"cudaguard doctor --only {id} -v"
 
 
@@ -113,7 +113,7 @@ def test_github_annotations(planted):
 def test_output_file_leaves_stdout_empty(planted, child):
     status, out, err = planted.run("--format", "json", "-o", "report.json", "--only", "CG905")
     assert (status, out, err) == (0, "", "")
-    assert json.loads((child.folder / "report.json").read_text())["command"] == "doctor"
+    assert json.loads((child.folder / "report.json").read_text())["tool"] == "doctor"
     status, out, err = planted.run("-o", "no/such/folder.txt", "--only", "CG905")
     assert (status, out) == (3, "")
     assert "no/such/folder.txt cannot be written" in err

@@ -47,7 +47,7 @@ def test_known_fault_is_told_with_its_cure(planted):
     decord(planted)
     status, findings = planted.one("CG901")
     (found,) = (one for one in findings if one["rule"] == "CG001")
-    assert status == "warn"
+    assert status == "warning"
     assert found["what"].startswith("decord 0.6.0: decord puts its bundled libraries into")
     assert found["command"] == "export CUDAGUARD=fix"
     assert "cudaguard.install() at the very top" in found["remedy"]
@@ -140,7 +140,7 @@ def test_library_in_a_wheel_that_the_package_opens_by_its_path(planted, build):
     """As cupy does; without the wheel it is a warning, as a part of the package may do without."""
     links(planted, build, "alpha", "libcusolver.so.11")
     status, findings = planted.one("CG902")
-    assert (status, len(findings)) == ("warn", 1)
+    assert (status, len(findings)) == ("warning", 1)
     assert "not found: libcusolver.so.11" in findings[0]["evidence"]
     build("nvidia/cusolver/lib/libcusolver.so.11", "int x;", "-Wl,-soname,libcusolver.so.11")
     files = ("nvidia/cusolver/lib/libcusolver.so.11",)
@@ -193,7 +193,7 @@ def test_one_name_that_leads_to_two_files(planted, build):
     shared_twice(planted, build)
     status, findings = planted.one("CG903")
     (found,) = findings
-    assert status == "warn"
+    assert status == "warning"
     assert found["what"].startswith("libcudnn.so.9 (cuDNN) is one file for alpha and another for b")
     assert [line.partition(", asked")[0] for line in found["evidence"]] == [
         f"{planted.folder}/alpha/lib/libcudnn.so.9.1.0: 9.1.0",
@@ -244,7 +244,7 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     assert planted.one("CG903") == ("ok", [])
     status, findings = planted.one("CG903", env={"LD_LIBRARY_PATH": str(old.parent)})
     (found,) = findings
-    assert status == "warn"
+    assert status == "warning"
     assert f"alpha would load {soname} (cuDNN) from {old.parent}" in found["what"]
     assert "nvidia-cudnn-cu13 brings" in found["what"]
     assert "LD_LIBRARY_PATH" in found["remedy"]
@@ -326,7 +326,7 @@ def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
     status, findings = planted.one("CG905")
     severities = [one["severity"] for one in findings]
     assert (status, severities) == (
-        ("warn", ["warning", "info"]) if differing else ("ok", ["info"])
+        ("warning", ["warning", "info"]) if differing else ("ok", ["info"])
     )
     for found in findings:
         first, second = found["command"].split(" && ")
@@ -346,7 +346,7 @@ def test_text_files_of_others_that_overlap_are_a_note(planted):
 
 @pytest.mark.parametrize(
     ("lost", "status"),
-    [(HEADERS, "warn"), ((*HEADERS, "nvidia/cuda_runtime/lib/libcudart.so.12"), "fail"),
+    [(HEADERS, "warning"), ((*HEADERS, "nvidia/cuda_runtime/lib/libcudart.so.12"), "fail"),
      ((EMPTY,), "ok"), ((), "ok")],
 )  # fmt: skip
 def test_files_of_a_wheel_of_nvidias_that_are_gone(planted, lost, status):
@@ -375,7 +375,7 @@ def test_files_of_a_wheel_of_nvidias_that_are_gone(planted, lost, status):
     ("requires", "status"),
     [
         ("torch==2.5.1", "fail"),
-        ("torch>=2.7", "warn"),
+        ("torch>=2.7", "warning"),
         ("torch<3,>=2.6", "ok"),
         ("torch==2.5.1; python_version < '3'", "ok"),
         ("torch==2.5.1; extra == 'all'", "ok"),
@@ -449,7 +449,7 @@ def test_wheels_that_torch_does_not_pin(planted):
     planted.distribution("nvidia-cublas", "13.1.1.3")
     planted.distribution("nvidia-cudnn-cu13", "9.1.0.70")
     status, findings = planted.one("CG906")
-    assert status == "warn"
+    assert status == "warning"
     assert [one["what"] for one in findings] == [
         "torch 2.6.0 requires nvidia-cudnn-cu13==9.20.0.48, and 9.1.0.70 is installed."
     ]
@@ -482,11 +482,11 @@ def toolkit(folder, version="12.4"):
 def test_nvcc_of_another_cuda(planted, tmp_path):
     torch(planted, "2.6.0+cu124", "'12.4'")
     fits = toolkit(tmp_path / "cuda-12.4")
-    assert "warn" not in planted.one("CG907", env={"CUDA_HOME": str(fits)})[0]
+    assert "warning" not in planted.one("CG907", env={"CUDA_HOME": str(fits)})[0]
     other = toolkit(tmp_path / "cuda-11.8", "11.8")
     status, findings = planted.one("CG907", env={"CUDA_HOME": str(other)})
     (found,) = (one for one in findings if one["severity"] == "warning")
-    assert status == "warn"
+    assert status == "warning"
     assert found["what"] == "nvcc is of CUDA 11.8, and this torch is built for CUDA 12.4."
     assert found["id"] == "CG907"
 
@@ -494,7 +494,7 @@ def test_nvcc_of_another_cuda(planted, tmp_path):
 def test_cuda_home_that_is_no_toolkit(planted, tmp_path):
     torch(planted, "2.6.0+cu124", "'12.4'")
     status, findings = planted.one("CG907", env={"CUDA_HOME": str(tmp_path)})
-    assert status == "warn"
+    assert status == "warning"
     assert any(f"torch takes {tmp_path} for the CUDA toolkit" in f["what"] for f in findings)
 
 
@@ -532,7 +532,7 @@ def test_lock_of_a_build_that_was_killed(planted, tmp_path):
     (found,) = findings
     assert str(lock) in found["what"]
     # Whether that is certain depends on the file system of the test's folder.
-    assert status == ("warn" if found["severity"] == "warning" else "ok")
+    assert status == ("warning" if found["severity"] == "warning" else "ok")
     assert found["command"] == f"rm {lock}"
     with lock.open():
         assert planted.one("CG908", env=env) == ("ok", [])
@@ -545,7 +545,7 @@ def test_stale_build_in_the_cache(planted, build, tmp_path):
     (cache / "py36_cpu" / "other").mkdir(parents=True)
     (cache / "py36_cpu" / "other" / "other.so").write_bytes(b"\x7fELF half")
     status, findings = planted.one("CG908", env={"TORCH_EXTENSIONS_DIR": str(cache)})
-    assert status == "warn"
+    assert status == "warning"
     assert [one["command"] for one in findings] == [f"rm -r {cache}/old_ext"]
 
 
@@ -561,7 +561,7 @@ def test_settings_that_cannot_be_used(planted, child):
     child.write("mine.toml", "mode = 'fast'\n")
     env = {"CUDAGUARD_RULES": "CG001", "CUDAGUARD_CONFIG": "mine.toml"}
     status, findings = planted.one("CG909", env=env)
-    assert status == "warn"
+    assert status == "warning"
     assert "CUDAGUARD_RULES: got 'CG001'" in findings[0]["what"]
     assert "mine.toml: mode: unknown mode 'fast'" in findings[1]["what"]
     assert findings[1]["command"] == "cudaguard rules check mine.toml"
@@ -592,7 +592,7 @@ def plugin(planted, value="absent_module:RULES", name="thing"):
 def test_plugin_without_its_module(planted):
     plugin(planted)
     status, findings = planted.one("CG909")
-    assert status == "warn"
+    assert status == "warning"
     assert "absent_module:RULES of cg_plugin-1.0 is not there" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
 
@@ -621,7 +621,7 @@ def test_rules_that_have_aged(planted, child):
     )
     env = {"CUDAGUARD_CONFIG": str(child.folder / "mine.toml")}
     status, findings = planted.one("CG910", env=env)
-    assert status == "warn"
+    assert status == "warning"
     told = [one["what"] for one in findings]
     assert "LOCAL1 is not needed with thing 2.0: it was mended in thing 1.5." in told
     assert any("last seen to be needed more than 12 months ago" in text for text in told)

@@ -60,7 +60,7 @@ def test_order_that_the_guard_repairs_is_a_warning(planted, modules, child):
     env = {"CUDAGUARD_CONFIG": str(child.folder / "mine.toml")}
     status, findings = orders(planted, "first,third", env=env)
     (found,) = findings
-    assert status == "warn"
+    assert status == "warning"
     assert "under the guard, it works" in found["evidence"]
     assert found["command"] == "export CUDAGUARD=fix"
 
@@ -78,7 +78,7 @@ def test_guard_that_is_put_up_at_start_is_kept_out_of_the_first_try(planted, chi
     rule = "cudaguard.Rule(id='LOCAL1', watch=('first',), needs=('third',), why='order')"
     planted.write("sitecustomize.py", f"import cudaguard\ncudaguard.install(rules=[{rule}])\n")
     status, findings = orders(planted, "first,third")
-    assert (status, len(findings)) == ("warn", 1)
+    assert (status, len(findings)) == ("warning", 1)
     assert "under the guard, it works" in findings[0]["evidence"]
 
 
@@ -128,14 +128,14 @@ def test_deep_tells_who_initialises_cuda(planted, driver_stubs):
     decord(planted)
     planted.write("decord/__init__.py", "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)\n")
     status, findings = planted.one("CG912", "--deep", env=driver_stubs.environment())
-    assert status == "warn"
+    assert status == "warning"
     assert findings[0]["what"] == "`import decord` initialises CUDA."
 
 
 def test_deep_asks_nvml(planted, driver_stubs):
     _, checks = planted.checks("--only", "CG913", "--deep", env=driver_stubs.environment())
     check = checks["CG913"]
-    assert check["status"] in ("ok", "warn")
+    assert check["status"] in ("ok", "warning")
     assert driver_stubs.devices[0].name in check["reason"]
 
 
@@ -160,7 +160,7 @@ def test_plugin_that_cannot_be_loaded(planted, body, said):
     plugin(planted, "mod:RULES")
     planted.write("mod.py", f"{body}\n")
     status, findings = planted.one("CG914", "--deep")
-    assert status == "warn"
+    assert status == "warning"
     assert "mod:RULES of cg_plugin-1.0 cannot be loaded" in findings[0]["what"]
     assert said in findings[0]["what"]
 

@@ -31,7 +31,7 @@ def test_dead_disk_holds_one_check_only(planted, tmp_path):
         assert planted.run(*options, "--skip", "CG908", env=variables)[0] == 0
     assert (status, checks["CG908"]["status"]) == (3, "broken")
     assert checks["CG908"]["reason"] == WAITS.format(6, cache)
-    assert 5900 < checks["CG908"]["elapsed_ms"] < 60000
+    assert 5.9 < checks["CG908"]["seconds"] < 60
     assert [id for id, check in checks.items() if check["status"] == "broken"] == ["CG908"]
     assert list(checks) == ["CG905", "CG908", "CG910"]
 
@@ -52,7 +52,7 @@ def test_metadata_on_a_dead_disk_are_told_by_name(planted, stuck, child):
     options = ("--timeout", "2", "--no-redact", "--bundle", str(bundle), "--only", "CG905")
     status, out, err = planted.run(*options)
     assert status == 3
-    title = "distributions do not overwrite or contradict one another"
+    title = "installed distributions"
     assert f"broken   CG905  {title} ({WAITS.format(2, stuck)})" in out
     assert "torch unknown" in out
     assert "what is broken here is cudaguard" not in out

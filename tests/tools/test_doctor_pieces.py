@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudaguard.core.checks import FAILED_ITSELF, STATUSES, Check
+from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
 from cudaguard.features.catalog import DETECTORS, RULES
 from cudaguard.features.duplicate_libraries.policy.installed import (
     Overlap,
@@ -24,30 +24,30 @@ from cudaguard.model import Finding, Rule
 from cudaguard.system.nvidia_driver import look_at_driver
 from cudaguard.system.redact import redacted_arguments, redactor
 from cudaguard.tools.doctor.ages import is_long_ago, mended_by, seen_on
-from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.catalog import CHECKS, all_checks
+from cudaguard.tools.doctor.command import LEVELS, is_reached
 from cudaguard.tools.doctor.document import bundle, document, text
-from cudaguard.tools.doctor.examine import DOING
 from cudaguard.tools.doctor.orders import together, unexplained
-from cudaguard.tools.doctor.verdict import LEVELS, is_broken, is_reached, status_of
 
 
 def finding(severity):
     return Finding("CG901", "it is so", severity=severity)
 
 
-def test_ids_of_checks_are_in_their_range_and_each_is_done():
-    assert list(CHECKS) == list(DOING)
+def test_ids_of_checks_are_in_their_range_and_each_is_declared():
+    assert [check.id for check in all_checks().values()] == list(CHECKS)
     assert all(re.fullmatch(r"CG9\d\d", id) for id in CHECKS)
     assert not set(CHECKS) & {*DETECTORS, *(rule.id for rule in RULES)}
-    for topic in CHECKS.values():
-        assert topic.title.strip()
-        assert topic.about.endswith(".")
-        assert topic.when in ("", "--deep", "--orders")
+    for check in all_checks().values():
+        assert check.title.strip()
+        assert check.about.endswith(".")
+        assert check.option in ("", "--deep", "--orders")
+        assert callable(check.run)
 
 
 @pytest.mark.parametrize(
     ("severities", "status"),
-    [((), "ok"), (("info",), "ok"), (("info", "warning"), "warn"), (("error", "warning"), "fail")],
+    [((), "ok"), (("info",), "ok"), (("info", "warning"), "warning"), (("error", "warning"), "fail")],
 )
 def test_status_is_that_of_the_worst_finding(severities, status):
     assert status_of(map(finding, severities)) == status
@@ -58,7 +58,7 @@ def test_gate():
         severity: [
             level
             for level in LEVELS
-            if is_reached([Check("CG901", "t", "ok", findings=[finding(severity)])], level)
+            if is_reached([CheckResult("CG901", "t", "ok", findings=[finding(severity)])], level)
         ]
         for severity in ("info", "warning", "error")
     }
@@ -66,8 +66,6 @@ def test_gate():
         "info": ["info"], "warning": ["info", "warning"], "error": ["info", "warning", "error"],
     }  # fmt: skip
     assert not is_reached([], "info")
-    assert is_broken([Check("CG901", "t", "broken")])
-    assert not is_broken([Check("CG901", "t", status) for status in STATUSES[:-1]])
 
 
 @pytest.mark.parametrize(
@@ -208,14 +206,16 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
     whole = Finding("CG901", "what", severity="warning", evidence=("seen",), consequence="then",
                     remedy="cure", command="run it", links=("https://example.org",))  # fmt: skip
     checks = [
-        Check("CG901", "title", "warn", "looked at", 3, [whole, whole.replace(severity="info")]),
-        Check("CG902", "other", "broken", f"{FAILED_ITSELF}: oh"),
+        CheckResult(
+            "CG901", "title", "warning", "looked at", 3, [whole, whole.replace(severity="info")]
+        ),
+        CheckResult("CG902", "other", "broken", f"{FAILED_ITSELF}: oh"),
     ]
     report = document(checks, {"python": "3"}, "0")
     assert text(report, lambda words, _: words).splitlines() == [
         "cudaguard 0, python 3",
         "",
-        "warn     CG901  title (looked at)",
+        "warning  CG901  title: 1 warning, 1 note (looked at)",
         "         warning: what",
         "             evidence: seen",
         "             consequence: then",
@@ -225,14 +225,14 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         "         note: what",
         "broken   CG902  other (the check itself failed: oh)",
         "",
-        "2 checks: 1 warn, 1 broken",
+        "2 checks: 1 warning, 1 broken",
         "what is broken here is cudaguard: please report it, with --bundle FILE",
     ]
     assert text(report, lambda words, _: words, verbose=True).count("consequence: then") == 2
 
 
 def test_fence_of_a_bundle_is_longer_than_what_is_in_it():
-    report = document([Check("CG901", "a ``` b", "ok")], {"python": "3"}, "0")
+    report = document([CheckResult("CG901", "a ``` b", "ok")], {"python": "3"}, "0")
     assert "````text\ncudaguard 0" in bundle(report, {}, {}, "{}")
 
 

@@ -154,7 +154,7 @@ def test_run(child):
     done = child.command(*CUDAGUARD, "run", "--report", "report.json", f"{EVIL}.py", check=False)
     shown(done, err=f"{SHOWN[5:]}.py")
     document = json.loads((child.folder / "report.json").read_text())
-    assert EVIL in document["next"]
+    assert EVIL in document["command"]
 
 
 @supervised

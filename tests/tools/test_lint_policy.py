@@ -10,9 +10,10 @@ import textwrap
 import pytest
 
 from cudaguard import Rule
+from cudaguard.core.decide import may_apply
 from cudaguard.system.source import imports_in
 from cudaguard.system.source_file import files_below, read
-from cudaguard.tools.lint.policy import is_kept_by_sorters, may_apply, misplaced
+from cudaguard.tools.lint.policy import is_kept_by_sorters, misplaced
 
 AB = Rule("R1", ("b",), "b wants a first", needs=("a",))
 

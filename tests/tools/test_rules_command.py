@@ -75,7 +75,7 @@ def test_show_of_what_is_not_there(rules):
 
 def test_json(rules):
     document = valid("rules", "\n".join(rules("list", "--format", "json")[1]))
-    assert document["command"] == "rules list"
+    assert document["tool"] == "rules list"
     assert {rule["id"]: rule["is_on"] for rule in document["rules"]}["CG001"] is True
     (rule,) = valid("rules", "\n".join(rules("show", "CG005", "--format", "json")[1]))["rules"]
     assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG005", False, "opt-in")

@@ -9,7 +9,7 @@ import pytest
 
 from cudaguard.core.journal_reader import last_initialised, read_faults, read_journal
 from cudaguard.model import Rule
-from cudaguard.tools.run.conclusions import fitting, story_of
+from cudaguard.tools.run.conclusions import fitting, likeliest, story_of
 from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
 
 
@@ -112,8 +112,8 @@ TWIN = Rule(
 )
 
 
-def fits(rules, *lines, in_force=(), applies=True):
-    found = fitting(rules, story_of(lines, 7), lambda rule: rule.id in in_force, lambda _: applies)
+def fits(rules, *lines, cured=()):
+    found = likeliest(fitting(rules, story_of(lines, 7), cured))
     return [(fit.rule.id, fit.is_certain, fit.libraries) for fit in found]
 
 
@@ -122,8 +122,7 @@ GLOBAL = (line("import", "glob"), line("mapped", "/p/libglob.so.2"), line("impor
 
 def test_scope_rule_may_fit_whatever_is_loaded_later():
     assert fits([SCOPE], *GLOBAL, line("import", "z")) == [("L1", False, ("/p/libglob.so.2",))]
-    assert fits([SCOPE], *GLOBAL, line("import", "z"), in_force=["L1"]) == []
-    assert fits([SCOPE], *GLOBAL, line("import", "z"), applies=False) == []
+    assert fits([SCOPE], *GLOBAL, line("import", "z"), cured=["L1"]) == []
     assert fits([SCOPE], line("import", "z")) == []
     acted = line("repair", "L1 load_local libglob.so")
     assert fits([SCOPE], *GLOBAL, acted, line("import", "z")) == []

@@ -75,7 +75,7 @@ def test_segmentation_fault_in_a_call(child, run):
     assert ("train.py", "step", "ctypes.string_at(0)") in frames(document)
     assert document["ended"]["status"] == 128 + 11
     assert document["running"] == []
-    assert document["next"] == f"cudaguard bisect {path}"
+    assert document["command"] == f"cudaguard bisect {path}"
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_module_as_a_program(child, run, kind):
     path = child.write("pkg/train.py", f"import ctypes\n{end}\n")
     _, text, document = run("-m", "pkg.train", "--epochs", "1")
     assert f"{path}:2 in <module>: {end}" in text
-    assert document["next"] == "cudaguard bisect -m pkg.train --epochs 1"
+    assert document["command"] == "cudaguard bisect -m pkg.train --epochs 1"
 
 
 def test_secrets_among_the_arguments_are_not_told(child, run):
@@ -420,7 +420,7 @@ def test_secrets_among_the_arguments_are_not_told(child, run):
     assert document["arguments"][1:] == [
         "--api-key=<secret>", "--hf_token", "<secret>", "--password", "<secret>", *kept,
     ]  # fmt: skip
-    assert document["next"].endswith("--tokenizer gpt2 --max-tokens=512 --token --epochs 3")
+    assert document["command"].endswith("--tokenizer gpt2 --max-tokens=512 --token --epochs 3")
 
 
 # --- a disk that is full, files that cannot be written -----------------------------------

@@ -140,7 +140,7 @@ def test_nothing_is_printed_besides_when_it_goes_to_a_file(traced):
 def test_wrong_usage_starts_nothing(child, arguments, problem):
     child.write("x.py", "open('started', 'w')")
     child.write("other.json", '{"schema": 1}')
-    child.write("newer.json", '{"schema": 2, "command": "trace"}')
+    child.write("newer.json", '{"schema": 2, "tool": "trace"}')
     done = child.command(*TRACE, *arguments, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.search(problem, done.stderr)

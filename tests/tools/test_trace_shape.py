@@ -55,7 +55,7 @@ def document():
     }  # fmt: skip
     other = {**process, "pid": 2, "parent": 1, "is_program": False, "ended": None, "steps": steps}
     return {
-        "schema": 1, "command": "trace", "version": "1", "python": "3.11", "platform": "linux",
+        "schema": 1, "tool": "trace", "version": "1", "python": "3.11", "platform": "linux",
         "program": "a.py", "mode": "observe", "seconds": 2.0,
         "ended": {"kind": "signal", "status": 139, "signal": "SIGSEGV"},
         "summary": {"libraries": 1, "bytes": 10, "imports": 2, "initialiser": "m", "findings": 1,
@@ -77,7 +77,7 @@ def damaged(document, chance):
             if here[key] and isinstance(here[key], (dict, list)) and chance.random() < 0.8:
                 here = here[key]
                 continue
-            if key not in ("command", "schema"):
+            if key not in ("tool", "schema"):
                 if isinstance(here, dict) and chance.random() < 0.15:
                     del here[key]
                 else:

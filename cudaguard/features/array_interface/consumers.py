@@ -22,8 +22,8 @@ class Consumer(Record):
     """A library that reads the interface.
 
     Args:
-        name: What it is called, and its module.
-        also: Further modules that its classes may lie in.
+        name: What people call it, and `cudaguard.normalize` takes.
+        packages: Those that its functions and classes lie in; left out: the one of its name.
         dists: Distributions that have it, for its version.
         stream: ``heeds`` (waits for it) or ``ignores``.
         current_stream: Function of its own that tells on which stream it will read, where it is
@@ -45,7 +45,6 @@ class Consumer(Record):
     """
 
     __slots__ = (
-        "also",
         "boolean",
         "current_stream",
         "dists",
@@ -55,6 +54,7 @@ class Consumer(Record):
         "mask",
         "misreads",
         "name",
+        "packages",
         "prefers_dlpack",
         "read_only",
         "reads_nothing_else",
@@ -64,7 +64,7 @@ class Consumer(Record):
         "takes_no_stream",
     )
     name: str
-    also: tuple[str, ...]
+    packages: tuple[str, ...]
     dists: tuple[str, ...]
     stream: str
     current_stream: str
@@ -85,7 +85,7 @@ class Consumer(Record):
         self,
         name: str,
         *,
-        also: tuple[str, ...] = (),
+        packages: tuple[str, ...] | None = None,
         dists: tuple[str, ...] = (),
         stream: str = HEEDS,
         current_stream: str = "",
@@ -104,7 +104,7 @@ class Consumer(Record):
     ) -> None:
         self._fill(
             name=name,
-            also=also,
+            packages=(name,) if packages is None else packages,
             dists=dists,
             stream=stream,
             current_stream=current_stream,
@@ -124,16 +124,19 @@ class Consumer(Record):
 
 
 # Whoever it is: it heeds everything that the specification has, and is spared a None.
-ANYONE = Consumer("", takes_no_stream=False, mask=HEEDS)
+ANYONE = Consumer("", packages=(), takes_no_stream=False, mask=HEEDS)
 # What is to be shown to all: nothing is left out that conforms.
-AS_EXPORTED = Consumer("", mask=HEEDS)
+AS_EXPORTED = Consumer("", packages=(), mask=HEEDS)
 
 # Whoever takes DLPack, and nothing else: a bridge is made for it.
-DLPACK = Consumer("dlpack", misreads=(">", "t", "m", "M", "S", "U", "V"), strides=FORWARD)
+DLPACK = Consumer(
+    "dlpack", packages=(), misreads=(">", "t", "m", "M", "S", "U", "V"), strides=FORWARD
+)
 
 CONSUMERS: tuple[Consumer, ...] = (
     Consumer(
-        "nvidia.dali",
+        "dali",
+        packages=("nvidia.dali",),
         dists=("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
         takes_no_stream=False,
         boolean="|?",
@@ -175,8 +178,8 @@ CONSUMERS: tuple[Consumer, ...] = (
         ),
     ),
     Consumer(
-        "numba.cuda",
-        also=("numba_cuda", "numba"),
+        "numba",
+        packages=("numba.cuda", "numba_cuda", "numba"),
         dists=("numba-cuda",),
         read_only=IGNORES,
         prefers_dlpack=True,
@@ -190,8 +193,8 @@ CONSUMERS: tuple[Consumer, ...] = (
         evidence=("measured 1.2.2", "https://github.com/NVIDIA/cuda-python/issues/1396"),
     ),
     Consumer(
-        "nvcv",
-        also=("cvcuda",),
+        "cvcuda",
+        packages=("nvcv", "cvcuda"),
         dists=("cvcuda-cu13", "cvcuda-cu12", "cvcuda-cu11", "nvcv"),
         stream=IGNORES,
         least_version=2,
@@ -201,7 +204,8 @@ CONSUMERS: tuple[Consumer, ...] = (
         evidence=("read, May 2025", "https://github.com/CVCUDA/CV-CUDA"),
     ),
     Consumer(
-        "nvidia.nvimgcodec",
+        "nvimgcodec",
+        packages=("nvidia.nvimgcodec",),
         dists=("nvidia-nvimgcodec-cu13", "nvidia-nvimgcodec-cu12", "nvidia-nvimgcodec-cu11"),
         least_version=2,
         evidence=("read", "https://github.com/NVIDIA/nvImageCodec"),
@@ -223,7 +227,7 @@ CONSUMERS: tuple[Consumer, ...] = (
     ),
     Consumer(
         "jax",
-        also=("jaxlib",),
+        packages=("jax", "jaxlib"),
         dists=("jax",),
         least_version=2,
         prefers_dlpack=True,
@@ -231,7 +235,7 @@ CONSUMERS: tuple[Consumer, ...] = (
     ),
     Consumer(
         "rmm",
-        also=("pylibrmm",),
+        packages=("rmm", "pylibrmm"),
         dists=("rmm-cu13", "rmm-cu12", "rmm-cu11", "rmm"),
         stream=IGNORES,
         mask=IGNORES,
@@ -239,7 +243,7 @@ CONSUMERS: tuple[Consumer, ...] = (
     ),
     Consumer(
         "ucxx",
-        also=("ucp",),
+        packages=("ucxx", "ucp"),
         dists=("ucxx-cu13", "ucxx-cu12", "ucxx-cu11", "ucxx"),
         stream=IGNORES,
         evidence=("read, August 2026", "https://github.com/rapidsai/ucxx"),

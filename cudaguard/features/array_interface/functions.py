@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from cudaguard.api import _state
+from cudaguard.core.lifecycle import activation
 from cudaguard.features.array_interface.consumers import ANYONE, DLPACK
 from cudaguard.features.array_interface.interface import AUTO
 from cudaguard.features.array_interface.messages import not_conforming
 from cudaguard.features.array_interface.policy.faults import name_of
-from cudaguard.features.array_interface.policy.profiles import consumer_named, known_consumers
+from cudaguard.features.array_interface.policy.profiles import (
+    consumer_named,
+    consumer_of,
+    unknown_consumer,
+)
 from cudaguard.features.array_interface.repair.handover import faults_of, hand_over
 from cudaguard.features.array_interface.repair.notes import tell
 from cudaguard.system.facts import Facts
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.repair.handover import Note
     from cudaguard.model import Finding
 
-_by_module: dict[str, Consumer] = {}
+_profiles: dict[tuple[bool, str], Consumer] = {}  # (is it a name, or a module?, which)
 
 
 def normalize(
@@ -39,9 +43,9 @@ def normalize(
     Args:
         obj: The array. The property is read once; what it raises goes out, but for
             AttributeError.
-        consumer: Who is to read it: a module, its name, or a class; None for any reader that
-            keeps to the specification. With ``"dlpack"`` what is returned has ``__dlpack__``,
-            for consumers that take nothing else.
+        consumer: Who is to read it: a name such as ``"dali"``, ``"torch"`` or ``"cupy"``, a module
+            or a class of it; None for any reader that keeps to the specification. With
+            ``"dlpack"`` what is returned has ``__dlpack__``, for consumers that take nothing else.
         stream: On which stream the work that is pending on the array was started: a number other
             than 0, or a stream of cuda.core, torch, CuPy, numba or PyCUDA; None vouches that none
             is pending. It counts more than what the array says. Left out: what the array says.
@@ -51,7 +55,7 @@ def normalize(
             without a guess or a loss: a mask, read-only data, big-endian or strided data for a
             consumer that has no notion of them; a stream 0 of an unknown library; nonsense. The
             attributes ``field``, ``value``, ``rule`` and ``remedy`` say what and why.
-        ValueError: The consumer is not known; the message lists those that are.
+        ValueError: The consumer is not known; the message has the nearest name and all names.
     """
     if consumer == DLPACK.name:
         from cudaguard.features.array_interface.repair.dlpack import bridge
@@ -81,20 +85,19 @@ def validate(obj: Any) -> list[Finding]:
 
 
 def _profile(consumer: ModuleType | type | str) -> Consumer:
-    if isinstance(consumer, str):
-        module = consumer
-    else:
-        module = getattr(consumer, "__module__" if isinstance(consumer, type) else "__name__", "")
-    found = _by_module.get(module)
-    if found is None:
-        found = consumer_named(module, Facts().version) if isinstance(module, str) else None
-        if found is None:
-            raise ValueError(
-                f"consumer {consumer!r} is not known; known are {', '.join(known_consumers())}"
-            )
-        _by_module[module] = found
-    return found
+    is_name = isinstance(consumer, str)
+    place = "__module__" if isinstance(consumer, type) else "__name__"
+    key = consumer if is_name else getattr(consumer, place, "")
+    if not isinstance(key, str):
+        key = ""
+    known = _profiles.get((is_name, key))
+    if known is None:
+        known = (consumer_named if is_name else consumer_of)(key, Facts().version)
+        if known is None:
+            raise ValueError(unknown_consumer(consumer))
+        _profiles[is_name, key] = known
+    return known
 
 
 def _tell(note: Note) -> None:
-    tell(_state.engine, note)
+    tell(activation.core, note)

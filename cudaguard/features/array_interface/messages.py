@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.features.array_interface.policy.profiles import known_consumers
 from cudaguard.model import Finding
 
 ORDERED, READ_ONLY, NOT_CONFORMING = "CG831", "CG832", "CG833"
@@ -86,13 +87,13 @@ def mended(
             consequence=f"{what}.",
             links=(_LINK,),
         )
+    named = f', consumer="{consumer}"' if consumer in known_consumers() else ""
     return Finding(
         MENDED,
         f"{what}: {changes} would do.",
         rule=rule,
         consequence=f"{consumer} refuses it, or takes it for something else.",
-        remedy="CUDAGUARD=fix does it; or hand over cudaguard.normalize(array, "
-        f"consumer={consumer!r})",
+        remedy=f"set CUDAGUARD=fix, or pass cudaguard.normalize(array{named})",
         links=(_LINK,),
     )
 

@@ -9,12 +9,13 @@ import shutil
 import time
 from glob import escape, glob
 
+from cudaguard.core.checks import Check
 from cudaguard.features.builds.locks import look
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.messages import checks as ours
 from cudaguard.features.builds.policy import is_other_major, is_to_be_rebuilt, state_of
-from cudaguard.features.extensions.repair import check_extension
 from cudaguard.system import toolkit as probe
+from cudaguard.system.extensions.judgement import check_extension
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import look_around
 
@@ -126,3 +127,22 @@ def _of_lock(path: str) -> list[Finding]:
         return []
     why = wording.why_unknown(state, facts.elsewhere, facts.hidden)
     return [ours.old_lock(path, why, time.time() - facts.age)]
+
+
+BUILD_TOOLS = Check(
+    "CG907",
+    "tools for building extensions",
+    "ninja, the C++ compiler, nvcc and its toolkit where torch.utils.cpp_extension would look "
+    "for them; `nvcc --version` and `gcc --version` are run, each with a time limit.",
+    check_tools,
+)
+
+
+BUILD_CACHE = Check(
+    "CG908",
+    "cache of JIT extensions",
+    "torch waits without a limit for the lock of a build that was killed, and does not notice "
+    "that its cache was built for another torch (TORCH_EXTENSIONS_DIR, or "
+    "~/.cache/torch_extensions).",
+    check_cache,
+)

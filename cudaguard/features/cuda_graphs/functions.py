@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from cudaguard.api import _state
+from cudaguard.core.lifecycle import activation
 from cudaguard.errors import GraphError
 from cudaguard.features.cuda_graphs.repair.compilations import make_safe
 from cudaguard.features.cuda_graphs.repair.generations import MODULE, SETTING
@@ -87,7 +87,7 @@ def graph_safe(
     if stored_tensors == "auto":
         stored_tensors = "report" if copies or watch else None
     if copies or watch or stored_tensors is not None:
-        made = make_safe(_state.engine, fn, copies=copies, parked=stored_tensors, watch=watch)
+        made = make_safe(activation.core, fn, copies=copies, parked=stored_tensors, watch=watch)
     return made
 
 
@@ -104,7 +104,7 @@ def _have_generations_cloned() -> None:
     from cudaguard.features.cuda_graphs.repair.setting import put_up_on_request
 
     # torch.compile, by which `fn` was made, has imported it already in most cases.
-    if not put_up_on_request(_state.engine, _state.requested, import_module(MODULE)):
+    if not put_up_on_request(activation.core, import_module(MODULE)):
         version = sys.modules["torch"].__version__
         raise GraphError(
             f"strategy 'generation' needs torch 2.14 or later, whose {MODULE} has "

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.api import active_rules
+from cudaguard.core.checks import Check
 from cudaguard.core.patterns import matches, values_of
+from cudaguard.core.status import active_rules
 from cudaguard.features.extensions.messages import checks as wording
-from cudaguard.features.extensions.policy import ACCELERATED, TORCH_LIBRARIES, built_for_python
-from cudaguard.features.extensions.repair import check_extension, check_one_of_many
+from cudaguard.system.extensions.causes import ACCELERATED, TORCH_LIBRARIES, built_for_python
+from cudaguard.system.extensions.judgement import check_extension, check_one_of_many
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
 
@@ -121,3 +122,12 @@ def load_demangler() -> bool:
     except OSError:
         return False
     return True
+
+
+EXTENSIONS = Check(
+    "CG902",
+    "compiled extensions",
+    "Extensions that link torch or CUDA are compared with the torch that is installed: the "
+    "libraries they need, and each symbol, from the files, as the dynamic loader would.",
+    check,
+)

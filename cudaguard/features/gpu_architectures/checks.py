@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.core.checks import Check
 from cudaguard.features.gpu_architectures.messages import checks as wording
 from cudaguard.features.gpu_architectures.policy.driver import driver_wanted, numbers
 from cudaguard.system.nvidia_driver import look_at_driver
@@ -66,3 +67,13 @@ def _of_nvrtc(cuda: str) -> list[Finding]:
     if serving is None or serving.release is None or serving.release >= numbers(cuda)[:2]:
         return []
     return [wording.old_nvrtc(serving.path, ".".join(map(str, serving.release)), cuda)]
+
+
+DRIVER_AND_CUDA = Check(
+    "CG904",
+    "driver, CUDA and NVRTC",
+    "What the driver's kernel module says (/proc/driver/nvidia), its library, the device files, "
+    "the CUDA that torch is built for, and the NVRTC that torch would load. No driver is loaded; "
+    "--deep asks NVML in a child.",
+    check,
+)

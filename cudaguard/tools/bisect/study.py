@@ -46,6 +46,7 @@ class Study:
         from time import monotonic
 
         self._args = args
+        self._mode: str | None = args.mode  # of the guard in the runs; None: without it
         self._folder = folder
         self._started = monotonic()
         self._progress = Progress()
@@ -61,7 +62,7 @@ class Study:
             progress=self._progress,
         )
         self._found: dict[str, Any] = {
-            "command": "bisect",
+            "tool": "bisect",
             "subject": self._subject(),
             "verdict": "works",
             "failure": None,
@@ -106,9 +107,9 @@ class Study:
             k: v for k, v in os.environ.items() if k not in (IMPORTS_VARIABLE, JOURNAL_VARIABLE)
         }
         environ["PYTHONFAULTHANDLER"] = "1"  # a crash then says where
-        if self._args.mode is None:
+        if self._mode is None:
             return {**environ, "CUDAGUARD": "off"}
-        return self._guarded(environ, self._args.mode)
+        return self._guarded(environ, self._mode)
 
     @staticmethod
     def _guarded(environ: dict[str, str], mode: str) -> dict[str, str]:
@@ -254,7 +255,7 @@ class Study:
 
     def _ask_the_guard(self) -> None:
         """Does the guard cure it as it is, and by which rules?"""
-        if self._args.mode is not None:
+        if self._mode is not None:
             return
         journal = os.path.join(self._folder, "guard.jsonl")
         cures = self._works_guarded("under the guard", CUDAGUARD_JOURNAL=journal)

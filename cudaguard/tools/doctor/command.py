@@ -11,6 +11,7 @@ import sys
 
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data, printable_lines
+from cudaguard.model import SEVERITIES
 from cudaguard.tools.common import (
     BROKEN,
     FOUND,
@@ -29,15 +30,17 @@ from cudaguard.tools.common import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
+    from cudaguard.core.checks import Check, CheckResult
     from cudaguard.system.site import Site
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
-LEVELS = ("info", "warning", "error", "never")
-ANNOTATIONS = {"info": "notice", "warning": "warning", "error": "error"}
+NEVER = "never"
+LEVELS = (*SEVERITIES, NEVER)
+ANNOTATIONS = dict(zip(SEVERITIES, ("notice", "warning", "error")))
 
 EXAMPLES = """\
 examples:
@@ -95,45 +98,63 @@ def execute(args: Namespace) -> int:
     """Examine, print, and return the exit status."""
     import signal
 
+    from cudaguard.core import checks as core
     from cudaguard.system.site import Site
-    from cudaguard.tools.doctor.catalog import CHECKS
-    from cudaguard.tools.doctor.examine import examine, examine_aside
-    from cudaguard.tools.doctor.verdict import is_broken, is_reached
+    from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
 
     problem = _problem(args, list(CHECKS))
     if problem:
         note("doctor", problem)
         return USAGE
     if args.explain:
-        topic = CHECKS[args.explain]
-        when = f"\ndone with {topic.when}" if topic.when else ""
-        show(f"{args.explain}: {topic.title}\n{topic.about}{when}")
+        check = check_of(args.explain)
+        when = f"\nrun with {check.option}" if check.option else ""
+        show(f"{check.id}: {check.title}\n{check.about}{when}")
         return OK
     orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
     given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
-    ids = [
-        id
-        for id, topic in CHECKS.items()
+    wanted = [
+        check
+        for id, check in all_checks().items()
         if (id in args.only or not args.only) and id not in args.skip
-        and (given[topic.when] or id in args.only)
+        and (given[check.option] or id in args.only)
     ]  # fmt: skip
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     site = Site(orders, args.timeout or TIME_LIMIT)
-    reading = [id for id in ids if not CHECKS[id].when]
     progress = Progress()
+
+    def running(check: Check) -> None:
+        progress.running(f"{check.id}  {check.title} ...")
+
     try:
         limit = args.timeout or READING_LIMIT
-        checks, packages = examine_aside(site, reading, _tell, limit, progress.running)
-        for id in (id for id in ids if id not in reading):
-            progress.running(f"{id}  {CHECKS[id].title} ...")
-            checks += examine(site, [id], _tell)
+        reading = [check for check in wanted if not check.option]
+        results, packages = core.run_checks_aside(site, reading, _tell, limit, running)
+        for check in (check for check in wanted if check.option):
+            running(check)
+            results += core.run_checks(site, [check], _tell)
     finally:
         progress.clear()
-    written = _write(args, _report(checks, packages), site, packages)
-    if is_broken(checks) or not written:
+    written = _write(args, _report(results, packages), site, packages)
+    if any(result.status == core.BROKEN for result in results) or not written:
         return BROKEN
-    return FOUND if is_reached(checks, args.fail_on) else OK
+    return FOUND if is_reached(results, args.fail_on) else OK
+
+
+def is_reached(results: Iterable[CheckResult], level: str) -> bool:
+    """Return True if there is a finding of a level or a worse one.
+
+    Args:
+        results: What came of the checks.
+        level: One of `LEVELS`.
+    """
+    if level == NEVER:
+        return False
+    bar = SEVERITIES.index(level)
+    return any(
+        SEVERITIES.index(finding.severity) >= bar for one in results for finding in one.findings
+    )
 
 
 def _problem(args: Namespace, known: list[str]) -> str:
@@ -158,7 +179,7 @@ def _tell(id: str, error: BaseException) -> None:
     say(printable_lines(told), sys.stderr)
 
 
-def _report(checks: list[Any], packages: dict[str, str] | None) -> dict[str, Any]:
+def _report(results: list[CheckResult], packages: dict[str, str] | None) -> dict[str, Any]:
     import platform
 
     import cudaguard
@@ -170,7 +191,7 @@ def _report(checks: list[Any], packages: dict[str, str] | None) -> dict[str, Any
         "interpreter": sys.executable or "unknown",
     }
     environment["torch"] = "unknown" if packages is None else packages.get("torch", "none")
-    report = document(checks, environment, cudaguard.__version__)
+    report = document(results, environment, cudaguard.__version__)
     for check in report["checks"]:
         for finding in check["findings"]:
             finding["command"] = _for_this_python(finding["command"])

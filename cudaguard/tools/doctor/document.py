@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from cudaguard.core.checks import FAILED_ITSELF, STATUSES
+from cudaguard.model import SEVERITIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-STYLE = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "dim", "broken": "red"}
+    from cudaguard.core.checks import CheckResult
+
+STYLE = dict(zip(STATUSES, ("green", "yellow", "red", "dim", "red")))
 _WIDTH = max(map(len, STATUSES))
 _MARGIN = " " * (_WIDTH + 2)
 # Severity -> the word that stands before a finding.
-_MARK = {"info": "note", "warning": "warning", "error": "error"}
+_MARK = dict(zip(SEVERITIES, ("note", "warning", "error")))
+_COLOR = dict(zip(SEVERITIES, ("blue", "yellow", "red")))
 
 
-def document(checks: Iterable[Any], environment: Mapping[str, str], version: str) -> dict[str, Any]:
+def document(
+    results: Iterable[CheckResult], environment: Mapping[str, str], version: str
+) -> dict[str, Any]:
     """Return the report as plain data.
 
     Args:
-        checks: What came of the checks.
+        results: What came of the checks.
         environment: What of it is worth knowing: ``python``, ``platform``, ``torch`` ...
         version: Of cudaguard.
     """
-    told = [check.to_dict() for check in checks]
+    told = [result.to_dict() for result in results]
     found = [check["status"] for check in told]
     return {
-        "command": "doctor",
+        "tool": "doctor",
         "version": version,
         "environment": dict(environment),
         "checks": told,
@@ -51,7 +57,7 @@ def text(
         status = check["status"]
         reason = f" ({check['reason']})" if check["reason"] else ""
         mark = paint(f"{status:<{_WIDTH}}", STYLE[status])
-        lines.append(f"{mark}  {check['id']}  {check['title']}{reason}")
+        lines.append(f"{mark}  {check['id']}  {check['title']}{_verdict(check)}{reason}")
         for finding in check["findings"]:
             lines += _finding(finding, paint, verbose=verbose)
     summary = report["summary"]
@@ -60,6 +66,14 @@ def text(
     if any(check["reason"].startswith(FAILED_ITSELF) for check in report["checks"]):
         lines.append("what is broken here is cudaguard: please report it, with --bundle FILE")
     return "\n".join(lines)
+
+
+def _verdict(check: Mapping[str, Any]) -> str:
+    """Return what follows a title: how many findings there are of each kind."""
+    severities = [finding["severity"] for finding in check["findings"]]
+    counts = ((severities.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
+    told = ", ".join(f"{count} {mark}{'s' * (count != 1)}" for count, mark in counts if count)
+    return f": {told}" if told else ""
 
 
 def _counted(checks: int) -> str:
@@ -85,8 +99,7 @@ def _finding(
 
 
 def _marked(severity: str, paint: Callable[[str, str], str]) -> str:
-    style = {"info": "blue", "warning": "yellow", "error": "red"}[severity]
-    return paint(_MARK[severity], style)
+    return paint(_MARK[severity], _COLOR[severity])
 
 
 def bundle(report: Mapping[str, Any], environ: Mapping[str, str], packages: Mapping[str, str],

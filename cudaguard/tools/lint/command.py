@@ -97,7 +97,7 @@ def _print(found: list[dict[str, Any]], files: list[str], problems: int, format:
 
     if format == "json":
         document = {
-            "command": "lint", "files": len(files), "unreadable": problems, "findings": found
+            "tool": "lint", "files": len(files), "unreadable": problems, "findings": found
         }  # fmt: skip
         show(json_text(document))
         return
@@ -123,11 +123,10 @@ def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
     """
     from cudaguard import config
     from cudaguard.api import active_rules
-    from cudaguard.core.decide import applies
+    from cudaguard.core.decide import applying, may_apply
     from cudaguard.core.rule_files import rules_from_tables
     from cudaguard.features.catalog import RULES
     from cudaguard.system.facts import Facts
-    from cudaguard.tools.lint.policy import may_apply
 
     if config_file is not None:
         os.environ[config.CONFIG_VARIABLE] = config_file
@@ -141,18 +140,19 @@ def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
     active = active_rules()
     ids = {rule.id for rule in active}
     ours = {rule.id: rule for rule in RULES}
+    here = {rule.id for rule in applying([rule for rule in RULES if rule.needs], facts)}
     chosen: list[Rule] = []
     for rule in active:
         # What the user has written or switched on is meant for where the program runs.
         is_users = rule is not ours.get(rule.id) or switches.get(rule.id, False)
-        if rule.needs and (may_apply if is_users else applies)(rule, facts):
+        if rule.needs and (may_apply(rule, facts) if is_users else rule.id in here):
             chosen.append(rule)
     # Those that are off change programs; to tell of them changes nothing.
     chosen += [
         rule
         for rule in RULES
         if rule.id not in ids and switches.get(rule.id, True)
-        if rule.needs and applies(rule, facts)
+        if rule.id in here
     ]
     return chosen, [rule for rule in active if rule not in chosen]
 

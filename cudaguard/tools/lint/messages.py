@@ -29,7 +29,7 @@ def finding(path: str, misplaced: Any, *, is_pinned: bool, by_name: bool) -> dic
         "line": then.line,
         "column": then.column,
         "rule": rule.id,
-        "message": (
+        "what": (
             f"{misplaced.early} is imported before {misplaced.needed}, which follows in "
             f"{_place(first, then)}"
         ),
@@ -67,7 +67,7 @@ def text(found: Mapping[str, Any]) -> str:
     """Return one finding for a reader; the first line is what editors can jump to."""
     cell = f"cell {found['cell']}:" if found["cell"] else ""
     place = f"{found['path']}:{cell}{found['line']}:{found['column']}"
-    lines = [f"{place}: {found['rule']} {found['message']}", f"    why: {found['why']}"]
+    lines = [f"{place}: {found['rule']} {found['what']}", f"    why: {found['why']}"]
     lines += [f"    {'write:' if not n else '      '} {w}" for n, w in enumerate(found["write"])]
     lines.append(f"    {found['sorters']}")
     return "\n".join(lines)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from cudaguard.core.decide import applies
 from cudaguard.model import Record, Rule
-from cudaguard.system.versions import required_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
-
-    from cudaguard.core.decide import FactsLike
 
     # A statement is a `cudaguard.system.source.Import`, which nothing here may import.
     Statement = Any
@@ -89,20 +85,6 @@ def imports(statement: Statement, module: str) -> bool:
     return any(
         name == module or name.startswith(inside) for name in (statement.module, statement.name)
     )
-
-
-def may_apply(rule: Rule, facts: FactsLike) -> bool:
-    """May the rule apply where the program runs, which may be elsewhere?
-
-    Only versions that are installed here count against it.
-    """
-
-    def is_known(dist: str) -> bool:
-        return facts.version(dist) is not None
-
-    dists = {d: spec for d, spec in rule.when.get("dists", {}).items() if is_known(d)}
-    installed = tuple(item for item in rule.dist if is_known(required_name(item)))
-    return applies(rule.replace(dist=installed, when={"dists": dists}), facts)
 
 
 def is_kept_by_sorters(first: Statement, then: Statement, *, by_name: bool = False) -> bool:

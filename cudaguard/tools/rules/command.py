@@ -25,7 +25,7 @@ from cudaguard.tools.common import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
     from typing import Any
 
     from cudaguard.model import Rule
@@ -110,13 +110,13 @@ def execute(args: Namespace) -> int:
         chosen = [rules[args.id]]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
-        show(json_text({"command": f"rules {args.task}", "rules": data}))
+        show(json_text({"tool": f"rules {args.task}", "rules": data}))
     elif args.task == "show":
-        _show(chosen[0], is_on=args.id in active)
+        _show(chosen[0], _state_of(chosen[0], active))
     else:
         for rule in chosen:
-            state = "on " if rule.id in active else "off"
-            show(printable(f"{rule.id}  {state}  {rule.grade:<9}  {rule.title or rule.why}"))
+            state, grade = _state_of(rule, active)
+            show(printable(f"{rule.id}  {state:<3}  {grade:<6}  {rule.title or rule.why}"))
     return OK
 
 
@@ -126,7 +126,7 @@ def _test(rule: Rule, args: Namespace) -> int:
     from cudaguard.tools.rules import messages as reproduction
 
     document: dict[str, Any] = {
-        "command": "rules test",
+        "tool": "rules test",
         "rule": rule.id,
         "title": rule.title or rule.why,
         "python": python_version(),
@@ -173,11 +173,16 @@ def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
         progress.clear()
 
 
-def _show(rule: Rule, *, is_on: bool) -> None:
+def _state_of(rule: Rule, active: Container[str]) -> tuple[str, str]:
+    """Return whether a rule is on, and its grade."""
+    return ("on" if rule.id in active else "off"), rule.grade
+
+
+def _show(rule: Rule, state: tuple[str, str]) -> None:
     show(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
     lines = (
         ("", rule.why),
-        ("state", f"{'on' if is_on else 'off'}, grade {rule.grade}"),
+        ("state", ", grade ".join(state)),
         ("seen", rule.verified or "reported, not reproduced"),
         ("fixed in", rule.fixed_in or ""),
         ("watches", ", ".join(rule.watch)),

@@ -151,9 +151,7 @@ class Reproduction:
         environment = self._environment(PYTHONPATH=self._guard)
         if guarded:
             off = "".join(f",-{rule}" for rule in self._program.only)
-            # Those that are on by default are switched by nothing.
-            on = f"+{self._rule.id}" if self._rule.grade == "opt-in" else ""
-            environment["CUDAGUARD_RULES"] = f"{on}{off}".strip(",")
+            environment["CUDAGUARD_RULES"] = f"+{self._rule.id}{off}"
         else:
             environment["CUDAGUARD"] = "off"
         command = [self._python, *launcher, script]

@@ -106,6 +106,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def execute(args: Namespace) -> int:
     """Run the program and end as it does; on a usage error, return its status."""
     from cudaguard import config
+    from cudaguard.core.modes import is_on
     from cudaguard.errors import ConfigError
     from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
 
@@ -126,7 +127,7 @@ def execute(args: Namespace) -> int:
         return USAGE
     command = [sys.executable, *_interpreter_options(), *args.program]
     flush()
-    if IS_SUPPORTED and not args.exec and (asked or environment[config.MODE_VARIABLE] != "off"):
+    if IS_SUPPORTED and not args.exec and (asked or is_on(environment[config.MODE_VARIABLE])):
         return _supervise(args, program, command, environment)
     if os.name == "nt":  # exec there returns to the shell before the program has ended
         import subprocess
@@ -192,20 +193,9 @@ def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[st
         ConfigError: An unknown mode.
     """
     from cudaguard import config
-    from cudaguard.errors import ConfigError
+    from cudaguard.core.modes import mode_for_child
 
-    said, _ = config.read_environment(environ)
-    chosen = None if mode is None else config.parse_mode(mode, "--mode")
-    if said.mode == "off":
-        chosen = "off"
-    elif chosen is None:
-        chosen = said.mode
-        if chosen is None and said.config:
-            try:
-                chosen = config.read_file(said.config).mode
-            except (ConfigError, ImportError):  # the guard of the program tells of it
-                chosen = None
-        chosen = chosen or "fix"
+    chosen = mode_for_child(mode, environ)
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = sys.prefix

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from typing import Any
 
     from cudaguard.model import Rule
@@ -161,42 +162,44 @@ class Fit(NamedTuple):
         rule: The rule.
         is_certain: Is it about what was running, by name?
         libraries: Those mapped into the process that the rule says are global.
+        call: What has the guard repair it, as in ``cudaguard.install()``; empty: nothing does.
     """
 
     rule: Rule
     is_certain: bool
     libraries: tuple[str, ...]
+    call: str
 
 
-def fitting(
-    rules: Iterable[Rule],
-    story: Story,
-    in_force: Callable[[Rule], bool],
-    applies: Callable[[Rule], bool],
-) -> tuple[Fit, ...]:
-    """Return the rules that may explain why a process died, the likeliest first.
+def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> list[Fit]:
+    """Return the rules that may explain why a process died, whether they apply here or not.
 
     Args:
         rules: All that are known.
         story: The process.
-        in_force: Was the rule to act in that process?
-        applies: Do the conditions of the rule hold here?
+        cured: Ids of those that the guard was to repair in that process.
     """
     suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
     found: list[Fit] = []
     for rule in rules:
         watched = [name for name in rule.watch if name in story.imported]
-        is_deadly = rule.needs or rule.grade == "report" or actions_of(rule, *_DEADLY)
+        call = install_call(rule)
+        is_deadly = rule.needs or not call or actions_of(rule, *_DEADLY)
         acts = any(entry.startswith(f"{rule.id} ") for entry in story.repairs)
-        if not watched or not is_deadly or acts or in_force(rule):
+        if not watched or not is_deadly or acts or rule.id in cured:
             continue
         is_certain = suspect in _named(rule)
         takes_over = bool(actions_of(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
-        if (is_certain or takes_over) and applies(rule):
+        if is_certain or takes_over:
             patterns = values_of(rule, *_SCOPE)
             files = [file for file in story.mapped if matches(file.rpartition("/")[2], patterns)]
-            found.append(Fit(rule, is_certain, tuple(files)))
-    found.sort(key=lambda fit: (not fit.is_certain, fit.rule.grade != "automatic", fit.rule.id))
+            found.append(Fit(rule, is_certain, tuple(files), call))
+    return found
+
+
+def likeliest(fits: Iterable[Fit]) -> tuple[Fit, ...]:
+    """Return the rules that explain it best, those that a plain `install` repairs first."""
+    found = sorted(fits, key=lambda fit: (not fit.is_certain, fit.call != INSTALL, fit.rule.id))
     # One rule per module: others are the same fault at other moments.
     best: dict[tuple[str, ...], Fit] = {}
     for fit in found:

@@ -15,7 +15,7 @@ from cudaguard.system.limits import address_space, oom_kills
 from cudaguard.system.redact import redacted_arguments
 from cudaguard.tools.common import TIMEOUT, json_text, note, paint, say
 from cudaguard.tools.run import messages as wording
-from cudaguard.tools.run.conclusions import Fit, fitting, story_of
+from cudaguard.tools.run.conclusions import Fit, fitting, likeliest, story_of
 from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
 
 TYPE_CHECKING = False
@@ -58,6 +58,7 @@ class Report:
         thread = fault.thread if fault is not None and fault.what else 0
         journal = read_journal(os.path.join(folder, JOURNAL), _MOST) if folder else []
         self._story = story_of(journal, ended.pid, thread)
+        self._mode = self._story.mode  # that it had, which may not be the one asked for
         self._script = program.script or self._module_of_program()
         self._folder = folder
         self._sources: dict[str, list[str]] = {}
@@ -110,13 +111,13 @@ class Report:
         fits = self._fits(stack) if self.is_told else ()
         change = self._change(fits, stack) if self.is_told else None
         return {
-            "command": "run",
+            "tool": "run",
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "summary": wording.summary(how, others, error["text"] if error else ""),
+            "what": wording.summary(how, others, error["text"] if error else ""),
             "arguments": redacted_arguments(self._program.words),
-            "mode": story.mode or None,
+            "mode": self._mode or None,
             "ended": how,
             "running": [step._asdict() for step in story.running] if self._died_inside() else [],
             "stack": stack,
@@ -132,7 +133,7 @@ class Report:
             "rules": [_described(fit) for fit in fits],
             "hints": self._hints(fault),
             "change": change,
-            "next": self._bisect() if self.is_told and self._died_inside() else "",
+            "command": self._bisect() if self.is_told and self._died_inside() else "",
         }
 
     def learn_initialising(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
@@ -227,7 +228,8 @@ class Report:
 
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
         from cudaguard.api import active_rules
-        from cudaguard.core.decide import applies
+        from cudaguard.core.decide import applying
+        from cudaguard.core.modes import repaired_by
         from cudaguard.features.catalog import RULES
 
         if not self._died_inside():
@@ -235,28 +237,22 @@ class Report:
         # The modules of rules that are off are not watched; the program says that it imports them.
         said = [p for line in _own_lines(stack) for p in imports_up_to(self._source(), line)]
         imported = tuple(dict.fromkeys((*said, *self._story.imported)))
-        facts = Facts()
-        active = {rule.id: rule for rule in active_rules()}
-        known = {**{rule.id: rule for rule in RULES}, **active}
-        repairs = self._story.mode in ("fix", "strict")
-        return fitting(
-            known.values(),
-            self._story._replace(imported=imported),
-            in_force=lambda rule: repairs and rule.id in active and rule.grade != "report",
-            applies=lambda rule: applies(rule, facts),
-        )
+        active = active_rules()
+        known = {rule.id: rule for rule in (*RULES, *active)}
+        cured = repaired_by(active, self._mode)
+        fits = fitting(known.values(), self._story._replace(imported=imported), cured)
+        here = applying([fit.rule for fit in fits], Facts())
+        return likeliest(fit for fit in fits if fit.rule in here)
 
     def _change(self, fits: tuple[Fit, ...], stack: list[dict[str, Any]]) -> dict[str, str] | None:
         """Return the suggested change of the program: what it does, and as a patch."""
         source = self._source()
         if not source:
             return None
-        rule = next((fit.rule for fit in fits if fit.rule.grade != "report"), None)
-        if rule is not None:
-            is_opt_in = rule.grade == "opt-in"
-            call = f"cudaguard.install({f'enable=[{rule.id!r}]' if is_opt_in else ''})"
-            what = wording.guard_will_do(rule.id, is_opt_in=is_opt_in)
-            patch = with_guard(source, self._script, call.replace("'", '"'))
+        call, id = next(((fit.call, fit.rule.id) for fit in fits if fit.call), ("", ""))
+        if call:
+            what = wording.guard_will_do(id, is_opt_in=id in call)
+            patch = with_guard(source, self._script, call)
             return {"what": what, "patch": patch} if patch else None
         own = _own_lines(stack)
         if not (self.has_crashed and self._story.running and own):

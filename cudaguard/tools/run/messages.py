@@ -134,7 +134,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
         document: The report.
         bold: Marks a piece of text, or leaves it as it is.
     """
-    lines = [bold(f"cudaguard run: {document['summary']}.")]
+    lines = [bold(f"cudaguard run: {document['what']}.")]
     running = document["running"]
     told = ", and in it ".join(map(_step, running[-_MOST:]))
     _add(lines, "running", told if running else _place(document["stack"]))
@@ -172,7 +172,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     if change is not None:
         _add(lines, "change", change["what"])
         lines += [f"    {line}" for line in change["patch"].splitlines()]
-    _add(lines, "run", document["next"])
+    _add(lines, "run", document["command"])
     return "\n".join(lines)
 
 

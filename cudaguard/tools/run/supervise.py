@@ -14,13 +14,23 @@ import sys
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from cudaguard.system.processes import descendants, handles, is_below, start_of, state
+from cudaguard.system.processes import (
+    descendants,
+    end_with,
+    handles,
+    is_below,
+    load_prctl,
+    start_of,
+    state,
+)
 from cudaguard.tools.run.witness import Witness
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import NoReturn
+
+    from cudaguard.system.processes import Prctl
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
 CANNOT_START, TIME_IS_UP = 127, 124  # exit statuses, as of `env` and `timeout`
@@ -29,7 +39,6 @@ DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1e6  # seconds of one wait; the system takes no time beyond its calendar
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
-_PR_SET_PDEATHSIG = 1
 _HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
@@ -86,7 +95,7 @@ class Supervisor:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         # Where whoever started us ignores it, children vanish without a status.
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._prctl = _prctl()
+        self._prctl = load_prctl()
         self._witness: Witness | None = None
         self._sent: set[int] = set()
         self._pid = 0
@@ -131,11 +140,8 @@ class Supervisor:
         """Turn this fork into the program."""
         try:
             signal.signal(signal.SIGCHLD, self._on_child)
-            if self._prctl is not None:
-                # kill -9 of the command that was started kills the program, as without us.
-                self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() != parent:
-                    os._exit(CANNOT_START)
+            # kill -9 of the command that was started kills the program, as without us.
+            end_with(parent, self._prctl, CANNOT_START)
             for name in _NAMED_BY_ID:
                 if environment.get(name) == str(parent):
                     environment[name] = str(os.getpid())
@@ -292,19 +298,7 @@ def _let_go_of_files(kept: int) -> None:
     os.closerange(max(kept, 2) + 1, highest + 1)
 
 
-def _prctl() -> Callable[[int, int], object] | None:
-    try:
-        import ctypes
-
-        prctl: Callable[[int, int], object] = ctypes.CDLL(None).prctl
-    except (ImportError, AttributeError, OSError):  # a Python without it
-        return None
-    return prctl
-
-
-def _witness(
-    signals: set[signal.Signals], prctl: Callable[[int, int], object] | None
-) -> Witness | None:
+def _witness(signals: set[signal.Signals], prctl: Prctl) -> Witness | None:
     try:
         return Witness(signals, prctl)
     except OSError:  # no further process is allowed

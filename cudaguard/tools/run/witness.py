@@ -13,14 +13,17 @@ import signal
 from struct import Struct
 from time import monotonic
 
+from cudaguard.system.processes import end_with
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
+
+    from cudaguard.system.processes import Prctl
 
 _PATIENCE = 0.05  # seconds that may lie between the signals of one call
 _STALE = 1.0  # seconds after which a note is of an earlier one
 _NOTE = Struct("<Bd")  # number, time
-_PR_SET_PDEATHSIG = 1
 
 
 class Witness:
@@ -30,15 +33,13 @@ class Witness:
 
     Args:
         signals: Those to look at.
-        prctl: The system call, if there is one; with it the witness does not outlive us.
+        prctl: The system call, with which the witness does not outlive us.
 
     Raises:
         OSError: There can be no further process or pipe.
     """
 
-    def __init__(
-        self, signals: Iterable[int], prctl: Callable[[int, int], object] | None = None
-    ) -> None:
+    def __init__(self, signals: Iterable[int], prctl: Prctl) -> None:
         self._file, end = os.pipe()
         parent = os.getpid()
         try:
@@ -50,8 +51,7 @@ class Witness:
         if not self.pid:
             try:
                 os.dup2(0, 2)  # standard input is /dev/null by now
-                if prctl is not None:
-                    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                end_with(parent, prctl, 0)
                 signals = set(signals) - {signal.SIGCHLD}
                 while os.getppid() == parent:
                     info = signal.sigwaitinfo(signals)

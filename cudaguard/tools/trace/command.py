@@ -230,7 +230,7 @@ def _compare(args: Namespace) -> int:
     path = args.output[-1] if args.output else ""
     is_json = args.format == "json" or (not args.format and path.lower().endswith(".json"))
     if is_json:
-        said = {"command": "trace --diff", "version": cudaguard.__version__}
+        said = {"tool": "trace --diff", "version": cudaguard.__version__}
         text = json_text({**said, "files": [first, second], **found})
     else:
         from cudaguard.tools.trace.diff_messages import as_text
@@ -264,7 +264,7 @@ def _read(path: str) -> dict[str, Any]:
         raise OSError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: no JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("command") != "trace":
+    if not isinstance(document, dict) or document.get("tool") != "trace":
         raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
     if document.get("schema") != SCHEMA:
         raise ValueError(f"{path}: written by another release of cudaguard")

@@ -44,7 +44,7 @@ def document_of(program: Program, ended: ProgramEnd, folder: str) -> dict[str, A
         process["is_program"] = process["pid"] == ended.pid
     name = signal_name(-ended.status) if ended.status < 0 and not ended.is_late else None
     document = {
-        "command": "trace",
+        "tool": "trace",
         "version": cudaguard.__version__,
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",

@@ -165,11 +165,11 @@ def test_fork_while_another_thread_holds_our_lock_does_not_hang_the_child(progra
     assert program.output(
         """
         import threading
-        from cudaguard.api import _state
+        from cudaguard.core.lifecycle import activation
         cudaguard.install(rules=[rule()])
         held, go = threading.Event(), threading.Event()
         def hold():
-            with _state.lock:
+            with activation.lock:
                 held.set()
                 go.wait()
         thread = threading.Thread(target=hold)

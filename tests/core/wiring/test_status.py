@@ -94,9 +94,9 @@ def test_events_kept_in_memory_are_bounded(program):
         """
         from cudaguard.core.journal import MEMORY_LIMIT
         cudaguard.install()
-        from cudaguard.api import _state
+        from cudaguard.core.lifecycle import activation
         for number in range(MEMORY_LIMIT + 5):
-            _state.engine.journal.note("import", str(number))
+            activation.engine.journal.note("import", str(number))
         events = cudaguard.status().events
         print(len(events) == MEMORY_LIMIT, events[-1].name == str(MEMORY_LIMIT + 4))
         """

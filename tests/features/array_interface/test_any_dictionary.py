@@ -184,7 +184,7 @@ def test_same_bytes_in_a_conforming_interface_or_an_error(entries, consumer):
     assert found["version"] >= (number(entries["version"]) if "version" in entries else 2)
     assert found.get("further") == entries.get("further")
     assert cudaguard.normalize(result, consumer=consumer) is result
-    if consumer != "nvidia.dali":
+    if consumer != "dali":
         assert cudaguard.validate(result) == []
 
 

@@ -10,7 +10,11 @@ import pytest
 import cudaguard
 from cudaguard import ArrayInterfaceError
 from cudaguard.features.array_interface.consumers import CONSUMERS, HEEDS, IGNORES, REFUSES
-from cudaguard.features.array_interface.policy.profiles import consumer_named, known_consumers
+from cudaguard.features.array_interface.policy.profiles import (
+    consumer_named,
+    consumer_of,
+    known_consumers,
+)
 from cudaguard.features.array_interface.producers import PRODUCERS
 
 from .producers import Producer, interface, make
@@ -18,15 +22,15 @@ from .producers import Producer, interface, make
 NAMES = known_consumers()
 # The consumers of which an entry is true: what is not listed takes the thing as it is.
 FALSE_FRIENDS = {
-    "big-endian": ({"typestr": ">f4"}, "typestr", {"nvidia.dali", "torch", "cupy"}),
-    "complex": ({"typestr": "<c8"}, "typestr", {"nvidia.dali"}),
+    "big-endian": ({"typestr": ">f4"}, "typestr", {"dali", "torch", "cupy"}),
+    "complex": ({"typestr": "<c8"}, "typestr", {"dali"}),
     "masked": ({"mask": Producer(interface(typestr="|b1"))}, "mask", set(NAMES)),
     "read-only": ({"data": (0x1000, True)}, "data", {"torch"}),
-    "no dimensions": ({"shape": ()}, "shape", {"nvcv"}),
-    "backwards": ({"strides": (-4,)}, "strides", {"nvidia.dali", "torch"}),
-    "odd steps": ({"strides": (6,)}, "strides", {"nvidia.dali", "torch"}),
-    "gaps": ({"strides": (8,)}, "strides", {"nvidia.dali"}),
-    "repeated": ({"strides": (0,)}, "strides", {"nvidia.dali"}),
+    "no dimensions": ({"shape": ()}, "shape", {"cvcuda"}),
+    "backwards": ({"strides": (-4,)}, "strides", {"dali", "torch"}),
+    "odd steps": ({"strides": (6,)}, "strides", {"dali", "torch"}),
+    "gaps": ({"strides": (8,)}, "strides", {"dali"}),
+    "repeated": ({"strides": (0,)}, "strides", {"dali"}),
     "version 2": ({"version": 2}, "version", {"cuda.core"}),
     "version 0": ({"version": 0}, "version", {"cuda.core"}),
     "no version": ({"version": ...}, "version", {"cuda.core"}),
@@ -71,7 +75,7 @@ def test_canonical_array_is_handed_over_as_it_is(consumer):
 @pytest.mark.parametrize("version", [0, 1, 2, ...])
 def test_version_is_raised_for_those_who_insist_only(consumer, version):
     producer = make(version=version, stream=...)
-    expected = {"nvcv": 2, "nvidia.nvimgcodec": 2, "jax": 2, "cuda.core": 3}.get(consumer, 0)
+    expected = {"cvcuda": 2, "nvimgcodec": 2, "jax": 2, "cuda.core": 3}.get(consumer, 0)
     said = 2 if version is ... else version
     if consumer == "cuda.core":
         result = cudaguard.normalize(producer, consumer=consumer, stream=None)
@@ -92,7 +96,7 @@ def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
     profile = consumer_named(consumer, lambda _: None)
     producer = make(stream=None)
     result = cudaguard.normalize(producer, consumer=consumer)
-    if consumer == "nvidia.dali":
+    if consumer == "dali":
         assert result.__cuda_array_interface__ == interface()
     else:
         assert result is producer
@@ -106,10 +110,10 @@ def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
 )  # fmt: skip
 def test_dali_stumbles_over_none_in_the_versions_that_did(version, takes):
     installed = {"nvidia-dali-cuda120": version}
-    profile = consumer_named("nvidia.dali", installed.get)
+    profile = consumer_of("nvidia.dali", installed.get)
     assert profile.takes_no_stream is takes
     assert profile.boolean == "|?"
-    assert profile.name == "nvidia.dali"
+    assert profile.name == "dali"
 
 
 def test_version_is_looked_up_only_where_it_counts():
@@ -123,7 +127,7 @@ def test_version_is_looked_up_only_where_it_counts():
 @pytest.mark.parametrize("spelled", ["|b1", "|?", "=?", "?", "<b1"])
 def test_truth_values_are_spelled_as_the_consumer_reads_them(spelled):
     producer = make(typestr=spelled)
-    dali = cudaguard.normalize(producer, consumer="nvidia.dali")
+    dali = cudaguard.normalize(producer, consumer="dali")
     assert dali.__cuda_array_interface__["typestr"] == "|?"
     assert (dali is producer) is (spelled == "|?")
     others = cudaguard.normalize(producer, consumer="torch")
@@ -137,22 +141,22 @@ def test_gaps_are_told_from_dimensions_that_are_never_stepped_along():
     for shape, strides in fine:
         data = (0 if 0 in shape else 0x1000, False)
         producer = make(shape=shape, strides=strides, data=data)
-        assert cudaguard.normalize(producer, consumer="nvidia.dali") is producer
+        assert cudaguard.normalize(producer, consumer="dali") is producer
     for strides in ((4, 8), (16, 4), (12, 8), (-12, 4)):
         with pytest.raises(ArrayInterfaceError, match="C order"):
-            cudaguard.normalize(make(shape=(2, 3), strides=strides), consumer="nvidia.dali")
+            cudaguard.normalize(make(shape=(2, 3), strides=strides), consumer="dali")
 
 
 def test_single_bytes_have_no_order():
     producer = make(typestr=">u1")
-    for consumer in ("torch", "nvidia.dali", "cupy"):
+    for consumer in ("torch", "dali", "cupy"):
         assert cudaguard.normalize(producer, consumer=consumer) is producer
 
 
 @pytest.mark.parametrize(("shape", "address"), [((1,), 0x1000), ((0,), 0), ((2, 0), 0)])
 def test_steps_that_are_never_taken_may_be_odd(shape, address):
     producer = make(shape=shape, strides=(-6,) * len(shape), data=(address, False))
-    for consumer in ("torch", "nvidia.dali"):
+    for consumer in ("torch", "dali"):
         assert cudaguard.normalize(producer, consumer=consumer) is producer
 
 
@@ -163,27 +167,37 @@ def test_consumer_is_a_module_its_name_or_a_class_of_it():
     module = types.ModuleType("nvidia.dali.backend")
     kind = type("TensorGPU", (), {"__module__": "nvidia.dali.backend_impl"})
     producer = make(typestr="|b1")
-    for consumer in ("nvidia.dali", "nvidia.dali.fn", module, kind):
+    for consumer in ("dali", module, kind):
         result = cudaguard.normalize(producer, consumer=consumer)
         assert result.__cuda_array_interface__["typestr"] == "|?"
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [("torch", "torch"), ("torch.cuda", "torch"), ("cvcuda", "nvcv"), ("numba", "numba.cuda"),
-     ("numba.cuda.cudadrv.devicearray", "numba.cuda"), ("jaxlib.xla_extension", "jax"),
+    [("torch", "torch"), ("torch.cuda", "torch"), ("nvcv", "cvcuda"), ("numba", "numba"),
+     ("numba.cuda.cudadrv.devicearray", "numba"), ("jaxlib.xla_extension", "jax"),
      ("cuda.core.experimental", "cuda.core"), ("pycuda.gpuarray", "pycuda"), ("ucp", "ucxx")],
 )  # fmt: skip
 def test_module_lies_in_a_consumer(module, name):
-    assert consumer_named(module, lambda _: None).name == name
+    assert consumer_of(module, lambda _: None).name == name
+    assert consumer_named(name, lambda _: None) == consumer_of(module, lambda _: None)
 
 
 @pytest.mark.parametrize("consumer", ["", "torchvision", "nvidia", "cuda", sys, int, 4, object()])
 def test_unknown_consumer_is_a_value_error_with_the_list(consumer):
-    with pytest.raises(ValueError, match="is not known; known are") as caught:
+    with pytest.raises(ValueError, match="is not known; ") as caught:
         cudaguard.normalize(make(), consumer=consumer)
     for name in NAMES:
         assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [("nvidia.dali", "dali"), ("nvidia.dali.fn", "dali"), ("Torch", "torch"), ("cuppy", "cupy")],
+)
+def test_nearest_name_is_suggested(asked, meant):
+    with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
+        cudaguard.normalize(make(), consumer=asked)
 
 
 # --- the data -----------------------------------------------------------------------------------
@@ -214,9 +228,13 @@ def test_profile_of_a_producer_is_sound(profile):
     assert profile.zero or not profile.zero_unless
 
 
+def modules_of(profile):
+    return getattr(profile, "packages", None) or (profile.name, *profile.also)
+
+
 def test_no_module_belongs_to_two():
     for profiles in (CONSUMERS, PRODUCERS):
-        modules = [module for one in profiles for module in (one.name, *one.also)]
+        modules = [module for one in profiles for module in modules_of(one)]
         assert len(modules) == len(set(modules))
 
 

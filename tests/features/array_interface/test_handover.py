@@ -69,7 +69,7 @@ def test_view_of_a_view_is_one_of_the_array():
     producer = make(stream=None, typestr="?")
     view = cudaguard.normalize(producer)
     assert cudaguard.normalize(view) is view
-    other = cudaguard.normalize(view, consumer="nvidia.dali")
+    other = cudaguard.normalize(view, consumer="dali")
     assert other.__cuda_array_interface__["typestr"] == "|?"
     assert other.owner is producer
     with pytest.raises(
@@ -194,5 +194,5 @@ def test_flag_stays_as_it_is():
     array = make(data=(0x1000, True), stream=None)
     kind = type("Frozen", (Producer,), {})
     with pytest.warns(cudaguard.ArrayInterfaceWarning):
-        view = cudaguard.normalize(kind(array.interface), consumer="nvidia.dali")
+        view = cudaguard.normalize(kind(array.interface), consumer="dali")
     assert view.__cuda_array_interface__["data"] == (0x1000, True)

@@ -84,7 +84,7 @@ def test_data(build, command):
     healthy, half = build.module("healthy"), build.module("half", **CALL)
     status, lines, _ = command("--format", "json", healthy, half)
     data = valid("check-extension", "\n".join(lines))
-    assert (status, data["command"]) == (1, "check-extension")
+    assert (status, data["tool"]) == (1, "check-extension")
     assert [check["path"] for check in data["checks"]] == [str(healthy), str(half)]
     assert [check["ok"] for check in data["checks"]] == [True, False]
     assert data["checks"][1]["missing_symbols"] == [["absent_f", "absent_f"]]

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from cudaguard.elf.extension_check import Forecast, Lack, Surroundings
-from cudaguard.features.extensions.messages.loading import words_for
+from cudaguard.system.extensions.words import words_for
 
 from .conftest import TO_THE_END
 

@@ -15,12 +15,11 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.producers import Producer
 
 
-def _by_module(profiles: tuple[Any, ...]) -> dict[str, Any]:
-    return {module: one for one in profiles for module in (one.name, *one.also)}
-
-
-_PRODUCERS: dict[str, Producer] = _by_module(PRODUCERS)
-_CONSUMERS: dict[str, Consumer] = _by_module(CONSUMERS)
+_PRODUCERS: dict[str, Producer] = {
+    module: one for one in PRODUCERS for module in (one.name, *one.also)
+}
+_CONSUMERS: dict[str, Consumer] = {module: one for one in CONSUMERS for module in one.packages}
+_NAMES: dict[str, Consumer] = {one.name: one for one in CONSUMERS}
 _FIRST_PARTS = frozenset(name.partition(".")[0] for name in _PRODUCERS)
 
 
@@ -43,7 +42,17 @@ def producer_of(kind: type) -> Producer | None:
     return None
 
 
-def consumer_named(module: str, version_of: Callable[[str], str | None]) -> Consumer | None:
+def consumer_named(name: str, version_of: Callable[[str], str | None]) -> Consumer | None:
+    """Return the profile of the consumer that people call so; None for an unknown one.
+
+    Args:
+        name: As in ``dali``.
+        version_of: As for `consumer_of`.
+    """
+    return _as_installed(_NAMES.get(name), version_of)
+
+
+def consumer_of(module: str, version_of: Callable[[str], str | None]) -> Consumer | None:
     """Return the profile of the consumer that a module is, or lies in; None for an unknown one.
 
     Args:
@@ -51,7 +60,12 @@ def consumer_named(module: str, version_of: Callable[[str], str | None]) -> Cons
         version_of: Tells the version of a distribution, None if it is not installed. It is asked
             only where the version counts.
     """
-    found: Consumer | None = _find(module, _CONSUMERS)
+    return _as_installed(_find(module, _CONSUMERS), version_of)
+
+
+def _as_installed(
+    found: Consumer | None, version_of: Callable[[str], str | None]
+) -> Consumer | None:
     if found is None or not found.since:
         return found
     installed = next((v for v in map(version_of, found.dists) if v is not None), None)
@@ -65,9 +79,22 @@ def consumer_named(module: str, version_of: Callable[[str], str | None]) -> Cons
 def is_part_of(kind: type, consumer: Consumer) -> bool:
     """Is a class one of the consumer's own?"""
     module = f"{kind.__module__}."
-    return any(module.startswith(f"{name}.") for name in (consumer.name, *consumer.also) if name)
+    return any(module.startswith(f"{name}.") for name in consumer.packages)
 
 
 def known_consumers() -> tuple[str, ...]:
     """Return the names of all consumers that are known."""
-    return tuple(one.name for one in CONSUMERS)
+    return tuple(_NAMES)
+
+
+def unknown_consumer(asked: object) -> str:
+    """Return what is said of a consumer that is not known: the nearest name, and all names."""
+    meant: list[str] = []
+    if isinstance(asked, str):
+        from difflib import get_close_matches
+
+        near = get_close_matches(asked.lower(), _NAMES, 1)
+        by_module: Consumer | None = _find(asked, _CONSUMERS)
+        meant = near if by_module is None else [by_module.name]
+    hint = f"did you mean {meant[0]!r}? Known" if meant else "known"
+    return f"consumer {asked!r} is not known; {hint} are {', '.join(_NAMES)}"

@@ -12,7 +12,7 @@ from cudaguard.features.array_interface.consumers import ANYONE, AS_EXPORTED, HE
 from cudaguard.features.array_interface.interface import AUTO
 from cudaguard.features.array_interface.policy.faults import name_of
 from cudaguard.features.array_interface.policy.profiles import (
-    consumer_named,
+    consumer_of,
     is_part_of,
     producer_of,
 )
@@ -60,7 +60,9 @@ def put_up(request: Request) -> Iterator[Outcome]:
 def _put_before(request: Request, path: str, parameter: str) -> Callable[[Permit], Replaced]:
     """Return what has an entry point of a consumer given what it reads rightly."""
     module = request.name
-    consumer = consumer_named(module, Facts().version) or ANYONE.replace(name=module)
+    consumer = consumer_of(module, Facts().version) or ANYONE.replace(
+        name=module, packages=(module,)
+    )
 
     def put(permit: Permit) -> Replaced:
         return entries.precede(module, path, parameter, _Taker(request, consumer, permit).take)

@@ -13,6 +13,7 @@ from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init import repair
 from cudaguard.features.cuda_init.initializers import REPORTED
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.features.cuda_init.messages import Change
@@ -214,7 +215,7 @@ class CudaDetector:
             self._foreign = None
             finding = wording.foreign_context(actor, frame_text, device, True)
             self._core.reporter.found(finding, caller_frame())
-        context = sys.modules.get("cudaguard.features.cuda_init.repair.context")
+        context = peek(repair, "context")  # where one was created
         if context is not None and context.retained():
             context.tell_torch()
         version = peek(torch, "version")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from cudaguard.core.checks import Check
 from cudaguard.features.duplicate_libraries.messages import installed as wording
 from cudaguard.features.duplicate_libraries.policy.installed import (
     EMPTY,
@@ -160,3 +161,23 @@ def _kept(site: Site, overlap: Overlap) -> str:
                 if key_of(asked.name) == key_of(name):
                     return name
     return max(pair, key=lambda name: int(cuda_of(key_of(name), site.version(name) or "") or 0))
+
+
+DISTRIBUTIONS = Check(
+    "CG905",
+    "installed distributions",
+    "Two distributions that contain the same file with different contents (cupy and "
+    "cupy-cuda12x, wheels of two CUDA families), files of NVIDIA's wheels that are gone, "
+    "requirements on torch that the installed one does not meet, metadata that cannot be read. "
+    "Reads metadata alone.",
+    check,
+)
+
+
+PINNED_WHEELS = Check(
+    "CG906",
+    "NVIDIA wheels that torch pins",
+    "The metadata of torch pins each wheel of NVIDIA's to one release. pip moves them when "
+    "another package asks for it, and says so in one line at most.",
+    check_pins,
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.core.checks import Check
 from cudaguard.elf.library_version import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
@@ -105,3 +106,14 @@ def _rivals(names: dict[str, dict[str, Served]]) -> list[Finding]:
         for one, other in zip(found, found[1:])
         if one[1].path != other[1].path and set(one[1].askers) != set(other[1].askers)
     ]
+
+
+LIBRARIES = Check(
+    "CG903",
+    "libraries that packages share",
+    "A process has one file per library name: the first package to ask for libcudnn.so.9 decides "
+    "for all. Shows where packages would get different files, and where a folder of "
+    "LD_LIBRARY_PATH or the system comes before the one a package was built with. Copies that no "
+    "package would load do not count.",
+    check,
+)

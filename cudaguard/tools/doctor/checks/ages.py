@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from cudaguard.api import active_rules
+from cudaguard.core.checks import Check
 from cudaguard.system.site import Skipped
 from cudaguard.tools.doctor.ages import MONTHS, aged, mended_by, seen_on
 from cudaguard.tools.doctor.checks import guard_messages as wording
@@ -33,3 +34,12 @@ def check(site: Site) -> Result:
     if unseen:
         findings.append(wording.not_reproduced(unseen))
     return findings, f"rules that act here: {len(rules)}"
+
+
+AGES = Check(
+    "CG910",
+    "age of the rules that act here",
+    "Rules whose fault was last reproduced long ago, and rules for a fault that the installed "
+    "release has fixed.",
+    check,
+)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.api import status
 from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, read_file
+from cudaguard.core.checks import Check
+from cudaguard.core.lifecycle import activation
+from cudaguard.core.modes import starts_by
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_files import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
@@ -30,7 +32,7 @@ def check(site: Site) -> Result:
     findings = [wording.bad_setting(problem) for problem in problems]
     findings += _of_file(settings)
     start = start_file()
-    if settings.mode not in (None, "off"):
+    if starts_by(settings):
         if not start:
             findings.append(wording.nobody_reads(site.environ[MODE_VARIABLE]))
         elif sys.flags.ignore_environment or sys.flags.no_site:
@@ -41,7 +43,7 @@ def check(site: Site) -> Result:
             if not folder_of(module) and settings.plugins is not False:
                 findings.append(wording.plugin_without_module(entry.value, entry.origin))
     ahead = _finders_ahead()
-    if ahead and status().mode != "off":
+    if ahead and activation.is_up:
         findings.append(wording.finders_ahead(ahead))
     mode = settings.mode or "not switched on by the environment"
     return findings, f"{mode}; start-up file {start or 'not installed'}"
@@ -83,3 +85,12 @@ def _finders_ahead() -> list[str]:
         if module.partition(".")[0] not in _PLAIN:
             names.append(f"{module}.{kind.__qualname__}")
     return []
+
+
+SETTINGS = Check(
+    "CG909",
+    "settings of cudaguard",
+    "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
+    "them, rule plug-ins that are there, and import hooks in front of the guard's.",
+    check,
+)

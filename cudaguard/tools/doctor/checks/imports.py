@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+from cudaguard.core.checks import Check
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
 from cudaguard.system.trial import Ending, end_children, imports_nowhere, try_imports
@@ -96,3 +97,23 @@ def _tried(
         raise
     finally:
         pool.shutdown()
+
+
+ORDERS = Check(
+    "CG911",
+    "import orders",
+    "Each module alone, then each ordered pair (all orders of up to three), in children with a "
+    "time limit: as they are, and under the guard where that fails.",
+    check_orders,
+    "--orders",
+)
+
+
+IMPORTS = Check(
+    "CG912",
+    "imports of watched packages",
+    "torch, and every installed package that a rule watches, imported alone in a child with a "
+    "time limit: whether it crashes, hangs, or initializes CUDA.",
+    check_alone,
+    "--deep",
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.checks import Check
 from cudaguard.core.plugins import scan
 from cudaguard.features.gpu_architectures.policy.architectures import torch_of
 from cudaguard.features.gpu_architectures.repair.nvrtc import Situation, findings_of
@@ -86,3 +87,22 @@ def check_plugins(site: Site) -> Result:
         if error:
             findings.append(wording.plugin_failed(entry.value, entry.origin, error))
     return findings, f"plug-ins: {len(entries)}"
+
+
+GPUS = Check(
+    "CG913",
+    "GPUs of this machine",
+    "NVML is asked in a child: driver, devices, compute modes, and whether torch has code for "
+    "them.",
+    check_gpus,
+    "--deep",
+)
+
+
+PLUGINS = Check(
+    "CG914",
+    "rule plug-ins",
+    "The entry points of the group cudaguard.rules are loaded in a child with a time limit.",
+    check_plugins,
+    "--deep",
+)

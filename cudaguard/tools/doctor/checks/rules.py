@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from cudaguard.api import active_rules
 from cudaguard.config import read_environment
-from cudaguard.core.decide import applies
+from cudaguard.core import decide
+from cudaguard.core.checks import Check
+from cudaguard.core.modes import install_call, repairs_by
 from cudaguard.features.catalog import RULES
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
@@ -24,11 +26,11 @@ def check(site: Site) -> Result:
     if not here:
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
-    is_guarded = settings.mode in ("fix", "strict")
+    is_guarded = repairs_by(settings)
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on, versions = rule.id in active, _versions(site, rule)
-        if versions or rule.grade == "report":
+        if versions or not install_call(rule):
             findings.append(wording.known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
         elif is_on:
             general.append(rule)
@@ -40,12 +42,12 @@ def check(site: Site) -> Result:
 def applying(site: Site) -> list[Rule]:
     """Return the rules, in force or not, whose conditions hold and whose module is there."""
     rules = {rule.id: rule for rule in (*RULES, *active_rules())}
-    return [
+    there = (
         rule
         for rule in rules.values()
         if any(folder_of(name.partition(".")[0]) for name in rule.watch)
-        and applies(rule, site.facts)
-    ]
+    )
+    return decide.applying(there, site.facts)
 
 
 def _versions(site: Site, rule: Rule) -> list[str]:
@@ -53,3 +55,11 @@ def _versions(site: Site, rule: Rule) -> list[str]:
     names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
     found = {name: site.version(name) for name in names}
     return [f"{name} {version}" for name, version in found.items() if version]
+
+
+KNOWN_FAULTS = Check(
+    "CG901",
+    "known faults of installed packages",
+    "Lists the known faults of installed packages and how cudaguard handles each.",
+    check,
+)

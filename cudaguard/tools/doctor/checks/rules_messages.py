@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.messages import listed
-from cudaguard.core.registry import REPLACING
+from cudaguard.core.modes import install_call
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     severity: Severity = "warning" if is_at_import(rule) else "info"
     about = ", ".join(versions) or rule.watch[0]
     what = f"{about}: {rule.title or rule.why}"
-    if rule.grade == "report":
+    if not install_call(rule):
         severity = "warning"
         remedy = "nothing repairs it: follow what the rule says"
         command = f"cudaguard rules show {rule.id}"

@@ -1,0 +1,304 @@
+"""What is said of an extension that would not load: the cause, and what to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.files.calls import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cudaguard.elf.extension_check import Forecast, Lack, Surroundings
+
+_SHOWN = 3  # names in a sentence
+# What the guard itself has looked through: whatever else an extension names may have a function.
+_WELL_KNOWN = ("ld-linux", "libc.so", "libdl.so", "libgcc_s.so", "libm.so", "libpthread.so",
+               "librt.so", "libstdc++.so", "libgomp.so", "libpython", "libc10", "libtorch",
+               "libcuda", "libcudart", "libcublas", "libcudnn", "libnv")  # fmt: skip
+
+# What is known to have a library: what to install where it is nowhere.
+_PACKAGES = {
+    "libcuda.so": "it comes with the NVIDIA driver, which is not there (in a container: start it "
+    "with --gpus all)",
+    "libnvidia-ml.so": "it comes with the NVIDIA driver, which is not there (in a container: start "
+    "it with --gpus all)",
+    "libGL.so": "install it: apt-get install libgl1",
+    "libglib-2.0.so": "install it: apt-get install libglib2.0-0",
+    "libgthread-2.0.so": "install it: apt-get install libglib2.0-0",
+    "libgomp.so": "install it: apt-get install libgomp1",
+    "libstdc++.so": "install it: apt-get install libstdc++6",
+}
+_WHEELS = {
+    "libcudart": "cuda-runtime",
+    "libcublas": "cublas",
+    "libcublasLt": "cublas",
+    "libnvrtc": "cuda-nvrtc",
+    "libnvJitLink": "nvjitlink",
+    "libcupti": "cuda-cupti",
+}
+_TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/locally)"
+_REBUILD = (
+    "rebuild it in this environment: pip install --no-build-isolation --no-cache-dir "
+    "--force-reinstall --no-deps PACKAGE (for a JIT build: delete its build folder)"
+)
+
+
+class _Case(NamedTuple):
+    """What the sentences are made of."""
+
+    file: str
+    torch: str
+    libraries: str
+    functions: str
+    about: tuple[Lack, ...]
+    found: Forecast
+    around: Surroundings
+
+
+def words_for(
+    cause: str,
+    about: tuple[Lack, ...],
+    found: Forecast,
+    around: Surroundings,
+    readable: Mapping[str, str],
+) -> tuple[str, str]:
+    """Return the message and the remedy for a cause.
+
+    Args:
+        cause: One of `cudaguard.elf.extension_check.CAUSES`.
+        about: The libraries, versions or symbols that it is about.
+        found: What the loader would meet.
+        around: What extensions are built for here.
+        readable: Symbol -> how it stands in the source.
+    """
+    names = list(dict.fromkeys(lack.name for lack in about))
+    case = _Case(
+        os.path.basename(found.path),
+        f"torch {around.torch}" if around.torch else "torch",
+        _list(names),
+        _list([readable.get(name, name) for name in names], "`{}`"),
+        about,
+        found,
+        around,
+    )
+    return _WORDS[cause](case)
+
+
+def _truncated(case: _Case) -> tuple[str, str]:
+    message = (
+        f"{case.file} is shorter than its own headers say ({case.found.detail}): an interrupted "
+        "build or copy"
+    )
+    return message, "delete it, and build or install it again"
+
+
+def _not_elf(case: _Case) -> tuple[str, str]:
+    return f"{case.file} is no loadable library: {case.found.detail}", "build or install it again"
+
+
+def _wrong_machine(case: _Case) -> tuple[str, str]:
+    message = f"{case.file} was built for another machine: {case.found.detail}"
+    return message, "install the package for this machine, or build it here"
+
+
+def _torch_not_imported(case: _Case) -> tuple[str, str]:
+    if not case.around.torch:
+        return f"{case.file} needs {case.libraries}, and torch is not installed", "install torch"
+    message = f"{case.file} needs {case.libraries}, to be found only once torch is imported"
+    return message, "import torch before it"
+
+
+def _torch_flavour(case: _Case) -> tuple[str, str]:
+    cuda = case.around.cuda
+    message = (
+        f"{case.file} was built for a torch with GPU support, as it needs {case.libraries}; the "
+        f"installed {case.torch} is {f'built for CUDA {cuda}' if cuda else 'a build for the CPU'}"
+    )
+    if cuda:
+        return message, f"install the torch that it was built for, or {_REBUILD}"
+    return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
+
+
+def _cuda_major(case: _Case) -> tuple[str, str]:
+    if case.found.libraries:
+        cuda = case.around.cuda
+        message = (
+            f"{case.file} was built for another CUDA: it needs {case.libraries}, and {case.torch} "
+            f"is built for CUDA {cuda}"
+        )
+        return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
+    message = (
+        f"{case.file} was built for another CUDA: the CUDA runtime that it is linked with has no "
+        f"{case.functions}"
+    )
+    return message, _REBUILD
+
+
+def _library_missing(case: _Case) -> tuple[str, str]:
+    lack, *more = case.about
+    name, needer = lack.name, os.path.basename(lack.needed_by)
+    via = f" (through {needer})" if needer != case.file else ""
+    others = f", nor is {_list([one.name for one in more])}" if more else ""
+    message = f"{case.file} needs {name}{via}, which is nowhere on the loader's path{others}"
+    home = case.around.homes.get(name)
+    if home:
+        remedy = (
+            f"it is installed as {home}: import the package that it belongs to first, or start "
+            f"Python with LD_LIBRARY_PATH={os.path.dirname(home)}"
+        )
+        return message, remedy
+    stem, _, number = name.partition(".so")
+    major = number.lstrip(".").partition(".")[0]
+    if stem in _WHEELS and major:
+        tail = f"-cu{major}" if major in ("11", "12") else ""
+        return message, f"pip install nvidia-{_WHEELS[stem]}{tail}, or the CUDA toolkit {major}"
+    general = "install what has it, or start Python with its folder in LD_LIBRARY_PATH"
+    return message, _PACKAGES.get(f"{stem}.so", general)
+
+
+def _symbol_version(case: _Case) -> tuple[str, str]:
+    lack = case.about[0]
+    message = (
+        f"{os.path.basename(lack.library)} at {lack.library} has no {lack.name}, which "
+        f"{_needer(lack, case.found)} needs: that was built on a newer system, or an older copy "
+        "of the library was loaded first"
+    )
+    if "CXX" in lack.name:
+        remedy = (
+            "use a build for this system, or have a newer libstdc++.so.6 loaded first (in conda "
+            "environments: conda install -c conda-forge libstdcxx-ng)"
+        )
+        return message, remedy
+    return message, "use a build for this system, or build it here"
+
+
+def _python_abi(case: _Case) -> tuple[str, str]:
+    lacks = f"there is no {case.functions if case.found.symbols else case.libraries}"
+    message = (
+        f"{case.file} was built for another Python than this {case.around.python}: "
+        f"{case.found.detail or lacks}"
+    )
+    return message, "install it for this Python, or build it again"
+
+
+def _older_library(case: _Case) -> tuple[str, str]:
+    lack = case.about[0]
+    name = os.path.basename(lack.library)
+    which = f", {lack.library}," if os.path.isabs(lack.library) else ""
+    message = (
+        f"{_needer(lack, case.found)} needs {case.functions}, which the {name} that it gets{which} "
+        "does not have: an older one than was meant was found or loaded first"
+    )
+    remedy = (
+        "start without LD_LIBRARY_PATH if that leads to another CUDA; else import this before the "
+        "package that brings the other copy, or bring both up to one release"
+    )
+    return message, remedy
+
+
+def _cuda_not_linked(case: _Case) -> tuple[str, str]:
+    message = (
+        f"{case.file} calls the CUDA runtime and was not linked with it: nobody has "
+        f"{case.functions}"
+    )
+    remedy = (
+        "build it with CUDAExtension (setup.py) or from CUDA sources (load), which link cudart, "
+        "or add -lcudart"
+    )
+    return message, remedy
+
+
+def _cxx11_abi(case: _Case) -> tuple[str, str]:
+    this, other = (1, 0) if case.around.old_strings else (0, 1)
+    message = (
+        f"{case.file} was built with _GLIBCXX_USE_CXX11_ABI={this}, and {case.torch} has {other}: "
+        f"there is no {case.functions} in it{_built_against(case)}"
+    )
+    return message, _REBUILD
+
+
+def _other_torch(case: _Case) -> tuple[str, str]:
+    has_kin = any(case.around.kin.values())
+    message = (
+        f"{case.file} was built for another version of torch: the installed {case.torch} has no "
+        f"{case.functions}{', only with other arguments' if has_kin else ''}{_built_against(case)}"
+    )
+    return message, _REBUILD
+
+
+def _built_against(case: _Case) -> str:
+    folder = case.around.built_against
+    if not folder:
+        return ""
+    isolated = "pip's isolated build environment, " if "pip-build-env" in folder else ""
+    return f". It was built against {isolated}{folder}"
+
+
+def _own_source_missing(case: _Case) -> tuple[str, str]:
+    others = [name for name in case.found.needed if not name.startswith(_WELL_KNOWN)]
+    is_cuda = "cuda" in case.functions.lower() and not others
+    whose = f"{case.functions} belongs to no library of torch, CUDA or Python"
+    if is_cuda:
+        message = (
+            f"The CUDA half of {case.file} was not linked: {whose}, so it is the extension's own "
+            "function, and the object file that holds it is missing"
+        )
+        remedy = (
+            "rebuild it with nvcc visible, and see in the build's output that the .cu file is "
+            "compiled and linked: CUDA_HOME=/usr/local/cuda pip install --no-build-isolation "
+            "--no-cache-dir -v ./SOURCE"
+        )
+        if case.around.torch.endswith("+cpu"):  # with which nothing finds CUDA_HOME
+            remedy = f"{_TORCH_CUDA}, as {case.torch} compiles no .cu file; then {remedy}"
+        return message, remedy
+    message = (
+        f"Something was not linked into {case.file}: {whose}, so it is the extension's own "
+        "function, or one of a library that it does not name"
+    )
+    if others:
+        message += f", or of another version of {_list(others)} than the one found"
+    remedy = (
+        "add the source file that has it to the extension's sources, or link the library that "
+        "has it, and rebuild"
+    )
+    return message, remedy
+
+
+def _unknown(case: _Case) -> tuple[str, str]:
+    if case.functions:
+        message = f"{case.file} needs what nobody has: {case.functions}"
+        return message, "link it with the library that has that, and rebuild"
+    return f"{case.file} cannot be judged: {case.found.detail}", ""
+
+
+_WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
+    "truncated": _truncated,
+    "not-elf": _not_elf,
+    "wrong-machine": _wrong_machine,
+    "torch-not-imported": _torch_not_imported,
+    "torch-flavour": _torch_flavour,
+    "cuda-major": _cuda_major,
+    "library-missing": _library_missing,
+    "symbol-version": _symbol_version,
+    "python-abi": _python_abi,
+    "older-library": _older_library,
+    "cuda-not-linked": _cuda_not_linked,
+    "cxx11-abi": _cxx11_abi,
+    "other-torch": _other_torch,
+    "own-source-missing": _own_source_missing,
+    "unknown": _unknown,
+}
+
+
+def _needer(lack: Lack, found: Forecast) -> str:
+    file = os.path.basename(found.path)
+    needer = os.path.basename(lack.needed_by)
+    return file if needer == file else f"{needer} (which {file} needs)"
+
+
+def _list(names: list[str], form: str = "{}") -> str:
+    shown = ", ".join(form.format(name) for name in names[:_SHOWN])
+    left = len(names) - _SHOWN
+    return f"{shown} and {left} more" if left > 0 else shown
