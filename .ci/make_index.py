@@ -35,9 +35,10 @@ def imported(name: str):
 
 def rule_modules(feature: str):
     """Yield the modules of a feature that have rules, with their names."""
-    if not (INDEX.parent / feature / "rules.py").exists() and not (
-        INDEX.parent / feature / "rules"
-    ).exists():
+    if (
+        not (INDEX.parent / feature / "rules.py").exists()
+        and not (INDEX.parent / feature / "rules").exists()
+    ):
         return
     found = imported(f"{feature}.rules")
     if hasattr(found, "RULES"):
@@ -49,7 +50,9 @@ def rule_modules(feature: str):
 def index() -> str:
     """Return the text of the index."""
     tables = {name: imported(f"{name}.table") for name in FEATURES}
-    core = [importlib.import_module(f"cudaguard.core.{name}") for name in ("messages", "known_errors")]
+    core = [
+        importlib.import_module(f"cudaguard.core.{name}") for name in ("messages", "known_errors")
+    ]
 
     def entry(feature: str, text: str) -> str:
         return f"cudaguard.features.{feature}.{text}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudaguard.core.verbs import declared, toml_text
-from cudaguard.features import catalog
+from cudaguard.tools import catalog
 from cudaguard.model import GRADES
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def rows_of_rules(path):
 
 
 def test_every_rule_stands_in_the_catalogue(root):
-    from cudaguard.features.catalog import RULES
+    from cudaguard.tools.catalog import RULES
 
     rows = rows_of_rules(root / "docs/reference/catalogue.md")
     assert set(rows) == {rule.id for rule in RULES}
@@ -110,7 +110,7 @@ def test_every_rule_stands_in_the_catalogue(root):
 
 
 def test_every_finding_stands_in_the_catalogue(root):
-    from cudaguard.features.catalog import DETECTORS
+    from cudaguard.tools.catalog import DETECTORS
 
     text = (
         (root / "docs/reference/catalogue.md")
@@ -125,7 +125,7 @@ def test_every_finding_stands_in_the_catalogue(root):
 
 
 def test_every_rule_that_acts_by_default_stands_in_the_readme(root):
-    from cudaguard.features.catalog import RULES
+    from cudaguard.tools.catalog import RULES
 
     rows = rows_of_rules(root / "README.md")
     assert set(rows) == {rule.id for rule in RULES if rule.grade == "automatic"}

@@ -157,7 +157,7 @@ class Detection:
 
     def _failed(self, entry: str, error: Exception) -> None:
         """Hear a detector no more: its failure is told once, and costs no repairs."""
-        one = self._made.get(entry)
+        one: Any = self._made.get(entry)
         self._made[entry] = None
         if hasattr(one, "forget"):
             with Net(lambda _: None):

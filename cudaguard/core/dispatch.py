@@ -48,7 +48,7 @@ class Dispatch:
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
         self.pending_context = ""  # a device, for the first watched import of the main process
         self.registry = Registry((), {})
-        self.journal = Journal(lambda path, error: self.reporter.no_journal(path, error))
+        self.journal = Journal(self._no_journal)
         self.reporter = Reporter(self.journal)
         self.recording = Recording(self.journal)
         self.repairs = Repairs(self)
@@ -300,6 +300,9 @@ class Dispatch:
             from cudaguard.core.passing_errors import record_end
 
             record_end(self, error)
+
+    def _no_journal(self, path: str, error: Exception) -> None:
+        self.reporter.no_journal(path, error)  # which is made after the journal
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""

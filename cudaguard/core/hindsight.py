@@ -44,9 +44,7 @@ def look_back(core: Dispatch, *, at_start: bool) -> None:
         core.repairs.again()
 
 
-def _tell_late(
-    core: Dispatch, name: str, one: Entry, *, is_missed: bool, at_start: bool
-) -> None:
+def _tell_late(core: Dispatch, name: str, one: Entry, *, is_missed: bool, at_start: bool) -> None:
     is_only_told = one.grade == "report" and not one.needs and not one.does
     if not is_only_told and not (one.needs or is_missed):
         return

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Union
 
-    from cudaguard.model import Finding
+    from cudaguard.model import Record
 
-    Details = Union[Finding, dict[str, Any], None]
+    Details = Union[Record, dict[str, Any], None]
 
 MEMORY_LIMIT = 10_000  # events
 

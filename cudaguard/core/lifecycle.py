@@ -58,7 +58,7 @@ class Activation:
     @property
     def is_up(self) -> bool:
         """Is the guard up?"""
-        return self.engine.mode != "off"
+        return self.core.is_up
 
     def install(self, layer: Layer) -> None:
         """Put a layer on top of what was installed before."""
@@ -170,9 +170,7 @@ class Activation:
         names = (*registry.by_module, *table.index.INITIALIZERS, *(self._plugins or ()))
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
         core.lazy.roots = frozenset(
-            name.partition(".")[0]
-            for one in registry.entries
-            for name in (*one.watch, *one.needs)
+            name.partition(".")[0] for one in registry.entries for name in (*one.watch, *one.needs)
         )
         if not core.finder.is_up:
             core.may_move = allocate_lock()

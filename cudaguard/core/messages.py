@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files.calls import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False

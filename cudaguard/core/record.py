@@ -31,12 +31,12 @@ def begin(activation: Activation) -> None:
     Args:
         activation: That of this process.
     """
-    engine = activation.engine
-    _keep(engine.journal)
+    core = activation.core
+    _keep(core.journal)
     if is_traced():
-        engine.trace()
+        activation.trace()
     if activation.is_up:  # the .pth line was first, and its journal is another one
-        engine.journal.note("install", engine.mode)
+        core.journal.note("install", core.reporter.mode)
 
 
 def _keep(journal: Journal) -> None:

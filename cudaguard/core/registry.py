@@ -51,7 +51,12 @@ class Entry:
 
 def entry_of(rule: Rule) -> Entry:
     """Return the entry of a rule that was made by the program or its user."""
-    does = tuple((verb, action[verb]) for action in rule.actions for verb in action if verb in table.index.VERBS)
+    does = tuple(
+        (verb, action[verb])
+        for action in rule.actions
+        for verb in action
+        if verb in table.index.VERBS
+    )
     return Entry(rule.id, rule, rule.grade, rule.watch, rule.needs, does)
 
 

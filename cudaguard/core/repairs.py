@@ -152,7 +152,17 @@ class Request:
         at_start: Is this the start of the interpreter, before the program?
     """
 
-    __slots__ = ("at_start", "can_raise", "core", "frame", "name", "path", "permit", "rule", "verbs")
+    __slots__ = (
+        "at_start",
+        "can_raise",
+        "core",
+        "frame",
+        "name",
+        "path",
+        "permit",
+        "rule",
+        "verbs",
+    )
 
     def __init__(
         self,
@@ -241,8 +251,12 @@ class Repairs:
 
     def around(self, name: str) -> list[Callable[[ModuleSpec], Close | None]]:
         """Return what is to be called when the import of a module begins."""
+        return [self._around(name, *do) for do in self._of_module("around", name)]
 
-        def open_around(entry: str, entries: list[Entry], spec: ModuleSpec) -> Close | None:
+    def _around(
+        self, name: str, entry: str, entries: list[Entry]
+    ) -> Callable[[ModuleSpec], Close | None]:
+        def open_around(spec: ModuleSpec) -> Close | None:
             if spec.name != name:  # a part of the package
                 return None
             closes = [
@@ -258,10 +272,7 @@ class Repairs:
 
             return close if closes else None
 
-        return [
-            lambda spec, do=do: open_around(*do, spec)  # type: ignore[misc]
-            for do in self._of_module("around", name)
-        ]
+        return open_around
 
     def after(self, name: str) -> list[Callable[[ModuleSpec, object], None]]:
         """Return what is to be called when a module was imported."""
@@ -321,7 +332,7 @@ class Repairs:
         """
         self.provide(spec, needed)
         name = os.path.basename(spec.origin or "")
-        for one, entry, value in self._with_moment("masking") if masked_for else ():
+        for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):
                 self._map(entry, one, spec)
         for one, entry, value in self._with_moment("mapping"):
@@ -364,9 +375,7 @@ class Repairs:
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
         fitting = [
-            (one, entry)
-            for one, entry, _ in self._with_moment("opening")
-            if _covers(one, module)
+            (one, entry) for one, entry, _ in self._with_moment("opening") if _covers(one, module)
         ]
         subject = f"extension modules of {module.partition('.')[0]}"
         return self._scope(fitting, Opening(module, subject, is_file=False))
@@ -378,11 +387,14 @@ class Repairs:
             for request in self._requests(entry, [one], opening.source):
                 scope: Scope | None = table.resolve(entry)(request, opening)
                 if scope is not None:
-                    return scope.stays_local, lambda: self._opened(request, scope)
+                    return scope.stays_local, self._opened(request, scope)
         return None
 
-    def _opened(self, request: Request, scope: Scope) -> None:
-        self._tell(request, scope.opened())
+    def _opened(self, request: Request, scope: Scope) -> Callable[[], None]:
+        def opened() -> None:
+            self._tell(request, scope.opened())
+
+        return opened
 
     def _with_moment(self, moment: str) -> tuple[tuple[Entry, str, str], ...]:
         """Return rule, entry and the verb's value of all actions that have a part at a moment."""

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from cudaguard.core.caller import UserLine
     from cudaguard.core.journal import Journal
     from cudaguard.core.reporter import Channel
-
     from cudaguard.model import Finding
 
 

@@ -229,7 +229,9 @@ def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, b
             continue
         if id.upper() in table.rule_ids or id.upper() in table.index.IDS:
             raise ConfigError(f"{source}: rule {id!r} is not known; write {id.upper()!r}")
-        rules, detectors = (f"{min(ids)} to {max(ids)}" for ids in (table.rule_ids, table.index.IDS))
+        rules, detectors = (
+            f"{min(ids)} to {max(ids)}" for ids in (table.rule_ids, table.index.IDS)
+        )
         raise ConfigError(
             f"{source}: rule {id!r} is not known; expected one of {rules}, which `cudaguard rules "
             f"list` shows, or of the detectors, {detectors}"

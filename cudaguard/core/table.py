@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         VERBS: Mapping[str, Mapping[str, str]]
         # What a verb tells is a warning of this class.
         CATEGORIES: Mapping[str, str]
+        # Entries of the verbs' declarations.
+        TABLES: tuple[str, ...]
         # Entry, and the events that it listens to.
         DETECTORS: tuple[tuple[str, tuple[str, ...]], ...]
         PREREQUISITES: Mapping[str, str]

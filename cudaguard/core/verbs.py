@@ -6,6 +6,7 @@ data; error messages, the reference and the JSON schema are made from the declar
 
 from __future__ import annotations
 
+from cudaguard.core.table import table
 from cudaguard.model import GRADES, Record
 
 TYPE_CHECKING = False
@@ -193,27 +194,20 @@ SWITCH = Kind("true", lambda value: value is True, {"const": True})
 
 # --- which verbs there are -----------------------------------------------------------------------
 
-_sources: list[Callable[[], Iterable[Verb]]] = []
 _known: dict[str, Verb] = {}
-
-
-def collect_from(source: Callable[[], Iterable[Verb]]) -> None:
-    """Take the declarations that `source` returns; it is called when they are first needed."""
-    _sources.append(source)
-    _known.clear()
 
 
 def declared() -> Mapping[str, Verb]:
     """Return all verbs by name."""
     if not _known:
-        # At once: another thread must not see some of them only.
-        _known.update({verb.name: verb for source in _sources for verb in source()})
+        verbs = (verb for entry in table.index.TABLES for verb in table.resolve(entry))
+        _known.update((verb.name, verb) for verb in verbs)
     return _known
 
 
 def verb_of(action: Mapping[str, Any]) -> str:
     """Return the verb of an action of a rule that was checked."""
-    return next((key for key in action if key in declared()), "")
+    return next((key for key in action if key in table.index.VERBS), "")
 
 
 # --- the checker ---------------------------------------------------------------------------------

@@ -350,9 +350,9 @@ INITIALIZERS = ('cugraph',
  'transformer_engine.jax',
  'transformer_engine.pytorch')
 
-KNOWN_ERRORS = ('cudaguard.features.cuda_init.known_errors:KNOWN',
- 'cudaguard.features.cuda_graphs.known_errors:KNOWN',
- 'cudaguard.features.gpu_architectures.known_errors:KNOWN')
+KNOWN_ERRORS = ('cudaguard.features.cuda_init.known_errors:EXPLAINER',
+ 'cudaguard.features.cuda_graphs.known_errors:EXPLAINER',
+ 'cudaguard.features.gpu_architectures.known_errors:EXPLAINER')
 
 IDS = {'CG801': ('a module that a rule needs first could not be imported', 'ImportOrderWarning'),
  'CG802': ('the guard came too late for a module', ''),

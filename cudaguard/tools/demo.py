@@ -38,7 +38,7 @@ def execute(args: Namespace) -> int:
     if obstacle:
         say(f"The demonstration cannot run here: {obstacle}\n", sys.stderr)
         return 2
-    from cudaguard.features.catalog import RULES
+    from cudaguard.tools.catalog import RULES
 
     rule = next(rule for rule in RULES if rule.id == "CG001")
     name = os.path.basename(PROGRAM)

@@ -12,7 +12,7 @@ from cudaguard.core.passing_errors import (
     in_this_process,
 )
 from cudaguard.core.table import table
-from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.catalog import CHECKS, check_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

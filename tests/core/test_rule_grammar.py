@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cudaguard.core.rule_check import check_rule
 from cudaguard.core.verbs import declared, toml_text
 from cudaguard.errors import RuleError
-from cudaguard.features import catalog
+from cudaguard.tools import catalog
 from cudaguard.model import GRADES, Rule
 
 assert catalog.VERBS  # which verbs there are

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from cudaguard.core import messages
 from cudaguard.core.decide import plan
 from cudaguard.core.rule_check import check_rule
-from cudaguard.features.catalog import DETECTORS, RULES
+from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.model import Rule
 
 IDS = [rule.id for rule in RULES]

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from cudaguard.features.catalog import RULES
+from cudaguard.tools.catalog import RULES
 from cudaguard.tools.common import Progress
 from cudaguard.tools.rules.reproduce import CannotRunError, Reproduction
 from cudaguard.tools.rules.reproducers import REPRODUCERS, Reproducer

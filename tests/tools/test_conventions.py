@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cudaguard.features.catalog import RULES
+from cudaguard.tools.catalog import RULES
 from cudaguard.tools.main import COMMANDS
 
 from ..conftest import clean_environment

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
-from cudaguard.features.catalog import DETECTORS, RULES
+from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.features.duplicate_libraries.policy.installed import (
     Overlap,
     asked_for,

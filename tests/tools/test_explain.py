@@ -10,7 +10,7 @@ import pytest
 
 import cudaguard
 from cudaguard.core.known_errors import DRIVER, FORK, KNOWN_ERRORS
-from cudaguard.features.catalog import DETECTORS, RULES
+from cudaguard.tools.catalog import DETECTORS, RULES
 
 from ..documents import valid
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.features.catalog import RULES
+from cudaguard.tools.catalog import RULES
 from cudaguard.tools.rules.reproducers import REPRODUCERS, why_not
 
 from ..documents import valid

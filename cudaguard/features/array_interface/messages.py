@@ -145,3 +145,9 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         consequence="arrays are handed over as they are.",
         remedy=f"switch it off with disable=[{rule!r}], or correct its path for this version",
     )
+
+
+PUT_UP = {
+    "normalize_argument": "is given normalized arrays",
+    "fix_array_interface": "has its array interface corrected",
+}

@@ -25,10 +25,22 @@ VERBS = (
 CATEGORY = "ArrayInterfaceWarning"  # of warnings about what its rules have left undone
 
 IDS = {
-    "CG831": ("an array was handed to a library that does not look at its stream", "ArrayInterfaceWarning"),
-    "CG832": ("a read-only array was handed to a library that does not look at that", "ArrayInterfaceWarning"),
+    "CG831": (
+        "an array was handed to a library that does not look at its stream",
+        "ArrayInterfaceWarning",
+    ),
+    "CG832": (
+        "a read-only array was handed to a library that does not look at that",
+        "ArrayInterfaceWarning",
+    ),
     "CG833": ("an array interface does not conform to the specification", "ArrayInterfaceWarning"),
-    "CG834": ("an array was brought into a form that a library reads rightly", "ArrayInterfaceWarning"),
-    "CG835": ("an array cannot be brought into a form that a library reads rightly", "ArrayInterfaceWarning"),
+    "CG834": (
+        "an array was brought into a form that a library reads rightly",
+        "ArrayInterfaceWarning",
+    ),
+    "CG835": (
+        "an array cannot be brought into a form that a library reads rightly",
+        "ArrayInterfaceWarning",
+    ),
     "CG836": ("an entry point that a rule names is not there", ""),
 }

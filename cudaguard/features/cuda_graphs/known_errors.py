@@ -56,4 +56,4 @@ def explain(text: str) -> Finding | None:
     return wording.overwritten(graph.producer, graph.function, is_gradient=graph.is_gradient)
 
 
-KNOWN = Explainer(explain, [wording.OVERWRITTEN], is_found=True)
+EXPLAINER = Explainer(explain, [wording.OVERWRITTEN], is_found=True)

@@ -56,4 +56,4 @@ IDS = {
     "CG854": ("a result has tensors that are not copied", "GraphWarning"),
     "CG896": ("torch lacks the setting that a rule is to change", "GraphWarning"),
 }
-KNOWN_ERRORS = "known_errors:KNOWN"
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -66,9 +66,9 @@ def explain(text: str) -> Finding | None:
     return explained(FORK, (), line) if line and is_certain(line) else None
 
 
-KNOWN = Explainer(
+EXPLAINER = Explainer(
     explain,
     [FORK.id],
     lambda _: None,  # the detector has told of it
-    lambda id: about_message(FORK) if id == FORK.id else None,
+    lambda _: about_message(FORK),
 )

@@ -32,11 +32,21 @@ IDS = {
     "CG816": ("an import left a CUDA context of its own current", "ContextWarning"),
     "CG817": ("a CUDA context could not be created", "ContextWarning"),
     "CG818": ("a forked process uses CUDA, which its parent had initialized", "ForkWarning"),
-    "CG819": ("an environment variable was set after it had been read for good", "LateEnvironmentWarning"),
+    "CG819": (
+        "an environment variable was set after it had been read for good",
+        "LateEnvironmentWarning",
+    ),
 }
 DETECTORS = {
-    "detector.contexts:CudaDetector": ("begin", "before_load", "around_import", "loaded", "error_passes", "forget",),
+    "detector.contexts:CudaDetector": (
+        "begin",
+        "before_load",
+        "around_import",
+        "loaded",
+        "error_passes",
+        "forget",
+    ),
 }
 PREREQUISITES = {"context": "repair.creation:prepare"}
 INITIALIZERS = "initializers:INITIALIZERS"
-KNOWN_ERRORS = "known_errors:KNOWN"
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -7,5 +7,9 @@ IDS = {
     "CG843": ("a library gets another file than its own folders lead to", "ImportOrderWarning"),
 }
 DETECTORS = {
-    "detector.duplicates:DuplicateDetector": ("begin", "before_load", "loaded",),
+    "detector.duplicates:DuplicateDetector": (
+        "begin",
+        "before_load",
+        "loaded",
+    ),
 }

@@ -73,9 +73,7 @@ class Refusal(NamedTuple):
     is_carried: bool = False
 
 
-def explained(
-    spec: ModuleSpec, error: ImportError
-) -> tuple[Refusal | None, ImportError | None]:
+def explained(spec: ModuleSpec, error: ImportError) -> tuple[Refusal | None, ImportError | None]:
     """Return why the loader has refused an extension, and an error that says so; or nothing.
 
     Args:

@@ -7,5 +7,11 @@ IDS = {
     "CG841": ("the dynamic loader has refused an extension", "ExtensionWarning"),
 }
 DETECTORS = {
-    "detector:ExtensionDetector": ("truncated", "load_failed", "refused", "error_passes", "forget",),
+    "detector:ExtensionDetector": (
+        "truncated",
+        "load_failed",
+        "refused",
+        "error_passes",
+        "forget",
+    ),
 }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cudaguard.features.gpu_architectures.architectures import KNOWN
 from cudaguard.core.known_errors import Explainer
 from cudaguard.features.gpu_architectures import kernel_compilers
+from cudaguard.features.gpu_architectures.architectures import KNOWN
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 from cudaguard.features.gpu_architectures.triton import finding_of, lacking_ptxas
@@ -63,4 +63,4 @@ _ADDING: dict[str, Callable[[Finding, tuple[Capability, ...]], Finding]] = {
     "CG898": _with_compilers,
 }
 
-KNOWN = Explainer(ids=_ADDING, in_process=with_facts)
+EXPLAINER = Explainer(ids=_ADDING, in_process=with_facts)

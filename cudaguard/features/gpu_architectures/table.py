@@ -41,6 +41,15 @@ IDS = {
     "CG899": ("code was compiled by a newer CUDA than the driver's", "CudaGuardWarning"),
 }
 DETECTORS = {
-    "detector:ArchitectureDetector": ("begin", "imported:torch", "imported:triton", "imported:cupy", "imported:numba.cuda", "loaded:libnvrtc.so", "loaded:libnvJitLink.so", "forget",),
+    "detector:ArchitectureDetector": (
+        "begin",
+        "imported:torch",
+        "imported:triton",
+        "imported:cupy",
+        "imported:numba.cuda",
+        "loaded:libnvrtc.so",
+        "loaded:libnvJitLink.so",
+        "forget",
+    ),
 }
-KNOWN_ERRORS = "known_errors:KNOWN"
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Capability = tuple[int, int]
 
 
-
 class Situation(NamedTuple):
     """A torch on the devices of this process.
 

@@ -1,4 +1,4 @@
-"""The wording of import order: libraries and modules that must come first, and paths set too late."""
+"""The wording of import order: what must come first, and search paths that come too late."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) 
         evidence=(*((f"imported at {where}",) if where else ()), *files),
         consequence=rule.why,
         remedy="let cudaguard load it first: "
-        + ("give the rule another grade" if rule.grade == "warn" else FIX),
+        + ("give the rule another grade" if rule.grade == "report" else FIX),
         links=rule.links,
     )
 

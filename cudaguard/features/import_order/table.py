@@ -31,7 +31,10 @@ VERBS = (
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
 
 IDS = {
-    "CG820": ("a library was not found as LD_LIBRARY_PATH was changed in the running process", "LateEnvironmentWarning"),
+    "CG820": (
+        "a library was not found as LD_LIBRARY_PATH was changed in the running process",
+        "LateEnvironmentWarning",
+    ),
 }
 DETECTORS = {
     "detector:SearchPathDetector": ("not_found",),

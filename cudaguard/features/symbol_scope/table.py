@@ -10,7 +10,11 @@ VERBS = (
         SCOPED_PATTERN,
         "libdecord.so*",
         "Load matching libraries with local symbol scope, even where RTLD_GLOBAL is asked for.",
-        {"opening": "repair.scope:keep_local", "masking": "repair.scope:leave_global", "late": "repair.scope:look_back"},
+        {
+            "opening": "repair.scope:keep_local",
+            "masking": "repair.scope:leave_global",
+            "late": "repair.scope:look_back",
+        },
     ),
     Verb(
         "hide_symbols",
@@ -36,10 +40,17 @@ VERBS = (
 CATEGORY = "SymbolScopeWarning"  # of warnings about what its rules have left undone
 
 IDS = {
-    "CG812": ("a library has put copies of other people's symbols into the global symbol scope", "SymbolScopeWarning"),
+    "CG812": (
+        "a library has put copies of other people's symbols into the global symbol scope",
+        "SymbolScopeWarning",
+    ),
     "CG813": ("an extension exports a C++ runtime of its own", "SymbolScopeWarning"),
 }
 DETECTORS = {
-    "detector.scope:ScopeDetector": ("begin", "before_load", "loaded",),
+    "detector.scope:ScopeDetector": (
+        "begin",
+        "before_load",
+        "loaded",
+    ),
     "detector.runtime:RuntimeDetector": ("runtime_exported",),
 }

@@ -125,8 +125,8 @@ def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
     from cudaguard.api import active_rules
     from cudaguard.core.decide import applying, may_apply
     from cudaguard.core.rule_files import rules_from_tables
-    from cudaguard.features.catalog import RULES
     from cudaguard.system.facts import Facts
+    from cudaguard.tools.catalog import RULES
 
     if config_file is not None:
         os.environ[config.CONFIG_VARIABLE] = config_file

@@ -92,7 +92,7 @@ def execute(args: Namespace) -> int:
     if args.task == "check":
         return max(_check(file) for file in args.file)
     from cudaguard.api import active_rules
-    from cudaguard.features.catalog import RULES
+    from cudaguard.tools.catalog import RULES
 
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}
@@ -199,13 +199,14 @@ def _show(rule: Rule, state: tuple[str, str]) -> None:
 
 def _check(file: str) -> int:
     from cudaguard.core.rule_files import rules_from_tables
-    from cudaguard.core.settings import BUILT_IN_IDS, layer_of_call
+    from cudaguard.core.settings import layer_of_call
+    from cudaguard.core.table import table
     from cudaguard.errors import ConfigError, RuleError
 
     try:
         settings = layer_of_call("rules check", None, (), (), (), file).file
         tables = settings.tables if settings is not None else ()
-        rules = rules_from_tables(tables, file, known=BUILT_IN_IDS)
+        rules = rules_from_tables(tables, file, known=table.rule_ids)
     except (ConfigError, RuleError) as error:
         note("rules check", str(error))
         return FOUND
@@ -224,8 +225,7 @@ def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[
     from collections import Counter
 
     from cudaguard.core.decide import plan
-    from cudaguard.core.registry import BUILT_IN, Registry
-    from cudaguard.features.catalog import RULES
+    from cudaguard.core.registry import Registry, built_in, entry_of
     from cudaguard.system.facts import Facts
 
     problems = [
@@ -234,11 +234,10 @@ def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[
         for id, count in Counter(rule.id for rule in rules).items()
         if count > 1
     ]
-    built_in = [(rule, BUILT_IN) for rule in RULES]
-    registry = Registry([*built_in, *((rule, "file") for rule in rules)], switches)
+    registry = Registry([*built_in(), *((entry_of(rule), "file") for rule in rules)], switches)
     facts = Facts()
-    for name in sorted({name for rule in rules for name in rule.watch} & registry.asking):
-        for problem in plan(name, registry.by_module, registry.is_users, facts).problems:
+    for name in sorted({name for rule in rules for name in rule.watch}):
+        for problem in plan(name, registry.rules_of, registry.is_users, facts).problems:
             told = f"rules contradict one another, and none of them is followed: {problem}"
             if told not in problems:
                 problems.append(told)

@@ -230,7 +230,7 @@ class Report:
         from cudaguard.api import active_rules
         from cudaguard.core.decide import applying
         from cudaguard.core.modes import repaired_by
-        from cudaguard.features.catalog import RULES
+        from cudaguard.tools.catalog import RULES
 
         if not self._died_inside():
             return ()

@@ -9,6 +9,8 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cudaguard.elf.extension_check import ExtensionCheck
 
 STALE, WAITING = "CG885", "CG886"

@@ -176,9 +176,7 @@ def _begin(request: Request, original: Any, permit: Permit) -> Any:
     return begin
 
 
-def _ahead_of_time(
-    request: Request, toolkit: Toolkit, original: Any, permit: Permit
-) -> Any:
+def _ahead_of_time(request: Request, toolkit: Toolkit, original: Any, permit: Permit) -> Any:
     @functools.wraps(original)
     def build_extensions(self: Any) -> None:
         if not permit.looks:

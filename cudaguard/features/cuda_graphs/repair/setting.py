@@ -52,11 +52,12 @@ def put_up_on_request(core: Dispatch, config: Any) -> bool:
     if not is_known(config):
         return False
     is_ours = PLACE in core.replacements.places  # by a rule, which may be switched off again
-    if is_ours or not is_on(config):
-        if core.replacements.put(PLACE, None, config, lambda *_: GenerationCloning(config)):
-            frame = frame_outside_of("torch")
-            how = wording.GENERATION_CLONING
-            core.reporter.repaired("", _VERB, SETTING, how, stays=False, frame=frame)
+    is_wanted = is_ours or not is_on(config)
+    if is_wanted and core.replacements.put(
+        PLACE, None, config, lambda *_: GenerationCloning(config)
+    ):
+        frame, how = frame_outside_of("torch"), wording.GENERATION_CLONING
+        core.reporter.repaired("", _VERB, SETTING, how, stays=False, frame=frame)
     return True
 
 

@@ -41,9 +41,7 @@ def replace_module(request: Request) -> Iterator[Outcome]:
         outcome = import_first(other, request.rule.id)
         module = sys.modules.get(other)
         if outcome.error is not None:
-            yield WouldDo(
-                messages.prerequisite_failed(request.rule.id, other, name, outcome.error)
-            )
+            yield WouldDo(messages.prerequisite_failed(request.rule.id, other, name, outcome.error))
         elif module is not None:
             # The loader finds it there and runs nothing.
             sys.modules[name] = module

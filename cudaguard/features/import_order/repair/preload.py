@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def preload(request: Request) -> Iterator[Outcome]:
-    """Open what a rule wants opened before a module; only tell of it where that is not permitted."""
+    """Open what a rule wants opened before a module; only tell of it if that is not permitted."""
     files = _wanted(request.rule)
     if not files:
         return

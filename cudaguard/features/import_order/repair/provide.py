@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cudaguard.core import messages
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.repairs import Done, Refused, WouldDo
-from cudaguard.core import messages
 from cudaguard.features.import_order import messages as wording
 
 TYPE_CHECKING = False

@@ -134,9 +134,7 @@ def _taken(hijack: Hijack) -> str:
     return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
 
 
-def _remedy(
-    hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str
-) -> str:
+def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str) -> str:
     if load is None:
         if since == CTYPES:
             how = "put `import ctypes` right behind cudaguard.install()"

@@ -56,6 +56,10 @@ def hidden(done: Demotion) -> str:
     return f"{done.names} names hidden from the global symbol scope{others}"
 
 
+def _hidden_of(done: Demotion) -> str:
+    return f"{os.path.basename(done.library)}: {hidden(done)}"
+
+
 def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
     """A library was global before its rule was in force, and not all of that could be undone."""
     late = too_late(rule, module, at_start=at_start)
@@ -63,7 +67,7 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
     evidence = (
         f"{done.library or 'its names'}: not hidden, as {done.reason}"
         if done.state != "done"
-        else f"{os.path.basename(done.library)}: {hidden(done)}; bound to them before, and still: {bound}"
+        else f"{_hidden_of(done)}; bound to them before, and still: {bound}"
     )
     return Finding(
         late.id,
@@ -87,7 +91,7 @@ def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
     if done.state == "done":
         remedy = "import the modules listed before it"
         what = f"{module} made its names global, and others were bound before they were hidden."
-        evidence = f"{os.path.basename(done.library)}: {hidden(done)}; bound to them before, and still: {bound}"
+        evidence = f"{_hidden_of(done)}; bound to them before, and still: {bound}"
     else:
         what = f"{module} made its names global, and they could not be hidden."
         evidence = f"{done.library or 'its names'}: not hidden, as {done.reason}"

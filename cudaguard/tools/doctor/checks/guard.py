@@ -12,8 +12,8 @@ from cudaguard.core.modes import starts_by
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_files import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.features.catalog import RULES
 from cudaguard.system.torch_build import folder_of
+from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.checks import guard_messages as wording
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ import sys
 from cudaguard.core.checks import Check
 from cudaguard.core.plugins import scan
 from cudaguard.features.gpu_architectures.policy.architectures import torch_of
-from cudaguard.features.gpu_architectures.repair.nvrtc import Situation, findings_of
+from cudaguard.features.gpu_architectures.torch_builds import Situation, findings_of
 from cudaguard.system.nvrtc import copy_for
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import architectures, folder_of, look_around
@@ -28,7 +28,7 @@ _note("answer " + json.dumps(look_at_machine().to_dict()))
 """
 _LOAD_PLUGIN = """
 import json
-from cudaguard.features.catalog import RULES
+from cudaguard.tools.catalog import RULES
 from cudaguard.core.plugins import Entry, load
 try:
     load(Entry({module!r}, {value!r}, {origin!r}), known=[rule.id for rule in RULES])

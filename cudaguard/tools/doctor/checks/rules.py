@@ -7,10 +7,10 @@ from cudaguard.config import read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.modes import install_call, repairs_by
-from cudaguard.features.catalog import RULES
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
 from cudaguard.system.versions import required_name
+from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.checks import rules_messages as wording
 
 TYPE_CHECKING = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core.messages import listed
 from cudaguard.core.modes import install_call
+from cudaguard.core.table import table
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 RULES = "CG901"
 # Verbs of actions about what is done once a module is imported.
-_LATER = frozenset(REPLACING) - {"disable_fusers"}
+_AT_IMPORT = {"before", "late", "mapping", "needing", "opening"}
+_LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(does)} - {
+    "disable_fusers"
+}
 
 
 def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded: bool) -> Finding:
