@@ -95,8 +95,8 @@ def traced(_watched, _further):
     os.close(descriptor)
     atexit.register(os.unlink, path)  # after the last look, which is registered later
     package.install("observe")
-    activation.engine.journal.record_to(path)
-    activation.engine.trace()
+    activation.core.journal.record_to(path)
+    activation.core.trace()
 
 
 def further_rules(rule, count):

@@ -346,7 +346,7 @@ OTHER_FILES = (
     ("check", "file", "text"),
     [
         (modules_outside_the_house, "extra/new.py", ""),
-        (upward_arrows, "model.py", "from cudaguard.core.engine import Engine"),
+        (upward_arrows, "model.py", "from cudaguard.core.dispatch import Dispatch"),
         (upward_arrows, "elf/x.py", "def f():\n    from cudaguard.core import loader"),
         (upward_arrows, "system/x.py", "import cudaguard.core.loader"),
         (upward_arrows, "core/engine.py", "import cudaguard"),

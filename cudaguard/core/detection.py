@@ -75,7 +75,11 @@ class Detection:
         self.has_begun = False
 
     def begin(self, since: str) -> None:
-        """Begin to look at what is loaded, once."""
+        """Begin to look at what is loaded, once.
+
+        Args:
+            since: Why what is there was not seen to come: ``guard`` or ``ctypes``.
+        """
         self.has_begun = True
         for entry in self._listeners("begin"):
             self._tell(entry, "begin", since)
@@ -113,7 +117,9 @@ class Detection:
     def error_passes(self, error: BaseException) -> None:
         """Tell those who listen to errors; the error alone may be raised."""
         try:
-            self.publish("error_passes", error)
+            for entry in self._listeners("error_passes"):
+                if self._made.get(entry) is not None:  # the others have seen nothing yet
+                    self._tell(entry, "error_passes", error)
         except ON_PURPOSE as warning:
             print_instead(warning)
 
@@ -136,7 +142,12 @@ class Detection:
                 for one in events:
                     hears[one] = (*hears.get(one, ()), entry)
             self._hears = hears
-        return self._hears.get(event, ())
+        found = self._hears.get(event, ())
+        # Who looks at what is loaded is made when looking begins, and never if it does not.
+        looking = self._hears.get("begin", ())
+        if event == "begin":
+            return found
+        return tuple(one for one in found if one not in looking or one in self._made)
 
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
         if entry in self._made and self._made[entry] is None:

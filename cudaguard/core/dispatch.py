@@ -45,6 +45,7 @@ class Dispatch:
     """Has the features do their part."""
 
     def __init__(self) -> None:
+        self.table = table  # for those that are imported later: perhaps anew, without the index
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
         self.pending_context = ""  # a device, for the first watched import of the main process
         self.registry = Registry((), {})
@@ -337,9 +338,17 @@ class Dispatch:
         must = must and self.permit().acts  # to import it is a change
         if not self.is_up or self.detection.has_begun or not (is_there or must):
             return
+        self.detection.has_begun = True  # once, whatever becomes of it
         from cudaguard.elf.process import uses_glibc
 
-        if uses_glibc():
+        if uses_glibc() and (is_there or _has_ctypes()):
             self.detection.begin("guard" if at_install else "ctypes")
-        else:
-            self.detection.has_begun = True  # there is nothing to look at
+
+
+def _has_ctypes() -> bool:
+    """Import ctypes; False for a Python that has none."""
+    try:
+        import ctypes  # noqa: F401  # detectors look with it
+    except ImportError:
+        return False
+    return True

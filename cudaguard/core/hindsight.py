@@ -8,7 +8,6 @@ from cudaguard.core.decide import applies
 from cudaguard.core.loader import is_imported
 from cudaguard.core.prerequisites import are_missing_before
 from cudaguard.core.reports import LATER
-from cudaguard.core.table import table
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
@@ -53,8 +52,8 @@ def _tell_late(core: Dispatch, name: str, one: Entry, *, is_missed: bool, at_sta
         return
     if is_only_told:  # it would have changed nothing to come earlier
         core.reporter.found(messages.known_fault(rule, name, ""))
-    elif is_missed or are_missing_before(rule, name):
-        verb = next((v for v, _ in one.does if "late" in table.index.VERBS[v]), "")
+    elif is_missed or are_missing_before(core, rule, name):
+        verb = next((v for v, _ in one.does if "late" in core.table.index.VERBS[v]), "")
         finding = messages.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 

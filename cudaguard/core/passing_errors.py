@@ -23,7 +23,7 @@ _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a rec
 
 def explainers() -> list[Explainer]:
     """Return what the features can say of the texts of errors."""
-    return [table.resolve(entry) for entry in table.index.KNOWN_ERRORS]
+    return [table.resolve(entry) for entry in table.index.KNOWN_ERRORS] if table.index else []
 
 
 def in_this_process(finding: Finding) -> Finding:

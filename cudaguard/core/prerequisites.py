@@ -11,7 +11,7 @@ from _thread import _local
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import permit_for, plan
-from cudaguard.core.table import table
+from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
 from cudaguard.model import Record
 from cudaguard.system.facts import Facts
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from cudaguard.model import Plan, Rule
 
 IMPORTS_FOR_THE_PROGRAM = True  # see `core.caller.importing`
-VERB = "needs"  # what a repair by these is called
 
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
 # after it is mapped; until then this alone tells that it has been asked for.
@@ -116,7 +115,7 @@ def follow(core: Dispatch, plan: Plan, spec: ModuleSpec) -> None:
         reporter.found(messages.contradiction(problem), frame, stop=stop if is_last else None)
     for rule in plan.told:
         for need in rule.needs:
-            _tell_order(reporter, rule, need, plan.name, frame)
+            _tell_order(core, rule, need, plan.name, frame)
         if not rule.needs and not rule.actions:
             reporter.found(messages.known_fault(rule, plan.name, describe(frame)), frame)
     for need, id in plan.needs:
@@ -124,9 +123,9 @@ def follow(core: Dispatch, plan: Plan, spec: ModuleSpec) -> None:
         if named is None:  # switched off by another thread meanwhile
             continue
         if not permit_for(reporter.mode, named.grade).acts:
-            _tell_order(reporter, named, need, plan.name, frame)
-        elif need in table.index.PREREQUISITES:
-            table.resolve(table.index.PREREQUISITES[need])(core, id, plan.name)
+            _tell_order(core, named, need, plan.name, frame)
+        elif need in core.table.index.PREREQUISITES:
+            core.table.resolve(core.table.index.PREREQUISITES[need])(core, id, plan.name)
         else:
             bring(reporter, need, id, spec.name, spec.origin, frame)
 
@@ -159,7 +158,7 @@ def bring(
     outcome = import_first(need, rule)
     if outcome.state == "imported":
         how = messages.imported_first(target)
-        reporter.repaired(rule, VERB, need, how, frame=frame)
+        reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
     elif outcome.error is not None:
         finding = messages.prerequisite_failed(rule, need, target, outcome.error)
         stop = ImportOrderError(finding.what, name=target, path=path)
@@ -171,19 +170,19 @@ def bring(
 
 
 def _tell_order(
-    reporter: Reporter, rule: Rule, need: str, target: str, frame: FrameType | None
+    core: Dispatch, rule: Rule, need: str, target: str, frame: FrameType | None
 ) -> None:
-    is_module = need not in table.index.PREREQUISITES
+    is_module = need not in core.table.index.PREREQUISITES
     if is_module and need not in sys.modules and is_installed(need):
-        reporter.found(messages.out_of_order(rule, need, target, describe(frame)), frame)
+        core.reporter.found(messages.out_of_order(rule, need, target, describe(frame)), frame)
 
 
-def are_missing_before(rule: Rule, name: str) -> bool:
+def are_missing_before(core: Dispatch, rule: Rule, name: str) -> bool:
     """Should a module have come before one that is there, and has it not?"""
     order = [name for name in list(sys.modules) if sys.modules.get(name) is not None]
     earlier = set(order[: order.index(name)]) if name in order else set()
     return any(
         need not in earlier and is_installed(need)
         for need in rule.needs
-        if need not in table.index.PREREQUISITES
+        if need not in core.table.index.PREREQUISITES
     )

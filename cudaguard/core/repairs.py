@@ -10,6 +10,7 @@ import sys
 
 from cudaguard.core.caller import UserLine, caller_frame, describe
 from cudaguard.core.decide import applies, permit_for
+from cudaguard.core.dlopen import RTLD_GLOBAL
 from cudaguard.core.loader import is_imported, is_under_way
 from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.core.reports import LATER
@@ -244,6 +245,8 @@ class Repairs:
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
+        if not RTLD_GLOBAL:
+            return [self._tell_unsupported]
         return [
             lambda spec, do=do: self._import(*do, spec, can_raise=True)  # type: ignore[misc]
             for do in self._of_module("before", name)
@@ -282,10 +285,19 @@ class Repairs:
         ]
 
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[Entry]]]:
-        own = self._core.registry.by_module.get(name, ())
+        own = self._core.registry.by_module.get(name, ()) if RTLD_GLOBAL else ()
         verbs = {verb for entry in own for verb, _ in entry.does}
         for entry, its in table.moments(moment, verbs).items():
             yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
+
+    def _tell_unsupported(self, spec: ModuleSpec) -> None:
+        """Say which repairs of a module this platform has no means for."""
+        from cudaguard.core import messages
+        from cudaguard.core.verbs import toml_text
+
+        for rule in self._core.registry.rules_of(spec.name):
+            for action in rule.actions if applies(rule, Facts()) else ():
+                self._core.reporter.found(messages.unsupported(rule, toml_text(action)))
 
     def _import(
         self, entry: str, entries: Iterable[Entry], spec: ModuleSpec, *, can_raise: bool = False

@@ -35,6 +35,7 @@ class Later:
 
 LATER = Later()  # in `strict`: is raised at the next watched import
 STAYS = " (stays)"
+PREREQUISITE = "prerequisite"  # the verb of a module that was imported first
 
 
 class Repaired(Record):
@@ -101,11 +102,14 @@ class Reporter:
         """
         done = Repaired(rule, verb, subject, how)
         self._repairs[done] = None
-        self.journal.note("repair", subject, describe(frame), done)
+        where = describe(frame)
+        kind = verb if verb == PREREQUISITE else "repair"
+        self.journal.note(kind, subject, where, done)
         words = f"{subject}: {how}" if how else f"{subject}: {verb}"
         if stays:
             self._changes[f"{words} by {rule}" if rule else words] = True
         off = f"; to switch this off: CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
+        words += f" at {where}" if where else ""
         self.log(f"{rule}: {words}{off}" if rule else words)
 
     def changed(self, subject: str, *, stays: bool) -> None:

@@ -58,7 +58,7 @@ class Everything(dict):
     def __contains__(self, name):
         return True
 cudaguard.install()
-engine = wiring.activation.engine
+engine = wiring.activation.core
 engine.finder.watched = engine.extensions.watched = Everything()
 """
 # With a journal the loader stays until the end of each import, to note how it went.

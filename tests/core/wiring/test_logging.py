@@ -17,7 +17,7 @@ def test_repair_is_logged_as_info_with_the_way_to_switch_it_off(program):
     assert program.output(
         LISTEN + "cudaguard.install(rules=[rule()])\nimport target\nprint(found())"
     ) == [
-        f"cudaguard INFO ORDER1: imported needed before target; to switch this off: {SWITCH_OFF}",
+        f"cudaguard INFO ORDER1: needed: imported before target at <string>:22; to switch this off: {SWITCH_OFF}",
         "",
     ]
 
@@ -33,7 +33,7 @@ print(found())
 """
     )
     assert line.startswith(
-        "cudaguard INFO ORDER1: libanl.so.1 stays out of the global symbol scope"
+        "cudaguard INFO ORDER1: libanl.so.1: kept in local symbol scope at "
     )
 
 

@@ -96,7 +96,7 @@ def test_events_kept_in_memory_are_bounded(program):
         cudaguard.install()
         from cudaguard.core.lifecycle import activation
         for number in range(MEMORY_LIMIT + 5):
-            activation.engine.journal.note("import", str(number))
+            activation.core.journal.note("import", str(number))
         events = cudaguard.status().events
         print(len(events) == MEMORY_LIMIT, events[-1].name == str(MEMORY_LIMIT + 4))
         """

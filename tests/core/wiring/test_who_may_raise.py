@@ -271,10 +271,10 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 BROKEN_SCOPE = """
-import cudaguard.features.symbol_scope.patterns
-def rules_for_library(*arguments):
+import cudaguard.features.symbol_scope.repair.scope
+def keep_local(*arguments):
     raise ZeroDivisionError("a bug of ours")
-cudaguard.features.symbol_scope.patterns.rules_for_library = rules_for_library
+cudaguard.features.symbol_scope.repair.scope.keep_local = keep_local
 """
 
 

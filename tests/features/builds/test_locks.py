@@ -44,7 +44,7 @@ class Baton:
         os.remove(self.lock_file_path)
 
 from cudaguard.core.replace import Switch
-from cudaguard.core.engine import Engine
+from cudaguard.core.dispatch import Dispatch
 from cudaguard.features.builds.repair import locks as build_locks
 engine, switch = Engine(), Switch()
 engine.mode = os.environ.get("MODE", "fix")

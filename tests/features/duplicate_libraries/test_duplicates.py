@@ -682,7 +682,7 @@ def test_libraries_that_come_and_go_leave_nothing_in_memory(child, compiler, rec
             gc.collect()
             return sys.getallocatedblocks()
         # Of events a number is kept, which it would take long to come to.
-        journal = cudaguard.core.lifecycle.activation.engine.journal
+        journal = cudaguard.core.lifecycle.activation.core.journal
         journal._seen = collections.deque(maxlen=1)
         blocks = [load(number, number + 150) for number in range(0, 750, 150)]
         # What grows does so every time; the tables of Python itself, now and then.

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 SHIELDED = "loaded with RTLD_DEEPBIND, so that it finds its own names first"
-
-
-def kept_local(source: str, where: str) -> str:
-    """Return what has become of something that was to be global."""
-    asked = f"RTLD_GLOBAL asked for by {source}" + (f" at {where}" if where else "")
-    return f"kept in local symbol scope ({asked})"
+KEPT_LOCAL = "kept in local symbol scope"
 
 
 def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.messages import unsupported
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.repairs import MISSED, Done, Refused, Scope, WouldDo
 from cudaguard.features.symbol_scope.facts import runtime_in
@@ -44,7 +43,7 @@ def keep_local(request: Request, opening: Opening) -> Scope | None:
 def _opened(request: Request, opening: Opening, stays_local: bool) -> Iterator[Outcome]:
     subject, source, where = opening.subject, opening.source, request.where
     if stays_local:
-        yield Done(subject, wording.kept_local(source, where))
+        yield Done(subject, wording.KEPT_LOCAL)
     else:
         yield WouldDo(wording.went_global(request.rule, subject, source, where))
 
@@ -130,9 +129,3 @@ def load_deepbind(request: Request) -> Iterator[Outcome]:
         yield Refused(wording.not_shielded(request.rule, request.name, reason))
     else:
         yield Done(request.name, wording.SHIELDED)
-
-
-def tell_unsupported(request: Request) -> Iterator[Outcome]:
-    """Say which repairs of a module this platform has no means for."""
-    for action in request.rule.actions:
-        yield WouldDo(unsupported(request.rule, next(iter(action))))
