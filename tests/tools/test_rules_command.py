@@ -34,7 +34,7 @@ def test_list_has_every_rule_and_says_which_are_on(rules):
     assert [line[:5] for line in lines] == sorted(rule.id for rule in RULES)
     assert "CG001  on   automatic  decord puts" in lines[0]
     (off,) = [line for line in lines if line.startswith("CG013")]
-    assert off.startswith("CG013  off  opt-in  pycuda.autoinit")
+    assert off.startswith("CG013  off  opt-in     pycuda.autoinit")
 
 
 def test_switches_and_rules_of_the_environment_count(rules, child):

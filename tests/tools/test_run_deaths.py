@@ -325,7 +325,7 @@ RULE = """
     id = "LOCAL001"
     title = "global takes over others"
     watch = ["globaliser"]
-    actions = [{ load_local = "libglob*.so*" }]
+    actions = [{{ load_local = "libglob*.so*" }}]
     grade = "{grade}"
     why = "its library is loaded with RTLD_GLOBAL"
 """
@@ -334,8 +334,8 @@ RULE = """
 @pytest.mark.parametrize(
     ("mode", "grade", "call"),
     [
-        ("observe", "fix", "cudaguard.install()"),
-        ("fix", "fix", ""),
+        ("observe", "automatic", "cudaguard.install()"),
+        ("fix", "automatic", ""),
     ],
 )
 def test_rule_that_fits_and_the_patch(child, run, library, mode, grade, call):

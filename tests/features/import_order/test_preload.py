@@ -176,7 +176,7 @@ def scene(child, compiler) -> Scene:
     return Scene(child, compiler)
 
 
-# --- preload: the cure ---------------------------------------------------------------------------
+# --- preload_library: the cure -------------------------------------------------------------------
 
 
 def test_consumer_alone_has_the_good_one(scene):
@@ -253,7 +253,7 @@ def test_nothing_else_is_imported_for_it(scene):
     ]
 
 
-# --- preload: when nothing is done ---------------------------------------------------------------
+# --- preload_library: when nothing is done -------------------------------------------------------
 
 OPEN = "import ctypes; first = ctypes.CDLL({!r})"
 
@@ -320,7 +320,7 @@ def test_module_that_is_not_watched_is_let_be(scene):
     assert lines == [RED, f"old/{SONAME}"]
 
 
-# --- preload: which file -------------------------------------------------------------------------
+# --- preload_library: which file -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [("site", "more"), ("more", "site")])
@@ -386,7 +386,7 @@ def test_files_that_need_one_another_are_opened_in_an_order_that_works(scene, la
     assert positions == sorted(positions)
 
 
-# --- preload: what is told -----------------------------------------------------------------------
+# --- preload_library: what is told ---------------------------------------------------------------
 
 
 def test_log_status_and_journal_say_what_was_opened(scene):
@@ -400,12 +400,12 @@ def test_log_status_and_journal_say_what_was_opened(scene):
     assert logged == f"cudaguard INFO {line}"
     assert touched == f"touched {file}: loaded before taker by LOCAL1 (stays)"
     what, _, where = repair.rpartition(" ")
-    assert what == f"repair LOCAL1 preload {file}"
+    assert what == f"repair LOCAL1 preload_library {file}"
     line = 1 + f"{LISTEN}\n{install()}\n".count("\n")
     assert where == f"<string>:{line}"
     events = [json.loads(text) for text in (scene.folder / "journal").read_text().splitlines()]
     (event,) = (event for event in events if event["kind"] == "repair")
-    assert (event["name"], event["where"]) == (f"LOCAL1 preload {file}", where)
+    assert (event["name"], event["where"]) == (f"LOCAL1 preload_library {file}", where)
     kinds = [event["kind"] for event in events if event["name"].startswith(("LOCAL1", "taker"))]
     assert kinds == ["import", "repair", "imported"]
 
@@ -424,7 +424,7 @@ def test_guard_block_leaves_it_open(scene):
     assert scene.lines(block.replace("; \n", "\n"), ASK)[-1] == GREEN
 
 
-# --- preload: refusals ---------------------------------------------------------------------------
+# --- preload_library: refusals -------------------------------------------------------------------
 
 WHAT = "A library that taker needs could not be loaded in advance."
 
@@ -576,7 +576,7 @@ def test_what_is_opened_for_the_plugin_is_told(runner):
     start = f"cudaguard INFO LOCAL1: loaded {file} before runner; to switch this off: {switch}"
     assert start in lines
     assert f"touched {file}: loaded before runner by LOCAL1 (stays)" in lines
-    assert any(line.startswith(f"repair LOCAL1 preload {file} <string>:") for line in lines)
+    assert any(line.startswith(f"repair LOCAL1 preload_library {file} <string>:") for line in lines)
     assert len(lines) == 3 * len(NEEDED)
 
 

@@ -199,7 +199,7 @@ def test_consumer_that_comes_after_the_guard_has_its_own(scene):
 
 
 @pytest.mark.parametrize(
-    ("actions", "asked"),
+    ("what", "asked"),
     [
         ({"names": "which"}, "2111"),
         ({"names": ["which", "shown"]}, "2211"),
@@ -217,10 +217,10 @@ def test_consumer_that_comes_after_the_guard_has_its_own(scene):
         ({"names": "*", "keep": "taker_*"}, "2222"),
         ({"names": "*", "keep": ["taker_*", "xcb"]}, "2212"),
     ],
-    ids=" ".join,
+    ids=str,
 )
-def test_names_that_are_hidden_and_names_that_are_not(scene, actions, asked):
-    assert scene.lines("import taker", install(*actions), ASK)[0] == asked
+def test_names_that_are_hidden_and_names_that_are_not(scene, what, asked):
+    assert scene.lines("import taker", install(what), ASK)[0] == asked
 
 
 @pytest.mark.parametrize(

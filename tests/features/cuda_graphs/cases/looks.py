@@ -390,7 +390,7 @@ def case_parked_of_every_form_of_a_module():
 
 def case_parked_is_told_of_by_itself():
     """A copy of the results does not cure it, and whoever asks for one is to know."""
-    for how, told in (({}, 1), ({"strategy": "watch"}, 1), ({"parked": None}, 0)):
+    for how, told in (({}, 1), ({"strategy": "watch"}, 1), ({"stored_tensors": None}, 0)):
         module = type(f"By{len(how)}{told}", (Keeps,), {})()
         safe = cudaguard.graph_safe(torch.compile(module.forward, backend="eager"), **how)
         with warned() as texts:
