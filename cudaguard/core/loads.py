@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cudaguard.core import repair as repairs
     from cudaguard.core.excepthook import ErrorHook
     from cudaguard.core.finder import GuardFinder
-    from cudaguard.core.loader import Close, Host
+    from cudaguard.core.host import Close, Host
     from cudaguard.features.cuda_init.detector.contexts import CudaDetector
     from cudaguard.features.duplicate_libraries.detector.duplicates import DuplicateDetector
     from cudaguard.features.extensions.detector import Refusals

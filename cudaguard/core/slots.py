@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from cudaguard.core import repair as repairs
-    from cudaguard.core.loader import Close
+    from cudaguard.core.host import Close
     from cudaguard.core.loads import Loads
     from cudaguard.model import Rule
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from typing import Any
 
-    from cudaguard.core.loader import Close
+    from cudaguard.core.host import Close
     from cudaguard.core.repair import Engine
     from cudaguard.model import Rule
 

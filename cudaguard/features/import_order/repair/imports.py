@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
+from cudaguard.files.foreign import is_of_signal_handler
 from cudaguard.model import Record
-from cudaguard.system.interrupts import is_of_signal_handler
 
 # `names`: what this thread is importing as a prerequisite. An extension is in sys.modules only
 # after it is mapped; until then this alone tells that it has been asked for.
