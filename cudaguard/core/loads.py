@@ -12,6 +12,7 @@ from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
 from cudaguard.core.initializers import INITIALISERS
 from cudaguard.core.net import Net
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -266,6 +267,11 @@ class Loads:
         self._detectors, self.cuda = (), None
         self._engine.broken("looking at libraries and at CUDA", error)
 
+    def _interrupted(self) -> None:
+        """Begin again at the next load: something of the program's has ended the first look."""
+        self._detectors, self.cuda = (), None
+        self._has_begun = False
+
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch an import: the CUDA driver, and how it fails (see `core.loader.Slots`)."""
         if self.cuda is None and self._is_asked_for(spec.name):
@@ -312,7 +318,7 @@ class Loads:
         if self._engine.mode == "off" or self._has_begun or not (is_there or must):
             return
         self._has_begun = True  # once, whatever becomes of it: a failure must not cost repairs
-        with self._safely():
+        with Net(self._failed, self._interrupted):
             self._begin(at_install=at_install)
 
     def _begin(self, *, at_install: bool) -> None:
@@ -324,7 +330,7 @@ class Loads:
             from cudaguard.features.cuda_init.detector.contexts import CudaDetector
             from cudaguard.features.duplicate_libraries.detector.duplicates import DuplicateDetector
             from cudaguard.features.symbol_scope.detector.scope import ScopeDetector
-        except ImportError:  # a Python without ctypes has nothing to look with
+        except ours(ImportError):  # a Python without ctypes has nothing to look with
             return
         self.cuda = CudaDetector(self._engine)
         since = "guard" if at_install else "ctypes"

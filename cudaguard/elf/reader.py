@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cudaguard.files import open_to_read
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -85,7 +86,7 @@ def read_elf(path: str) -> Elf:
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
             search_path = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
             return Elf(file.needed, runtime, file.text(_DT_SONAME), search_path)
-    except (OSError, OverflowError, ValueError):
+    except ours(OSError, OverflowError, ValueError):
         return Elf()
 
 
@@ -94,7 +95,7 @@ def is_truncated(path: str) -> bool:
     try:
         with ElfFile(path) as file:
             return file.is_truncated
-    except (OSError, OverflowError, ValueError):
+    except ours(OSError, OverflowError, ValueError):
         return False
 
 

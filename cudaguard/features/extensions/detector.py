@@ -14,6 +14,7 @@ from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.errors import ExtensionWarning
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Refusals:
             return None
         try:
             from cudaguard.features.extensions.repair import explained
-        except ImportError:  # a Python without ctypes has nothing to look with
+        except ours(ImportError):  # a Python without ctypes has nothing to look with
             return None
         refusal, better = explained(self._engine, spec, error)
         self._keep(refusal)
@@ -97,7 +98,7 @@ class Refusals:
             texts = "\n".join(map(text_of, _shown_with(error)))
             for said in [said for said in list(self._kept) if said in texts]:
                 self._tell(self._kept.pop(said))
-        except Exception as failure:
+        except ours(Exception) as failure:
             self._engine.broken("looking at an error", failure)
 
     def _is_loud(self, refusal: Refusal) -> bool:

@@ -16,6 +16,7 @@ from cudaguard.errors import CudaGuardWarning
 from cudaguard.features.gpu_architectures.repair.nvrtc import findings_of, look_at_torch
 from cudaguard.features.gpu_architectures.repair.ptxas import finding_of, lacking_ptxas
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.driver import Driver
 from cudaguard.system.modules import peek
 
@@ -111,7 +112,7 @@ class ArchitectureDetector:
             look()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
-        except Exception as error:
+        except ours(Exception) as error:
             self._engine.broken("looking at the architectures of GPUs", error)
 
 

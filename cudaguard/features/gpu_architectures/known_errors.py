@@ -7,6 +7,7 @@ from cudaguard.features.gpu_architectures.messages import architectures as wordi
 from cudaguard.features.gpu_architectures.repair import kernel_compilers
 from cudaguard.features.gpu_architectures.repair.nvrtc import findings_of, look_at_torch
 from cudaguard.features.gpu_architectures.repair.ptxas import finding_of, lacking_ptxas
+from cudaguard.files.foreign import ours
 from cudaguard.system.nvrtc import mapped_copies
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ def with_facts(finding: Finding) -> Finding:
         from cudaguard.system.driver import Driver
 
         devices = Driver().capabilities()
-    except (AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
+    except ours(AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
         return finding
     return _ADDING[finding.id](finding, devices) if devices else finding
 
