@@ -18,6 +18,7 @@ from cudaguard.core.journal import Journal
 from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.loader import NOTHING, Slots
 from cudaguard.core.loads import Loads
+from cudaguard.core.own_imports import RefusedError
 from cudaguard.core.registry import Registry
 from cudaguard.errors import ImportOrderError, ImportOrderWarning
 from cudaguard.files.calls import os
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from cudaguard.core.reporter import Channel
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.model import Finding
-
 
 _PASSES_THROUGH = "{}: passes through, under a later patch (stays)"
 
@@ -71,6 +71,7 @@ class Engine:
         self._made: dict[str, Channel] = {}
         self._noted: Mappings | None = None  # while a journal is written
         self._is_traced = False  # by `cudaguard trace`
+        self._has_failed = False  # and has said so: once is enough
         self.plain = Slots((self.arrived,), (self.loads.window,))
         self.home = os.getpid()
         self._may_move = allocate_lock()  # never released: a flag that is tested and set at once
@@ -222,24 +223,23 @@ class Engine:
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""
-        if sys is None or sys.meta_path is None:  # the interpreter shuts down: nothing can be done
-            return
-        is_short = isinstance(error, (MemoryError, RecursionError))  # the program's doing, not ours
+        if sys is None or sys.meta_path is None or isinstance(error, RefusedError):
+            return  # the interpreter shuts down; or the program would not have us look
+        is_silent = isinstance(error, (MemoryError, RecursionError)) or self._has_failed
+        self._has_failed = self._has_failed or not is_silent
         try:
             from cudaguard.core import messages
             from cudaguard.errors import CudaGuardWarning
 
             finding, loud = messages.guard_failed(what, error), self.mode != "observe"
-            self.tell(finding, CudaGuardWarning, frame=caller_frame(), loud=loud and not is_short)
+            self.tell(finding, CudaGuardWarning, frame=caller_frame(), loud=loud and not is_silent)
         except Exception as second:
-            # The last resort when even reporting fails, as in an interpreter that shuts down.
-            if is_short:
-                return
-            try:
-                sys.stderr.write(
-                    f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
-                    "cudaguard updated or removed meanwhile? Then start the program anew\n"
-                )
+            try:  # the last resort, as in an interpreter that shuts down
+                if not is_silent:
+                    sys.stderr.write(
+                        f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
+                        "cudaguard updated or removed meanwhile? Then start the program anew\n"
+                    )
             except Exception:
                 return
 

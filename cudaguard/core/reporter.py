@@ -36,14 +36,10 @@ if TYPE_CHECKING:
             """The line."""
 
 
-# How multiprocessing starts its own processes. A program on the command line (``-c``) may
-# import from it as well, though not these.
-CHILD_ARGUMENTS = (
-    "--multiprocessing-fork",
-    "from multiprocessing.spawn import",
-    "from multiprocessing.forkserver import",
-    "from multiprocessing.resource_tracker import",
-)
+# How multiprocessing, and what is made after it (multiprocess, billiard, loky), start their own
+# processes: by code for ``-c`` with this in it, or with this argument.
+_OF_WORKERS = ("spawn", "forkserver", "resource_tracker")
+_FORK_ARGUMENT = "--multiprocessing-fork"
 
 
 class Channel:
@@ -92,7 +88,7 @@ class Channel:
         ):
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
-        return not any(a.startswith(CHILD_ARGUMENTS) for a in _command_line())
+        return not any(a == _FORK_ARGUMENT or _starts_worker(a) for a in _command_line())
 
 
 def _is_first_rank() -> bool:
@@ -108,6 +104,17 @@ def _is_alive(process: int) -> bool:
         return False
     except OSError:  # not ours to signal, or no /proc: there at any rate
         return True
+
+
+def _starts_worker(code: str) -> bool:
+    """Is it code that runs the main function of a worker, or of a server of workers?"""
+    for part in code.split(";"):
+        words = part.split()
+        if len(words) >= 4 and words[0] == "from" and words[2] == "import":
+            package, _, module = words[1].rpartition(".")
+            if package and module in _OF_WORKERS and words[3].endswith("main"):
+                return True
+    return False
 
 
 def _command_line() -> list[str]:
