@@ -32,6 +32,7 @@ getdlopenflags: Callable[[], int] = getattr(sys, "getdlopenflags", int)
 # As Python's own functions take a number, and past what a class of its own makes of `&`:
 # `_index(range(number).stop)`. Not in a function of ours: what it raises is the program's.
 _index = int.__index__
+NOTHING_TO_CALL: tuple[Callable[[], None], ...] = ()
 
 
 class FlagsPatch:
@@ -109,8 +110,8 @@ class _SetFlags:
         self.__module__, self.__doc__ = original.__module__, original.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        done = None
         try:
+            done = None
             # With other arguments in its own words: the call is wrong.
             is_ours = not kwargs and len(args) == 1 and self._patch.is_by(self) and not _is_ending()
             # No frame: no code has called it, but a thread that runs nothing else, or atexit.
@@ -118,7 +119,7 @@ class _SetFlags:
         except BaseException as error:
             if not self._patch.contains("deciding about flags for the loader", error):
                 raise
-            is_ours = False
+            is_ours, done = False, None
         try:
             if is_ours and hasattr(type(args[0]), "__index__"):
                 args = (_index(range(args[0]).stop),)
@@ -231,9 +232,8 @@ class CtypesPatch:
         def __init__(  # noqa: N807  # ctypes' own name: it stands in the errors of bad calls
             library: object, name: Any, mode: int = default_mode, *args: Any, **kwargs: Any
         ) -> None:
-            path = ""
-            loaded: tuple[Callable[[], None], ...] = ()
             try:
+                path, loaded = "", NOTHING_TO_CALL
                 is_open = args[0] if args else kwargs.get("handle")
                 is_ours = (
                     self._ours is __init__
@@ -246,7 +246,7 @@ class CtypesPatch:
                 if not contained(self._host, "looking at the name of a library", error):
                     hide_frame(error)
                     raise
-                is_ours = False
+                is_ours, loaded = False, NOTHING_TO_CALL
             try:
                 if is_ours and hasattr(type(mode), "__index__"):
                     mode = _index(range(mode).stop)

@@ -20,8 +20,9 @@ from cudaguard.core.loader import NOTHING, Slots
 from cudaguard.core.loads import Loads
 from cudaguard.core.own_imports import RefusedError
 from cudaguard.core.registry import Registry
-from cudaguard.errors import ImportOrderError, ImportOrderWarning
+from cudaguard.errors import CudaGuardWarning, ImportOrderError, ImportOrderWarning
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from cudaguard.core.mapping import Mappings
     from cudaguard.core.replace import Replaced
     from cudaguard.core.reporter import Channel
-    from cudaguard.errors import CudaGuardWarning
     from cudaguard.model import Finding
 
 _PASSES_THROUGH = "{}: passes through, under a later patch (stays)"
@@ -229,18 +229,17 @@ class Engine:
         self._has_failed = self._has_failed or not is_silent
         try:
             from cudaguard.core import messages
-            from cudaguard.errors import CudaGuardWarning
 
             finding, loud = messages.guard_failed(what, error), self.mode != "observe"
             self.tell(finding, CudaGuardWarning, frame=caller_frame(), loud=loud and not is_silent)
-        except Exception as second:
+        except theirs(Exception) as second:
             try:  # the last resort, as in an interpreter that shuts down
                 if not is_silent:
                     sys.stderr.write(
                         f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
                         "cudaguard updated or removed meanwhile? Then start the program anew\n"
                     )
-            except Exception:
+            except theirs(Exception):
                 return
 
     # --- around an import -----------------------------------------------------------
@@ -328,7 +327,6 @@ class Engine:
 
     def _no_journal(self, path: str, error: Exception) -> None:
         from cudaguard.core import messages
-        from cudaguard.errors import CudaGuardWarning
 
         finding = messages.no_journal(path, error)
         try:
@@ -346,5 +344,5 @@ class Engine:
 
         try:
             log(text, level="INFO")
-        except Exception as error:  # a handler of the program's own that raises
+        except theirs(Exception) as error:  # a handler of the program's own that raises
             self.broken("writing to the log", error)

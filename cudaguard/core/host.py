@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.net import ON_PURPOSE, contained
-from cudaguard.files.foreign import passes
+from cudaguard.files.foreign import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,9 +131,8 @@ def print_instead(warning: BaseException) -> None:
     try:
         if sys.stderr is not None:
             print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
-    except Exception as failure:  # nobody can be told
-        if passes(failure):
-            raise
+    except theirs(Exception):  # nobody can be told
+        return
 
 
 def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:
@@ -154,8 +153,8 @@ def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:
 
 def close_each(host: Host, closes: Iterable[Close], error: BaseException | None) -> None:
     """Close the around-slots, all of them; the module's own error goes before one of ours."""
-    raised: BaseException | None = None
     try:
+        raised: BaseException | None = None
         for close in closes:
             try:
                 close(error)
@@ -163,11 +162,11 @@ def close_each(host: Host, closes: Iterable[Close], error: BaseException | None)
                 if not contained(host, f"closing {_name_of(close)}", failure):
                     is_hidden = error is not None and issubclass(type(failure), ON_PURPOSE)
                     raised = raised if is_hidden else raised or failure
+        if raised is not None:
+            raise raised
     except BaseException as failure:
         if not contained(host, "closing what was opened around an import", failure):
             raise
-    if raised is not None:
-        raise raised
 
 
 def _name_of(callback: object) -> object:

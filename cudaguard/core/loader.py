@@ -22,7 +22,7 @@ from cudaguard.core.host import (
     slots_or_nothing,
 )
 from cudaguard.core.net import ON_PURPOSE, contained
-from cudaguard.files.foreign import is_of_signal_handler, ours
+from cudaguard.files.foreign import ours, theirs
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -185,9 +185,8 @@ class GuardLoader:
             if owner is not None and _own(owner, name) is self:
                 try:
                     setattr(owner, name, real)
-                except (AttributeError, TypeError) as error:  # a module of an unusual class
-                    if is_of_signal_handler(error):
-                        raise
+                except theirs(AttributeError, TypeError):  # a module object of an unusual class
+                    pass
 
     @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
     def __class__(self) -> type:

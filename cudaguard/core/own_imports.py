@@ -53,6 +53,8 @@ def load(name: str) -> Any:
 # Named as the function of importlib that import statements call: `core.caller` looks for it.
 def _find_and_load(name: str) -> Any:
     parent, _, child = name.rpartition(".")
+    if not parent:  # the program has forgotten all that it has imported
+        return _gcd_import(name)
     package = load(parent)
     with _ModuleLockManager(name):
         module = sys.modules.get(name)

@@ -12,6 +12,7 @@ import sys
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
 from cudaguard.files.calls import open_file, os
+from cudaguard.files.foreign import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> N
         module = "cudaguard"
     try:
         warnings.warn_explicit(text, category, file, line, module, registry={})
-    except CudaGuardWarning:
-        if any(
+    except theirs(Exception) as error:  # also of a showwarning that the program has set
+        if isinstance(error, CudaGuardWarning) and any(
             action == "error"
             and isinstance(chosen, type)
             and issubclass(chosen, CudaGuardWarning)

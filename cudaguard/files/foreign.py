@@ -46,6 +46,19 @@ def ours(*kinds: type[Error]) -> tuple[type[Error], ...]:
     return () if error is None or (isinstance(error, kinds) and passes(error)) else kinds
 
 
+def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
+    """Return what an ``except`` around code of the program catches: not what was sent to it.
+
+    Such code is called for our sake, as a log handler that is to write what we say.
+    """
+    error = sys.exc_info()[1]
+    if error is None or is_of_signal_handler(error):
+        return ()
+    is_known_class = is_known(_module.__get__(type(error)))
+    is_sent = not is_known_class and _first_foreign(_traceback.__get__(error)) is None  # by thread
+    return () if is_sent else kinds
+
+
 def is_refusal(error: Exception) -> bool:
     """Has code of the program raised it that a function of Python's has called, as audit hooks?
 
@@ -106,7 +119,7 @@ def _first_foreign(step: TracebackType | None) -> FrameType | None:
 def _is_called_as_handler(frame: FrameType) -> bool:
     """Has it a number and a frame for arguments? A handler may have put another in its place."""
     code = frame.f_code
-    if code.co_argcount < 2:
+    if code.co_argcount < 2 or is_known(frame.f_globals.get("__name__")):
         return False
     found = frame.f_locals
     values = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
