@@ -127,8 +127,11 @@ def _standard(name: str) -> Any:
 
 
 def _standard_library() -> frozenset[str]:
-    names: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
-    return names or load(_FOREIGN).standard_library()  # Python 3.9
+    names: frozenset[str] | None = getattr(sys, "stdlib_module_names", None)
+    if names is None:  # Python 3.9
+        listed = getattr(sys.modules.get(_FOREIGN), "standard_library", frozenset)
+        names = listed()
+    return names
 
 
 _BUILTINS = {**vars(builtins), "__import__": _import}

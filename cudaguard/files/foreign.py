@@ -89,8 +89,7 @@ def standard_library() -> frozenset[str]:
     """Return the names of the modules that come with Python."""
     global _standard_library  # noqa: PLW0603  # once
     if not _standard_library:  # Python 3.9
-        import os
-
+        os = sys.modules["os"]  # by no import: whoever imports for us asks here
         folder = os.path.dirname(os.__file__)
         files = [*os.listdir(folder), *os.listdir(os.path.join(folder, "lib-dynload"))]
         names = (*sys.builtin_module_names, "_frozen_importlib", "_frozen_importlib_external")
