@@ -8,6 +8,8 @@ variables do not count. PYTEST_DONT_REWRITE: it may well be loaded before pytest
 import os
 import sys
 
+_has_told = False
+
 
 def start():
     """Put the guard up if the environment asks for it. Never raises."""
@@ -16,11 +18,15 @@ def start():
     word = os.environ.get("CUDAGUARD", "").strip().lower()
     if word in ("", "off", "0", "false", "no"):
         return
+    global _has_told  # noqa: PLW0603  # the line is executed twice in a virtual environment
     try:
-        from cudaguard.api import boot
+        from cudaguard.core.own_imports import load
 
-        boot()
+        load("cudaguard.api").boot()
     except Exception as error:
+        if _has_told:
+            return
+        _has_told = True
         try:
             sys.stderr.write(f"cudaguard: start-up failed: {type(error).__name__}: {error}\n")
         except Exception:  # stderr is closed: there is nobody to tell

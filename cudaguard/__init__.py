@@ -149,7 +149,9 @@ if not TYPE_CHECKING:  # a type checker must see the names above, not "anything 
         home = _HOMES.get(name) or _HOOKS.get(name)
         if home is None:
             raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
-        value = getattr(__import__(f"cudaguard.{home}", fromlist=[name]), name)
+        from cudaguard.core.own_imports import load
+
+        value = getattr(load(f"cudaguard.{home}"), name)
         globals()[name] = value
         return value
 

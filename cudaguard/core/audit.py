@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ def listen(listener: EventListener | None) -> None:
 
 
 def _hear(event: str, arguments: tuple[object, ...]) -> None:
-    # Every audit event of the process comes by here: one comparison for nearly all of them.
-    if not event.startswith("os."):
-        return
-    listener = _listener
-    if listener is None or sys is None or sys.meta_path is None:  # None: Python shuts down
-        return
     try:
+        # Every audit event of the process comes by here: one comparison for nearly all of them.
+        if not event.startswith("os."):
+            return
+        listener = _listener
+        if listener is None or sys is None or sys.meta_path is None:  # None: Python shuts down
+            return
         if event == "os.putenv":
             name, value = arguments
             listener.variable_changes(_text(name), _text(value))
@@ -58,13 +59,16 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
             listener.variable_changes(_text(arguments[0]), None)
         elif event in ("os.fork", "os.forkpty"):
             listener.before_fork()
-    except Exception:  # whatever somebody calls sys.audit with: not ours to raise from here
+    except ours(Exception):  # whatever somebody calls sys.audit with: not ours to raise from here
         return
 
 
 def _hear_in_child() -> None:
-    if _listener is not None:
-        _listener.after_fork_in_child()
+    try:
+        if _listener is not None:
+            _listener.after_fork_in_child()
+    except ours(Exception):
+        return
 
 
 def _text(value: object) -> str:

@@ -82,7 +82,18 @@ class Detection:
         """
         self.has_begun = True
         for entry in self._listeners("begin"):
-            self._tell(entry, "begin", since)
+            try:
+                self._tell(entry, "begin", since)
+            except BaseException:  # the program's: it has ended the look, not a fault of ours
+                if entry not in self._made or self._made[entry] is not None:
+                    self._begin_anew()
+                raise
+
+    def _begin_anew(self) -> None:
+        """Begin again at the next load: something of the program's has ended the first look."""
+        for entry in self._listeners("begin"):
+            self._made.pop(entry, None)
+        self.has_begun = False
 
     def publish(self, event: str, *details: Any) -> list[Any]:
         """Tell those who listen to an event; return what they answer, if it is anything.

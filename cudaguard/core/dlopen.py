@@ -11,22 +11,28 @@ from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe, module_of
 from cudaguard.core.frames import hide_frame
-from cudaguard.core.loader import ON_PURPOSE, call_each, look_at_failure
+from cudaguard.core.host import call_each, look_at_failure
+from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cudaguard.core.loader import Host
+    from cudaguard.core.host import Host
 
     # Given a library or module: None, or whether it stays local and what to call afterwards.
     Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
 
 RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbol scopes
 getdlopenflags: Callable[[], int] = getattr(sys, "getdlopenflags", int)
+# As Python's own functions take a number, and past what a class of its own makes of `&`:
+# `_index(range(number).stop)`. Not in a function of ours: what it raises is the program's.
+_index = int.__index__
+NOTHING_TO_CALL: tuple[Callable[[], None], ...] = ()
 
 
 class FlagsPatch:
@@ -66,14 +72,26 @@ class FlagsPatch:
         self._original = sys.setdlopenflags
         self._ours = sys.setdlopenflags = _SetFlags(self, self._original)
 
-    def set(self, original: Callable[[Any], None], flags: Any, module: str) -> None:
-        """Set flags, as far as they may be, for the module that asks for it; empty if none does."""
+    def before(self, flags: Any, module: str) -> tuple[Any, Callable[[], None]]:
+        """Return flags as far as they may be, and what to call once they are set.
+
+        Args:
+            flags: As asked for, a number if that was one.
+            module: Who asks for them; empty if none does.
+        """
         masked, done = local_mode(self._host, self._decide, module, flags)
-        original(masked)
-        self.masked_for = module if masked != flags else ""
-        self.set_by = _caller() if getdlopenflags() & RTLD_GLOBAL else ("", "")
-        if done is not None:
-            call_each(self._host, (done,))
+
+        def are_set() -> None:
+            self.masked_for = module if masked != flags else ""
+            self.set_by = _caller() if getdlopenflags() & RTLD_GLOBAL else ("", "")
+            if done is not None:
+                call_each(self._host, (done,))
+
+        return masked, are_set
+
+    def contains(self, what: str, error: BaseException) -> bool:
+        """Is an error a failure of ours? See `core.net.contained`."""
+        return contained(self._host, what, error)
 
     def take_down(self) -> bool:
         """Put it back; False if someone else has patched on top, and ours passes through."""
@@ -92,18 +110,41 @@ class _SetFlags:
         self.__module__, self.__doc__ = original.__module__, original.__doc__
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
-        original = self._original
-        if sys is None or sys.meta_path is None:  # the interpreter shuts down
-            return original(*args, **kwargs)
         try:
-            if kwargs or len(args) != 1 or not self._patch.is_by(self):
-                return original(*args, **kwargs)  # in its own words, if the call is wrong
+            done = None
+            # With other arguments in its own words: the call is wrong.
+            is_ours = not kwargs and len(args) == 1 and self._patch.is_by(self) and not _is_ending()
             # No frame: no code has called it, but a thread that runs nothing else, or atexit.
-            module = module_of(sys._getframe().f_back)
-            return self._patch.set(original, number_of(args[0]), module)
+            module = module_of(sys._getframe().f_back) if is_ours else ""
+        except BaseException as error:
+            if not self._patch.contains("deciding about flags for the loader", error):
+                raise
+            is_ours, done = False, None
+        try:
+            if is_ours and hasattr(type(args[0]), "__index__"):
+                args = (_index(range(args[0]).stop),)
         except BaseException as error:
             hide_frame(error)
             raise
+        try:
+            if is_ours:
+                flags, done = self._patch.before(args[0], module)
+                args = (flags,)
+        except BaseException as error:
+            if not self._patch.contains("deciding about flags for the loader", error):
+                hide_frame(error)
+                raise
+        try:
+            self._original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
+        if done is not None:
+            try:
+                done()
+            except BaseException as error:
+                if not self._patch.contains("looking at flags for the loader", error):
+                    raise
 
     @property  # type: ignore[misc]  # a class that shows another one, as weakref.proxy does
     def __class__(self) -> type:
@@ -119,16 +160,9 @@ class _SetFlags:
         return self._original.__name__  # found by that in its module
 
 
-def number_of(flags: Any) -> Any:
-    """Return flags as the number that they stand for; as they are, if for none."""
-    try:
-        if hasattr(type(flags), "__index__"):
-            # As Python's own functions do, and past what a class of its own makes of `&`.
-            return int.__index__(range(flags).stop)
-    except BaseException as error:
-        hide_frame(error)
-        raise
-    return flags
+def _is_ending() -> bool:
+    """Does the interpreter shut down, so that nothing can be looked at?"""
+    return sys is None or sys.meta_path is None
 
 
 def _caller() -> tuple[str, str]:
@@ -147,10 +181,9 @@ def local_mode(
         return mode, None
     try:
         decision = decide(name)
-    except ON_PURPOSE:
-        raise
-    except Exception as error:
-        host.broken(f"deciding the symbol scope of {name}", error)
+    except BaseException as error:
+        if not contained(host, f"deciding the symbol scope of {name}", error):
+            raise
         return mode, None
     if decision is None:
         return mode, None
@@ -199,27 +232,50 @@ class CtypesPatch:
         def __init__(  # noqa: N807  # ctypes' own name: it stands in the errors of bad calls
             library: object, name: Any, mode: int = default_mode, *args: Any, **kwargs: Any
         ) -> None:
-            if sys is None or sys.meta_path is None:  # the interpreter shuts down
-                original(library, name, mode, *args, **kwargs)
-                return
-            loaded: tuple[Callable[..., None], ...] = ()
-            is_open = args[0] if args else kwargs.get("handle")
             try:
-                if self._ours is __init__ and name is not None and is_open is None:
-                    path, mode = _text(name), number_of(mode)
-                    asked = mode if isinstance(mode, int) else 0
-                    self._before(path)
-                    mode, done = local_mode(self._host, self._decide, path, mode)
-                    loaded = (lambda: self._host.after_mapping(path, "", asked),)
-                    if done is not None:
-                        loaded = (done, *loaded)
+                path, loaded = "", NOTHING_TO_CALL
+                is_open = args[0] if args else kwargs.get("handle")
+                is_ours = (
+                    self._ours is __init__
+                    and name is not None
+                    and is_open is None
+                    and not _is_ending()
+                )
+                path = _text(name) if is_ours else ""
+            except BaseException as error:
+                if not contained(self._host, "looking at the name of a library", error):
+                    hide_frame(error)
+                    raise
+                is_ours, loaded = False, NOTHING_TO_CALL
+            try:
+                if is_ours and hasattr(type(mode), "__index__"):
+                    mode = _index(range(mode).stop)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            try:
+                if is_ours:
+                    mode, loaded = self._before(path, mode)
+            except ExtensionError as refused:
+                # Who loads a library by ctypes is prepared for no other error.
+                raise OSError(str(refused)) from refused
+            except BaseException as error:
+                if not contained(self._host, "preparing the load of a library", error):
+                    hide_frame(error)
+                    raise
+            try:
                 original(library, name, mode, *args, **kwargs)
             except BaseException as error:
                 if loaded and isinstance(error, OSError):
                     look_at_failure(self._host, error, path)
                 hide_frame(error)
                 raise
-            call_each(self._host, loaded)
+            if loaded:
+                try:
+                    call_each(self._host, loaded)
+                except BaseException as error:
+                    if not contained(self._host, "looking at a library that was loaded", error):
+                        raise
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(__init__, attribute, getattr(original, attribute, None))
@@ -227,12 +283,17 @@ class CtypesPatch:
         self._class, self._original, self._ours = cdll, original, __init__
         cdll.__init__ = __init__
 
-    def _before(self, path: str) -> None:
-        try:
-            call_each(self._host, (self._host.before_load,), path)
-        except ExtensionError as refused:
-            # Who loads a library by ctypes is prepared for no other error.
-            raise OSError(str(refused)) from refused
+    def _before(self, path: str, mode: Any) -> tuple[Any, tuple[Callable[[], None], ...]]:
+        """Do what comes before a load; return its mode, and what to call when it has happened."""
+        host = self._host
+        asked = mode if isinstance(mode, int) else 0
+        call_each(host, (host.before_load,), path)
+        mode, done = local_mode(host, self._decide, path, mode)
+
+        def loaded() -> None:
+            host.after_mapping(path, "", asked)
+
+        return mode, (loaded,) if done is None else (done, loaded)
 
     def take_down(self) -> bool:
         """Put the class back; False if someone else has patched on top, and ours passes through."""
@@ -247,7 +308,7 @@ def _text(name: Any) -> str:
     """Return the name of a library as text and nothing more, empty for what is no name."""
     try:
         path = os.fspath(name)
-    except TypeError:
+    except ours(TypeError):
         return ""
     except BaseException as error:
         hide_frame(error)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.files.foreign import ours
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +47,9 @@ class ErrorHook:
     def _hook(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        if self.is_up:
-            self._look(error)
+        try:
+            if self.is_up:
+                self._look(error)
+        except ours(Exception):  # the error that ends the program is to be told
+            pass
         self._original(kind, error, traceback)

@@ -11,28 +11,114 @@ from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib`
 
 from cudaguard.core.dlopen import getdlopenflags
 from cudaguard.core.frames import hide_frame, of_import_system
-from cudaguard.core.loader import (
+from cudaguard.core.host import (
     NOTHING,
     brought,
     call_each,
     close_each,
     explained,
-    here,
     look_at_failure,
     open_each,
     slots_or_nothing,
 )
+from cudaguard.core.loader import here
+from cudaguard.core.net import contained
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from cudaguard.core.loader import Host
+    from cudaguard.core.host import Close, Host
 
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
+
+
+class _Mapping:
+    """An extension that is being mapped, and what is to happen around it."""
+
+    __slots__ = ("_has_begun", "_is_absent", "_is_pythons", "_outer", "closes", "host", "module",
+                 "spec")  # fmt: skip
+
+    def __init__(self, host: Host, spec: ModuleSpec, *, is_pythons: bool = False) -> None:
+        self.host, self.spec = host, spec
+        self._is_pythons = is_pythons
+        self._is_absent = spec.name not in sys.modules
+        self._has_begun = False
+        self._outer: ModuleSpec | None = None
+        self.closes: Sequence[Close] = ()
+        self.module: ModuleType | None = None  # once a prerequisite has imported this very file
+
+    @of_import_system
+    def begin(self, watched: str | None) -> None:
+        """Do what comes before, as part of a watched module or for itself."""
+        host, spec = self.host, self.spec
+        slots = NOTHING if watched is None else slots_or_nothing(host, watched)
+        before: tuple[Callable[[ModuleSpec], None], ...] = (host.before_mapping,)
+        # The package of a part has had its turn, and so has what comes through the finder.
+        is_part = watched is not None and spec.name.startswith(watched + ".")
+        if here.__dict__.pop("prepared", None) is not spec and not is_part:
+            before = (*slots.before, *before)
+        call_each(host, before, spec)
+        self.module = self.come()
+        if self.module is None:
+            self.closes = open_each(host, slots, spec)
+            self._outer, here.mapping = getattr(here, "mapping", None), spec
+            self._has_begun = True
+
+    def come(self) -> ModuleType | None:
+        """Return the module if it has come from this very file meanwhile."""
+        try:
+            module = sys.modules.get(self.spec.name) if self._is_absent else None
+            return module if module is not None and _is_same_file(module, self.spec) else None
+        except BaseException as error:
+            if not contained(self.host, "looking for a module that has come", error):
+                raise
+        return None
+
+    def may_try_again(self, error: ImportError) -> bool:
+        """Has what was missing come meanwhile?"""
+        try:
+            return not self._is_pythons and brought(self.host, self.spec, error)
+        except BaseException as failure:
+            if not contained(self.host, "looking for what an extension lacks", failure):
+                raise
+        return False
+
+    def failed(self, error: BaseException) -> ImportError | None:
+        """Look at why the load has failed; return an error that is better than the loader's."""
+        try:
+            self.leave()
+            better = None
+            if isinstance(error, ImportError) and not self._is_pythons:
+                look_at_failure(self.host, error)
+                better = explained(self.host, self.spec, error)
+            close_each(self.host, self.closes, error)
+            return better
+        except BaseException as failure:
+            if not contained(self.host, "looking at a load that has failed", failure):
+                raise
+        return None
+
+    def ended(self) -> None:
+        """Look at what has been loaded."""
+        try:
+            self.leave()
+            close_each(self.host, self.closes, None)
+            if not self._is_pythons:
+                origin, name = self.spec.origin or "", self.spec.name
+                call_each(self.host, (self.host.after_mapping,), origin, name, getdlopenflags())
+        except BaseException as error:
+            if not contained(self.host, "looking at a library that was loaded", error):
+                raise
+
+    def leave(self) -> None:
+        """Have it not taken for being mapped any longer."""
+        if self._has_begun:
+            self._has_begun, here.mapping = False, self._outer
 
 
 class ExtensionPatch:
@@ -63,18 +149,41 @@ class ExtensionPatch:
 
         @of_import_system
         def create_module(loader: ExtensionFileLoader, spec: ModuleSpec) -> ModuleType:
+            mapping: _Mapping | None = None
             try:
                 # What is no text is refused by Python, in its own words.
                 name, file = getattr(spec, "name", None), getattr(spec, "origin", None)
                 if self._ours is create_module and type(name) is str and type(file) is str:
                     if _STANDARD_LIBRARY not in file:
-                        return self._create(original, loader, spec)
-                    if self.pythons_own is not NOTHING:
-                        return self._create_pythons_own(original, loader, spec)
-                return original(loader, spec)
+                        mapping = _Mapping(self.host, spec)
+                        mapping.begin(self._watched_name(name))
+                        if mapping.module is not None:
+                            return mapping.module
+                    elif self.pythons_own is not NOTHING:
+                        mapping = _Mapping(self.host, spec, is_pythons=True)
+                        mapping.closes = open_each(self.host, self.pythons_own, spec)
             except BaseException as error:
+                if not contained(self.host, "preparing the load of an extension", error):
+                    if mapping is not None:
+                        mapping.leave()
+                    hide_frame(error)
+                    raise
+            try:
+                try:
+                    module = original(loader, spec)
+                except ImportError as error:
+                    if mapping is None or not mapping.may_try_again(error):
+                        raise
+                    module = mapping.come() or original(loader, spec)
+            except BaseException as error:
+                better = None if mapping is None else mapping.failed(error)
+                if better is not None:
+                    raise better from error
                 hide_frame(error)
                 raise
+            if mapping is not None:
+                mapping.ended()
+            return module
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
             setattr(create_module, attribute, getattr(original, attribute, None))
@@ -89,70 +198,6 @@ class ExtensionPatch:
             ExtensionFileLoader.create_module = self._original  # type: ignore[assignment,method-assign]  # the patch
         self._ours = self._original = None
         return clean
-
-    @of_import_system
-    def _create(
-        self,
-        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
-        loader: ExtensionFileLoader,
-        spec: ModuleSpec,
-    ) -> ModuleType:
-        host, name = self.host, spec.name
-        watched = self._watched_name(name)
-        slots = NOTHING if watched is None else slots_or_nothing(host, watched)
-        before: tuple[Callable[[ModuleSpec], None], ...] = (host.before_mapping,)
-        # The package of a part has had its turn, and so has what comes through the finder.
-        is_part = watched is not None and name.startswith(watched + ".")
-        if here.__dict__.pop("prepared", None) is not spec and not is_part:
-            before = (*slots.before, *before)
-        absent = name not in sys.modules
-        call_each(host, before, spec)
-        module = sys.modules.get(name) if absent else None
-        if module is not None and _is_same_file(module, spec):
-            return module  # a prerequisite imported this very file
-        closes = open_each(host, slots, spec)
-        outer, here.mapping = getattr(here, "mapping", None), spec
-        try:
-            try:
-                module = original(loader, spec)
-            except ImportError as error:
-                if not brought(host, spec, error):
-                    raise
-                module = sys.modules.get(name) if absent else None
-                if module is None or not _is_same_file(module, spec):
-                    module = original(loader, spec)
-        except BaseException as error:
-            here.mapping = outer
-            better = None
-            if isinstance(error, ImportError):
-                look_at_failure(host, error)
-                better = explained(host, spec, error)
-            close_each(host, closes, error)
-            if better is not None:
-                raise better from error
-            hide_frame(error)
-            raise
-        here.mapping = outer
-        close_each(host, closes, None)
-        call_each(host, (host.after_mapping,), spec.origin or "", name, getdlopenflags())
-        return module
-
-    @of_import_system
-    def _create_pythons_own(
-        self,
-        original: Callable[[ExtensionFileLoader, ModuleSpec], ModuleType],
-        loader: ExtensionFileLoader,
-        spec: ModuleSpec,
-    ) -> ModuleType:
-        closes = open_each(self.host, self.pythons_own, spec)
-        try:
-            module = original(loader, spec)
-        except BaseException as error:
-            close_each(self.host, closes, error)
-            hide_frame(error)
-            raise
-        close_each(self.host, closes, None)
-        return module
 
     def _watched_name(self, name: str) -> str | None:
         watched = self.watched
@@ -171,5 +216,5 @@ class ExtensionPatch:
 def _is_same_file(module: ModuleType, spec: ModuleSpec) -> bool:
     try:
         return os.path.samefile(module.__spec__.origin, spec.origin)  # type: ignore[union-attr,arg-type]  # caught
-    except (AttributeError, TypeError, ValueError, OSError):  # not from files, or not any more
+    except ours(AttributeError, TypeError, ValueError, OSError):  # not from files, or not any more
         return False

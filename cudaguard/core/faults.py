@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cudaguard.files import open_to_write
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 # Far above what programs open: the number of a closed descriptor is soon used for another file,
 # and programs that become daemons close them all.
@@ -47,6 +48,6 @@ def _free_number() -> int:
     while True:
         try:
             os.fstat(number)
-        except OSError:
+        except ours(OSError):
             return number
         number -= 1

@@ -8,7 +8,8 @@ from _thread import _local
 
 from cudaguard.core.frames import hide_frame, of_import_system
 from cudaguard.core.loader import GuardLoader
-from cudaguard.files.calls import os
+from cudaguard.core.net import contained
+from cudaguard.files.foreign import standard_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
     from typing import Any
 
-    from cudaguard.core.loader import Host
+    from cudaguard.core.host import Host
 
 
 class EveryTopLevel(dict[str, object]):
@@ -25,21 +26,12 @@ class EveryTopLevel(dict[str, object]):
 
     def __init__(self, watched: Mapping[str, object]) -> None:
         super().__init__(watched)
-        self._own = _standard_library() | {__name__.partition(".")[0]}
+        self._own = standard_library() | {__name__.partition(".")[0]}
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (
             isinstance(name, str) and "." not in name and name not in self._own
         )
-
-
-def _standard_library() -> frozenset[str]:
-    names = getattr(sys, "stdlib_module_names", None)
-    if names is None:  # Python 3.9
-        folder = os.path.dirname(os.__file__)
-        files = [*os.listdir(folder), *os.listdir(os.path.join(folder, "lib-dynload"))]
-        names = {*sys.builtin_module_names, *(file.partition(".")[0] for file in files)}
-    return frozenset(names)
 
 
 class GuardFinder:
@@ -62,28 +54,52 @@ class GuardFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the spec the other finders give for a watched module, with our loader on it."""
-        if name not in self.watched:
-            return None
-        # Per thread and per name: another hook that delegates may call back here, while
-        # another thread's import of the same module must not pass unguarded.
-        busy: set[str] = self._thread.__dict__.setdefault("busy", set())
-        if name in busy:
-            return None
-        busy.add(name)
+        try:
+            if name not in self.watched:
+                return None
+            # Per thread and per name: another hook that delegates may call back here, while
+            # another thread's import of the same module must not pass unguarded.
+            busy: set[str] = self._thread.__dict__.setdefault("busy", set())
+            if name in busy:
+                return None
+            behind = _behind(self)
+            busy.add(name)
+        except BaseException as error:
+            if not contained(self.host, "looking for a watched module", error):
+                raise
+            return None  # the other finders are asked without us
+        spec: ModuleSpec | None = None
         try:
             # Not importlib.util.find_spec: it imports parents, takes their locks, and returns
-            # the old spec during a reload.
-            spec = _first_answer(_behind(self), name, path, target)
+            # the old spec during a reload. Here, not in a function: that might fail.
+            for finder in behind:
+                find = getattr(finder, "find_spec", None)
+                if find is not None:
+                    spec = find(name, path, target)
+                    if spec is not None:
+                        break
+                elif sys.version_info < (3, 12):
+                    find = getattr(finder, "find_module", None)
+                    if find is not None and find(name, path) is not None:
+                        return None  # only importlib knows how to use it; it asks again
         except BaseException as error:
             hide_frame(error)
             raise
         finally:
             busy.discard(name)
-        loader: Any = None if spec is None else spec.loader
-        # Left alone: namespace packages (no loader), loaders that know only load_module, and
-        # a spec handed out before that is wrapped already.
-        if spec is not None and hasattr(loader, "exec_module") and type(loader) is not GuardLoader:
-            spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
+        try:
+            loader: Any = None if spec is None else spec.loader
+            # Left alone: namespace packages (no loader), loaders that know only load_module, and
+            # a spec handed out before that is wrapped already.
+            if (
+                spec is not None
+                and hasattr(loader, "exec_module")
+                and type(loader) is not GuardLoader
+            ):
+                spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
+        except BaseException as error:
+            if not contained(self.host, "standing before the loader of a module", error):
+                raise
         return spec
 
     # --- our place on sys.meta_path -------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.files.foreign import passes
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TypeVar
@@ -29,6 +31,10 @@ _traceback: Any = BaseException.__traceback__
 
 def hide_frame(error: BaseException) -> None:
     """Drop the frame that catches `error`: it is none of the user's business (3.11+)."""
-    traceback = _traceback.__get__(error)
-    if traceback is not None:
-        _traceback.__set__(error, traceback.tb_next)
+    try:
+        traceback = _traceback.__get__(error)
+        if traceback is not None:
+            _traceback.__set__(error, traceback.tb_next)
+    except Exception as failure:  # in the way of the error that is being raised
+        if passes(failure):
+            raise

@@ -16,6 +16,7 @@ from time import time
 
 from cudaguard.files import open_to_write
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.model import Event
 
 TYPE_CHECKING = False
@@ -72,7 +73,7 @@ class Journal:
             self._prepare()
             try:
                 self._path = os.path.abspath(os.path.expanduser(path))  # the program may chdir
-            except OSError as error:  # the working directory is gone
+            except ours(OSError) as error:  # the working directory is gone
                 self._unwritable(path, error)
 
     def record_to(self, path: str) -> None:
@@ -86,7 +87,7 @@ class Journal:
         # to start, and nothing that the program has asked for.
         try:
             from _json import encode_basestring_ascii
-        except ImportError:  # another Python
+        except ours(ImportError):  # another Python
             from json.encoder import encode_basestring_ascii
         self._quoted = encode_basestring_ascii
 
@@ -98,19 +99,19 @@ class Journal:
             if details is not None:
                 line["details"] = details if isinstance(details, dict) else details.to_dict()
             data = f"{_json_of(line, self._quoted)}\n".encode()
-        except Exception as error:
+        except ours(Exception) as error:
             self._path = self._record = ""
             self._unwritable(path, error)
             return
         if self._record:
             try:
                 _append(self._record, data, os.O_APPEND)
-            except Exception:  # a full disk; or the command has ended before us, and its folder
+            except ours(Exception):  # a full disk; or the command's folder has gone before us
                 self._record = ""
         if self._path:
             try:
                 _append(path, data, os.O_APPEND | os.O_CREAT)
-            except Exception as error:
+            except ours(Exception) as error:
                 self._path = ""
                 self._unwritable(path, error)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.files.foreign import ours
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +40,11 @@ class LazyFilter:
 
         # A new one each time: an older one may be called by whoever has set a filter since.
         def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
-            if self._ours is may_be_lazy and name.partition(".")[0] in self.roots:
-                return False
+            try:
+                if self._ours is may_be_lazy and name.partition(".")[0] in self.roots:
+                    return False
+            except ours(Exception):  # it may be lazy then, as without us
+                pass
             return True if previous is None else previous(importer, name, fromlist)
 
         self._ours = may_be_lazy

@@ -19,6 +19,7 @@ from cudaguard.core.reports import LATER
 from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Activation:
                 self._look_back(at_start=at_boot)
         except ON_PURPOSE:
             raise
-        except Exception as error:
+        except ours(Exception) as error:
             # The program has asked for a guard and not for its faults.
             core.broken("switching the guard", error)
 
@@ -294,7 +295,7 @@ class Activation:
 
         try:
             found = scan(sys.path)
-        except Exception as error:
+        except ours(Exception) as error:
             found = {}
             self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})

@@ -1,22 +1,64 @@
-"""What stands between a failure of ours and the program that is being looked at."""
+"""What stands between a failure of ours and the program that is being looked at.
+
+Each hook calls what is ours in a net of its own: ``except BaseException as error`` of which
+`contained` says whether it is a failure of ours, which is told, or is to be raised. The function
+that is hooked is called outside of it, once, whatever becomes of us.
+"""
 
 from __future__ import annotations
 
-from cudaguard.core.loader import ON_PURPOSE
+from cudaguard.errors import CudaGuardError, CudaGuardWarning
+from cudaguard.files.foreign import passes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Protocol
+
+    class Told(Protocol):
+        """Whoever is told of failures."""
+
+        def broken(self, what: str, error: Exception) -> None:
+            """Take note that the guard itself failed; never raises."""
+
+
+# Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
+ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
+
+
+def contained(host: Told, what: str, error: BaseException) -> bool:
+    """Return True for a failure of ours, once it is told; any other error is to be raised.
+
+    Args:
+        host: Is told.
+        what: What we were doing, in words that follow the name of a callback if there is one.
+        error: What has come up.
+    """
+    try:
+        if issubclass(type(error), ON_PURPOSE) or passes(error):
+            return False
+        host.broken(what, error)  # type: ignore[arg-type]  # no BaseException is a failure
+    except Exception as second:
+        if passes(second):
+            raise
+    return True
 
 
 class Net:
-    """Hands a failure of ours to `failed`; what is raised on purpose passes."""
+    """A net within a hook: hands a failure of ours to `failed`.
 
-    __slots__ = ("_failed",)
+    Args:
+        failed: Is called with it.
+        interrupted: Is called if something else ends the block, which passes.
+    """
 
-    def __init__(self, failed: Callable[[Exception], None]) -> None:
-        self._failed = failed
+    __slots__ = ("_failed", "_interrupted")
+
+    def __init__(
+        self, failed: Callable[[Exception], None], interrupted: Callable[[], None] | None = None
+    ) -> None:
+        self._failed, self._interrupted = failed, interrupted
 
     def __enter__(self) -> None:
         pass
@@ -27,7 +69,13 @@ class Net:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception) or isinstance(error, ON_PURPOSE):
+        if error is None:
             return False
-        self._failed(error)
-        return True
+        if issubclass(type(error), ON_PURPOSE):
+            return False
+        if isinstance(error, Exception) and not passes(error):
+            self._failed(error)
+            return True
+        if self._interrupted is not None:
+            self._interrupted()
+        return False

@@ -8,6 +8,7 @@ from cudaguard.core.known_errors import DRIVER, known_error, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
+from cudaguard.files.foreign import ours
 from cudaguard.system.driver_status import named_status
 
 TYPE_CHECKING = False
@@ -79,7 +80,7 @@ def error_passes(core: Dispatch, error: BaseException) -> None:
         _note(core, error)
     except ON_PURPOSE as warning:  # the program's own error is the one to be raised
         print_instead(warning)
-    except Exception as failure:
+    except ours(Exception) as failure:
         core.broken("looking at an error", failure)
 
 
@@ -94,7 +95,7 @@ def record_end(core: Dispatch, error: BaseException) -> None:
         core.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
         return
-    except Exception as failure:
+    except ours(Exception) as failure:
         core.broken("recording an error", failure)
 
 

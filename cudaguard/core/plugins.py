@@ -13,6 +13,7 @@ from cudaguard.core.rule_check import check_rule
 from cudaguard.errors import RuleError
 from cudaguard.files import read_bytes
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.model import Record, Rule
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
     for folder in dict.fromkeys(entry for entry in path if isinstance(entry, str)):
         try:
             names = os.listdir(folder or ".")
-        except (OSError, ValueError):  # zip files, missing folders: nothing to list
+        except ours(OSError, ValueError):  # zip files, missing folders: nothing to list
             continue
         for name in names:
             if not name.endswith((".dist-info", ".egg-info")):
@@ -65,7 +66,7 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
             seen.add(project)
             try:
                 data = read_bytes(os.path.join(folder, name, "entry_points.txt"), _LARGEST)
-            except OSError:
+            except ours(OSError):
                 continue
             if _HEADER in data:
                 for entry in _entries(data.decode("utf-8", "replace"), name):

@@ -13,9 +13,9 @@ from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import permit_for, plan
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
+from cudaguard.files.foreign import is_of_signal_handler
 from cudaguard.model import Record
 from cudaguard.system.facts import Facts
-from cudaguard.system.interrupts import is_of_signal_handler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

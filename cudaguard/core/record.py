@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,5 +59,6 @@ def _keep(journal: Journal) -> None:
 
         path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
         write_faults(path, int(number) if number.isdecimal() else 0)
-    except (ImportError, OSError, ValueError, RuntimeError):  # no descriptor, folder or such signal
+    # There is no descriptor, folder or such signal.
+    except ours(ImportError, OSError, ValueError, RuntimeError):
         return

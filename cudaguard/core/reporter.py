@@ -12,6 +12,7 @@ import sys
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
 from cudaguard.files.calls import open_file, os
+from cudaguard.files.foreign import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,14 +37,10 @@ if TYPE_CHECKING:
             """The line."""
 
 
-# How multiprocessing starts its own processes. A program on the command line (``-c``) may
-# import from it as well, though not these.
-CHILD_ARGUMENTS = (
-    "--multiprocessing-fork",
-    "from multiprocessing.spawn import",
-    "from multiprocessing.forkserver import",
-    "from multiprocessing.resource_tracker import",
-)
+# How multiprocessing, and what is made after it (multiprocess, billiard, loky), start their own
+# processes: by code for ``-c`` with this in it, or with this argument.
+_OF_WORKERS = ("spawn", "forkserver", "resource_tracker")
+_FORK_ARGUMENT = "--multiprocessing-fork"
 
 
 class Channel:
@@ -105,7 +102,7 @@ class Channel:
         ):
             return False
         # Before multiprocessing's own start-up code has run in a spawned child.
-        return not any(a.startswith(CHILD_ARGUMENTS) for a in _command_line())
+        return not any(a == _FORK_ARGUMENT or _starts_worker(a) for a in _command_line())
 
 
 def _is_first_rank() -> bool:
@@ -121,6 +118,17 @@ def _is_alive(process: int) -> bool:
         return False
     except OSError:  # not ours to signal, or no /proc: there at any rate
         return True
+
+
+def _starts_worker(code: str) -> bool:
+    """Is it code that runs the main function of a worker, or of a server of workers?"""
+    for part in code.split(";"):
+        words = part.split()
+        if len(words) >= 4 and words[0] == "from" and words[2] == "import":
+            package, _, module = words[1].rpartition(".")
+            if package and module in _OF_WORKERS and words[3].endswith("main"):
+                return True
+    return False
 
 
 def _command_line() -> list[str]:
@@ -162,8 +170,8 @@ def _warn(text: str, category: type[CudaGuardWarning], frame: Frame | None) -> N
         module = "cudaguard"
     try:
         warnings.warn_explicit(text, category, file, line, module, registry={})
-    except CudaGuardWarning:
-        if any(
+    except theirs(Exception) as error:  # also of a showwarning that the program has set
+        if isinstance(error, CudaGuardWarning) and any(
             action == "error"
             and isinstance(chosen, type)
             and issubclass(chosen, CudaGuardWarning)

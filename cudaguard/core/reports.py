@@ -11,9 +11,11 @@ import sys
 from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe
+from cudaguard.core.own_imports import RefusedError
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import theirs
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -77,6 +79,7 @@ class Reporter:
         self._about: set[str] = set()
         self._channel: Channel | None = None
         self._making = allocate_lock()
+        self._has_failed = False  # and has said so: once is enough
 
     # --- the three verbs ------------------------------------------------------------
 
@@ -220,25 +223,24 @@ class Reporter:
     # --- never raise ----------------------------------------------------------------
 
     def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""
-        if sys is None or sys.meta_path is None:  # the interpreter shuts down: nothing can be done
-            return
-        is_short = isinstance(error, (MemoryError, RecursionError))  # the program's doing, not ours
+        """Report a failure of the guard itself, loudly once; never raises (see `core.host.Host`)."""
+        if sys is None or sys.meta_path is None or isinstance(error, RefusedError):
+            return  # the interpreter shuts down; or the program would not have us look
+        # Short of memory or stack: the program's doing, not ours.
+        is_silent = isinstance(error, (MemoryError, RecursionError)) or self._has_failed
+        self._has_failed = self._has_failed or not is_silent
         try:
             from cudaguard.core import messages
 
-            finding = messages.guard_failed(what, error)
-            self.found(finding, caller_frame(), only_logged=is_short)
-        except Exception as second:
-            # The last resort when even reporting fails, as in an interpreter that shuts down.
-            if is_short:
-                return
-            try:
-                sys.stderr.write(
-                    f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
-                    "cudaguard updated or removed meanwhile? Then start the program anew\n"
-                )
-            except Exception:
+            self.found(messages.guard_failed(what, error), caller_frame(), only_logged=is_silent)
+        except theirs(Exception) as second:
+            try:  # the last resort, as in an interpreter that shuts down
+                if not is_silent:
+                    sys.stderr.write(
+                        f"cudaguard: {what} failed: {error!r}, and reporting it: {second!r}; was "
+                        "cudaguard updated or removed meanwhile? Then start the program anew\n"
+                    )
+            except theirs(Exception):
                 return
 
     def no_journal(self, path: str, error: Exception) -> None:
@@ -247,7 +249,7 @@ class Reporter:
 
         try:
             self.found(messages.no_journal(path, error))
-        except Exception as second:  # nobody can raise from a note in the journal
+        except theirs(Exception) as second:  # nobody can raise from a note in the journal
             self.broken("reporting that no journal is written", second)
 
     def log(self, text: str) -> None:
@@ -256,5 +258,5 @@ class Reporter:
 
         try:
             log(text, level="INFO")
-        except Exception as error:  # a handler of the program's own that raises
+        except theirs(Exception) as error:  # a handler of the program's own that raises
             self.broken("writing to the log", error)

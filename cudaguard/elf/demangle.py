@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import re
 
+from cudaguard.files.foreign import ours
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -21,7 +23,7 @@ def readable(symbols: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of a symbol and what it is in the source; nothing is loaded for that."""
     try:
         demangle = _of_the_runtime()
-    except (AttributeError, OSError, ImportError):
+    except ours(AttributeError, OSError, ImportError):
         demangle = None
     return [(name, (demangle and demangle(name)) or in_short(name)) for name in symbols]
 

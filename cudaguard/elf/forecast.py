@@ -16,6 +16,7 @@ from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath, header_of, machine_of, own_machine
 from cudaguard.elf.shared_object import SharedObject, Wanted
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def forecast(
                 return Forecast(path, needed=file.needed)
             load = Load(path, file, resident, opened, given)
             return load.forecast({} if settled is None else settled)
-    except (OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
+    except ours(OSError, OverflowError, ValueError, AttributeError, ImportError) as error:
         return Forecast(path, "unknown", f"{type(error).__name__}: {error}")
 
 
@@ -313,7 +314,7 @@ class Load:
         path = self._file_of(one)
         try:
             state = os.stat(path)
-        except OSError:  # the program has an empty path
+        except ours(OSError):  # the program has an empty path
             return path
         return state.st_dev, state.st_ino
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from cudaguard.elf.reader import ElfFile
 from cudaguard.files import LARGEST, open_to_read, read_bytes
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def read_library(path: str) -> LibraryFile:
         with ElfFile(path) as file:
             soname = file.text(_DT_SONAME)
         return LibraryFile(soname, size, _build(path))
-    except (OSError, OverflowError, ValueError):
+    except ours(OSError, OverflowError, ValueError):
         return LibraryFile("", None, "")
 
 
@@ -114,13 +115,13 @@ def distributions_of(paths: Iterable[str]) -> dict[str, str]:
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
-    except OSError:
+    except ours(OSError):
         return []
 
 
 def _recorded(record: str, files: Iterable[str]) -> list[str]:
     try:
         text = "\n" + read_bytes(record, LARGEST).decode("utf-8", "replace")
-    except OSError:
+    except ours(OSError):
         return []
     return [inside for inside in files if f"\n{inside}," in text]

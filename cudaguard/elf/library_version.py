@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cudaguard.files import read_start
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 _BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
 
@@ -33,7 +34,7 @@ def _version_of_wheel(path: str, wheel: str) -> tuple[int, ...]:
         return ()
     try:
         names = os.listdir(folder)
-    except OSError:
+    except ours(OSError):
         return ()
     found = set()
     for name in names:
@@ -55,7 +56,7 @@ def is_same_build(one: str, other: str) -> bool:
         return os.path.getsize(one) == os.path.getsize(other) and (
             _beginning(one) == _beginning(other)
         )
-    except OSError:
+    except ours(OSError):
         return False
 
 

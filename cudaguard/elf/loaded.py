@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from cudaguard.elf.process import at_start
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Memory:
         """Return up to `length` bytes; fewer where readable memory ends."""
         try:
             return os.pread(self._file, length, address)
-        except (OverflowError, ValueError, MemoryError):  # no address, or no length
+        except ours(OverflowError, ValueError, MemoryError):  # no address, or no length
             raise OSError(errno.EFAULT, f"no memory at {address:#x}") from None
 
     def read(self, address: int, length: int) -> bytes:
@@ -159,7 +160,7 @@ def serving_file(name: str) -> str:
     try:
         with Memory() as memory:
             mapped = [library.path for library in loaded_libraries(memory, first_entry())]
-    except (AttributeError, OSError):  # no glibc
+    except ours(AttributeError, OSError):  # no glibc
         mapped = []
     found = next((file for file in mapped if os.path.basename(file).startswith(name)), "")
     if found:

@@ -6,6 +6,7 @@ Source: ``proc(5)``, ``/proc/self/maps``.
 from __future__ import annotations
 
 from cudaguard.files.calls import open_file, os
+from cudaguard.files.foreign import ours
 
 
 def mapped_files() -> set[str]:
@@ -13,7 +14,7 @@ def mapped_files() -> set[str]:
     try:
         with open_file("/proc/self/maps", "rb", buffering=0) as file:
             lines = file.readall().split(b"\n")
-    except OSError:
+    except ours(OSError):
         return set()
     found = set()
     for line in lines:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from cudaguard.files.calls import open_file, os
+from cudaguard.files.foreign import ours
 
 
 def uses_glibc() -> bool:
     """Is the C library of this process glibc?"""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
-    except (AttributeError, ValueError, OSError):
+    except ours(AttributeError, ValueError, OSError):
         return False
 
 
@@ -18,7 +19,7 @@ def at_start(variable: str) -> str:
     try:
         with open_file("/proc/self/environ", "rb") as file:
             entries = file.read().split(b"\0")
-    except OSError:
+    except ours(OSError):
         return ""
     name = variable.encode() + b"="
     return next((os.fsdecode(e[len(name) :]) for e in entries if e.startswith(name)), "")

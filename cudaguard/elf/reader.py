@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from cudaguard.files import open_to_read
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -28,6 +29,9 @@ _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _SEGMENT = 56  # bytes of an entry of the table of segments
 _SYMBOL = 24  # bytes of an entry of the symbol table
 UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
+# Files that were whole when they were looked at: device, number, size, time of the last change.
+_whole: set[tuple[int, int, int, int]] = set()
+MOST_WHOLE = 256
 
 
 class Elf(Record):
@@ -85,17 +89,26 @@ def read_elf(path: str) -> Elf:
             runtime = () if CXX_RUNTIME in file.needed else file.unique_ids()
             search_path = file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
             return Elf(file.needed, runtime, file.text(_DT_SONAME), search_path)
-    except (OSError, OverflowError, ValueError):
+    except ours(OSError, OverflowError, ValueError):
         return Elf()
 
 
 def is_truncated(path: str) -> bool:
     """Does a file end before the parts of it that the loader would map?"""
     try:
+        state = os.stat(path)
+        known = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+        if known in _whole:
+            return False
         with ElfFile(path) as file:
-            return file.is_truncated
-    except (OSError, OverflowError, ValueError):
+            if file.is_truncated:
+                return True
+    except ours(OSError, OverflowError, ValueError):
         return False
+    if len(_whole) == MOST_WHOLE:
+        _whole.clear()
+    _whole.add(known)
+    return False
 
 
 def needed_libraries(path: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import sys
 from cudaguard.elf.process import at_start
 from cudaguard.files import LARGEST, read_start
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def fits(path: str) -> bool:
     """Is that a file which the loader stops at? It passes over those of other machines."""
     try:
         header = header_of(path)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return False
     return header[:4] != b"\x7fELF" or machine_of(header) == own_machine()
 
@@ -184,7 +185,7 @@ def cache_entries(path: str) -> dict[bytes, list[bytes]]:
         if known is not None and known[0] == key:
             return known[1]
         data = read_start(path, LARGEST)
-    except OSError:
+    except ours(OSError):
         return {}
     found: dict[bytes, list[bytes]] = {}
     start = data.find(_MAGIC)  # one in the older format may come first

@@ -10,6 +10,7 @@ from os import O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
 from stat import S_ISDIR, S_ISREG
 
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
     is_stream = os.fspath(path).rpartition("/")[0] in _STREAMS
     try:
         file = os.open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), mode)
-    except OSError:
+    except ours(OSError):
         if not is_stream and not flags & O_EXCL and os.path.islink(path):
             raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
         raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.files import read_start
+from cudaguard.files.foreign import ours
 
 _HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
 _COMPILER = re.compile(rb"GCC: \([^)\0]{0,80}\) ([0-9.]{1,12})")
@@ -30,5 +31,5 @@ def compiler(path: str) -> str:
 def _start_of(path: str) -> bytes:
     try:
         return read_start(path, _MOST)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return b""

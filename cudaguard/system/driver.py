@@ -14,6 +14,7 @@ import ctypes
 
 from cudaguard.elf.loaded import ENTRY, Library, Memory, entries, first_entry
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.model import Record
 
 TYPE_CHECKING = False
@@ -151,7 +152,7 @@ class Driver:
                 # The handle is the address of the library's entry in the loader's list.
                 _, _, name, _ = next(entries(memory, self._handle))
                 return os.path.realpath(os.fsdecode(memory.text(name)))
-        except OSError:  # no /proc: it is loaded all the same
+        except ours(OSError):  # no /proc: it is loaded all the same
             return SONAME
 
     def version(self) -> int:
@@ -209,7 +210,7 @@ class Driver:
 
             try:
                 address = _ctypes.dlsym(self._handle, name)
-            except OSError:
+            except ours(OSError):
                 return 500
             # By address: a CDLL object would be one more call for those who patch ctypes.
             function = self._functions[name] = ctypes.CFUNCTYPE(ctypes.c_int)(address)
@@ -223,7 +224,7 @@ class Driver:
 
         try:
             self._handle = _ctypes.dlopen(SONAME, os.RTLD_NOLOAD | os.RTLD_NOW)
-        except OSError:
+        except ours(OSError):
             return False
         self._found_in = os.getpid()
         return True
@@ -267,7 +268,7 @@ class LoaderList:
                     _, base, name, dynamic = last
                     path = os.fsdecode(memory.text(name)) if name else ""
                     found.append(Library(path, base, dynamic))
-        except OSError:  # changed while it was read
+        except ours(OSError):  # changed while it was read
             self._last, self._libraries = b"", []
             return self._libraries
         # As it was read, without a next one: another thread may have mapped something meanwhile.
@@ -293,7 +294,7 @@ class LoaderList:
         try:  # the entry is gone, or this container forbids the call
             with Memory() as memory:
                 return memory.read(self._there[0], ENTRY)
-        except OSError:
+        except ours(OSError):
             return b""
 
 

@@ -6,6 +6,7 @@ import sys
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.calls import open_file, os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def bounded(dist: Distribution) -> Distribution:
     def read_text(filename: str) -> str | None:
         try:
             return read_bytes(folder.joinpath(filename), LARGEST).decode()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
+        except ours(FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError):
             return None  # as the method that this replaces
 
     if isinstance(folder, os.PathLike):  # one in a zip file is none
@@ -116,6 +117,6 @@ def is_sibling(pid: int) -> bool:
     try:
         with open_file(f"/proc/{pid}/stat", "rb") as file:
             parent = int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, ValueError, IndexError):  # it has ended, or is one outside this container
+    except ours(OSError, ValueError, IndexError):  # it has ended, or is one outside this container
         return False
     return parent == os.getppid() and pid != os.getpid()

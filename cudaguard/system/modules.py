@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.files.foreign import ours
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -11,5 +13,5 @@ def peek(module: object, name: str) -> Any:
     """Return an attribute of a module, None if it has none; a lazy module is not loaded by it."""
     try:
         return object.__getattribute__(module, "__dict__").get(name)
-    except AttributeError:
+    except ours(AttributeError):
         return None

@@ -13,6 +13,7 @@ from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files import read_start
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 LIBRARY = "libcuda.so.1"
 _SAID = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
@@ -64,7 +65,7 @@ def _library() -> str:
         with ElfFile("/proc/self/exe") as file:
             place = Place(os.path.realpath("/proc/self/exe"), file, None)
             return SearchPath((place,)).find(LIBRARY, place)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return ""
 
 
@@ -76,5 +77,5 @@ def _is_gpu(device: str) -> bool:
 def _text(path: str) -> str:
     try:
         return read_start(path, 1 << 12).decode("utf-8", "replace")
-    except OSError:
+    except ours(OSError):
         return ""

@@ -17,6 +17,7 @@ from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.gpus import Compiler
 
 TYPE_CHECKING = False
@@ -38,7 +39,7 @@ def mapped_copies() -> list[Compiler]:
     try:
         with Memory() as memory:
             libraries = loaded_libraries(memory, first_entry())
-    except OSError:
+    except ours(OSError):
         return []
     return [
         _copy(library.path)
@@ -117,7 +118,7 @@ def _release(path: str) -> tuple[int, int] | None:
         return int(match[1]), int(match[2])
     try:
         names = os.listdir(os.path.dirname(path))
-    except OSError:
+    except ours(OSError):
         return None
     releases = {(int(m[1]), int(m[2])) for m in map(_BUILTINS.fullmatch, names) if m is not None}
     return releases.pop() if len(releases) == 1 else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.modules import peek
 
 
@@ -53,7 +54,7 @@ def _inside(folder: str) -> str:
 def _real(folder: str) -> str:
     try:
         return os.path.realpath(folder)
-    except (OSError, ValueError):  # the working directory is gone, or no path at all
+    except ours(OSError, ValueError):  # the working directory is gone, or no path at all
         return folder
 
 

@@ -16,6 +16,7 @@ from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import folders_of, read_elf
 from cudaguard.files import LARGEST, read_start
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def is_mapped(name: str) -> bool:
 
     try:
         _ctypes.dlclose(_ctypes.dlopen(name, os.RTLD_NOLOAD | os.RTLD_LAZY))
-    except OSError:
+    except ours(OSError):
         return False
     return True
 
@@ -107,7 +108,7 @@ def open_all(files: Iterable[str]) -> tuple[tuple[str, ...], OSError | None]:
         for file in left:
             try:
                 _ctypes.dlopen(file, os.RTLD_NOW)
-            except OSError as reason:
+            except ours(OSError) as reason:
                 refused.append(file)
                 error = reason
             else:
@@ -153,5 +154,5 @@ def _is_findable(name: str, folders: Iterable[str]) -> bool:
         return True
     try:
         return os.fsencode(f"/{name}") + b"\0" in read_start(LOADER_CACHE, LARGEST)
-    except OSError:
+    except ours(OSError):
         return False

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+from cudaguard.files.foreign import ours
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +29,7 @@ def _stat(pid: int) -> list[str]:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode().split()
-    except (OSError, UnicodeDecodeError):
+    except ours(OSError, UnicodeDecodeError):
         return []
 
 
@@ -39,7 +41,7 @@ def descendants(pid: int) -> tuple[int, ...]:
     children: dict[int, list[int]] = {}
     try:
         names = os.listdir("/proc")
-    except OSError:
+    except ours(OSError):
         return ()
     for name in names:
         if name.isdecimal():
@@ -89,7 +91,7 @@ def handles(pid: int, number: int) -> bool:
             for line in file:
                 if line.startswith("SigCgt:"):
                     return bool(int(line.split()[1], 16) >> (number - 1) & 1)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return False
     return False
 
@@ -111,7 +113,7 @@ def waits_for(pid: int) -> str:
                     return path
         if int(call) in _BY_DESCRIPTOR.get(os.uname().machine, ()):
             return os.readlink(f"/proc/{pid}/fd/{arguments[0]}")
-    except (OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
+    except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
         return ""
     return ""
 
@@ -149,5 +151,5 @@ def _text_at(memory: IO[bytes], address: int) -> str:
     try:
         memory.seek(address)
         return os.fsdecode(memory.read(_LONGEST_PATH).partition(b"\0")[0])
-    except (OSError, ValueError, OverflowError):  # there is nothing
+    except ours(OSError, ValueError, OverflowError):  # there is nothing
         return ""

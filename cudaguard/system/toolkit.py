@@ -13,6 +13,7 @@ import sysconfig
 from glob import glob
 
 from cudaguard.files import read_bytes
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _said(*command: str) -> str:
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             timeout=_TIME, check=False, env={**os.environ, "LC_ALL": "C"},
         )  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
+    except ours(OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
@@ -86,7 +87,7 @@ def newest_gcc(home: str) -> int | None:
     """Return the newest major version of GCC that a toolkit takes, by its own header."""
     try:
         header = read_bytes(os.path.join(home, "include/crt/host_config.h"), 1 << 20)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return None
     match = re.search(rb"gcc versions later than (\d+) are not supported", header)
     return int(match[1]) if match else None

@@ -11,6 +11,7 @@ from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.shared_object import DT_STRSZ, DT_STRTAB, SharedObject, Wanted
 from cudaguard.files import open_to_read, read_start
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -88,7 +89,7 @@ def look_around(given: Iterable[str] = ()) -> Surroundings:
     said = _said(os.path.join(folder, "version.py"))
     try:
         names = frozenset(os.listdir(libraries))
-    except OSError:
+    except ours(OSError):
         names = frozenset()
     return Surroundings(
         python,
@@ -113,7 +114,7 @@ def architectures(torch: str) -> tuple[str, ...]:
                 return _listed(data)
         finally:
             os.close(file)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return ()
 
 
@@ -161,7 +162,7 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
 def _said(path: str) -> dict[str, str]:
     try:
         return dict(_SAID.findall(read_start(path, 1 << 16).decode()))
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return {}
 
 
@@ -170,7 +171,7 @@ def _old_strings(path: str) -> bool | None:
         with ElfFile(path) as file:
             symbols = SharedObject(file)
             has = [symbols.defines(Wanted(_ASSERT + end, b"")) for end in (_OLD, _NEW)]
-    except (OSError, OverflowError, ValueError):
+    except ours(OSError, OverflowError, ValueError):
         return None
     return has[0] if has[0] != has[1] else None
 
@@ -188,7 +189,7 @@ def kin(symbols: Iterable[str]) -> dict[str, bool]:
             with ElfFile(os.path.join(folder, library)) as file:
                 size = min(file.value(DT_STRSZ), _MOST_TEXT)
                 texts = file.some(file.address(DT_STRTAB), size)
-        except (OSError, OverflowError, ValueError):
+        except ours(OSError, OverflowError, ValueError):
             continue
         for name, start in starts.items():
             found[name] = found[name] or b"\0" + start in texts

@@ -56,18 +56,10 @@ WORK = """
             print(type(error).__name__, error)
     print(one.answer())
 """
-IS_TOLD = pytest.mark.xfail(
-    raises=AssertionError,
-    reason="what a program's own hook raises at a look or import of ours is told as a failure",
-)
-PASSES_TODAY = {"audit hook, PermissionError"}
 
 
 @pytest.mark.parametrize("mode", ["warn", "fix"])
-@pytest.mark.parametrize(
-    "refusal",
-    [name if name in PASSES_TODAY else pytest.param(name, marks=IS_TOLD) for name in REFUSALS],
-)
+@pytest.mark.parametrize("refusal", REFUSALS)
 def test_program_that_forbids_itself_things_hears_nothing(native, refusal, mode):
     library = native.extension("one")
     work = WORK.format(library=str(library))

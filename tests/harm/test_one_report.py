@@ -26,10 +26,6 @@ def bare_environment(tmp_path, root):
     return folder / "bin" / "python", packages
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="site runs .pth lines twice in a virtual environment, and each tells",
-)
 def test_start_up_that_fails_is_told_once_in_a_virtual_environment(child, bare_environment):
     python, packages = bare_environment
     child.write(f"{packages}/cudaguard/__init__.py", "raise RuntimeError('broken')\n")
@@ -74,10 +70,6 @@ def run_removed(native, root, removal: str):
     return ran.err
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="each hook tells of its own failure, also where all have one cause",
-)
 def test_guard_that_is_removed_under_a_running_program_says_so_once_at_most(native, root):
     """As `pip install --upgrade` does it; whatever is needed of it from then on is not there."""
     said = run_removed(native, root, "shutil.rmtree('updated/cudaguard')")
@@ -123,23 +115,14 @@ if __name__ == "__main__":
         process.start()
         process.join()
 """
-NEW_SERVER = pytest.mark.xfail(
-    sys.version_info >= (3, 14),
-    raises=AssertionError,
-    reason="the server of Python 3.14 is taken for a program",
-)
-OTHER_SERVER = pytest.mark.xfail(
-    raises=AssertionError,
-    reason="a server of workers is known by the very words of its command line",
-)
 
 
 @pytest.mark.parametrize("begins", ["", "import cudaguard; cudaguard.install()"])
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param("", id="as-this-python", marks=NEW_SERVER),
-        pytest.param("import others", id="as-others", marks=OTHER_SERVER),
+        pytest.param("", id="as-this-python"),
+        pytest.param("import others", id="as-others"),
     ],
 )
 def test_bad_setting_is_told_once_under_a_server_of_workers(child, changes, begins):

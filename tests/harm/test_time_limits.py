@@ -15,14 +15,6 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="one process for each alarm")
 
-LOST = pytest.mark.xfail(
-    raises=AssertionError,
-    reason="the guard's nets take an exception of a signal handler or thread for a failure of ours",
-)
-WAITS = pytest.mark.xfail(
-    raises=AssertionError,
-    reason="a load from within a look waits for the lock that the interrupted look holds",
-)
 SENT = [("signal", "TimeLimit"), ("signal", "TimeoutError"), ("thread", "TimeLimit")]
 FEW = 60  # today's guard loses every third, or more
 # Who catches what, besides the nets: files that are not there, attributes, names, numbers.
@@ -36,7 +28,7 @@ MANY = [
 NUMPYS = ("lost (program)", "lost (import system)")
 
 
-@pytest.mark.parametrize("mode", ["off", pytest.param("fix", marks=LOST)])
+@pytest.mark.parametrize("mode", ["off", "fix"])
 @pytest.mark.parametrize(("sender", "error"), SENT)
 @pytest.mark.parametrize("situation", ["ctypes", "extension"])
 def test_no_time_limit_is_lost(programs, situation, sender, error, mode):
@@ -47,7 +39,7 @@ def test_no_time_limit_is_lost(programs, situation, sender, error, mode):
 
 
 @pytest.mark.incidents
-@pytest.mark.parametrize("mode", ["off", pytest.param("fix", marks=LOST)])
+@pytest.mark.parametrize("mode", ["off", "fix"])
 @pytest.mark.parametrize(("situation", "sender", "error", "number"), MANY)
 def test_none_of_two_thousand_is_lost(programs, situation, sender, error, number, mode):
     assert sum(case[-1] for case in MANY) >= 2000
@@ -111,7 +103,6 @@ for moment in {moments}:
 """
 
 
-@LOST
 def test_guard_that_was_stopped_goes_on_looking(native, compiler):
     """At whatever moment of a look a limit ends a load, the next one is looked at as ever."""
     shutil.copy(compiler.library("libtaker.so", TAKER), native.child.folder)
@@ -128,7 +119,6 @@ def test_guard_that_was_stopped_goes_on_looking(native, compiler):
 @pytest.mark.parametrize(
     ("who", "load"), [("handler", "later"), ("del", "later"), ("handler", "first")]
 )
-@WAITS
 def test_load_from_within_a_look_comes_at_once(programs, who, load):
     moments, failed = programs.handlers(who, load)
     assert (int(moments) > 0, failed) == (True, "none")

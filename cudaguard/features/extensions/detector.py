@@ -13,6 +13,7 @@ import sys
 from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class ExtensionDetector:
             return None
         try:
             from cudaguard.features.extensions.repair import explained
-        except ImportError:  # a Python without ctypes has nothing to look with
+        except ours(ImportError):  # a Python without ctypes has nothing to look with
             return None
         refusal, better = explained(spec, error)
         if refusal is None or any(map(self._core.reporter.is_told_about, refusal.missing)):
@@ -105,7 +106,7 @@ class ExtensionDetector:
             texts = "\n".join(map(text_of, _shown_with(error)))
             for said in [said for said in list(self._kept) if said in texts]:
                 self._tell(self._kept.pop(said))
-        except Exception as failure:
+        except ours(Exception) as failure:
             self._core.broken("looking at an error", failure)
 
     def _tell(self, refusal: Refusal) -> None:

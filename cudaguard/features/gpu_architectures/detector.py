@@ -13,6 +13,7 @@ from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, frame_outside, frame_outside_of, module_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.driver import Driver
 from cudaguard.system.modules import peek
 
@@ -128,7 +129,7 @@ class ArchitectureDetector:
             look()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
-        except Exception as error:
+        except ours(Exception) as error:
             self._core.broken("looking at the architectures of GPUs", error)
 
 

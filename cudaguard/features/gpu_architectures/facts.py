@@ -14,6 +14,7 @@ from glob import escape, glob
 from mmap import ACCESS_READ, mmap
 
 from cudaguard.files import open_to_read
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def release_of(path: str) -> tuple[int, int] | None:
                 text = data[place : place + _LONGEST] if place >= 0 else b""
         finally:
             os.close(file)
-    except (OSError, ValueError):
+    except ours(OSError, ValueError):
         return None
     match = _RELEASE.search(text)
     return None if match is None else (int(match[1]), int(match[2]))

@@ -8,6 +8,7 @@ from cudaguard.features.gpu_architectures.architectures import KNOWN
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 from cudaguard.features.gpu_architectures.triton import finding_of, lacking_ptxas
+from cudaguard.files.foreign import ours
 from cudaguard.system.nvrtc import mapped_copies
 
 TYPE_CHECKING = False
@@ -30,7 +31,7 @@ def with_facts(finding: Finding) -> Finding:
         from cudaguard.system.driver import Driver
 
         devices = Driver().capabilities()
-    except (AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
+    except ours(AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
         return finding
     return _ADDING[finding.id](finding, devices) if devices else finding
 

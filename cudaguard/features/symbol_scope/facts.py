@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries, serving_file
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, exported_runtime
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -67,5 +68,5 @@ def _mapped_by(path: str) -> list[str]:
             load = Load(path, opened.enter_context(ElfFile(path)), resident, opened, ())
             load.map_libraries()
             return [one.path for one in load.objects if one.is_new]
-    except (OSError, OverflowError, ValueError, AttributeError, ImportError):  # no such file
+    except ours(OSError, OverflowError, ValueError, AttributeError, ImportError):  # no such file
         return []

@@ -205,6 +205,7 @@ def native(pair, compiler) -> Pair:
 
 
 HOST = '''
+__name__ = "cudaguard.host"  # what it raises is no exception of the program's
 import sys, ran
 from cudaguard.errors import CudaGuardError
 from cudaguard.core.extension_loads import ExtensionPatch

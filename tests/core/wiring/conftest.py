@@ -34,6 +34,12 @@ def found():
 
 def mode():
     return cudaguard.status().mode
+
+
+def as_ours(function):
+    """A function as one of the guard's, which may contain what its own code raises."""
+    names = {**globals(), "__name__": "cudaguard.sabotage"}
+    return type(function)(function.__code__, names)
 '''
 
 CONFIG = """

@@ -285,9 +285,9 @@ def test_what_the_program_has_used_up_is_no_failure_of_ours(program, error, tell
         cudaguard.install("strict", rules=[rule()])
         def short(*_):
             raise {error}
-        Dispatch.arrived = short
+        Dispatch.arrived = as_ours(short)
         if {telling!r} != "works":
-            messages.guard_failed = short
+            messages.guard_failed = as_ours(short)
         import target
         print(order(), found())
         """

@@ -137,7 +137,7 @@ SABOTAGE = """
 import cudaguard.core.decide
 def plan(*arguments):
     raise ZeroDivisionError("a bug of ours")
-cudaguard.core.decide.plan = plan
+cudaguard.core.decide.plan = as_ours(plan)
 """
 
 
@@ -163,7 +163,7 @@ def test_even_reporting_may_fail_without_breaking_the_import(program):
 import cudaguard.core.messages
 def guard_failed(*arguments):
     raise MemoryError
-cudaguard.core.messages.guard_failed = guard_failed
+cudaguard.core.messages.guard_failed = as_ours(guard_failed)
 """
         + IMPORT
     )
@@ -274,7 +274,7 @@ BROKEN_SCOPE = """
 import cudaguard.features.symbol_scope.repair.scope
 def keep_local(*arguments):
     raise ZeroDivisionError("a bug of ours")
-cudaguard.features.symbol_scope.repair.scope.keep_local = keep_local
+cudaguard.features.symbol_scope.repair.scope.keep_local = as_ours(keep_local)
 """
 
 

@@ -486,7 +486,8 @@ def test_failure_of_the_guard_in_the_hook_breaks_no_fork(run):
 from cudaguard.features.cuda_init.detector.contexts import CudaDetector
 def broken(*_):
     raise ZeroDivisionError("made to fail")
-CudaDetector.look = broken
+# Code of the guard, by its module: what another raises is not the guard's to contain.
+CudaDetector.look = type(broken)(broken.__code__, {"__name__": "cudaguard.sabotage"})
 in_child(lambda: print("child"))
 print("parent", len(ids()))
 """

@@ -36,17 +36,18 @@ def looks(seen=[0]):
     return new
 
 CALLS = [0]
-class Counting:
-    def find_spec(self, name, path=None, target=None):
-        if name == "cudaguard.features.symbol_scope.detector.scope":
-            sys.meta_path.remove(self)
-            from cudaguard.elf.symbols import GlobalScope
-            real = GlobalScope.addresses
-            def addresses(*args):
-                CALLS[0] += 1
-                return real(*args)
-            GlobalScope.addresses = addresses
-sys.meta_path.insert(0, Counting())
+import cudaguard.core.own_imports as own
+def find(name, real=own._find_and_load):
+    if name == "cudaguard.features.symbol_scope.detector.scope":
+        own._find_and_load = real
+        from cudaguard.elf.symbols import GlobalScope
+        looking = GlobalScope.addresses
+        def addresses(*args):
+            CALLS[0] += 1
+            return looking(*args)
+        GlobalScope.addresses = addresses
+    return real(name)
+own._find_and_load = find
 """
 INSTALL = "cudaguard.install()"
 FOUND = "print([finding.id for finding in cudaguard.status().findings])"
@@ -289,16 +290,21 @@ def test_uninstall_ends_it_and_install_begins_anew(scene):
 
 # --- what may fail ----------------------------------------------------------------------------
 
+# Code of the guard, by its module: what another raises is not the guard's to contain.
+AS_OURS = """
+def as_ours(function):
+    return type(function)(function.__code__, {"__name__": "cudaguard.sabotage"})
+"""
 BROKEN = """
-import sys
-class Breaking:
-    def find_spec(self, name, path=None, target=None):
-        if name == "cudaguard.features.symbol_scope.detector.scope":
-            sys.meta_path.remove(self)
-            from cudaguard.elf.symbols import GlobalScope
-            def broken(*args): raise AttributeError('dlsym')
-            GlobalScope.{method} = broken
-sys.meta_path.insert(0, Breaking())
+import cudaguard.core.own_imports as own
+def find(name, real=own._find_and_load):
+    if name == "cudaguard.features.symbol_scope.detector.scope":
+        own._find_and_load = real
+        from cudaguard.elf.symbols import GlobalScope
+        def broken(*args): raise AttributeError('dlsym')
+        GlobalScope.{method} = as_ours(broken)
+    return real(name)
+own._find_and_load = find
 """
 
 
@@ -307,6 +313,7 @@ sys.meta_path.insert(0, Breaking())
 def test_failure_of_the_look_is_told_and_breaks_nothing(scene, method, early):
     ran = scene.bare(
         "import ctypes" if early else "pass",
+        AS_OURS,
         BROKEN.format(method=method),
         f"import cudaguard; {INSTALL}",
         "import ctypes, one, two; print(one.answer())",
@@ -323,10 +330,11 @@ def test_failure_in_the_middle_is_told_once_and_breaks_nothing(scene):
     ran = scene.bare(
         "import ctypes, cudaguard",
         INSTALL,
+        AS_OURS,
         """
         from cudaguard.elf.symbols import GlobalScope
         def broken(*args): raise OSError(5, "broken")
-        GlobalScope.addresses = broken
+        GlobalScope.addresses = as_ours(broken)
         """,
         "import one, two; print(one.answer())",
         FOUND,

@@ -21,6 +21,7 @@ from cudaguard.features.array_interface.repair import entries
 from cudaguard.features.array_interface.repair.handover import prepare
 from cudaguard.features.array_interface.repair.notes import tell
 from cudaguard.features.array_interface.repair.view import View
+from cudaguard.files.foreign import ours
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
@@ -119,7 +120,7 @@ class _Taker:
                 self._spared.add(kind)
         except ON_PURPOSE:
             raise
-        except Exception as error:
+        except ours(Exception) as error:
             self._request.core.broken(f"preparing an array for {self._consumer.name}", error)
             return obj
         return handed
@@ -191,7 +192,7 @@ def _put_behind(request: Request, path: str) -> Callable[[Permit], Replaced]:
                     request.core.reporter.log(f"{request.rule.id}: {finding.what}")
         except ArrayInterfaceError:
             return cai  # whoever reads it will say so
-        except Exception as error:
+        except ours(Exception) as error:
             what = f"correcting what {name_of(type(obj))} exports, for {request.rule.id}"
             request.core.broken(what, error)
             return cai

@@ -23,6 +23,7 @@ from cudaguard.features.builds.repair.actions import (
     write_stamp,
 )
 from cudaguard.features.builds.repair.tools import Toolkit, variables_for
+from cudaguard.files.foreign import ours
 from cudaguard.system.extensions.judgement import check_extension
 
 TYPE_CHECKING = False
@@ -218,7 +219,7 @@ def _safely(request: Request, what: str, do: Callable[[], object]) -> None:
         do()
     except ON_PURPOSE:
         raise
-    except Exception as error:
+    except ours(Exception) as error:
         request.core.broken(what, error)
 
 

@@ -44,7 +44,7 @@ def lock_class(request: Request, original: Any, permit: Permit) -> type:
             ours = _wait(request, permit, os.path.abspath(self.lock_file_path), self.wait_seconds)
         except ON_PURPOSE:
             raise
-        except Exception as error:
+        except ours(Exception) as error:
             request.core.broken("looking at the lock of a build", error)
             return acquired
         if ours is None:

@@ -19,6 +19,7 @@ from cudaguard.features.cuda_graphs.repair.use import (
     without_graphs,
 )
 from cudaguard.features.cuda_graphs.repair.wrap import protect_copies, wrap
+from cudaguard.files.foreign import ours
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
@@ -146,14 +147,14 @@ def _compile(
         uses_graphs = use_by_arguments(keywords).is_used is not False
         if rule is not None and strategy == "disable_cuda_graphs" and uses_graphs:
             changed = _without(core, rule, model, keywords)
-    except Exception as error:
+    except ours(Exception) as error:
         core.broken(f"looking at what {PLACE} is given", error)
     compiled = original(model, **changed)
     try:
         remember(compiled, changed)
         if rule is not None and strategy != "disable_cuda_graphs":
             return _made_safe(core, rule, strategy, model, compiled)
-    except Exception as error:
+    except ours(Exception) as error:
         core.broken(f"looking at what {PLACE} has made", error)
     return compiled
 

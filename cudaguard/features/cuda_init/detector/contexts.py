@@ -18,6 +18,7 @@ from cudaguard.features.cuda_init.initializers import REPORTED
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.features.cuda_init.messages import Change
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.facts import is_sibling
 from cudaguard.system.modules import peek
@@ -188,7 +189,7 @@ class CudaDetector:
 
         try:
             uuid = describe_device(self.driver, device).uuid
-        except ContextError:
+        except ours(ContextError):
             return []
         return [held for pid, held in compute_processes(uuid) if is_sibling(pid)]
 

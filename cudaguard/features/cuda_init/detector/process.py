@@ -17,6 +17,7 @@ from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.known_errors import line_of_fork
 from cudaguard.features.cuda_init.latches import DRIVER, LATCHES
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -101,7 +102,7 @@ class ProcessDetector:
             action()
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
-        except Exception as error:
+        except ours(Exception) as error:
             self._core.broken(what, error)
         finally:
             self._here.busy = False

@@ -6,7 +6,7 @@ of their own ask for.
 
 from __future__ import annotations
 
-from _thread import allocate_lock
+from _thread import RLock
 
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.core.loader import here
@@ -22,6 +22,7 @@ from cudaguard.features.duplicate_libraries.policy.duplicates import (
     winners,
 )
 from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
 from cudaguard.system.driver import LoaderNews
 from cudaguard.system.runtimes import IN_PARTS, stem_of
 
@@ -60,7 +61,8 @@ class DuplicateDetector:
         self._copies: dict[tuple[str, int], Copy] = {}
         self._known: set[tuple[str, int]] = set()
         self._told: set[tuple[str, ...]] = set()
-        self._lock, self._pid = allocate_lock(), os.getpid()
+        self._lock, self._pid = RLock(), os.getpid()
+        self._is_looking = False
 
     def begin(self, since: str) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -81,14 +83,22 @@ class DuplicateDetector:
             ImportOrderError: in `strict`, from an import.
         """
         if self._pid != os.getpid():  # forked, and another thread may have held the lock
-            self._lock, self._pid = allocate_lock(), os.getpid()
-        if not self._lock.acquire(timeout=_LONGEST_WAIT):
-            return
+            self._lock, self._pid, self._is_looking = RLock(), os.getpid(), False
+        lock = self._lock
         try:
-            come, strays = self._take_in(load, since)
-            copies = list(self._copies.values())
+            # At once where this thread holds it: this load comes from within a look, by a signal
+            # handler or a `__del__`, and is looked at after the next one.
+            if not lock.acquire(timeout=_LONGEST_WAIT) or self._is_looking:
+                return
+            self._is_looking = True
+            try:
+                come, strays = self._take_in(load, since)
+                copies = list(self._copies.values())
+            finally:
+                self._is_looking = False
         finally:
-            self._lock.release()
+            if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
+                lock.release()
         if come or strays:
             from cudaguard.features.duplicate_libraries.detector.copies import judge
 
@@ -127,7 +137,7 @@ class DuplicateDetector:
             if stem:
                 try:
                     soname = Image(memory, one).text(DT_SONAME) or os.path.basename(one.path)
-                except OSError:  # unloaded meanwhile
+                except ours(OSError):  # unloaded meanwhile
                     continue
                 how = how or _how(load, since)
                 by = _by(load, since)
@@ -157,7 +167,7 @@ class DuplicateDetector:
                     continue
                 asked = [serving[name] for name in image.needed if name in serving]
                 place = Place(one.path, image, None) if asked else None
-            except OSError:  # unloaded meanwhile, or no library as others are
+            except ours(OSError):  # unloaded meanwhile, or no library as others are
                 continue
             for copy in asked:
                 meant = _first(copy.soname, place.runpath or place.rpath) if place else ""
@@ -223,7 +233,7 @@ def identity(path: str) -> object:
     """Return what tells a file from others whatever it is called."""
     try:
         state = os.stat(path)
-    except OSError:  # it has gone since it was mapped
+    except ours(OSError):  # it has gone since it was mapped
         return path
     return state.st_dev, state.st_ino
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 from cudaguard.files.calls import open_file, os
+from cudaguard.files.foreign import ours
 
 
 def write(address: int, data: bytearray) -> None:
@@ -15,7 +16,7 @@ def write(address: int, data: bytearray) -> None:
     """
     try:
         _write_as_debugger(address, data)
-    except OSError:  # a hardened kernel
+    except ours(OSError):  # a hardened kernel
         _write_unprotected(address, data)
 
 

@@ -18,16 +18,16 @@ def _activate(here):
         return
     try:
         try:
-            from cudaguard.api import launch
+            from cudaguard.core.own_imports import load
         except ImportError:
             # `python -m cudaguard run` from a folder that only the parent had on its path.
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(here))))
             sys.path.insert(0, root)
             try:
-                from cudaguard.api import launch
+                from cudaguard.core.own_imports import load
             finally:
                 sys.path.remove(root)
-        launch()
+        load("cudaguard.api").launch()
     except Exception as error:
         try:
             sys.stderr.write("cudaguard: start-up failed: %s: %s\n" % (type(error).__name__, error))

@@ -1,0 +1,137 @@
+"""Imports of our own, past what the program has done to importing.
+
+A program may replace ``builtins.__import__`` and put finders on ``sys.meta_path`` that count,
+refuse or raise: that is for what the program imports. The modules of the guard are loaded here
+instead, and get builtins of their own, whose ``__import__`` is the one below: so every import
+statement of theirs comes by here, at the top of a module as in a function.
+
+Modules of the standard library are found as ever, since a finder may be there to change them. One
+that is refused is not there for us, and nothing is said of it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from _frozen_importlib import (  # type: ignore[attr-defined]  # light: `importlib` is not
+    _gcd_import,
+    _lock_unlock_module,
+    _ModuleLockManager,
+    module_from_spec,
+)
+from _frozen_importlib_external import PathFinder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
+    from typing import Any
+
+_GUARD = __name__.partition(".")[0]
+_FOREIGN = "cudaguard.files.foreign"  # not at once: the vocabulary does without
+
+
+class RefusedError(ImportError):
+    """The program refuses us a module."""
+
+
+def load(name: str) -> Any:
+    """Return a module of ours, imported if it is not there yet.
+
+    Raises:
+        ImportError: It cannot be.
+    """
+    module = sys.modules.get(name)
+    if module is None:
+        return _find_and_load(name)
+    if getattr(module.__spec__, "_initializing", False):  # by another thread, or further out
+        _lock_unlock_module(name)
+        return sys.modules.get(name, module)
+    return module
+
+
+# Named as the function of importlib that import statements call: `core.caller` looks for it.
+def _find_and_load(name: str) -> Any:
+    parent, _, child = name.rpartition(".")
+    if not parent:  # the program has forgotten all that it has imported
+        return _gcd_import(name)
+    package = load(parent)
+    with _ModuleLockManager(name):
+        module = sys.modules.get(name)
+        if module is not None:
+            return module
+        spec: Any = PathFinder.find_spec(name, package.__path__)
+        if spec is None or spec.loader is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        module = module_from_spec(spec)
+        vars(module)["__builtins__"] = _BUILTINS
+        spec._initializing = True
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            sys.modules.pop(name, None)
+            raise
+        finally:
+            spec._initializing = False
+        setattr(package, child, module)
+    return module
+
+
+def _import(
+    name: str,
+    globals: Mapping[str, object] | None = None,  # as the original calls it
+    locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> ModuleType:
+    """Import for our own modules, as ``builtins.__import__`` does."""
+    top = name.partition(".")[0]
+    is_ours = top == _GUARD
+    if level or not (is_ours or top in _standard_library()):
+        return builtins.__import__(name, globals, locals, fromlist or (), level)
+    module: ModuleType = load(name) if is_ours else _standard(name)
+    if not fromlist:
+        return module if top == name else sys.modules[top]
+    if hasattr(module, "__path__"):
+        for child in fromlist:
+            if not hasattr(module, child):
+                _import_part(f"{name}.{child}", is_ours=is_ours)
+    return module
+
+
+def _import_part(name: str, *, is_ours: bool) -> None:
+    """Import what is named behind ``import``, if it is a module."""
+    try:
+        if is_ours:
+            load(name)
+        else:
+            _standard(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+
+
+def _standard(name: str) -> Any:
+    """Return a module of the standard library."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    if module is not None and not getattr(spec, "_initializing", False):
+        return module
+    try:
+        return _gcd_import(name)
+    except Exception as error:
+        if not load(_FOREIGN).is_refusal(error):
+            raise
+    raise RefusedError(f"import of {name} refused by the program", name=name)
+
+
+def _standard_library() -> frozenset[str]:
+    names: frozenset[str] | None = getattr(sys, "stdlib_module_names", None)
+    if names is None:  # Python 3.9
+        listed = getattr(sys.modules.get(_FOREIGN), "standard_library", frozenset)
+        names = listed()
+    return names
+
+
+_BUILTINS = {**vars(builtins), "__import__": _import}

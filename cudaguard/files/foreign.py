@@ -1,0 +1,136 @@
+"""Whose error is it: a failure of ours, or something of the program's that comes up in our code?
+
+Signal handlers, other threads (``PyThreadState_SetAsyncExc``), finders and audit hooks of the
+program raise wherever we happen to be. What they raise is for the program: no ``except`` of ours
+may take it for what we expect there. One that runs while a program is being looked at is written
+``except ours(OSError):``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+    from typing import Any, TypeVar
+
+    Error = TypeVar("Error", bound=BaseException)
+
+_Frame: Any = type(sys._getframe())
+# Past what a class makes of its attributes.
+_traceback: Any = BaseException.__traceback__
+_module: Any = type.__dict__["__module__"]
+_GUARD = ("cudaguard", "_cudaguard_boot")
+_standard_library: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
+
+
+def passes(error: BaseException) -> bool:
+    """Return True for an error that has to reach the program; when in doubt, it has to.
+
+    A failure of ours is of a class of Python's or ours, and came up in code of Python's or ours
+    that no signal handler has run.
+    """
+    try:
+        if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
+            return True
+        traceback = _traceback.__get__(error)
+        return _first_foreign(traceback) is not None or is_of_signal_handler(error)
+    except Exception:
+        return True
+
+
+def ours(*kinds: type[Error]) -> tuple[type[Error], ...]:
+    """Return what an ``except`` catches that is meant for these: nothing of the program's."""
+    error = sys.exc_info()[1]
+    return () if error is None or (isinstance(error, kinds) and passes(error)) else kinds
+
+
+def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
+    """Return what an ``except`` around code of the program catches: not what was sent to it.
+
+    Such code is called for our sake, as a log handler that is to write what we say.
+    """
+    error = sys.exc_info()[1]
+    if error is None or is_of_signal_handler(error):
+        return ()
+    is_known_class = is_known(_module.__get__(type(error)))
+    is_sent = not is_known_class and _first_foreign(_traceback.__get__(error)) is None  # by thread
+    return () if is_sent else kinds
+
+
+def is_refusal(error: Exception) -> bool:
+    """Has code of the program raised it that a function of Python's has called, as audit hooks?
+
+    To be asked where that function was called.
+    """
+    below = _traceback.__get__(error).tb_next
+    return _first_foreign(below) is not None and not is_of_signal_handler(error)
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Was it raised by a function that the program has set for a signal, as for a time limit?
+
+    It says nothing of the code it came up in, which must let it pass.
+    """
+    signal: Any = sys.modules.get("_signal")
+    step = _traceback.__get__(error)
+    if signal is None or step is None:
+        return False
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    while step is not None:
+        if step.tb_frame.f_code in codes or _is_called_as_handler(step.tb_frame):
+            return True
+        step = step.tb_next
+    return False
+
+
+def standard_library() -> frozenset[str]:
+    """Return the names of the modules that come with Python."""
+    global _standard_library  # noqa: PLW0603  # once
+    if not _standard_library:  # Python 3.9
+        os = sys.modules["os"]  # by no import: whoever imports for us asks here
+        folder = os.path.dirname(os.__file__)
+        files = [*os.listdir(folder), *os.listdir(os.path.join(folder, "lib-dynload"))]
+        names = (*sys.builtin_module_names, "_frozen_importlib", "_frozen_importlib_external")
+        _standard_library = frozenset((*names, *(file.partition(".")[0] for file in files)))
+    return _standard_library
+
+
+def is_known(module: object) -> bool:
+    """Is a module Python's or ours, by its name?"""
+    if not isinstance(module, str):
+        return False
+    top = module.partition(".")[0]
+    return top in _GUARD or top in (_standard_library or standard_library())
+
+
+def _first_foreign(step: TracebackType | None) -> FrameType | None:
+    """Return the first frame that runs code of neither Python's nor ours."""
+    while step is not None:
+        frame = step.tb_frame
+        if not is_known(frame.f_globals.get("__name__")):
+            return frame
+        step = step.tb_next
+    return None
+
+
+def _is_called_as_handler(frame: FrameType) -> bool:
+    """Has it a number and a frame for arguments? A handler may have put another in its place."""
+    code = frame.f_code
+    if code.co_argcount < 2 or is_known(frame.f_globals.get("__name__")):
+        return False
+    found = frame.f_locals
+    values = [found.get(name) for name in code.co_varnames[: code.co_argcount]]
+    return any(
+        issubclass(type(number), int) and type(where) is _Frame
+        for number, where in zip(values, values[1:])
+    )
+
+
+def _code_of(handler: Any) -> Any:
+    """Return the code that a handler runs; None if it is not written in Python."""
+    handler = getattr(handler, "func", handler)  # functools.partial
+    if not hasattr(handler, "__code__"):  # an object that can be called
+        handler = type(handler).__call__
+    return getattr(handler, "__code__", None)
