@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.decide import Permit
     from cudaguard.core.excepthook import ErrorHook
-    from cudaguard.core.loader import Close
+    from cudaguard.core.host import Close
     from cudaguard.model import Rule
 
 NOT_FOUND = ": cannot open shared object file"

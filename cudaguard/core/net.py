@@ -7,8 +7,9 @@ that is hooked is called outside of it, once, whatever becomes of us.
 
 from __future__ import annotations
 
+from cudaguard.core import own_imports
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
-from cudaguard.files.foreign import passes
+from cudaguard.files.foreign import is_refusal, passes, standard_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
             """Take note that the guard itself failed; never raises."""
 
 
+own_imports.is_refusal, own_imports.standard_library = is_refusal, standard_library
 # Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
 ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
 

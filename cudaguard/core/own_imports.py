@@ -23,12 +23,14 @@ from _frozen_importlib_external import PathFinder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
     from typing import Any
 
 _GUARD = __name__.partition(".")[0]
-_FOREIGN = "cudaguard.files.foreign"  # not at once: the vocabulary does without
+# By whoever knows (see `core.net`): this module comes before all others.
+is_refusal: Callable[[Exception], bool] = bool
+standard_library: Callable[[], frozenset[str]] = frozenset
 
 
 class RefusedError(ImportError):
@@ -121,7 +123,7 @@ def _standard(name: str) -> Any:
     try:
         return _gcd_import(name)
     except Exception as error:
-        if not load(_FOREIGN).is_refusal(error):
+        if not is_refusal(error):
             raise
     raise RefusedError(f"import of {name} refused by the program", name=name)
 
@@ -129,8 +131,7 @@ def _standard(name: str) -> Any:
 def _standard_library() -> frozenset[str]:
     names: frozenset[str] | None = getattr(sys, "stdlib_module_names", None)
     if names is None:  # Python 3.9
-        listed = getattr(sys.modules.get(_FOREIGN), "standard_library", frozenset)
-        names = listed()
+        names = standard_library()
     return names
 
 

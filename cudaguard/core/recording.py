@@ -7,8 +7,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
+    from cudaguard.core.host import Close
     from cudaguard.core.journal import Journal
-    from cudaguard.core.loader import Close
     from cudaguard.core.mapping import Mappings
 
 

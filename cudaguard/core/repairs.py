@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.decide import Permit
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.loader import Close
+    from cudaguard.core.host import Close
     from cudaguard.core.registry import Entry
     from cudaguard.core.replace import Place, Replaced
     from cudaguard.model import Finding, Rule

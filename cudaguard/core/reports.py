@@ -223,7 +223,7 @@ class Reporter:
     # --- never raise ----------------------------------------------------------------
 
     def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself, loudly once; never raises (see `core.host.Host`)."""
+        """Report a failure of the guard itself, loudly once; never raises."""
         if sys is None or sys.meta_path is None or isinstance(error, RefusedError):
             return  # the interpreter shuts down; or the program would not have us look
         # Short of memory or stack: the program's doing, not ours.

@@ -12,6 +12,7 @@ from cudaguard.features.builds.locks import LockFacts, command_of, identity, loo
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.policy import YOUNG, state_of
 from cudaguard.features.builds.repair.actions import take_over
+from cudaguard.files.foreign import ours
 from cudaguard.system.redact import redacted_arguments
 
 TYPE_CHECKING = False
@@ -41,15 +42,15 @@ def lock_class(request: Request, original: Any, permit: Permit) -> type:
         if acquired or not permit.looks:
             return acquired
         try:
-            ours = _wait(request, permit, os.path.abspath(self.lock_file_path), self.wait_seconds)
+            taken = _wait(request, permit, os.path.abspath(self.lock_file_path), self.wait_seconds)
         except ON_PURPOSE:
             raise
         except ours(Exception) as error:
             request.core.broken("looking at the lock of a build", error)
             return acquired
-        if ours is None:
+        if taken is None:
             return acquired
-        self.fd = ours
+        self.fd = taken
         return True
 
     members = {name: vars(original).get(name) for name in ("__doc__", "__module__")}
