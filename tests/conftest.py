@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+import cudaguard.api  # noqa: F401  # hands the features to the core
+
 from .kept import PIP, Kept, kept_by_user, make_environment, run_python
 from .native_fixtures import driver_stubs as driver_stubs
 from .processes import Child

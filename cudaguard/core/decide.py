@@ -1,11 +1,11 @@
-"""From rules, facts and mode to what may be done: the one place that knows. Pure functions.
+"""From rules, facts and mode to what is done: whether a rule applies, and the order of imports.
 
-Modes and grades are asked about here and nowhere else: repairs get a `Permit`, everybody else
-`state_of`.
+Pure functions. Whether something may be done is asked of `cudaguard.core.permit`.
 """
 
 from __future__ import annotations
 
+from cudaguard.core.permit import permit_for
 from cudaguard.model import Plan, Rule
 from cudaguard.system.versions import clauses, in_range, required_name, requirement_met
 
@@ -38,35 +38,6 @@ if TYPE_CHECKING:
 
 
 _UNDENIABLE = (1 << 30,)  # a rank above that of any rule
-REPAIRING = ("fix", "strict")  # modes
-CONTEXT = "context"  # the word of rules for a CUDA context, among the modules that they need
-
-
-class Permit:
-    """What a repair may do: one object, switched when mode or rules change, read at every call.
-
-    Args:
-        acts: May it change anything?
-        looks: May it look? False once its rule is not in force any more.
-        tells: Is what it finds told? Otherwise it is only recorded.
-    """
-
-    __slots__ = ("acts", "looks", "tells")
-
-    def __init__(self, *, acts: bool = False, looks: bool = False, tells: bool = False) -> None:
-        self.acts, self.looks, self.tells = acts, looks, tells
-
-    def switch(self, other: Permit | None) -> None:
-        """Allow what another permit allows, nothing for None."""
-        self.acts = other is not None and other.acts
-        self.looks = other is not None and other.looks
-        self.tells = other is not None and other.tells
-
-
-def permit_for(mode: str, grade: str = "automatic") -> Permit:
-    """Return what may be done in a mode for a rule of a grade; the rule is in force."""
-    acts = mode in REPAIRING and grade != "report"
-    return Permit(acts=acts, looks=mode != "off", tells=mode not in ("off", "observe"))
 
 
 def state_of(rule: Rule, facts: FactsLike, mode: str) -> str:

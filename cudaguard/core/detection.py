@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.reports import Reporter
 
 # What a detector may listen to; the names are those of its methods. Those with a colon are heard
 # of that module only (`imported:torch`), or of libraries whose names begin so (`loaded:libcuda`).
@@ -36,7 +36,7 @@ EVENTS = {
 }
 
 
-class Load:
+class NativeLoad:
     """A library or extension that was, or is about to be, mapped.
 
     Args:
@@ -65,10 +65,11 @@ class Detection:
 
     Args:
         core: Is handed to each of them.
+        reporter: Is told of one that fails.
     """
 
-    def __init__(self, core: Dispatch) -> None:
-        self._core = core
+    def __init__(self, core: object, reporter: Reporter) -> None:
+        self._core, self._reporter = core, reporter
         self._made: dict[str, Any] = {}  # by entry; None for one that has failed
         self._nets: dict[str, Net] = {}
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
@@ -114,7 +115,7 @@ class Detection:
         for entry in self._listeners(f"imported:{name}"):
             self._tell(entry, "imported", name)
 
-    def loaded(self, load: Load) -> None:
+    def loaded(self, load: NativeLoad) -> None:
         """Tell those who listen to loads, of all or of this library."""
         for entry in self._listeners("loaded"):
             self._tell(entry, "loaded", load)
@@ -184,4 +185,4 @@ class Detection:
         if hasattr(one, "forget"):
             with Net(lambda _: None):
                 one.forget()
-        self._core.reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)
+        self._reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)

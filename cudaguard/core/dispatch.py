@@ -11,14 +11,14 @@ import sys
 from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe, importing
-from cudaguard.core.decide import permit_for
-from cudaguard.core.detection import Detection, Load
+from cudaguard.core.detection import Detection, NativeLoad
 from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
 from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.loader import NOTHING, Slots
+from cudaguard.core.permit import permit_for
 from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
 from cudaguard.core.repairs import Repairs
@@ -33,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.decide import Permit
     from cudaguard.core.excepthook import ErrorHook
     from cudaguard.core.host import Close
+    from cudaguard.core.permit import Permit
+    from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.model import Rule
 
 NOT_FOUND = ": cannot open shared object file"
@@ -45,16 +46,15 @@ class Dispatch:
     """Has the features do their part."""
 
     def __init__(self) -> None:
-        self.table = table  # for those that are imported later: perhaps anew, without the index
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
         self.pending_context = ""  # a device, for the first watched import of the main process
         self.registry = Registry((), {})
         self.journal = Journal(self._no_journal)
         self.reporter = Reporter(self.journal)
         self.recording = Recording(self.journal)
-        self.repairs = Repairs(self)
         self.replacements = Replacements(self.reporter)
-        self.detection = Detection(self)
+        self.repairs = Repairs(self.reporter, self.replacements, self.catch_up)
+        self.detection = Detection(self, self.reporter)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
         self.ctypes = CtypesPatch(self.repairs.scope_of_library, self)
@@ -107,11 +107,10 @@ class Dispatch:
         own = self.registry.by_module.get(name, ())
         before: list[Callable[[ModuleSpec], None]] = [self.arrived]
         if any(one.needs or one.grade == "report" for one in own):
-            from cudaguard.core.prerequisites import follow, planned
-
-            plan = planned(self, name)
+            prerequisites = self.prerequisites()
+            plan = prerequisites.planned(name)
             if plan is not None:
-                before.append(lambda spec: follow(self, plan, spec))
+                before.append(lambda spec: prerequisites.follow(plan, spec))
         before += self.repairs.before(name)
         around = self.repairs.around(name)
         # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
@@ -127,6 +126,16 @@ class Dispatch:
         if len(before) == 1 and not after and tuple(around) == self._plain.around:
             return self._plain
         return Slots(tuple(before), tuple(around), tuple(after))
+
+    def prerequisites(self) -> Prerequisites:
+        """Return what brings what must come first, by the rules in force."""
+        from cudaguard.core.prerequisites import Prerequisites
+
+        def prepares(entry: str) -> Callable[[str, str], None]:
+            return lambda rule, target: table.resolve(entry)(self, rule, target)
+
+        words = {word: prepares(entry) for word, entry in table.index.PREREQUISITES.items()}
+        return Prerequisites(self.registry, self.reporter, words)
 
     def arrived(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module."""
@@ -240,7 +249,9 @@ class Dispatch:
             return
         flags_by = self.flags.set_by if extension else ("", "")
         is_global = bool(flags & RTLD_GLOBAL)
-        self.detection.loaded(Load(library, extension, is_global=is_global, flags_by=flags_by))
+        self.detection.loaded(
+            NativeLoad(library, extension, is_global=is_global, flags_by=flags_by)
+        )
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `core.loader.Host`)."""
@@ -284,13 +295,9 @@ class Dispatch:
             return
         self.detection.error_passes(error)
         if isinstance(error, Exception):
-            self.known_error_passes(error)
+            from cudaguard.core.passing_errors import error_passes
 
-    def known_error_passes(self, error: Exception) -> None:
-        """Note on an error what it means, if that is known; never raises."""
-        from cudaguard.core.passing_errors import error_passes
-
-        error_passes(self, error)
+            error_passes(self.reporter, error)
 
     def error_ends(self, error: BaseException) -> None:
         """Look at an error that ends the program, and record it for ``cudaguard run``."""
@@ -300,7 +307,7 @@ class Dispatch:
         if isinstance(error, Exception) and self.journal.is_written:
             from cudaguard.core.passing_errors import record_end
 
-            record_end(self, error)
+            record_end(self.reporter, error)
 
     def _no_journal(self, path: str, error: Exception) -> None:
         self.reporter.no_journal(path, error)  # which is made after the journal
@@ -313,15 +320,7 @@ class Dispatch:
 
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
-        ctypes = sys.modules.get("ctypes")
-        # The class of ctypes itself, whatever a program has put in its place.
-        for name in ("CDLL", "PyDLL"):
-            there = peek(ctypes, name)
-            for one in there.__mro__ if type(there) is type else ():
-                is_own = one.__name__ == "CDLL" and one.__module__ == "ctypes"
-                if is_own and peek(ctypes, "cdll") is not None:
-                    self.ctypes.put_up(one, peek(ctypes, "DEFAULT_MODE"))
-                    return
+        self.ctypes.put_up_where_imported()
 
     def look(self, *, must: bool = False, at_install: bool = False) -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
@@ -341,14 +340,5 @@ class Dispatch:
         self.detection.has_begun = True  # once, whatever becomes of it
         from cudaguard.elf.process import uses_glibc
 
-        if uses_glibc() and (is_there or _has_ctypes()):
+        if uses_glibc() and (is_there or self.ctypes.is_importable()):
             self.detection.begin("guard" if at_install else "ctypes")
-
-
-def _has_ctypes() -> bool:
-    """Import ctypes; False for a Python that has none."""
-    try:
-        import ctypes  # noqa: F401  # detectors look with it
-    except ImportError:
-        return False
-    return True

@@ -16,6 +16,7 @@ from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -215,6 +216,27 @@ class CtypesPatch:
     def is_up(self) -> bool:
         """Is the patch in force?"""
         return self._ours is not None
+
+    @staticmethod
+    def is_importable() -> bool:
+        """Import ctypes; False for a Python that has none."""
+        try:
+            import ctypes  # noqa: F401  # who looks at libraries takes it
+        except ours(ImportError):
+            return False
+        return True
+
+    def put_up_where_imported(self) -> None:
+        """Patch ctypes if the program has imported it."""
+        ctypes = sys.modules.get("ctypes")
+        # The class of ctypes itself, whatever a program has put in its place.
+        for name in ("CDLL", "PyDLL"):
+            there = peek(ctypes, name)
+            for one in there.__mro__ if type(there) is type else ():
+                is_own = one.__name__ == "CDLL" and one.__module__ == "ctypes"
+                if is_own and peek(ctypes, "cdll") is not None:
+                    self.put_up(one, peek(ctypes, "DEFAULT_MODE"))
+                    return
 
     def put_up(self, cdll: Any, default_mode: int) -> None:
         """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""

@@ -6,14 +6,13 @@ from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.decide import applies
 from cudaguard.core.loader import is_imported
-from cudaguard.core.prerequisites import are_missing_before
 from cudaguard.core.reports import LATER
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.registry import Entry
+    from cudaguard.core.registry import RuleEntry
 
 _told: set[tuple[str, str]] = set()  # module and rule: one look is enough
 
@@ -43,7 +42,9 @@ def look_back(core: Dispatch, *, at_start: bool) -> None:
         core.repairs.again()
 
 
-def _tell_late(core: Dispatch, name: str, one: Entry, *, is_missed: bool, at_start: bool) -> None:
+def _tell_late(
+    core: Dispatch, name: str, one: RuleEntry, *, is_missed: bool, at_start: bool
+) -> None:
     is_only_told = one.grade == "report" and not one.needs and not one.does
     if not is_only_told and not (one.needs or is_missed):
         return
@@ -52,8 +53,8 @@ def _tell_late(core: Dispatch, name: str, one: Entry, *, is_missed: bool, at_sta
         return
     if is_only_told:  # it would have changed nothing to come earlier
         core.reporter.found(messages.known_fault(rule, name, ""))
-    elif is_missed or are_missing_before(core, rule, name):
-        verb = next((v for v, _ in one.does if "late" in core.table.index.VERBS[v]), "")
+    elif is_missed or core.prerequisites().are_missing_before(rule, name):
+        verb = core.repairs.late_verb(one)
         finding = messages.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 

@@ -11,12 +11,6 @@ from functools import lru_cache
 
 from cudaguard.model import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from cudaguard.model import Finding
-
 
 class KnownError(Record):
     """What a message means.
@@ -51,31 +45,6 @@ class KnownError(Record):
         self._fill(
             id=id, pattern=pattern, what=what, remedy=remedy, consequence=consequence, links=links
         )
-
-
-class Explainer:
-    """What a feature can say of the texts of errors, beyond what `KNOWN_ERRORS` has.
-
-    Args:
-        explain: Returns what a text means, None if it is not known.
-        ids: The ids of what it explains, and of what it adds to.
-        in_process: Returns what is to be said where the error is raised, with what is true of this
-            process; None where that was said otherwise.
-        about: Returns what an id is about, without a text; None where the core knows.
-        is_found: Is such an error a finding, as well as a text that is explained?
-    """
-
-    def __init__(
-        self,
-        explain: Callable[[str], Finding | None] = lambda _: None,
-        ids: Iterable[str] = (),
-        in_process: Callable[[Finding], Finding | None] = lambda finding: finding,
-        about: Callable[[str], Finding | None] = lambda _: None,
-        *,
-        is_found: bool = False,
-    ) -> None:
-        self.explain, self.ids, self.about = explain, frozenset(ids), about
-        self.in_process, self.is_found = in_process, is_found
 
 
 DRIVER = KnownError("CG881", "", "The CUDA driver answers {0}: {1}.", "")  # see `driver_status`

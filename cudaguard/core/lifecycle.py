@@ -19,7 +19,7 @@ from cudaguard.core.reports import LATER
 from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
 from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files.foreign import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Activation:
                 self._look_back(at_start=at_boot)
         except ON_PURPOSE:
             raise
-        except ours(Exception) as error:
+        except theirs(Exception) as error:
             # The program has asked for a guard and not for its faults.
             core.broken("switching the guard", error)
 
@@ -165,7 +165,7 @@ class Activation:
         if wanted.mode != "strict":
             core.reporter.deferred = []
         core.registry = registry
-        core.repairs.configure()
+        core.repairs.configure(registry)
         core.replacements.follow(registry)
         core.forget_slots()
         names = (*registry.by_module, *table.index.INITIALIZERS, *(self._plugins or ()))
@@ -295,7 +295,7 @@ class Activation:
 
         try:
             found = scan(sys.path)
-        except ours(Exception) as error:
+        except theirs(Exception) as error:
             found = {}
             self.core.broken("looking for rule plug-ins", error)
         waiting = dict(self._plugins or {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard import config
-from cudaguard.core.decide import REPAIRING
+from cudaguard.core.permit import REPAIRING
 from cudaguard.errors import ConfigError
 from cudaguard.model import GRADES
 

@@ -33,7 +33,7 @@ is_refusal: Callable[[Exception], bool] = bool
 standard_library: Callable[[], frozenset[str]] = frozenset
 
 
-class RefusedError(ImportError):
+class RefusedImportError(ImportError):
     """The program refuses us a module."""
 
 
@@ -125,7 +125,7 @@ def _standard(name: str) -> Any:
     except Exception as error:
         if not is_refusal(error):
             raise
-    raise RefusedError(f"import of {name} refused by the program", name=name)
+    raise RefusedImportError(f"import of {name} refused by the program", name=name)
 
 
 def _standard_library() -> frozenset[str]:

@@ -6,6 +6,7 @@ from cudaguard.core import known_messages as known
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.known_errors import DRIVER, known_error, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
+from cudaguard.core.permit import permit_for
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files.foreign import ours
@@ -15,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.known_errors import Explainer
+    from cudaguard.core.explainer import Explainer
+    from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding
 
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
@@ -71,32 +72,32 @@ def explain_error(error: BaseException, *, with_context: bool = True) -> Finding
     return None
 
 
-def error_passes(core: Dispatch, error: BaseException) -> None:
+def error_passes(reporter: Reporter, error: BaseException) -> None:
     """Note on an error what it means; one about a CUDA graph is told of as well. Never raises.
 
     Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
     """
     try:
-        _note(core, error)
+        _note(reporter, error)
     except ON_PURPOSE as warning:  # the program's own error is the one to be raised
         print_instead(warning)
     except ours(Exception) as failure:
-        core.broken("looking at an error", failure)
+        reporter.broken("looking at an error", failure)
 
 
-def record_end(core: Dispatch, error: BaseException) -> None:
+def record_end(reporter: Reporter, error: BaseException) -> None:
     """Record the error that ends the program, where it was raised, and what it means."""
     try:
         details: dict[str, Any] = {"stack": _stack(error)}
         finding = explain_error(error)
-        if finding is not None and finding.id not in core.reporter.silenced:
+        if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
         text = text_of(error)[:_LONGEST_TEXT]
-        core.journal.note("error", f"{type(error).__name__}: {text}", details=details)
+        reporter.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
         return
     except ours(Exception) as failure:
-        core.broken("recording an error", failure)
+        reporter.broken("recording an error", failure)
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
@@ -111,11 +112,11 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
     return found[-_DEEPEST:]
 
 
-def _note(core: Dispatch, error: BaseException) -> None:
+def _note(reporter: Reporter, error: BaseException) -> None:
     if isinstance(error, CudaGuardError):  # ours say it themselves
         return
     finding = explain_error(error, with_context=False)
-    if finding is None or finding.id in core.reporter.silenced:
+    if finding is None or finding.id in reporter.silenced:
         return
     is_found = False
     for explainer in explainers():
@@ -124,9 +125,9 @@ def _note(core: Dispatch, error: BaseException) -> None:
             if exact is None:
                 return
             finding, is_found = exact, explainer.is_found
-    is_noted = core.permit().tells and _add_note(error, f"cudaguard {finding}")
+    is_noted = permit_for(reporter.mode).tells and _add_note(error, f"cudaguard {finding}")
     if is_found:
-        core.reporter.found(finding, caller_frame(), carried_by_error=is_noted)
+        reporter.found(finding, caller_frame(), carried_by_error=is_noted)
 
 
 def _add_note(error: BaseException, note: str) -> bool:

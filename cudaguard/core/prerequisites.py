@@ -10,7 +10,8 @@ from _thread import _local
 
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import permit_for, plan
+from cudaguard.core.decide import plan
+from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
 from cudaguard.files.foreign import is_of_signal_handler
@@ -19,10 +20,11 @@ from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
-    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.registry import Registry
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Plan, Rule
 
@@ -96,93 +98,84 @@ def is_installed(module: str) -> bool:
         return False
 
 
-def planned(core: Dispatch, name: str) -> Plan | None:
-    """Return what must come before a module, None if there is nothing to do or to tell."""
-    found = plan(name, core.registry.rules_of, core.registry.is_users, Facts())
-    return found if found.needs or found.told or found.problems else None
-
-
-def follow(core: Dispatch, plan: Plan, spec: ModuleSpec) -> None:
-    """Carry out the plan of one module: tell, then import what must come first.
-
-    Raises:
-        ImportOrderError: in `strict`, where the order cannot be kept.
-    """
-    frame, reporter = caller_frame(), core.reporter
-    for problem in plan.problems:
-        stop = ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
-        is_last = problem is plan.problems[-1]
-        reporter.found(messages.contradiction(problem), frame, stop=stop if is_last else None)
-    for rule in plan.told:
-        for need in rule.needs:
-            _tell_order(core, rule, need, plan.name, frame)
-        if not rule.needs and not rule.actions:
-            reporter.found(messages.known_fault(rule, plan.name, describe(frame)), frame)
-    for need, id in plan.needs:
-        named = core.registry.rule(id)
-        if named is None:  # switched off by another thread meanwhile
-            continue
-        if not permit_for(reporter.mode, named.grade).acts:
-            _tell_order(core, named, need, plan.name, frame)
-        elif need in core.table.index.PREREQUISITES:
-            core.table.resolve(core.table.index.PREREQUISITES[need])(core, id, plan.name)
-        else:
-            bring(reporter, need, id, spec.name, spec.origin, frame)
-
-
-def bring(
-    reporter: Reporter,
-    need: str,
-    rule: str,
-    target: str,
-    path: str | None,
-    frame: FrameType | None,
-) -> str:
-    """Import a module that must come before another one, and tell what becomes of it.
+class Prerequisites:
+    """Brings what must come first; made for the first module that needs something.
 
     Args:
+        registry: The rules in force.
         reporter: Is told.
-        need: The module.
-        rule: Id of the rule that asks for it.
-        target: What it must come before.
-        path: The file of that.
-        frame: The line of the program.
-
-    Returns:
-        See `Outcome.state`.
-
-    Raises:
-        ImportOrderError: in `strict`, where it cannot be imported.
+        words: What rules may need that is no module: each with a function that is called with the
+            id of the rule and the watched module.
     """
-    absent = target not in sys.modules
-    outcome = import_first(need, rule)
-    if outcome.state == "imported":
-        how = messages.imported_first(target)
-        reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
-    elif outcome.error is not None:
-        finding = messages.prerequisite_failed(rule, need, target, outcome.error)
-        stop = ImportOrderError(finding.what, name=target, path=path)
-        stop.__cause__ = outcome.error
-        reporter.found(finding, frame, stop=stop)
-    if absent and target in sys.modules:
-        reporter.found(messages.cyclic_prerequisite(rule, need, target))
-    return outcome.state
 
+    def __init__(
+        self,
+        registry: Registry,
+        reporter: Reporter,
+        words: Mapping[str, Callable[[str, str], None]],
+    ) -> None:
+        self._registry, self._reporter, self._words = registry, reporter, words
 
-def _tell_order(
-    core: Dispatch, rule: Rule, need: str, target: str, frame: FrameType | None
-) -> None:
-    is_module = need not in core.table.index.PREREQUISITES
-    if is_module and need not in sys.modules and is_installed(need):
-        core.reporter.found(messages.out_of_order(rule, need, target, describe(frame)), frame)
+    def planned(self, name: str) -> Plan | None:
+        """Return what must come before a module, None if there is nothing to do or to tell."""
+        registry = self._registry
+        found = plan(name, registry.rules_of, registry.is_users, Facts())
+        return found if found.needs or found.told or found.problems else None
 
+    def follow(self, plan: Plan, spec: ModuleSpec) -> None:
+        """Carry out the plan of one module: tell, then import what must come first.
 
-def are_missing_before(core: Dispatch, rule: Rule, name: str) -> bool:
-    """Should a module have come before one that is there, and has it not?"""
-    order = [name for name in list(sys.modules) if sys.modules.get(name) is not None]
-    earlier = set(order[: order.index(name)]) if name in order else set()
-    return any(
-        need not in earlier and is_installed(need)
-        for need in rule.needs
-        if need not in core.table.index.PREREQUISITES
-    )
+        Raises:
+            ImportOrderError: in `strict`, where the order cannot be kept.
+        """
+        frame, reporter = caller_frame(), self._reporter
+        for problem in plan.problems:
+            stop = ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
+            is_last = problem is plan.problems[-1]
+            reporter.found(messages.contradiction(problem), frame, stop=stop if is_last else None)
+        for rule in plan.told:
+            for need in rule.needs:
+                self._tell_order(rule, need, plan.name, frame)
+            if not rule.needs and not rule.actions:
+                reporter.found(messages.known_fault(rule, plan.name, describe(frame)), frame)
+        for need, id in plan.needs:
+            named = self._registry.rule(id)
+            if named is None:  # switched off by another thread meanwhile
+                continue
+            if not permit_for(reporter.mode, named.grade).acts:
+                self._tell_order(named, need, plan.name, frame)
+            elif need in self._words:
+                self._words[need](id, plan.name)
+            else:
+                self._bring(need, id, spec, frame)
+
+    def _bring(self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None) -> None:
+        """Import a module that must come before another one, and tell what becomes of it."""
+        target, reporter = spec.name, self._reporter
+        absent = target not in sys.modules
+        outcome = import_first(need, rule)
+        if outcome.state == "imported":
+            how = messages.imported_first(target)
+            reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
+        elif outcome.error is not None:
+            finding = messages.prerequisite_failed(rule, need, target, outcome.error)
+            stop = ImportOrderError(finding.what, name=target, path=spec.origin)
+            stop.__cause__ = outcome.error
+            reporter.found(finding, frame, stop=stop)
+        if absent and target in sys.modules:
+            reporter.found(messages.cyclic_prerequisite(rule, need, target))
+
+    def _tell_order(self, rule: Rule, need: str, target: str, frame: FrameType | None) -> None:
+        if need not in self._words and need not in sys.modules and is_installed(need):
+            finding = messages.out_of_order(rule, need, target, describe(frame))
+            self._reporter.found(finding, frame)
+
+    def are_missing_before(self, rule: Rule, name: str) -> bool:
+        """Return True if a module should have come before one that is there, and has not."""
+        order = [name for name in list(sys.modules) if sys.modules.get(name) is not None]
+        earlier = set(order[: order.index(name)]) if name in order else set()
+        return any(
+            need not in earlier and is_installed(need)
+            for need in rule.needs
+            if need not in self._words
+        )

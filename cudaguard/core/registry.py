@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BUILT_IN = "built-in"
 
 
-class Entry:
+class RuleEntry:
     """A rule that may not have been made yet.
 
     Args:
@@ -49,7 +49,7 @@ class Entry:
         return self._rule
 
 
-def entry_of(rule: Rule) -> Entry:
+def entry_of(rule: Rule) -> RuleEntry:
     """Return the entry of a rule that was made by the program or its user."""
     does = tuple(
         (verb, action[verb])
@@ -57,12 +57,12 @@ def entry_of(rule: Rule) -> Entry:
         for verb in action
         if verb in table.index.VERBS
     )
-    return Entry(rule.id, rule, rule.grade, rule.watch, rule.needs, does)
+    return RuleEntry(rule.id, rule, rule.grade, rule.watch, rule.needs, does)
 
 
-def built_in() -> list[tuple[Entry, str]]:
+def built_in() -> list[tuple[RuleEntry, str]]:
     """Return the entries of all built-in rules, with their origin."""
-    return [(Entry(*row), BUILT_IN) for row in table.index.RULES]
+    return [(RuleEntry(*row), BUILT_IN) for row in table.index.RULES]
 
 
 class Registry:
@@ -75,7 +75,9 @@ class Registry:
 
     __slots__ = ("by_module", "entries", "origins", "silenced")
 
-    def __init__(self, entries: Iterable[tuple[Entry, str]], switches: Mapping[str, bool]) -> None:
+    def __init__(
+        self, entries: Iterable[tuple[RuleEntry, str]], switches: Mapping[str, bool]
+    ) -> None:
         chosen = {entry.id: (entry, origin) for entry, origin in entries}
         self.entries = tuple(
             entry for entry, _ in chosen.values() if switches.get(entry.id, entry.grade != "opt-in")
@@ -83,7 +85,7 @@ class Registry:
         # Detectors that were disabled: what they find is neither kept nor told.
         self.silenced = frozenset(id for id, is_on in switches.items() if not is_on) - chosen.keys()
         self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
-        self.by_module: dict[str, tuple[Entry, ...]] = {}
+        self.by_module: dict[str, tuple[RuleEntry, ...]] = {}
         for entry in self.entries:
             for name in entry.watch:
                 self.by_module[name] = (*self.by_module.get(name, ()), entry)
@@ -101,7 +103,7 @@ class Registry:
         """Return a rule that is in force, None if it is not."""
         return next((entry.rule for entry in self.entries if entry.id == id), None)
 
-    def with_verbs(self, *verbs: str) -> tuple[Entry, ...]:
+    def with_verbs(self, *verbs: str) -> tuple[RuleEntry, ...]:
         """Return the entries of the rules with an action of these verbs."""
         return tuple(e for e in self.entries if any(verb in verbs for verb, _ in e.does))
 

@@ -8,33 +8,25 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import UserLine, caller_frame, describe
-from cudaguard.core.decide import applies, permit_for
 from cudaguard.core.dlopen import RTLD_GLOBAL
 from cudaguard.core.loader import is_imported, is_under_way
 from cudaguard.core.patterns import fixed_part, matches
-from cudaguard.core.reports import LATER
+from cudaguard.core.registry import Registry
 from cudaguard.core.table import table
-from cudaguard.errors import ImportOrderError
 from cudaguard.files.calls import os
-from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from importlib.machinery import ModuleSpec
-    from types import FrameType
-    from typing import Any, Union
+    from typing import Any
 
-    from cudaguard.core.decide import Permit
-    from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.host import Close
-    from cudaguard.core.registry import Entry
-    from cudaguard.core.replace import Place, Replaced
-    from cudaguard.model import Finding, Rule
-
-    Outcome = Union["Done", "WouldDo", "Refused"]
-    Outcomes = Iterable[Outcome]
+    from cudaguard.core.registry import RuleEntry
+    from cudaguard.core.replace import Replacements
+    from cudaguard.core.reports import Reporter
+    from cudaguard.core.request import Outcomes, Request, Scope
+    from cudaguard.model import Rule
 
 # When a repair is called. What it is given is a `Request`, and at some moments more.
 MOMENTS = {
@@ -49,197 +41,30 @@ MOMENTS = {
     "opening": "a library that the pattern fits, or an extension of the watched package, is to be "
     "opened with RTLD_GLOBAL; is given the `Opening`, returns a `Scope` or None",
 }
-MISSED = object()  # an outcome of the moment `late`
-
-
-class Done:
-    """A repair has worked.
-
-    Args:
-        subject: What was repaired: a module, a library, a variable.
-        how: What has become of it, in words that follow the subject.
-        verb: By which of the repair's verbs; empty for the first.
-        stays: Is it there still after `uninstall`?
-        left: A fault that is left all the same.
-    """
-
-    __slots__ = ("how", "left", "stays", "subject", "verb")
-
-    def __init__(
-        self,
-        subject: str,
-        how: str,
-        *,
-        verb: str = "",
-        stays: bool = True,
-        left: Finding | None = None,
-    ) -> None:
-        self.subject, self.how, self.verb, self.stays, self.left = subject, how, verb, stays, left
-
-
-class WouldDo:
-    """A repair that is needed was not permitted.
-
-    Args:
-        finding: What is told instead.
-        about: See `cudaguard.core.reports.Reporter.is_told_about`.
-    """
-
-    __slots__ = ("about", "finding")
-
-    def __init__(self, finding: Finding, about: str = "") -> None:
-        self.finding, self.about = finding, about
-
-
-class Refused:
-    """A repair was permitted, and could not be done.
-
-    Args:
-        finding: Why.
-        error: What `strict` raises; None for an `ImportOrderError` that says the same.
-        cause: What that is raised from.
-    """
-
-    __slots__ = ("cause", "error", "finding")
-
-    def __init__(
-        self,
-        finding: Finding,
-        error: Exception | None = None,
-        cause: BaseException | None = None,
-    ) -> None:
-        self.finding, self.error, self.cause = finding, error, cause
-
-
-class Opening:
-    """Something that is to be opened with RTLD_GLOBAL.
-
-    Args:
-        source: The library, as the loader is given it, or the module that asks for its extensions.
-        subject: What it is called in a message.
-        is_file: Is it a library?
-    """
-
-    __slots__ = ("is_file", "source", "subject")
-
-    def __init__(self, source: str, subject: str, *, is_file: bool) -> None:
-        self.source, self.subject, self.is_file = source, subject, is_file
-
-
-class Scope:
-    """What is to be done with an `Opening`.
-
-    Args:
-        stays_local: Is RTLD_GLOBAL taken from it?
-        opened: Yields what has become of it, once it is opened.
-    """
-
-    __slots__ = ("opened", "stays_local")
-
-    def __init__(self, stays_local: bool, opened: Callable[[], Outcomes]) -> None:
-        self.stays_local, self.opened = stays_local, opened
-
-
-class Request:
-    """What a rule asks of a repair at one moment.
-
-    Args:
-        core: Is told.
-        rule: The rule; its conditions hold here.
-        verbs: Those of its verbs that the repair does.
-        name: The module or extension concerned.
-        path: Its file, if it has one.
-        can_raise: May `strict` raise here?
-        at_start: Is this the start of the interpreter, before the program?
-    """
-
-    __slots__ = (
-        "at_start",
-        "can_raise",
-        "core",
-        "frame",
-        "name",
-        "path",
-        "permit",
-        "rule",
-        "verbs",
-    )
-
-    def __init__(
-        self,
-        core: Dispatch,
-        rule: Rule,
-        verbs: tuple[str, ...],
-        name: str,
-        path: str | None = None,
-        *,
-        can_raise: bool = False,
-        at_start: bool = False,
-    ) -> None:
-        self.core, self.rule, self.verbs = core, rule, verbs
-        self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
-        self.permit: Permit = permit_for(core.reporter.mode, rule.grade)
-        # Without the variables: what is replaced keeps the request.
-        frame = caller_frame()
-        self.frame: UserLine | None = None if frame is None else UserLine(frame)
-
-    @property
-    def where(self) -> str:
-        """``file:line`` of the program's statement behind this."""
-        return describe(self.frame)
-
-    def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
-        """Take note of an outcome, tell it, and raise it where `strict` does.
-
-        Returns:
-            Whether it is news; always so for what was done.
-
-        Raises:
-            Exception: In `strict`, for what was refused.
-        """
-        reporter, frame, verb = self.core.reporter, frame or self.frame, self.verbs[0]
-        if isinstance(outcome, Done):
-            reporter.repaired(
-                self.rule.id, outcome.verb or verb, outcome.subject, outcome.how,
-                stays=outcome.stays, frame=frame,
-            )  # fmt: skip
-            if outcome.left is not None:
-                reporter.found(outcome.left, frame, stop=LATER, verb=verb)
-            return True
-        if isinstance(outcome, WouldDo):
-            return reporter.found(outcome.finding, frame, about=outcome.about, verb=verb)
-        if not self.can_raise:
-            return reporter.found(outcome.finding, frame, stop=LATER, verb=verb)
-        what = outcome.finding.what
-        stop = outcome.error or ImportOrderError(what, name=self.name, path=self.path)
-        stop.__cause__ = outcome.cause
-        return reporter.found(outcome.finding, frame, stop=stop, verb=verb)
-
-    def put(self, place: str, owner: Any, make: Callable[[Place, Permit], Replaced]) -> bool:
-        """Replace something for the rule (see `cudaguard.core.replace.Replacements.put`).
-
-        What is told later on is told of a call, and may be raised from that.
-        """
-        self.can_raise = True
-
-        def made(where: Place, permit: Permit) -> Replaced:
-            self.permit = permit
-            return make(where, permit)
-
-        return self.core.replacements.put(place, self.rule, owner, made)
 
 
 class Repairs:
-    """Calls the repairs of all features; one per process."""
+    """Calls the repairs of all features; one per process.
 
-    def __init__(self, core: Dispatch) -> None:
-        self._core = core
+    What a request needs is imported with the first one: most processes have none.
+
+    Args:
+        reporter: Is told.
+        replacements: Has what is replaced.
+        catch_up: Looks at what was loaded past us so far.
+    """
+
+    def __init__(
+        self, reporter: Reporter, replacements: Replacements, catch_up: Callable[[], None]
+    ) -> None:
+        self._reporter, self._replacements, self._catch_up = reporter, replacements, catch_up
+        self._registry = Registry((), {})
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
-        self._native: dict[str, tuple[tuple[Entry, str, str], ...]] = {}
+        self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
 
-    def configure(self) -> None:
-        """Take note that other rules are in force."""
-        self._native = {}
+    def configure(self, registry: Registry) -> None:
+        """Take note of the rules that are in force from now on."""
+        self._registry, self._native = registry, {}
 
     # --- around the import of a module ----------------------------------------------
 
@@ -257,7 +82,7 @@ class Repairs:
         return [self._around(name, *do) for do in self._of_module("around", name)]
 
     def _around(
-        self, name: str, entry: str, entries: list[Entry]
+        self, name: str, entry: str, entries: list[RuleEntry]
     ) -> Callable[[ModuleSpec], Close | None]:
         def open_around(spec: ModuleSpec) -> Close | None:
             if spec.name != name:  # a part of the package
@@ -284,8 +109,8 @@ class Repairs:
             for do in self._of_module("after", name)
         ]
 
-    def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[Entry]]]:
-        own = self._core.registry.by_module.get(name, ()) if RTLD_GLOBAL else ()
+    def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
+        own = self._registry.by_module.get(name, ()) if RTLD_GLOBAL else ()
         verbs = {verb for entry in own for verb, _ in entry.does}
         for entry, its in table.moments(moment, verbs).items():
             yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
@@ -293,14 +118,16 @@ class Repairs:
     def _tell_unsupported(self, spec: ModuleSpec) -> None:
         """Say which repairs of a module this platform has no means for."""
         from cudaguard.core import messages
+        from cudaguard.core.decide import applies
         from cudaguard.core.verbs import toml_text
+        from cudaguard.system.facts import Facts
 
-        for rule in self._core.registry.rules_of(spec.name):
+        for rule in self._registry.rules_of(spec.name):
             for action in rule.actions if applies(rule, Facts()) else ():
-                self._core.reporter.found(messages.unsupported(rule, toml_text(action)))
+                self._reporter.found(messages.unsupported(rule, toml_text(action)))
 
     def _import(
-        self, entry: str, entries: Iterable[Entry], spec: ModuleSpec, *, can_raise: bool = False
+        self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
     ) -> None:
         for request in self._requests(entry, entries, spec.name, spec.origin, can_raise=can_raise):
             self._tell(request, table.resolve(entry)(request))
@@ -308,7 +135,7 @@ class Repairs:
     def _requests(
         self,
         entry: str,
-        entries: Iterable[Entry],
+        entries: Iterable[RuleEntry],
         name: str,
         path: str | None = None,
         *,
@@ -316,15 +143,25 @@ class Repairs:
         at_start: bool = False,
     ) -> Iterator[Request]:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
+        from cudaguard.core.decide import applies
+        from cudaguard.system.facts import Facts
+
         for one in entries:
-            if self._core.reporter.mode != "off" and applies(one.rule, Facts()):
+            if self._reporter.mode != "off" and applies(one.rule, Facts()):
                 verbs = tuple(v for v, _ in one.does if entry in table.index.VERBS[v].values())
-                yield Request(
-                    self._core, one.rule, verbs, name, path, can_raise=can_raise, at_start=at_start
+                yield self._request(
+                    one.rule, verbs, name, path, can_raise=can_raise, at_start=at_start
                 )
+
+    def _request(self, *asked: Any, **more: Any) -> Request:
+        from cudaguard.core.request import Request
+
+        return Request(self._reporter, self._replacements, self._catch_up, *asked, **more)
 
     def _tell(self, request: Request, outcomes: Outcomes | None) -> int:
         """Tell the outcomes; return how much was done."""
+        from cudaguard.core.request import MISSED, Done
+
         done = 0
         for outcome in outcomes or ():
             if outcome is not MISSED:
@@ -368,7 +205,7 @@ class Repairs:
                     done += self._map(entry, one, spec, fitting)
         return done > 0
 
-    def _map(self, entry: str, one: Entry, spec: ModuleSpec, *more: Any) -> int:
+    def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: Any) -> int:
         return sum(
             self._tell(request, table.resolve(entry)(request, *more))
             for request in self._requests(entry, [one], spec.name, spec.origin, can_raise=True)
@@ -382,7 +219,7 @@ class Repairs:
             for one, entry, value in self._with_moment("opening")
             if matches(name, (value,))
         ]
-        return self._scope(fitting, Opening(library, name, is_file=True))
+        return self._scope(fitting, library, name, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
@@ -390,11 +227,16 @@ class Repairs:
             (one, entry) for one, entry, _ in self._with_moment("opening") if _covers(one, module)
         ]
         subject = f"extension modules of {module.partition('.')[0]}"
-        return self._scope(fitting, Opening(module, subject, is_file=False))
+        return self._scope(fitting, module, subject, is_file=False)
 
     def _scope(
-        self, fitting: Iterable[tuple[Entry, str]], opening: Opening
+        self, fitting: list[tuple[RuleEntry, str]], source: str, subject: str, *, is_file: bool
     ) -> tuple[bool, Callable[[], None]] | None:
+        if not fitting:
+            return None
+        from cudaguard.core.request import Opening
+
+        opening = Opening(source, subject, is_file=is_file)
         for one, entry in fitting:
             for request in self._requests(entry, [one], opening.source):
                 scope: Scope | None = table.resolve(entry)(request, opening)
@@ -408,14 +250,14 @@ class Repairs:
 
         return opened
 
-    def _with_moment(self, moment: str) -> tuple[tuple[Entry, str, str], ...]:
+    def _with_moment(self, moment: str) -> tuple[tuple[RuleEntry, str, str], ...]:
         """Return rule, entry and the verb's value of all actions that have a part at a moment."""
         found = self._native.get(moment)
         if found is None:
             verbs = table.index.VERBS
             found = self._native[moment] = tuple(
                 (one, verbs[verb][moment], str(value))
-                for one in self._core.registry.entries
+                for one in self._registry.entries
                 for verb, value in one.does
                 if moment in verbs[verb]
             )
@@ -425,13 +267,13 @@ class Repairs:
 
     def after_all(self) -> None:
         """Have done for modules that are there what is done after an import: not too late."""
-        for name in list(self._core.registry.by_module):
+        for name in list(self._registry.by_module):
             if is_imported(name) and not is_under_way(name):
                 for entry, entries in self._of_module("after", name):
                     for request in self._requests(entry, entries, name):
                         self._tell(request, table.resolve(entry)(request))
 
-    def late(self, name: str, one: Entry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
+    def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
         """Have done what is left to do for a module that is there.
 
         Args:
@@ -443,6 +285,8 @@ class Repairs:
         Returns:
             Whether it is too late for some of it, and how much was done.
         """
+        from cudaguard.core.request import MISSED
+
         is_missed, done = False, 0
         for entry in table.moments("late", (verb for verb, _ in one.does)):
             for request in self._requests(entry, [one], name, at_start=at_start):
@@ -454,22 +298,26 @@ class Repairs:
                     done += self._tell(request, outcomes)
         return is_missed, done
 
+    def late_verb(self, one: RuleEntry) -> str:
+        """Return the first verb of a rule that has a part at this moment, empty if none has."""
+        return next((verb for verb, _ in one.does if "late" in table.index.VERBS[verb]), "")
+
     def do_now(
         self, repair: Callable[[Request], Outcomes], rule: Rule, verb: str, name: str
     ) -> None:
         """Have a repair done that a detector of the same feature has found to be needed."""
-        request = Request(self._core, rule, (verb,), name)
+        request = self._request(rule, (verb,), name)
         self._tell(request, repair(request))
 
     def again(self) -> None:
         """Have late repairs done again: one may have brought something to light for another."""
-        for one in self._core.registry.entries:
+        for one in self._registry.entries:
             for name in [name for name in one.watch if is_imported(name)][:1]:
                 for entry in table.moments("late", (verb for verb, _ in one.does)):
                     for request in self._requests(entry, [one], name):
                         self._tell(request, table.resolve(entry)(request))
 
 
-def _covers(one: Entry, module: str) -> bool:
+def _covers(one: RuleEntry, module: str) -> bool:
     """Does the rule watch the module or a package around it?"""
     return any(module == name or module.startswith(f"{name}.") for name in one.watch)

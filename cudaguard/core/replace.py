@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.decide import Permit, permit_for
+from cudaguard.core.permit import Permit, permit_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Replaced:
         return True
 
 
-class Place:
+class ReplacedPlace:
     """What rules want at one place; made anew when the place is.
 
     Args:
@@ -74,7 +74,7 @@ class Replacements:
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, ReplacedPlace] = {}
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -82,7 +82,11 @@ class Replacements:
         return tuple(self._places)
 
     def put(
-        self, name: str, rule: Rule | None, owner: Any, make: Callable[[Place, Permit], Replaced]
+        self,
+        name: str,
+        rule: Rule | None,
+        owner: Any,
+        make: Callable[[ReplacedPlace, Permit], Replaced],
     ) -> bool:
         """Replace something for a rule, or let the rule use what is replaced there.
 
@@ -104,7 +108,7 @@ class Replacements:
                 place.permit_of(rule).switch(self._permit_now(rule))
                 return False
             self._undo(place)  # the module was loaded anew
-        place = Place(name)
+        place = ReplacedPlace(name)
         permit = place.permit_of(rule)
         permit.switch(self._permit_now(rule))
         place.replaced = make(place, permit)
@@ -135,7 +139,7 @@ class Replacements:
         for place in list(self._places.values()):  # an import in another thread may add to it
             self._undo(place)
 
-    def _undo(self, place: Place) -> None:
+    def _undo(self, place: ReplacedPlace) -> None:
         self._places.pop(place.name, None)
         for _, permit in place.users:
             permit.switch(None)

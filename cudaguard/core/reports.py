@@ -11,7 +11,7 @@ import sys
 from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.own_imports import RefusedError
+from cudaguard.core.own_imports import RefusedImportError
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
 from cudaguard.files.calls import os
@@ -224,7 +224,7 @@ class Reporter:
 
     def broken(self, what: str, error: Exception) -> None:
         """Report a failure of the guard itself, loudly once; never raises."""
-        if sys is None or sys.meta_path is None or isinstance(error, RefusedError):
+        if sys is None or sys.meta_path is None or isinstance(error, RefusedImportError):
             return  # the interpreter shuts down; or the program would not have us look
         # Short of memory or stack: the program's doing, not ours.
         is_silent = isinstance(error, (MemoryError, RecursionError)) or self._has_failed

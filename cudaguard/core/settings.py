@@ -17,9 +17,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cudaguard.core.registry import Entry
+    from cudaguard.core.registry import RuleEntry
 
-    Sourced = tuple[Entry, str]  # a rule and where it comes from
+    Sourced = tuple[RuleEntry, str]  # a rule and where it comes from
 
 
 class Layer(Record):

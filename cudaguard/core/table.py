@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         IDS: Mapping[str, tuple[str, str]]
 
 
-class Table:
+class FeatureTable:
     """What the features have for the core, resolved on first use."""
 
     def __init__(self) -> None:
@@ -93,4 +93,4 @@ class Table:
         return found
 
 
-table = Table()
+table = FeatureTable()

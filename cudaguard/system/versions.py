@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+
+from cudaguard.files.foreign import theirs
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import ModuleType
+
+    from packaging.requirements import Requirement
 
 
 def in_range(version: str, specifier: str) -> bool:
-    """Is `version` inside `specifier`? Pre-releases and local versions count as installed.
+    """Return True if `version` is inside `specifier`; pre-releases and local versions count.
 
     A version that PEP 440 does not know is in no range: a rule must be certain to act.
     """
-    from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion, Version
-
+    versions = _part_of_packaging("version")
     try:
-        parsed = Version(version)
-    except InvalidVersion:
+        parsed = versions.Version(version)
+    except versions.InvalidVersion:
         return False
-    return SpecifierSet(specifier).contains(parsed, prereleases=True)
+    specifiers = _part_of_packaging("specifiers").SpecifierSet(specifier)
+    return bool(specifiers.contains(parsed, prereleases=True))
 
 
 def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
-    """Is the required distribution installed in a matching version?"""
-    from packaging.requirements import Requirement
-
-    wanted = Requirement(requirement)
+    """Return True if the required distribution is installed in a matching version."""
+    wanted = _requirement(requirement)
     if wanted.marker is not None and not wanted.marker.evaluate():
         return False
     version = version_of(wanted.name)
@@ -37,15 +41,30 @@ def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -
 
 def required_name(requirement: str) -> str:
     """Return the name of the distribution that a requirement asks for."""
-    from packaging.requirements import Requirement
-
-    return Requirement(requirement).name
+    return _requirement(requirement).name
 
 
 def clauses(requirement: str) -> int:
     """Return how narrow a requirement is: its number of version clauses, ``==`` counting most."""
-    from packaging.requirements import Requirement
-
     return sum(
-        100 if part.operator in ("==", "===") else 1 for part in Requirement(requirement).specifier
+        100 if part.operator in ("==", "===") else 1 for part in _requirement(requirement).specifier
     )
+
+
+def _requirement(text: str) -> Requirement:
+    made: Requirement = _part_of_packaging("requirements").Requirement(text)
+    return made
+
+
+def _part_of_packaging(name: str) -> ModuleType:
+    """Return a module of ``packaging``.
+
+    Raises:
+        ImportError: It is not there, or broken: our failure, whatever it is that it raises.
+    """
+    try:
+        __import__(f"packaging.{name}")
+        return sys.modules[f"packaging.{name}"]
+    except theirs(Exception) as error:
+        why = f"packaging cannot be imported: {type(error).__name__}: {error}"
+    raise ImportError(why, name="packaging")

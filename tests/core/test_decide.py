@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.decide import applies, plan
+from cudaguard.core.decide import applies, plan, state_of
+from cudaguard.core.permit import Permit, permit_for
 from cudaguard.model import Rule
 
 
@@ -33,7 +34,8 @@ def plan_of(name, *rules, users=(), facts=None):
     for one in rules:
         for watched in one.watch:
             by_module[watched] = (*by_module.get(watched, ()), one)
-    return plan(name, by_module, lambda r: r.id in users, facts or HandMade())
+    rules_of = lambda watched: by_module.get(watched, ())  # noqa: E731
+    return plan(name, rules_of, lambda r: r.id in users, facts or HandMade())
 
 
 @pytest.mark.parametrize(
@@ -262,3 +264,48 @@ def test_opposite_rules_of_equal_rank_are_a_contradiction(users):
     (problem,) = found.problems
     assert "ONE wants other before target" in problem
     assert "TWO wants target before other" in problem
+
+
+# --- what may be done: the one gate -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "grade", "allowed"),
+    [
+        ("off", "automatic", (False, False, False)),
+        ("observe", "automatic", (False, True, False)),
+        ("warn", "automatic", (False, True, True)),
+        ("fix", "automatic", (True, True, True)),
+        ("fix", "opt-in", (True, True, True)),
+        ("fix", "report", (False, True, True)),
+        ("strict", "automatic", (True, True, True)),
+        ("strict", "report", (False, True, True)),
+    ],
+)
+def test_permit(mode, grade, allowed):
+    permit = permit_for(mode, grade)
+    assert (permit.acts, permit.looks, permit.tells) == allowed
+
+
+def test_permit_is_switched_for_whoever_holds_it():
+    held = Permit()
+    held.switch(permit_for("fix"))
+    assert (held.acts, held.looks, held.tells) == (True, True, True)
+    held.switch(permit_for("observe"))
+    assert (held.acts, held.looks, held.tells) == (False, True, False)
+    held.switch(None)
+    assert (held.acts, held.looks, held.tells) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("mode", "grade", "state"),
+    [
+        ("off", "automatic", "off"), ("observe", "automatic", "tells"),
+        ("warn", "automatic", "tells"), ("fix", "automatic", "acts"), ("fix", "report", "tells"),
+        ("strict", "opt-in", "acts"),
+    ],
+)  # fmt: skip
+def test_state_of_a_rule(mode, grade, state):
+    here, elsewhere = rule(grade=grade), rule(grade=grade, when={"platform": "win32"})
+    assert state_of(here, HandMade(), mode) == state
+    assert state_of(elsewhere, HandMade(), mode) == "absent"

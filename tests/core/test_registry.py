@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.registry import BUILT_IN, Registry
+from cudaguard.core.registry import BUILT_IN, Registry, built_in, entry_of
+from cudaguard.core.table import table
 from cudaguard.model import Rule
 
 
@@ -12,25 +13,35 @@ def rule(id, watch=("m",), **fields):
     return Rule(id, watch, "w", **fields)
 
 
+def registry_of(*rules, origin="x", switches=None):
+    return Registry([(entry_of(one), origin) for one in rules], switches or {})
+
+
+def names(registry):
+    return {name: [one.id for one in found] for name, found in registry.by_module.items()}
+
+
 def test_empty():
     registry = Registry((), {})
-    assert (registry.rules, registry.by_module, registry.scoping) == ((), {}, ())
+    assert (registry.rules, registry.by_module, registry.with_verbs("load_local")) == ((), {}, ())
 
 
 def test_rules_by_module_keep_their_order():
     a, b, c = rule("A", ("m", "n")), rule("B", ("n",)), rule("C", ("m",))
-    registry = Registry([(a, "x"), (b, "x"), (c, "x")], {})
+    registry = registry_of(a, b, c)
     assert registry.rules == (a, b, c)
-    assert registry.by_module == {"m": (a, c), "n": (a, b)}
+    assert names(registry) == {"m": ["A", "C"], "n": ["A", "B"]}
+    assert registry.rules_of("n") == (a, b)
+    assert (registry.rule("B"), registry.rule("D")) == (b, None)
 
 
 def test_later_rule_replaces_an_earlier_one_in_every_index():
     old = rule("A", ("old",), actions=({"load_local": "old*"},))
     new = rule("A", ("new",), actions=({"load_local": "new*"},))
-    registry = Registry([(old, BUILT_IN), (new, "mine")], {})
+    registry = Registry([(entry_of(old), BUILT_IN), (entry_of(new), "mine")], {})
     assert registry.rules == (new,)
-    assert registry.by_module == {"new": (new,)}
-    assert registry.scoping == (("new*", new),)
+    assert names(registry) == {"new": ["A"]}
+    assert [one.does for one in registry.with_verbs("load_local")] == [(("load_local", "new*"),)]
     assert registry.is_users(new)
 
 
@@ -39,45 +50,51 @@ def test_later_rule_replaces_an_earlier_one_in_every_index():
     [
         ("automatic", None, True), ("report", None, True), ("opt-in", None, False),
         ("automatic", False, False), ("report", False, False), ("opt-in", True, True),
-        ("fix", True, True), ("opt-in", False, False),
+        ("automatic", True, True), ("opt-in", False, False),
     ],
 )  # fmt: skip
 def test_grade_and_switch(grade, switch, on):
     switches = {} if switch is None else {"A": switch}
-    assert bool(Registry([(rule("A", grade=grade), "x")], switches).rules) is on
+    assert bool(registry_of(rule("A", grade=grade), switches=switches).rules) is on
 
 
 def test_switched_off_rule_is_in_no_index():
-    registry = Registry([(rule("A", actions=({"load_local": "x"},)), "x")], {"A": False})
-    assert (registry.rules, registry.by_module, registry.scoping) == ((), {}, ())
+    registry = registry_of(rule("A", actions=({"load_local": "x"},)), switches={"A": False})
+    assert (registry.rules, registry.by_module, registry.with_verbs("load_local")) == ((), {}, ())
 
 
 def test_switch_for_an_id_nobody_has_does_nothing():
-    assert Registry([(rule("A"), "x")], {"B": False}).rules == (rule("A"),)
+    assert registry_of(rule("A"), switches={"B": False}).rules == (rule("A"),)
 
 
 def test_rules_of_ours_and_of_the_user():
     ours, theirs = rule("A"), rule("B")
-    registry = Registry([(ours, BUILT_IN), (theirs, "plug-in x")], {})
+    registry = Registry([(entry_of(ours), BUILT_IN), (entry_of(theirs), "plug-in x")], {})
     assert not registry.is_users(ours)
     assert registry.is_users(theirs)
 
 
-def test_each_action_that_names_a_library_is_indexed_by_its_pattern():
-    one = rule("A", actions=({"load_local": "a*"}, {"load_local": "b:c"}))
-    assert Registry([(one, "x")], {}).scoping == (("a*", one), ("b:c", one))
+def test_parameters_are_no_verbs():
+    one = rule("A", actions=({"set_env": "NAME", "value": "1"}, {"load_local": "b:c"}))
+    assert entry_of(one).does == (("set_env", "NAME"), ("load_local", "b:c"))
 
 
-def test_wide_pattern_takes_nothing_from_what_is_global_on_purpose():
-    from cudaguard.features.symbol_scope.patterns import rules_for_library
+def test_built_in_rule_is_made_when_it_is_asked_for():
+    entries = [entry for entry, origin in built_in() if origin == BUILT_IN]
+    assert [entry.id for entry in entries] == [row[0] for row in table.index.RULES]
+    for entry in entries:
+        made = entry_of(entry.rule)
+        for field in ("id", "grade", "watch", "needs", "does"):
+            assert getattr(made, field) == getattr(entry, field), (entry.id, field)
 
-    rule = Rule("WIDE", ("pkg",), "why", actions=({"load_local": "lib*.so*"},))
-    scoping = Registry([(rule, "test")], {}).scoping
-    assert rules_for_library("/pkg/libother.so.1", scoping) == (rule,)
-    for name in (
-        "libtorch_global_deps.so",
-        "libgomp-a34b3233.so.1",
-        "libcudart.so.12",
-        "libc.so.6",
-    ):
-        assert rules_for_library(f"/pkg/{name}", scoping) == ()
+
+def test_no_rule_is_made_by_installing(child):
+    done = child.python(
+        """
+        import sys, cudaguard
+        cudaguard.install()
+        print([name for name in sys.modules if name.startswith("cudaguard.features.")])
+        print(len(cudaguard.status().rules) > 5)
+        """
+    )
+    assert done.stdout.splitlines() == ["['cudaguard.features._index']", "True"]

@@ -48,14 +48,14 @@ def rules_in(tmp_path, text):
 def test_every_field_arrives_and_the_origin_is_the_file(tmp_path):
     found, path = rules_in(tmp_path, FULL)
     assert [origin for _, origin in found] == [path, path]
-    assert found[0][0] == Rule(
+    assert found[0][0].rule == Rule(
         "MINE", ("torch", "nvidia.dali"), "It breaks.", title="A title", dist=("decord<=0.6.0",),
         when={"python": ">=3.9", "platform": ["linux"], "env": {"A": True, "B": "x"},
               "dists": {"numpy": ""}},
         needs=("numpy",), actions=({"load_local": "lib*.so"},), grade="opt-in",
         links=("https://example.org",), fixed_in="2.0", verified="2026-01-01",
     )  # fmt: skip
-    assert found[1][0] == Rule("NEXT", ("x",), "w")
+    assert found[1][0].rule == Rule("NEXT", ("x",), "w")
 
 
 def test_rules_stand_in_the_order_of_the_file():

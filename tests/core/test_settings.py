@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core.settings import BUILT_IN_IDS, Layer, combine, layer_of_call
+from cudaguard.core.settings import Layer, combine, layer_of_call
+from cudaguard.core.table import table
 from cudaguard.errors import ConfigError
 from cudaguard.model import MODES, Rule
 
@@ -23,7 +24,7 @@ def test_without_a_layer_nothing_is_in_force():
 def test_call_without_arguments_means_fix_and_the_built_in_rules():
     force = combine([call()], (), {})
     assert (force.mode, force.switches, force.journal, force.plugins) == ("fix", {}, "", True)
-    assert {rule.id for rule, _ in force.rules} == BUILT_IN_IDS
+    assert {rule.id for rule, _ in force.rules} == table.rule_ids
     assert force.problems == ()
 
 
@@ -62,7 +63,7 @@ def test_layer_over_another_keeps_what_it_does_not_say_itself(tmp_path):
     both = new.over(old)
     assert both.mode == "warn"
     assert both.switches == {"A": True, "B": True}
-    assert [rule for rule, _ in both.rules] == [RULE]
+    assert [entry.rule for entry, _ in both.rules] == [RULE]
     assert both.file == old.file
     assert call("strict").over(old).mode == "strict"
 

@@ -100,4 +100,4 @@ def _profile(consumer: ModuleType | type | str) -> Consumer:
 
 
 def _tell(note: Note) -> None:
-    tell(activation.core, note)
+    tell(activation.core.reporter, note)

@@ -87,7 +87,9 @@ def graph_safe(
     if stored_tensors == "auto":
         stored_tensors = "report" if copies or watch else None
     if copies or watch or stored_tensors is not None:
-        made = make_safe(activation.core, fn, copies=copies, parked=stored_tensors, watch=watch)
+        made = make_safe(
+            activation.core.reporter, fn, copies=copies, parked=stored_tensors, watch=watch
+        )
     return made
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.core.known_errors import Explainer
+from cudaguard.core.explainer import Explainer
 from cudaguard.features.cuda_graphs import messages as wording
 from cudaguard.model import Record
 

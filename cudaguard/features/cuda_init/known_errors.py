@@ -6,7 +6,8 @@ API, error 3; pytorch/pytorch#17357.
 
 from __future__ import annotations
 
-from cudaguard.core.known_errors import Explainer, KnownError
+from cudaguard.core.explainer import Explainer
+from cudaguard.core.known_errors import KnownError
 from cudaguard.core.known_messages import about_message, explained
 
 TYPE_CHECKING = False

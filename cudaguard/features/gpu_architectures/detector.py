@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from cudaguard.core.detection import Load
+    from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.model import Finding
 
@@ -57,7 +57,7 @@ class ArchitectureDetector:
         if "torch" in sys.modules:
             self._torch_is_there()
 
-    def loaded(self, _: Load) -> None:
+    def loaded(self, _: NativeLoad) -> None:
         """Look at CuPy and numba-cuda: they have loaded a compiler."""
         if {"cupy", "numba.cuda"} & sys.modules.keys():
             self._quietly(self._look_at_compilers)

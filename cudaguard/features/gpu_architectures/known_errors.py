@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.known_errors import Explainer
+from cudaguard.core.explainer import Explainer
 from cudaguard.features.gpu_architectures import kernel_compilers
 from cudaguard.features.gpu_architectures.architectures import KNOWN
 from cudaguard.features.gpu_architectures.messages import architectures as wording

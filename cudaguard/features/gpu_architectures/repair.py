@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.messages import loaded_before, not_preloaded
-from cudaguard.core.repairs import Done, Refused
 from cudaguard.core.replace import Replaced
+from cudaguard.core.request import Done, Refused
 from cudaguard.features.gpu_architectures.architectures import FUSERS, KNOWN, PTXAS_VARIABLES
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.policy.architectures import helps, torch_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.request import Outcome, Request
 
     Capability = tuple[int, int]
 
@@ -82,7 +82,7 @@ def _ask_nvml(request: Request) -> tuple[Capability, ...]:
     devices = compute_capabilities()
     if not was_there and is_mapped(_NVML):
         words = f"{_NVML}: loaded before {request.name}, to ask it, by {request.rule.id}"
-        request.core.reporter.changed(words, stays=True)
+        request.reporter.changed(words, stays=True)
     return devices
 
 

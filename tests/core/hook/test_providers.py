@@ -240,7 +240,7 @@ def test_extension_that_needs_nothing_special_costs_no_import_of_ours(native):
         cudaguard.install()
         import target
         print([n for n in sys.modules if n.startswith("cudaguard.") and n.rpartition(".")[2] in
-               ("repairs", "decide", "facts", "messages")])
+               ("request", "decide", "facts", "messages")])
     """).lines
     assert lines == ["[]"]
 

@@ -10,14 +10,14 @@ class Keep(logging.Handler):
 logging.getLogger("cudaguard").addHandler(Keep())
 logging.getLogger("cudaguard").setLevel(logging.DEBUG)
 """
-SWITCH_OFF = "CUDAGUARD_RULES=-ORDER1 or install(disable=['ORDER1'])"
+SWITCH_OFF = "to switch this off: CUDAGUARD_RULES=-ORDER1 or install(disable=['ORDER1'])"
 
 
 def test_repair_is_logged_as_info_with_the_way_to_switch_it_off(program):
     assert program.output(
         LISTEN + "cudaguard.install(rules=[rule()])\nimport target\nprint(found())"
     ) == [
-        f"cudaguard INFO ORDER1: needed: imported before target at <string>:22; to switch this off: {SWITCH_OFF}",
+        f"cudaguard INFO ORDER1: needed: imported before target at <string>:10; {SWITCH_OFF}",
         "",
     ]
 
@@ -32,9 +32,7 @@ ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
 print(found())
 """
     )
-    assert line.startswith(
-        "cudaguard INFO ORDER1: libanl.so.1: kept in local symbol scope at "
-    )
+    assert line.startswith("cudaguard INFO ORDER1: libanl.so.1: kept in local symbol scope at ")
 
 
 def test_observe_logs_nothing_and_finds(program):

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudaguard.core.dispatch import Dispatch
 from cudaguard.elf.extension_check import ExtensionCheck
 from cudaguard.features.builds.messages.builds import would_not_load
 from cudaguard.features.builds.repair import tools as build_tools

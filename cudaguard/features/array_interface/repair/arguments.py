@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.loader import ON_PURPOSE
 from cudaguard.core.patterns import actions_of
-from cudaguard.core.repairs import Done, Refused, WouldDo
+from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import messages as wording
 from cudaguard.features.array_interface.consumers import ANYONE, AS_EXPORTED, HEEDS
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from cudaguard.core.decide import Permit
-    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.permit import Permit
     from cudaguard.core.replace import Replaced
+    from cudaguard.core.request import Outcome, Request
     from cudaguard.features.array_interface.consumers import Consumer
 
 
@@ -121,7 +121,7 @@ class _Taker:
         except ON_PURPOSE:
             raise
         except ours(Exception) as error:
-            self._request.core.broken(f"preparing an array for {self._consumer.name}", error)
+            self._request.reporter.broken(f"preparing an array for {self._consumer.name}", error)
             return obj
         return handed
 
@@ -137,14 +137,14 @@ class _Taker:
         if not may_repair:
             consumer = consumer.replace(stream=HEEDS)  # look only, and have nothing wait
         try:
-            handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(request.core, note))
+            handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(request.reporter, note))
         except ArrayInterfaceError as error:
             # The consumer has the last word: it may know more of this class than we do.
             finding = wording.handed_over_as_it_is(kind, consumer.name, error.field, str(error))
             if self._is_new(kind, error.field, ""):
                 request.tell(Refused(finding, error), caller_frame())
             else:
-                request.core.reporter.stop(error)
+                request.reporter.stop(error)
             return obj
         if handed is obj:
             return View(obj, cai) if self._always_views and may_repair else obj
@@ -153,7 +153,7 @@ class _Taker:
             how = tuple(changes.values())
             finding = wording.mended(kind, consumer.name, how, request.rule.id, may_repair)
             if request.tell(WouldDo(finding), caller_frame()) and may_repair:
-                request.core.reporter.log(f"{request.rule.id}: {finding.what}")
+                request.reporter.log(f"{request.rule.id}: {finding.what}")
         return handed if may_repair else obj
 
     def _is_new(self, *key: str) -> bool:
@@ -189,12 +189,12 @@ def _put_behind(request: Request, path: str) -> Callable[[Permit], Replaced]:
                 told.add(key)
                 finding = wording.corrected(key[0], tuple(changes.values()), request.rule.id)
                 if request.tell(WouldDo(finding), caller_frame()):
-                    request.core.reporter.log(f"{request.rule.id}: {finding.what}")
+                    request.reporter.log(f"{request.rule.id}: {finding.what}")
         except ArrayInterfaceError:
             return cai  # whoever reads it will say so
         except ours(Exception) as error:
             what = f"correcting what {name_of(type(obj))} exports, for {request.rule.id}"
-            request.core.broken(what, error)
+            request.reporter.broken(what, error)
             return cai
         return legal
 

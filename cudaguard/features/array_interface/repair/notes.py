@@ -7,15 +7,15 @@ from cudaguard.features.array_interface import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.reports import Reporter
     from cudaguard.features.array_interface.repair.handover import Note
 
 
-def tell(core: Dispatch, note: Note) -> None:
+def tell(reporter: Reporter, note: Note) -> None:
     """Tell of a hand-over: what was ordered is logged, a protection that is lost is warned of."""
     if note.ordered:
         finding = wording.ordered(note.producer, note.consumer, note.ordered)
-        core.reporter.log(f"{finding.id}: {finding.what}")
+        reporter.log(f"{finding.id}: {finding.what}")
     else:
         finding = wording.may_be_written(note.producer, note.consumer)
-    core.reporter.found(finding, caller_frame())
+    reporter.found(finding, caller_frame())

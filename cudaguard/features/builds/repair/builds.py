@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from cudaguard.core.caller import frame_outside_of
 from cudaguard.core.loader import ON_PURPOSE
 from cudaguard.core.patterns import values_of
-from cudaguard.core.repairs import Done, WouldDo
 from cudaguard.core.replace import Replaced
+from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.builds import policy
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.repair.actions import (
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from cudaguard.core.decide import Permit
-    from cudaguard.core.repairs import Request
+    from cudaguard.core.permit import Permit
+    from cudaguard.core.request import Request
 
     Make = Callable[[Any, Permit], Any]
 
@@ -65,7 +65,7 @@ def ask_nvml(request: Request) -> Callable[[BaseException | None], None] | None:
 def _during(request: Request, variables: Mapping[str, str]) -> AbstractContextManager[None]:
     """Return what has variables set while a build lasts."""
     if variables:
-        request.core.reporter.changed(_FORKS, stays=True)
+        request.reporter.changed(_FORKS, stays=True)
     return VARIABLES.during(variables)
 
 
@@ -220,7 +220,7 @@ def _safely(request: Request, what: str, do: Callable[[], object]) -> None:
     except ON_PURPOSE:
         raise
     except ours(Exception) as error:
-        request.core.broken(what, error)
+        request.reporter.broken(what, error)
 
 
 # --- what was built ----------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def _mark(request: Request, folder: str) -> None:
     stamp = _stamp()
     if read_stamp(folder) != stamp:
         file = write_stamp(folder, stamp)
-        request.core.reporter.changed(f"{file}: says for which torch it was built", stays=True)
+        request.reporter.changed(f"{file}: says for which torch it was built", stays=True)
 
 
 def _look_at_results(request: Request, command: Any) -> None:

@@ -7,7 +7,7 @@ import time
 
 from cudaguard.core.caller import frame_outside_of
 from cudaguard.core.loader import ON_PURPOSE
-from cudaguard.core.repairs import Done, WouldDo
+from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.builds.locks import LockFacts, command_of, identity, look
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.policy import YOUNG, state_of
@@ -19,8 +19,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.decide import Permit
-    from cudaguard.core.repairs import Request
+    from cudaguard.core.permit import Permit
+    from cudaguard.core.request import Request
 
 PATIENCE = 30.0  # seconds, until it is said for whom we wait
 _BETWEEN_LOOKS = 5.0  # seconds: a look at all processes costs about ten milliseconds
@@ -46,7 +46,7 @@ def lock_class(request: Request, original: Any, permit: Permit) -> type:
         except ON_PURPOSE:
             raise
         except ours(Exception) as error:
-            request.core.broken("looking at the lock of a build", error)
+            request.reporter.broken("looking at the lock of a build", error)
             return acquired
         if taken is None:
             return acquired

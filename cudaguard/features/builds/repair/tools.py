@@ -9,8 +9,8 @@ import sys
 from glob import glob
 
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.repairs import Done, WouldDo
 from cudaguard.core.replace import Replaced
+from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.builds import policy
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.repair.actions import VARIABLES
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.core.decide import Permit
-    from cudaguard.core.repairs import Request
+    from cudaguard.core.permit import Permit
+    from cudaguard.core.request import Request
     from cudaguard.model import Finding
 
 _ARCHITECTURES = "TORCH_CUDA_ARCH_LIST"

@@ -7,6 +7,7 @@ import sys
 
 from cudaguard.core.caller import describe, frame_outside_of
 from cudaguard.core.decide import applies
+from cudaguard.core.passing_errors import error_passes
 from cudaguard.core.patterns import actions_of
 from cudaguard.core.replace import Replaced
 from cudaguard.features.cuda_graphs import messages as wording
@@ -27,32 +28,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.repairs import Outcome, Request
-    from cudaguard.core.replace import Place
+    from cudaguard.core.replace import ReplacedPlace
+    from cudaguard.core.reports import Reporter
+    from cudaguard.core.request import Outcome, Request
     from cudaguard.model import Rule
 
 PLACE = "torch.compile"
 
 
-class Reporter:
+class CompiledCalls:
     """Tells of what a wrapper sees (see `cudaguard.features.cuda_graphs.repair.wrap`)."""
 
-    def __init__(self, core: Dispatch) -> None:
-        self._core = core
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
 
     def failed(self, error: RuntimeError) -> None:
         """Tell of an error of torch about an output that was overwritten."""
-        self._core.known_error_passes(error)
+        error_passes(self._reporter, error)
 
     def unknown(self, kind: type) -> None:
         """Tell of a class whose tensors are not copied."""
         finding = wording.not_copied(f"{kind.__module__}.{kind.__qualname__}")
-        self._core.reporter.found(finding, frame_outside_of("torch"))
+        self._reporter.found(finding, frame_outside_of("torch"))
 
     def broken(self, error: Exception) -> None:
         """Tell that looking after a call has failed."""
-        self._core.broken("looking after the result of a compiled call", error)
+        self._reporter.broken("looking after the result of a compiled call", error)
 
     def here(self) -> str:
         """Return the program's line that is calling."""
@@ -61,29 +62,34 @@ class Reporter:
     def parked(self, place: str, shape: tuple[int, ...], *, is_copied: bool) -> None:
         """Tell of a tensor that a call has left in a container."""
         finding = wording.parked(place, shape, is_copied=is_copied)
-        if self._core.reporter.found(finding, frame_outside_of("torch")) and is_copied:
-            self._core.reporter.log(finding.what)
+        if self._reporter.found(finding, frame_outside_of("torch")) and is_copied:
+            self._reporter.log(finding.what)
 
     def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
         """Tell of a result that was overwritten while somebody holds it."""
         finding = wording.stale(made_at, shape, overwritten_at)
-        self._core.reporter.found(finding, frame_outside_of("torch"))
+        self._reporter.found(finding, frame_outside_of("torch"))
 
 
 def make_safe(
-    core: Dispatch, function: Any, *, copies: bool, parked: str | None = None, watch: bool = False
+    reporter: Reporter,
+    function: Any,
+    *,
+    copies: bool,
+    parked: str | None = None,
+    watch: bool = False,
 ) -> Any:
     """Return a callable, or the same module, whose results are copied or looked at.
 
     Args:
-        core: Is told.
+        reporter: Is told.
         function: A compiled function, method or module.
         copies: Hand out copies?
         parked: ``report`` tensors that calls leave in the containers of the module, ``copy``
             them, or None.
         watch: Look whether results that are held are overwritten?
     """
-    listener = Reporter(core)
+    listener = CompiledCalls(reporter)
     root = owner_of(function)
     looker = None
     if parked is not None and root is not None:
@@ -102,7 +108,9 @@ def make_safe(
         made = getattr(function, name)
         setattr(function, name, wrapper(getattr(made, "_cudaguard_of", made)))
         if not place:
-            again = functools.partial(make_safe, core, copies=copies, parked=parked, watch=watch)
+            again = functools.partial(
+                make_safe, reporter, copies=copies, parked=parked, watch=watch
+            )
             protect_copies(function, again)
         return function
     return wrapper(getattr(function, "_cudaguard_of", function))
@@ -125,13 +133,13 @@ def put_up(request: Request) -> Iterator[Outcome]:
     if original is None:
         return
 
-    def make(place: Place, _: object) -> Replaced:
+    def make(place: ReplacedPlace, _: object) -> Replaced:
         @functools.wraps(original)
         def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
             looking = [rule for rule, permit in list(place.users) if permit.looks]
             if model is None or args or not looking:  # without a model: torch comes back with one
                 return original(model, *args, **keywords)
-            return _compile(request.core, place, original, model, keywords)
+            return _compile(request.reporter, place, original, model, keywords)
 
         return Replaced(torch, "compile", compile)
 
@@ -139,44 +147,46 @@ def put_up(request: Request) -> Iterator[Outcome]:
 
 
 def _compile(
-    core: Dispatch, place: Place, original: Any, model: Any, keywords: dict[str, Any]
+    reporter: Reporter, place: ReplacedPlace, original: Any, model: Any, keywords: dict[str, Any]
 ) -> Any:
     rule, strategy, changed = None, "", keywords
     try:
         rule, strategy = _rule_for(place, model)
         uses_graphs = use_by_arguments(keywords).is_used is not False
         if rule is not None and strategy == "disable_cuda_graphs" and uses_graphs:
-            changed = _without(core, rule, model, keywords)
+            changed = _without(reporter, rule, model, keywords)
     except ours(Exception) as error:
-        core.broken(f"looking at what {PLACE} is given", error)
+        reporter.broken(f"looking at what {PLACE} is given", error)
     compiled = original(model, **changed)
     try:
         remember(compiled, changed)
         if rule is not None and strategy != "disable_cuda_graphs":
-            return _made_safe(core, rule, strategy, model, compiled)
+            return _made_safe(reporter, rule, strategy, model, compiled)
     except ours(Exception) as error:
-        core.broken(f"looking at what {PLACE} has made", error)
+        reporter.broken(f"looking at what {PLACE} has made", error)
     return compiled
 
 
-def _made_safe(core: Dispatch, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
+def _made_safe(reporter: Reporter, rule: Rule, strategy: str, model: Any, compiled: Any) -> Any:
     how, frame = wording.COPIED, frame_outside_of("torch")
-    core.reporter.repaired(rule.id, strategy, f"results of {_name_of(model)}", how, frame=frame)
+    reporter.repaired(rule.id, strategy, f"results of {_name_of(model)}", how, frame=frame)
     parked = "copy" if strategy == "copy_held_outputs" else "report"
-    return make_safe(core, compiled, copies=True, parked=parked)
+    return make_safe(reporter, compiled, copies=True, parked=parked)
 
 
-def _without(core: Dispatch, rule: Rule, model: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+def _without(
+    reporter: Reporter, rule: Rule, model: Any, keywords: dict[str, Any]
+) -> dict[str, Any]:
     try:
         changed = without_graphs(keywords)
     except ValueError:
         return keywords
     verb, frame = "disable_cuda_graphs", frame_outside_of("torch")
-    core.reporter.repaired(rule.id, verb, _name_of(model), wording.WITHOUT_GRAPHS, frame=frame)
+    reporter.repaired(rule.id, verb, _name_of(model), wording.WITHOUT_GRAPHS, frame=frame)
     return changed
 
 
-def _rule_for(place: Place, model: Any) -> tuple[Rule | None, str]:
+def _rule_for(place: ReplacedPlace, model: Any) -> tuple[Rule | None, str]:
     names = _names_of(model)
     for rule, permit in list(place.users):
         for action in actions_of(rule, *_STRATEGIES) if rule is not None and permit.acts else ():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.repairs import Done, Refused
+from cudaguard.core.request import Done, Refused
 from cudaguard.features.cuda_graphs import messages as wording
 from cudaguard.features.cuda_graphs.repair.generations import (
     MODULE,
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.request import Outcome, Request
 
 PLACE = f"{MODULE}.{SETTING}: 'user_visible' for all threads of the process"
 _VERB = "copy_held_outputs"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType, TracebackType
 
-    from cudaguard.core.detection import Load
+    from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.cuda_init.detector.process import ProcessDetector
 
@@ -114,7 +114,7 @@ class CudaDetector:
         """Return a block: what happens inside is attributed to the guard itself."""
         return _OwnUse(self.look, self._actors())
 
-    def loaded(self, load: Load) -> None:
+    def loaded(self, load: NativeLoad) -> None:
         """Look after a library was loaded."""
         if self.changes and os.path.basename(load.library).startswith("libcuda.so"):
             self._listen().used_in_child("ctypes loads libcuda")

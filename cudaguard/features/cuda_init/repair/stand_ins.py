@@ -7,7 +7,7 @@ import sys
 from cudaguard.core import messages
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first
-from cudaguard.core.repairs import Done, WouldDo
+from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.files.calls import os
 
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.request import Outcome, Request
 
 
 def set_env(request: Request) -> Iterator[Outcome]:

@@ -30,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.core.detection import Load
+    from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
 
@@ -72,11 +72,11 @@ class DuplicateDetector:
         """Look at what has come past us."""
         self._look(None, "unseen")
 
-    def loaded(self, load: Load) -> None:
+    def loaded(self, load: NativeLoad) -> None:
         """Look at what has come with a load."""
         self._look(load, "")
 
-    def _look(self, load: Load | None, since: str) -> None:
+    def _look(self, load: NativeLoad | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.
 
         Raises:
@@ -104,7 +104,7 @@ class DuplicateDetector:
 
             judge(self._core, copies, come, strays, self._told, is_load=load is not None)
 
-    def _take_in(self, load: Load | None, since: str) -> tuple[list[Copy], list[Stray]]:
+    def _take_in(self, load: NativeLoad | None, since: str) -> tuple[list[Copy], list[Stray]]:
         """Take note of what is new.
 
         Returns:
@@ -129,7 +129,7 @@ class DuplicateDetector:
         return [copy for key, copy in come.items() if key in self._copies], strays
 
     def _copies_among(
-        self, new: list[Library], memory: Memory, load: Load | None, since: str
+        self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[tuple[tuple[str, int], Copy]]:
         how = ""
         for one in new:
@@ -154,7 +154,7 @@ class DuplicateDetector:
         return f"was {done.how} by {done.rule}" if done is not None else ""
 
     def _strays_among(
-        self, new: list[Library], memory: Memory, load: Load | None, since: str
+        self, new: list[Library], memory: Memory, load: NativeLoad | None, since: str
     ) -> Iterator[Stray]:
         serving = winners(self._copies.values())
         for one in new:
@@ -238,7 +238,7 @@ def identity(path: str) -> object:
     return state.st_dev, state.st_ino
 
 
-def _by(load: Load | None, since: str) -> str:
+def _by(load: NativeLoad | None, since: str) -> str:
     """Return the module that loads what is new, empty if nobody saw that."""
     if load is None:
         return _being_mapped() if since == "unseen" else ""
@@ -250,7 +250,7 @@ def _being_mapped() -> str:
     return getattr(getattr(here, "mapping", None), "name", "")
 
 
-def _how(load: Load | None, since: str) -> str:
+def _how(load: NativeLoad | None, since: str) -> str:
     """Return who loads what is new, in words that follow a path."""
     if load is None:
         by = _by(load, since)

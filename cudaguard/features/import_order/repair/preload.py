@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from cudaguard.core import messages
 from cudaguard.core.patterns import values_of
-from cudaguard.core.repairs import MISSED, Done, Refused, WouldDo
+from cudaguard.core.request import MISSED, Done, Refused, WouldDo
 from cudaguard.features.import_order import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.request import Outcome, Request
     from cudaguard.model import Rule
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from cudaguard.core import messages
 from cudaguard.core.prerequisites import import_first, is_installed
-from cudaguard.core.repairs import Done, Refused, WouldDo
+from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.features.import_order import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cudaguard.core.repairs import Outcome, Request
+    from cudaguard.core.request import Outcome, Request
 
 
 def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:

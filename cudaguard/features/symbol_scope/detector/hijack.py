@@ -28,7 +28,7 @@ from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.detection import Load
+    from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.core.reports import Later
     from cudaguard.model import Rule
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def judge(
     core: Dispatch,
     moved: list[tuple[str, str, str, str]],
-    load: Load | None,
+    load: NativeLoad | None,
     since: str,
 ) -> None:
     """Tell of the new owners that are neither legitimate nor in a rule's care.
@@ -75,7 +75,7 @@ def judge(
         _tell(core, tuple(hijacks), load, since, runtime)
 
 
-def _is_at_home(owner: str, package: str, load: Load | None, since: str) -> bool:
+def _is_at_home(owner: str, package: str, load: NativeLoad | None, since: str) -> bool:
     """May this library own such names?"""
     name = os.path.basename(owner)
     if (
@@ -94,7 +94,7 @@ def _preloaded() -> list[str]:
     return at_start("LD_PRELOAD").replace(":", " ").split()
 
 
-def _rules_about(core: Dispatch, owner: str, package: str, load: Load | None) -> list[Rule]:
+def _rules_about(core: Dispatch, owner: str, package: str, load: NativeLoad | None) -> list[Rule]:
     """Return the rules that name the library, what was loaded with it, or its package."""
     entries = core.registry.with_verbs("load_local", "hide_symbols")
     names, libraries = {package.lower()} - {""}, [owner]
@@ -110,7 +110,7 @@ def _rules_about(core: Dispatch, owner: str, package: str, load: Load | None) ->
 
 
 def _cares(
-    core: Dispatch, rule: Rule, load: Load | None, since: str, facts: Facts, has_runtime: bool
+    core: Dispatch, rule: Rule, load: NativeLoad | None, since: str, facts: Facts, has_runtime: bool
 ) -> bool:
     """Does the rule see to this itself: by choice not at all, by telling, or by acting yet?
 
@@ -136,7 +136,7 @@ def _cares(
 
 
 def _tell(
-    core: Dispatch, hijacks: tuple[Hijack, ...], load: Load | None, since: str, runtime: str
+    core: Dispatch, hijacks: tuple[Hijack, ...], load: NativeLoad | None, since: str, runtime: str
 ) -> None:
     frame = caller_frame()
     culprit = Culprit("", "", "")

@@ -11,7 +11,7 @@ from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.detection import Load
+    from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
 
 CANARIES: tuple[tuple[str, str], ...] = tuple(
@@ -45,11 +45,11 @@ class ScopeDetector:
         """Look at what has moved past us."""
         self._look(None, "unseen")
 
-    def loaded(self, load: Load) -> None:
+    def loaded(self, load: NativeLoad) -> None:
         """Look at what a load has moved."""
         self._look(load, "")
 
-    def _look(self, load: Load | None, since: str) -> None:
+    def _look(self, load: NativeLoad | None, since: str) -> None:
         """Look once, and tell of what has moved.
 
         Raises:

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudaguard.core.detection import Load
+    from cudaguard.core.detection import NativeLoad
 
 HIJACK, STATIC_RUNTIME = "CG812", "CG813"
 # When it was that names moved and nobody saw by whom.
@@ -66,7 +66,7 @@ class Culprit(NamedTuple):
 
 def hijacked(
     hijacks: tuple[Hijack, ...],
-    load: Load | None,
+    load: NativeLoad | None,
     culprit: Culprit,
     since: str,
     runtime: str = "",
@@ -111,7 +111,7 @@ def _listed(names: Iterable[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _cause(load: Load | None, culprit: Culprit) -> tuple[str, ...]:
+def _cause(load: NativeLoad | None, culprit: Culprit) -> tuple[str, ...]:
     if load is None:
         return ()
     if load.extension:
@@ -134,7 +134,9 @@ def _taken(hijack: Hijack) -> str:
     return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
 
 
-def _remedy(hijacks: tuple[Hijack, ...], load: Load | None, culprit: Culprit, since: str) -> str:
+def _remedy(
+    hijacks: tuple[Hijack, ...], load: NativeLoad | None, culprit: Culprit, since: str
+) -> str:
     if load is None:
         if since == CTYPES:
             how = "put `import ctypes` right behind cudaguard.install()"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.patterns import matches, values_of
-from cudaguard.core.repairs import MISSED, Done, Refused, Scope, WouldDo
+from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.features.symbol_scope.messages import scope as wording
-from cudaguard.features.symbol_scope.repair.demotion import demote
-from cudaguard.features.symbol_scope.repair.shield import shield
 from cudaguard.files.calls import os
 from cudaguard.system.facts import Facts
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
@@ -18,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cudaguard.core.repairs import Opening, Outcome, Request
+    from cudaguard.core.request import Opening, Outcome, Request
 
 # Rules whose libraries have become global all the same, and whose names are to be hidden.
 wanted_back: set[str] = set()
@@ -75,7 +73,7 @@ def hide_after(request: Request) -> Callable[[BaseException | None], Iterator[Ou
     """Hide what the import of a module has brought, whether it succeeds or not."""
 
     def close(_: BaseException | None) -> Iterator[Outcome]:
-        request.core.catch_up()  # C code may have loaded something since
+        request.catch_up()  # C code may have loaded something since
         # A rule that keeps its libraries local has nothing to do here, unless names were seen to
         # come past it.
         is_idle = values_of(request.rule, "load_local") and request.rule.id not in wanted_back
@@ -100,6 +98,8 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
         request: For a rule with the action ``hide_symbols``.
         is_late: Was the module imported before the rule was in force?
     """
+    from cudaguard.features.symbol_scope.repair.demotion import demote  # which takes ctypes
+
     rule = request.rule
     wanted_back.discard(rule.id)
     done = demote(rule, Facts().machine)
@@ -124,6 +124,8 @@ def load_deepbind(request: Request) -> Iterator[Outcome]:
     """Have an extension that is about to be mapped find its own names first."""
     if not request.permit.acts or request.path is None:
         return
+    from cudaguard.features.symbol_scope.repair.shield import shield  # which takes ctypes
+
     reason = shield(request.path)
     if reason:
         yield Refused(wording.not_shielded(request.rule, request.name, reason))

@@ -1,0 +1,201 @@
+"""What a rule asks of a repair at one moment, and what the repair reports."""
+
+from __future__ import annotations
+
+from cudaguard.core.caller import UserLine, caller_frame, describe
+from cudaguard.core.permit import permit_for
+from cudaguard.core.reports import LATER
+from cudaguard.errors import ImportOrderError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+    from typing import Any, Union
+
+    from cudaguard.core.permit import Permit
+    from cudaguard.core.replace import Replaced, ReplacedPlace, Replacements
+    from cudaguard.core.reports import Reporter
+    from cudaguard.model import Finding, Rule
+
+    Outcome = Union["Done", "WouldDo", "Refused"]
+    Outcomes = Iterable[Outcome]
+
+MISSED = object()  # an outcome of the moment `late`: the module came too early for this
+
+
+class Done:
+    """A repair has worked.
+
+    Args:
+        subject: What was repaired: a module, a library, a variable.
+        how: What has become of it, in words that follow the subject.
+        verb: By which of the repair's verbs; empty for the first.
+        stays: Is it there still after `uninstall`?
+        left: A fault that is left all the same.
+    """
+
+    __slots__ = ("how", "left", "stays", "subject", "verb")
+
+    def __init__(
+        self,
+        subject: str,
+        how: str,
+        *,
+        verb: str = "",
+        stays: bool = True,
+        left: Finding | None = None,
+    ) -> None:
+        self.subject, self.how, self.verb, self.stays, self.left = subject, how, verb, stays, left
+
+
+class WouldDo:
+    """A repair that is needed was not permitted.
+
+    Args:
+        finding: What is told instead.
+        about: See `cudaguard.core.reports.Reporter.is_told_about`.
+    """
+
+    __slots__ = ("about", "finding")
+
+    def __init__(self, finding: Finding, about: str = "") -> None:
+        self.finding, self.about = finding, about
+
+
+class Refused:
+    """A repair was permitted, and could not be done.
+
+    Args:
+        finding: Why.
+        error: What `strict` raises; None for an `ImportOrderError` that says the same.
+        cause: What that is raised from.
+    """
+
+    __slots__ = ("cause", "error", "finding")
+
+    def __init__(
+        self,
+        finding: Finding,
+        error: Exception | None = None,
+        cause: BaseException | None = None,
+    ) -> None:
+        self.finding, self.error, self.cause = finding, error, cause
+
+
+class Opening:
+    """Something that is to be opened with RTLD_GLOBAL.
+
+    Args:
+        source: The library, as the loader is given it, or the module that asks for its extensions.
+        subject: What it is called in a message.
+        is_file: Is it a library?
+    """
+
+    __slots__ = ("is_file", "source", "subject")
+
+    def __init__(self, source: str, subject: str, *, is_file: bool) -> None:
+        self.source, self.subject, self.is_file = source, subject, is_file
+
+
+class Scope:
+    """What is to be done with an `Opening`.
+
+    Args:
+        stays_local: Is RTLD_GLOBAL taken from it?
+        opened: Yields what has become of it, once it is opened.
+    """
+
+    __slots__ = ("opened", "stays_local")
+
+    def __init__(self, stays_local: bool, opened: Callable[[], Outcomes]) -> None:
+        self.stays_local, self.opened = stays_local, opened
+
+
+class Request:
+    """What a rule asks of a repair at one moment.
+
+    Args:
+        reporter: Is told.
+        replacements: Has what was replaced.
+        catch_up: Looks at what was loaded past us so far.
+        rule: The rule; its conditions hold here.
+        verbs: Those of its verbs that the repair does.
+        name: The module or extension concerned.
+        path: Its file, if it has one.
+        can_raise: May `strict` raise here?
+        at_start: Is this the start of the interpreter, before the program?
+    """
+
+    __slots__ = (
+        "at_start", "can_raise", "catch_up", "frame", "name", "path", "permit", "replacements",
+        "reporter", "rule", "verbs",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        reporter: Reporter,
+        replacements: Replacements,
+        catch_up: Callable[[], None],
+        rule: Rule,
+        verbs: tuple[str, ...],
+        name: str,
+        path: str | None = None,
+        *,
+        can_raise: bool = False,
+        at_start: bool = False,
+    ) -> None:
+        self.reporter, self.replacements, self.catch_up = reporter, replacements, catch_up
+        self.rule, self.verbs = rule, verbs
+        self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
+        self.permit: Permit = permit_for(reporter.mode, rule.grade)
+        # Without the variables: what is replaced keeps the request.
+        frame = caller_frame()
+        self.frame: UserLine | None = None if frame is None else UserLine(frame)
+
+    @property
+    def where(self) -> str:
+        """``file:line`` of the program's statement behind this."""
+        return describe(self.frame)
+
+    def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
+        """Take note of an outcome, tell it, and raise it where `strict` does.
+
+        Returns:
+            Whether it is news; always so for what was done.
+
+        Raises:
+            Exception: In `strict`, for what was refused.
+        """
+        reporter, frame, verb = self.reporter, frame or self.frame, self.verbs[0]
+        if isinstance(outcome, Done):
+            reporter.repaired(
+                self.rule.id, outcome.verb or verb, outcome.subject, outcome.how,
+                stays=outcome.stays, frame=frame,
+            )  # fmt: skip
+            if outcome.left is not None:
+                reporter.found(outcome.left, frame, stop=LATER, verb=verb)
+            return True
+        if isinstance(outcome, WouldDo):
+            return reporter.found(outcome.finding, frame, about=outcome.about, verb=verb)
+        if not self.can_raise:
+            return reporter.found(outcome.finding, frame, stop=LATER, verb=verb)
+        what = outcome.finding.what
+        stop = outcome.error or ImportOrderError(what, name=self.name, path=self.path)
+        stop.__cause__ = outcome.cause
+        return reporter.found(outcome.finding, frame, stop=stop, verb=verb)
+
+    def put(
+        self, place: str, owner: Any, make: Callable[[ReplacedPlace, Permit], Replaced]
+    ) -> bool:
+        """Replace something for the rule (see `cudaguard.core.replace.Replacements.put`).
+
+        What is told later on is told of a call, and may be raised from that.
+        """
+        self.can_raise = True
+
+        def made(where: ReplacedPlace, permit: Permit) -> Replaced:
+            self.permit = permit
+            return make(where, permit)
+
+        return self.replacements.put(place, self.rule, owner, made)

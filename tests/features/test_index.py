@@ -1,0 +1,72 @@
+"""The table of all features: up to date, whole, and each thing in it once."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+from collections import Counter
+
+import pytest
+
+from cudaguard import errors
+from cudaguard.core.detection import EVENTS
+from cudaguard.core.explainer import Explainer
+from cudaguard.core.repairs import MOMENTS
+from cudaguard.core.table import table
+from cudaguard.core.verbs import declared
+from cudaguard.features import _index as index
+
+MORE = {"needing": 2, "opening": 2}  # arguments of a repair, where it is not one
+REPAIRS = sorted(
+    {(moment, entry) for entries in index.VERBS.values() for moment, entry in entries.items()}
+)
+
+
+@pytest.fixture(scope="module")
+def make_index(root):
+    return runpy.run_path(str(root / ".ci" / "make_index.py"))
+
+
+def test_index_is_what_the_features_say(make_index):
+    written = make_index["INDEX"].read_text(encoding="utf-8")
+    assert written == make_index["index"](), "run: python .ci/make_index.py"
+    assert written != make_index["index"]().replace("CG001", "CG999")
+
+
+@pytest.mark.parametrize(("moment", "entry"), REPAIRS)
+def test_repair_is_there_and_can_be_called_at_its_moment(moment, entry):
+    assert moment in MOMENTS
+    found = inspect.signature(table.resolve(entry))
+    found.bind(*[object()] * MORE.get(moment, 1))
+
+
+@pytest.mark.parametrize(("entry", "events"), index.DETECTORS)
+def test_detector_has_a_method_for_each_event(entry, events):
+    kind = table.resolve(entry)
+    for event in events:
+        name = event.partition(":")[0]
+        assert name in EVENTS
+        assert callable(getattr(kind, name, None)), event
+    public = {name for name in vars(kind) if name in EVENTS}
+    assert public == {event.partition(":")[0] for event in events}, "a method that nobody calls"
+
+
+def test_each_is_listed_once():
+    rules = Counter(row[0] for row in index.RULES)
+    detectors = Counter(entry for entry, _ in index.DETECTORS)
+    assert {*rules.values(), *detectors.values()} == {1}
+    assert not set(rules) & set(index.IDS)
+    assert set(index.VERBS) == set(index.CATEGORIES) == set(declared())
+
+
+def test_categories_are_warnings_of_ours():
+    names = {category for _, category in index.IDS.values()} | set(index.CATEGORIES.values())
+    for name in names - {""}:
+        assert issubclass(getattr(errors, name), errors.CudaGuardWarning)
+
+
+def test_known_errors_and_prerequisites_are_there():
+    for entry in index.KNOWN_ERRORS:
+        assert isinstance(table.resolve(entry), Explainer)
+    for entry in index.PREREQUISITES.values():
+        assert callable(table.resolve(entry))
