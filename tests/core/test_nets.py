@@ -134,7 +134,7 @@ def test_standard_library_that_is_refused_is_not_there_for_us(child):
         + """
 try:
     own._import("colorsys")
-except own.RefusedError as error:
+except own.RefusedImportError as error:
     print(error, error.name, "colorsys" in sys.modules)
 """
     )
