@@ -126,7 +126,7 @@ def _note(core: Dispatch, error: BaseException) -> None:
             finding, is_found = exact, explainer.is_found
     is_noted = core.permit().tells and _add_note(error, f"cudaguard {finding}")
     if is_found:
-        core.reporter.found(finding, caller_frame(), carried_by_error=is_noted)
+        core.reporter.found(finding, caller_frame(), noted_on_error=is_noted)
 
 
 def _add_note(error: BaseException, note: str) -> bool:
