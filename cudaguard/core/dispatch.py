@@ -18,6 +18,7 @@ from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
 from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.loader import NOTHING, Slots
+from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
 from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
@@ -336,6 +337,8 @@ class Dispatch:
         is_there = peek(ctypes, "pythonapi") is not None  # otherwise half imported
         must = must and self.permit().acts  # to import it is a change
         if not self.is_up or self.detection.has_begun or not (is_there or must):
+            return
+        if is_put_off(self.look):
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         from cudaguard.elf.process import uses_glibc

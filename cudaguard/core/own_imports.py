@@ -20,6 +20,7 @@ from _frozen_importlib import (  # type: ignore[attr-defined]  # light: `importl
     module_from_spec,
 )
 from _frozen_importlib_external import PathFinder
+from _thread import _local
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _GUARD = __name__.partition(".")[0]
+# `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
+_under_way = _local()
 # By whoever knows (see `core.net`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
 standard_library: Callable[[], frozenset[str]] = frozenset
@@ -52,8 +55,30 @@ def load(name: str) -> Any:
     return module
 
 
+def is_put_off(call: Callable[[], None]) -> bool:
+    """Is a module of ours half imported in this thread? Then this is called when none is.
+
+    What we import may make something of ours act that needs the very module that imports it.
+    """
+    if not _under_way.__dict__.get("depth"):
+        return False
+    _under_way.after = call
+    return True
+
+
 # Named as the function of importlib that import statements call: `core.caller` looks for it.
 def _find_and_load(name: str) -> Any:
+    here = _under_way.__dict__
+    here["depth"] = here.get("depth", 0) + 1
+    try:
+        return _found_and_loaded(name)
+    finally:
+        here["depth"] -= 1
+        if not here["depth"] and "after" in here:
+            here.pop("after")()
+
+
+def _found_and_loaded(name: str) -> Any:
     parent, _, child = name.rpartition(".")
     if not parent:  # the program has forgotten all that it has imported
         return _gcd_import(name)

@@ -127,7 +127,7 @@ def _note(reporter: Reporter, error: BaseException) -> None:
             finding, is_found = exact, explainer.is_found
     is_noted = permit_for(reporter.mode).tells and _add_note(error, f"cudaguard {finding}")
     if is_found:
-        reporter.found(finding, caller_frame(), carried_by_error=is_noted)
+        reporter.found(finding, caller_frame(), noted_on_error=is_noted)
 
 
 def _add_note(error: BaseException, note: str) -> bool:

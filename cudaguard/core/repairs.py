@@ -149,11 +149,12 @@ class Repairs:
         for one in entries:
             if self._reporter.mode != "off" and applies(one.rule, Facts()):
                 verbs = tuple(v for v, _ in one.does if entry in table.index.VERBS[v].values())
-                yield self._request(
+                yield self.request(
                     one.rule, verbs, name, path, can_raise=can_raise, at_start=at_start
                 )
 
-    def _request(self, *asked: Any, **more: Any) -> Request:
+    def request(self, *asked: Any, **more: Any) -> Request:
+        """Return a request, with the arguments of `Request` from the rule on."""
         from cudaguard.core.request import Request
 
         return Request(self._reporter, self._replacements, self._catch_up, *asked, **more)
@@ -306,7 +307,7 @@ class Repairs:
         self, repair: Callable[[Request], Outcomes], rule: Rule, verb: str, name: str
     ) -> None:
         """Have a repair done that a detector of the same feature has found to be needed."""
-        request = self._request(rule, (verb,), name)
+        request = self.request(rule, (verb,), name)
         self._tell(request, repair(request))
 
     def again(self) -> None:

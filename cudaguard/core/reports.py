@@ -141,6 +141,7 @@ class Reporter:
         *,
         stop: Exception | Later | None = None,
         carried_by_error: bool = False,
+        noted_on_error: bool = False,
         only_logged: bool = False,
         even_in_observe: bool = False,
         about: str = "",
@@ -154,6 +155,7 @@ class Reporter:
             stop: What `strict` raises once it was told; `LATER` for where nothing may be raised.
             carried_by_error: Does an error that is about to be raised say it? Then only `strict`
                 says it as well, in case that error is swallowed.
+            noted_on_error: Does a note say it, on an error that the program has raised?
             only_logged: Is it said elsewhere, so that the log is enough?
             even_in_observe: Is it about the guard's own settings, which every mode speaks of?
             about: What it is about, for `is_told_about`.
@@ -174,7 +176,7 @@ class Reporter:
             if about:
                 self._about.add(about)
             is_heard = self.mode != "observe" or even_in_observe
-            is_said = carried_by_error and self.mode != "strict"
+            is_said = noted_on_error or (carried_by_error and self.mode != "strict")
             if is_heard and not is_said and finding.severity != "info":
                 kind = table.category_of(finding.id, verb)
                 self.channel.tell(finding, kind, frame, only_logged=only_logged)

@@ -71,8 +71,11 @@ def _run(given: list[str]) -> int:
     import importlib
 
     import cudaguard
+    from cudaguard.core.table import table
+    from cudaguard.features import _index
     from cudaguard.tools.common import prepare_streams
 
+    table.use(_index)
     prepare_streams()
     parser = argparse.ArgumentParser(
         prog="cudaguard",

@@ -43,8 +43,9 @@ class Baton:
         os.close(self.fd)
         os.remove(self.lock_file_path)
 
-from cudaguard.core.replace import Switch
 from cudaguard.core.dispatch import Dispatch
+from cudaguard.core.repairs import Request
+from cudaguard.tools.catalog import RULES
 from cudaguard.features.builds.repair import locks as build_locks
 engine, switch = Engine(), Switch()
 engine.mode = os.environ.get("MODE", "fix")

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from cudaguard.core.dispatch import Dispatch
 from cudaguard.elf.extension_check import ExtensionCheck
 from cudaguard.features.builds.messages.builds import would_not_load
 from cudaguard.features.builds.repair import tools as build_tools
 from cudaguard.system import toolkit
+from cudaguard.tools.catalog import RULES
 
 NVCC = """#!/bin/sh
 case "$1" in
@@ -24,6 +26,14 @@ case "$1" in
 esac
 """
 HEADER = "#error -- unsupported GNU version! gcc versions later than 13 are not supported! ..."
+
+
+def request_in(mode):
+    """Return what the rule for builds asks of a repair in a mode."""
+    core = Dispatch()
+    core.reporter.mode = mode
+    (rule,) = (rule for rule in RULES if rule.id == "CG031")
+    return core.repairs.request(rule, ("prepare_builds",), "torch.utils.cpp_extension")
 
 
 @pytest.fixture
@@ -134,9 +144,7 @@ def test_without_a_path_the_default_one_stays(tmp_path, monkeypatch):
     monkeypatch.delenv("PATH")
     monkeypatch.setattr(os, "defpath", str(tmp_path / "default"))
     monkeypatch.setattr(toolkit, "ninja_folder", lambda: str(scripts))
-    engine = Engine()
-    engine.mode = "fix"
-    found = build_tools.path_with_ninja(engine, "CG031")
+    found = build_tools.path_with_ninja(request_in("fix"))
     assert found == {"PATH": os.pathsep.join((os.defpath, str(scripts)))}
 
 
@@ -147,16 +155,16 @@ def found(home, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     for name in ("CC", "NVCC_CCBIN", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"):
         monkeypatch.delenv(name, raising=False)
-    engine = Engine()
-    engine.mode = "warn"
+    request = request_in("warn")
 
     def found():
         module = SimpleNamespace(CUDA_HOME=str(home))
-        kit = build_tools.Toolkit(engine, module)
+        kit = build_tools.Toolkit(request, module)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            build_tools.variables_for(engine, "CG031", kit, [], [], with_cuda=True, is_jit=True)
-        return [finding.id for finding in engine.channel.findings]
+            permit = request.permit
+            build_tools.variables_for(request, permit, kit, [], [], with_cuda=True, is_jit=True)
+        return [finding.id for finding in request.core.reporter.channel.findings]
 
     return found
 
