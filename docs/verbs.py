@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cudaguard.core.verbs import declared, toml_text
-from cudaguard.tools import catalog
 from cudaguard.model import GRADES
+from cudaguard.tools import catalog
 
 if TYPE_CHECKING:
     from cudaguard.core.verbs import Verb

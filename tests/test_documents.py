@@ -98,10 +98,10 @@ def rows_of_rules(path):
     return {line[2:7]: line.split(" | ") for line in text.splitlines() if line.startswith("| CG")}
 
 
-def test_every_rule_stands_in_the_catalogue(root):
+def test_every_rule_stands_in_the_catalog(root):
     from cudaguard.tools.catalog import RULES
 
-    rows = rows_of_rules(root / "docs/reference/catalogue.md")
+    rows = rows_of_rules(root / "docs/reference/catalog.md")
     assert set(rows) == {rule.id for rule in RULES}
     for rule in RULES:
         state = "unproven" if rule.verified is None else "reproduced"
@@ -109,11 +109,11 @@ def test_every_rule_stands_in_the_catalogue(root):
         assert f"`{rule.watch[0]}`" in rows[rule.id][1] or rule.id == "CG003"
 
 
-def test_every_finding_stands_in_the_catalogue(root):
+def test_every_finding_stands_in_the_catalog(root):
     from cudaguard.tools.catalog import DETECTORS
 
     text = (
-        (root / "docs/reference/catalogue.md")
+        (root / "docs/reference/catalog.md")
         .read_text(encoding="utf-8")
         .partition("## All findings")[2]
     )

@@ -7,12 +7,12 @@ import json
 import pickle
 
 import pytest
+from cudaguard.features.import_order.repair.imports import Outcome
 
 from cudaguard import config
 from cudaguard.core import settings as layers
 from cudaguard.core.order import Before
 from cudaguard.core.plugins import Entry
-from cudaguard.features.import_order.repair.imports import Outcome
 from cudaguard.model import Event, Finding, Plan, Record, Rule, Status, Table
 
 RULE = Rule(

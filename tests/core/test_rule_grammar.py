@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cudaguard.core.rule_check import check_rule
 from cudaguard.core.verbs import declared, toml_text
 from cudaguard.errors import RuleError
-from cudaguard.tools import catalog
 from cudaguard.model import GRADES, Rule
+from cudaguard.tools import catalog
 
 assert catalog.VERBS  # which verbs there are
 GOOD = Rule("MINE-1", ("torch",), "It breaks.")

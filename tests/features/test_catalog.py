@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from cudaguard.core import messages
 from cudaguard.core.decide import plan
 from cudaguard.core.rule_check import check_rule
-from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.model import Rule
+from cudaguard.tools.catalog import DETECTORS, RULES
 
 IDS = [rule.id for rule in RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=IDS)
@@ -56,7 +56,7 @@ def test_detector_has_an_id_in_its_range_and_a_text(id):
 
 @each_rule
 def test_grammar(rule):
-    assert check_rule(rule, "catalogue", known=IDS) is rule
+    assert check_rule(rule, "catalog", known=IDS) is rule
 
 
 @each_rule

@@ -32,9 +32,7 @@ ctypes.CDLL("libanl.so.1", mode=ctypes.RTLD_GLOBAL)
 print(found())
 """
     )
-    assert line.startswith(
-        "cudaguard INFO ORDER1: libanl.so.1: kept in local symbol scope at "
-    )
+    assert line.startswith("cudaguard INFO ORDER1: libanl.so.1: kept in local symbol scope at ")
 
 
 def test_observe_logs_nothing_and_finds(program):
