@@ -224,7 +224,7 @@ def caller_of(finder):
 
 
 def loop_of(call, **names):
-    """A loop of ten calls, compiled anew: a shared one would be specialised for neither."""
+    """A loop of ten calls, compiled anew: a shared one would be specialized for neither."""
     ten_calls = f"  {call}\n" * 10
     exec(f"def loop(number):\n for _ in range(number):\n{ten_calls}", names)
     return names["loop"]

@@ -25,7 +25,7 @@ def ok(status):
     assert status == 0, f"the driver answers {status}"
 
 
-def initialise():
+def initialize():
     ok(cu().cuInit(0))
 
 
@@ -88,7 +88,7 @@ print(f"GPU-{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}")
 def device():
     """NVML's handle of CUDA's first device: by UUID, as its number is another thing there.
 
-    Asked in another process, as this one may not have initialised CUDA yet.
+    Asked in another process, as this one may not have initialized CUDA yet.
     """
     import pynvml
 
@@ -133,9 +133,9 @@ def state():
     seen = Driver().state()
     if seen.error:
         return f"error {seen.error}"
-    if not seen.is_initialised:
+    if not seen.is_initialized:
         return "loaded" if seen.is_mapped else "not loaded"
-    return f"initialised, contexts {list(seen.active)}, current {seen.current}"
+    return f"initialized, contexts {list(seen.active)}, current {seen.current}"
 
 
 def in_fork(function):

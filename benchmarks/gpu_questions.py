@@ -44,7 +44,7 @@ tell(gpu=text(pynvml.nvmlDeviceGetName(handle)), uuid=text(pynvml.nvmlDeviceGetU
         """
 version, mode = ctypes.c_int(), ctypes.c_int()
 ok(cu().cuDriverGetVersion(ctypes.byref(version)))
-initialise()
+initialize()
 ok(cu().cuDeviceGetAttribute(ctypes.byref(mode), 20, 0))
 tell(cuda=version.value, devices=count(), mode=mode.value,
      visible=os.environ.get("CUDA_VISIBLE_DEVICES", "not set"))
@@ -62,16 +62,16 @@ PROBE = tuple(
     )
     for what, code, call in (
         ("no driver in the process", "", "state"),
-        ("loaded, not initialised", "cu()", "state"),
-        ("initialised", "initialise()", "state"),
-        ("with a context", "initialise(); retain()", "state"),
-        ("with a current context", "initialise(); cu().cuCtxSetCurrent(retain())", "state"),
+        ("loaded, not initialized", "cu()", "state"),
+        ("initialized", "initialize()", "state"),
+        ("with a context", "initialize(); retain()", "state"),
+        ("with a current context", "initialize(); cu().cuCtxSetCurrent(retain())", "state"),
         (
             "is the current context foreign: no",
-            "initialise(); cu().cuCtxSetCurrent(retain())",
+            "initialize(); cu().cuCtxSetCurrent(retain())",
             "has_foreign_context",
         ),
-        ("is it foreign: yes", "initialise(); retain(); own()", "has_foreign_context"),
+        ("is it foreign: yes", "initialize(); retain(); own()", "has_foreign_context"),
     )
 )
 
@@ -81,7 +81,7 @@ COSTS = (
         "time in ms",
         """
 load = ms(cu)
-init, again = ms(initialise), ms(initialise)
+init, again = ms(initialize), ms(initialize)
 tell(load=load, cuInit=init, cuInit_again=again, retain=ms(retain), retain_again=ms(retain))
 """,
     ),
@@ -101,11 +101,11 @@ tell(first=first, mib_it_says=None if handle.bytes is None else round(handle.byt
         """
 before = mib()
 cu(); loaded = mib()
-initialise(); initialised = mib()
+initialize(); initialized = mib()
 retain(); retained = mib()
 own(); two = mib()
-tell(load=more(before, loaded), cuInit=more(loaded, initialised),
-     retain=more(initialised, retained), own_context=more(retained, two))
+tell(load=more(before, loaded), cuInit=more(loaded, initialized),
+     retain=more(initialized, retained), own_context=more(retained, two))
 """,
     ),
     Question(
@@ -114,7 +114,7 @@ tell(load=more(before, loaded), cuInit=more(loaded, initialised),
         """
 found = {"python": threads()}
 cu(); found["loaded"] = threads()
-initialise(); found["cuInit"] = threads()
+initialize(); found["cuInit"] = threads()
 retain(); found["retain"] = threads()
 tell(found)
 """,
@@ -122,7 +122,7 @@ tell(found)
     Question(
         "costs",
         "current context before and after retain",
-        "initialise()\nbefore = current()\nretain()\ntell(before=before, after=current())",
+        "initialize()\nbefore = current()\nretain()\ntell(before=before, after=current())",
     ),
     Question(
         "costs",
@@ -153,8 +153,8 @@ FORKS_OF_THE_DRIVER = tuple(
         ("libcuda loaded", "cu()"),
         ("cuDriverGetVersion", "ok(cu().cuDriverGetVersion(ctypes.byref(ctypes.c_int())))"),
         ("nvmlInit", "device()"),
-        ("cuInit", "initialise()"),
-        ("cuInit, retain", "initialise(); retain()"),
+        ("cuInit", "initialize()"),
+        ("cuInit, retain", "initialize(); retain()"),
     )
 )
 
@@ -167,7 +167,7 @@ def read():
     status = cu().cuModuleGetLoadingMode(ctypes.byref(mode))
     return f"error {status}" if status else words.get(mode.value, mode.value)
 %s
-initialise()
+initialize()
 %s
 first = read()
 context = retain()
@@ -187,7 +187,7 @@ DRIVER_LATCHES = (
     Question(
         "variables",
         "CUDA_VISIBLE_DEVICES='' after cuInit: devices",
-        "initialise()\nbefore = count()\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\ninitialise()\n"
+        "initialize()\nbefore = count()\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\ninitialize()\n"
         "tell(before=before, after=count())",
     ),
     Question(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.gpu_questions import Question
 
-# --- which call initialises the driver, which creates a context ------------------------------
+# --- which call initializes the driver, which creates a context ------------------------------
 
 CALL = """
 import torch
@@ -81,8 +81,8 @@ FORKS = tuple(
         ("nvmlInit", "device(); import torch", ()),
         ("cuDriverGetVersion",
          "import torch; cu().cuDriverGetVersion(ctypes.byref(ctypes.c_int()))", ()),
-        ("cuInit", "import torch; initialise()", ()),
-        ("cuInit, retain", "import torch; initialise(); retain()", ()),
+        ("cuInit", "import torch; initialize()", ()),
+        ("cuInit, retain", "import torch; initialize(); retain()", ()),
         ("create_context(), torch before", "import torch, cudaguard; cudaguard.create_context()",
          ()),
         ("create_context(), torch after",
@@ -97,7 +97,7 @@ BLOCKING = """
 import torch
 setting = lambda: os.environ.__setitem__("CUDA_LAUNCH_BLOCKING", "1")
 %s
-initialise()
+initialize()
 %s
 retain()
 %s
@@ -146,8 +146,8 @@ VARIABLES = (
 
 POP = "ok(cu().cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())))"
 BEFORE = {
-    "own context, then torch": "initialise(); own(); import torch",
-    "own context, popped, then torch": f"initialise(); own(); {POP}; import torch",
+    "own context, then torch": "initialize(); own(); import torch",
+    "own context, popped, then torch": f"initialize(); own(); {POP}; import torch",
     "torch, then an own context": "import torch; torch.ones(1, device='cuda'); own()",
     "torch, own context, popped": f"import torch; torch.ones(1, device='cuda'); own(); {POP}",
 }
@@ -184,7 +184,7 @@ CONTEXTS = (
     Question(
         "own contexts",
         "torch joins a retained context",
-        "initialise()\ncontext = retain()\nimport torch\nbefore = mib()\n"
+        "initialize()\ncontext = retain()\nimport torch\nbefore = mib()\n"
         "total = torch.ones(4, device='cuda').sum().item()\n"
         "tell(joined=current() == context.value, total=total, mib=more(before, mib()))",
         True,
@@ -192,7 +192,7 @@ CONTEXTS = (
     Question(
         "own contexts",
         "torch after our reference is released",
-        "initialise()\nretain()\nimport torch\nx = torch.ones(4, device='cuda')\n"
+        "initialize()\nretain()\nimport torch\nx = torch.ones(4, device='cuda')\n"
         "ok(cu().cuDevicePrimaryCtxRelease_v2(0))\n"
         "tell(total=(x + torch.ones(4, device='cuda')).sum().item(), state=state())",
         True,

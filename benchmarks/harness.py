@@ -102,14 +102,14 @@ class Spread(NamedTuple):
 
 
 def spread(values: Iterable[float]) -> Spread:
-    """Summarise the values; the median of an even number is the mean of the middle two.
+    """Summarize the values; the median of an even number is the mean of the middle two.
 
     Raises:
         BenchmarkError: for no values, and for values that are not finite.
     """
     ordered = sorted(values)
     if not ordered or not all(map(math.isfinite, ordered)):
-        raise BenchmarkError(f"no finite figures to summarise: {ordered}")
+        raise BenchmarkError(f"no finite figures to summarize: {ordered}")
     middle = len(ordered) // 2
     median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
     return Spread(ordered[0], median, ordered[-1])
@@ -165,7 +165,7 @@ def measure(
     """Run the subjects of a group in turns and return the values of each, round by round.
 
     The first round is thrown away: it writes byte-code and fills the file cache. Every other
-    round goes backwards, so that nobody always comes after the same neighbour.
+    round goes backwards, so that nobody always comes after the same neighbor.
     """
     series: dict[str, list[float]] = {}
     for number in range(rounds + 1):

@@ -98,7 +98,7 @@ def judge(names):
 
 
 def by_fork(folder):
-    """By loading it in a forked child, which runs its initialisers; unsafe with threads."""
+    """By loading it in a forked child, which runs its initializers; unsafe with threads."""
     load(folder)
     start = cpu()
     for _ in range(10):

@@ -189,7 +189,7 @@ def create_context(device: int | str | None = None) -> ContextHandle:
     Libraries that use the CUDA runtime (torch, CuPy, decord, TensorRT ...) find it and join it. It
     is not made current: no thread's current context changes. Works with and without `install`.
 
-    Creating a context initialises CUDA: processes forked from this one cannot use it, and
+    Creating a context initializes CUDA: processes forked from this one cannot use it, and
     variables such as ``CUDA_VISIBLE_DEVICES`` count no longer.
 
     Args:

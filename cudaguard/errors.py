@@ -113,7 +113,7 @@ class ContextWarning(CudaGuardWarning):
 
 
 class ForkWarning(CudaGuardWarning):
-    """A forked process uses CUDA, which its parent had initialised."""
+    """A forked process uses CUDA, which its parent had initialized."""
 
     __module__ = "cudaguard"
 

@@ -260,7 +260,7 @@ class Finding(Record):
         )  # fmt: skip
 
     def __str__(self) -> str:
-        """Return a headline and labelled lines; what is empty is left out."""
+        """Return a headline and labeled lines; what is empty is left out."""
         from cudaguard.files.text import printable_part
 
         lines = [f"[{self.id}] {self.what}", *(f"  evidence: {item}" for item in self.evidence)]

@@ -25,15 +25,15 @@ SOURCES = Path(__file__).resolve().parent / "native"
 WARNINGS = ("-std=gnu11", "-Wall", "-Wextra")
 # For the wide variant: memory and streams, and functions that only exist.
 WIDE = ("stub_memory.c", "stub_copies.c", "stub_streams.c")
-MODELLED = {
+MODELED = {
     name
     for source in ("stub_cuda.c", *WIDE)
     for name in re.findall(r"^API int (\w+)\(", (SOURCES / source).read_text(), re.MULTILINE)
 }
-UNMODELLED = """
-__attribute__((visibility("hidden"))) int stub_cuda_unmodelled(const char *function);
+UNMODELED = """
+__attribute__((visibility("hidden"))) int stub_cuda_unmodeled(const char *function);
 #define F(name) \
-    __attribute__((visibility("default"))) int name(void) { return stub_cuda_unmodelled(#name); }
+    __attribute__((visibility("default"))) int name(void) { return stub_cuda_unmodeled(#name); }
 """
 LINE = re.compile(r"(\d+) (\d+) (\d+) (\w+)(?: (.*))? -> (-?\d+)")
 CONTROLS = set(
@@ -93,16 +93,16 @@ class DriverStubs:
         """Return stubs that also have every function of the driver that the files name.
 
         The files are ``cuda.h``, or libraries that use the driver, linked to it or not. Memory can
-        be allocated, filled and copied, streams and events exist; what is not modelled can be
+        be allocated, filled and copied, streams and events exist; what is not modeled can be
         found and called, but says CUDA_ERROR_NOT_SUPPORTED (801).
         """
         found = {name.decode() for user in users for name in DRIVER_NAME.findall(user.read_bytes())}
-        names = frozenset(found - MODELLED)
+        names = frozenset(found - MODELED)
         if names not in self.wider:
             folder = self.folder / f"wide{len(self.wider)}"
             folder.mkdir()
-            source = folder / "unmodelled.c"
-            source.write_text(UNMODELLED + "".join(f"F({name})\n" for name in sorted(names)))
+            source = folder / "unmodeled.c"
+            source.write_text(UNMODELED + "".join(f"F({name})\n" for name in sorted(names)))
             stubs = self.wider[names] = DriverStubs(folder, self.compiler)
             stubs.build_both(source, *(SOURCES / part for part in WIDE))
         return self.wider[names]

@@ -68,13 +68,40 @@ def test_every_field_of_a_rule_is_explained(root):
         assert f"\n| `{name}` |" in text, name
 
 
-def test_verbs_stand_in_the_reference_and_the_schema_as_they_are_declared(root):
-    """Otherwise run `python docs/verbs.py`."""
-    spec = spec_from_file_location("verbs", root / "docs" / "verbs.py")
-    written = module_from_spec(spec)
-    spec.loader.exec_module(written)
-    for path, text in written.documents().items():
+@pytest.fixture(scope="module")
+def generate(root):
+    """The script that writes the reference."""
+    spec = spec_from_file_location("generate", root / "docs" / "generate.py")
+    generate = module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    return generate
+
+
+def test_generated_tables_and_schema_equal_the_data(generate):
+    """Otherwise run `python docs/generate.py`."""
+    for path, text in generate.documents().items():
         assert path.read_text(encoding="utf-8") == text, path
+
+
+def test_generated_tables_name_every_rule_verb_id_and_consumer_once(root, generate):
+    from cudaguard.core.verbs import declared
+    from cudaguard.features.array_interface.consumers import CONSUMERS
+    from cudaguard.tools.catalog import DETECTORS, RULES
+    from cudaguard.tools.doctor.catalog import CHECKS
+
+    def names_of(name, part):
+        text = (root / "docs" / "reference" / name).read_text(encoding="utf-8")
+        table = text.partition(f"<!-- {part}: ")[2].partition(f"<!-- end of {part} -->")[0]
+        return re.findall(r"^\| ((?!id |verb |consumer )[^|]*) \|", table, re.MULTILINE)
+
+    assert sorted(names_of("catalog.md", "rules")) == sorted(rule.id for rule in RULES)
+    assert names_of("rules.md", "verbs") == [f"`{name}`" for name in declared()]
+    assert names_of("consumers.md", "consumers") == [f"`{one.name}`" for one in CONSUMERS]
+    ids = set()
+    for row in names_of("catalog.md", "ids"):
+        first, _, last = row.partition(" to ")
+        ids.update(f"CG{n}" for n in range(int(first[2:]), int((last or first)[2:]) + 1))
+    assert ids == {*DETECTORS, *CHECKS}
 
 
 def test_every_variable_is_explained(root):
@@ -94,34 +121,8 @@ def test_every_cause_is_explained(root):
 
 
 def rows_of_rules(path):
-    text = path.read_text(encoding="utf-8").partition("## All findings")[0]
+    text = path.read_text(encoding="utf-8")
     return {line[2:7]: line.split(" | ") for line in text.splitlines() if line.startswith("| CG")}
-
-
-def test_every_rule_stands_in_the_catalogue(root):
-    from cudaguard.tools.catalog import RULES
-
-    rows = rows_of_rules(root / "docs/reference/catalogue.md")
-    assert set(rows) == {rule.id for rule in RULES}
-    for rule in RULES:
-        state = "unproven" if rule.verified is None else "reproduced"
-        assert rows[rule.id][-2:] == [rule.grade, f"{state} |"], rule.id
-        assert f"`{rule.watch[0]}`" in rows[rule.id][1] or rule.id == "CG003"
-
-
-def test_every_finding_stands_in_the_catalogue(root):
-    from cudaguard.tools.catalog import DETECTORS
-
-    text = (
-        (root / "docs/reference/catalogue.md")
-        .read_text(encoding="utf-8")
-        .partition("## All findings")[2]
-    )
-    messages = "an error message that is explained"
-    titles = {id: title for id, title in DETECTORS.items() if title != messages}
-    assert dict(re.findall(r"^\| (CG8\d\d) \| (.*) \|$", text, re.MULTILINE)) == titles
-    first, *_, last = sorted(DETECTORS.keys() - titles.keys())
-    assert f"| {first} to {last} | {messages} |" in text
 
 
 def test_every_rule_that_acts_by_default_stands_in_the_readme(root):

@@ -134,8 +134,8 @@ def plan(
                 edges.extend(Before(a, b, rule.id, rank) for a, b in zip(chain, chain[1:]))
                 edges.extend(Before(a, module, rule.id, rank) for a in rule.needs[:-1])
                 todo.extend(rule.needs)
-    order, honoured, problems = in_order(without_opposites(edges))
-    left = {(edge.first, edge.then) for edge in honoured}
+    order, honored, problems = in_order(without_opposites(edges))
+    left = {(edge.first, edge.then) for edge in honored}
     asked = {
         need: rule.id
         for rule in reversed(own)

@@ -101,7 +101,7 @@ def _stack(text: str) -> tuple[tuple[tuple[str, int, str], ...], tuple[str, ...]
     return tuple(current or other), tuple(c_frames)
 
 
-def last_initialised(path: str) -> str:
+def last_initialized(path: str) -> str:
     """Return the library whose constructors the dynamic loader had called last.
 
     Args:

@@ -41,9 +41,9 @@ def without_opposites(edges: Iterable[Before]) -> list[Before]:
 
 
 def in_order(edges: Iterable[Before]) -> tuple[list[str], list[Before], list[str]]:
-    """Return (modules in a safe order, edges honoured by it, contradictions in words).
+    """Return (modules in a safe order, edges honored by it, contradictions in words).
 
-    The edges of a contradiction are not honoured, none of them.
+    The edges of a contradiction are not honored, none of them.
     """
     from graphlib import CycleError, TopologicalSorter
 

@@ -75,7 +75,7 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
 
 
 def _project(folder: str) -> str:
-    """Return the normalised project name of ``My.Project-1.0.dist-info`` and the like."""
+    """Return the normalized project name of ``My.Project-1.0.dist-info`` and the like."""
     words = folder.rpartition(".")[0].lower().replace(".", "_").split("-")
     # Old tools leave hyphens in the name: it ends where the version begins.
     version = next((place for place, word in enumerate(words) if word[:1].isdigit()), len(words))

@@ -61,7 +61,7 @@ class Outcome(Record):
 def import_first(module: str, rule: str) -> Outcome:
     """Import one prerequisite unless it is there.
 
-    A module that another thread is still initialising is skipped as well: waiting for it is
+    A module that another thread is still initializing is skipped as well: waiting for it is
     how ``_DeadlockError`` arises. ``KeyboardInterrupt`` and the like pass, and so does what the
     program's own handlers of signals raise.
     """

@@ -1,4 +1,4 @@
-"""What NVML says of a device, without a context and without CUDA being initialised.
+"""What NVML says of a device, without a context and without CUDA being initialized.
 
 NVML numbers devices by PCI order and knows nothing of ``CUDA_VISIBLE_DEVICES``, which is therefore
 read here as CUDA would. It may be missing (Jetson, containers); then nothing is known, and that is
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def compute_capabilities() -> tuple[Capability, ...]:
     """Return the compute capabilities of the devices that CUDA would show to this process.
 
-    NVML is loaded for it. Once CUDA is initialised, `cudaguard.system.driver` knows it for certain.
+    NVML is loaded for it. Once CUDA is initialized, `cudaguard.system.driver` knows it for certain.
 
     Returns:
         One per device, as in ``((9, 0), (9, 0))``; nothing where none is visible or NVML cannot

@@ -1,8 +1,8 @@
-"""The CUDA driver as this process has it now: mapped, initialised, with contexts?
+"""The CUDA driver as this process has it now: mapped, initialized, with contexts?
 
-Nothing is initialised, loaded or retained by asking. Before ``cuInit`` every call but a few
+Nothing is initialized, loaded or retained by asking. Before ``cuInit`` every call but a few
 answers CUDA_ERROR_NOT_INITIALIZED, and that is the answer. The runtime (cudart) is never asked:
-most of its queries initialise the driver.
+most of its queries initialize the driver.
 
 Source: CUDA driver API reference, sections "Initialization", "Device Management", "Primary Context
 Management" and "Context Management".
@@ -34,10 +34,10 @@ class DriverState(Record):
 
     Args:
         is_mapped: Is libcuda in the process?
-        is_initialised: Has somebody called ``cuInit``?
+        is_initialized: Has somebody called ``cuInit``?
         is_forked: Was that somebody the parent of this process? Its CUDA cannot be used here.
-        error: What ``cuDeviceGetCount`` answers, if neither success nor that it is not initialised.
-        devices: How many devices are visible, once it is initialised.
+        error: What ``cuDeviceGetCount`` answers, if neither success nor that it is not initialized.
+        devices: How many devices are visible, once it is initialized.
         active: Ordinals of the devices whose primary context is active.
         current: Device of the context that is current in the calling thread, -1 for none.
     """
@@ -48,11 +48,11 @@ class DriverState(Record):
         "devices",
         "error",
         "is_forked",
-        "is_initialised",
+        "is_initialized",
         "is_mapped",
     )
     is_mapped: bool
-    is_initialised: bool
+    is_initialized: bool
     is_forked: bool
     error: int
     devices: int
@@ -62,7 +62,7 @@ class DriverState(Record):
     def __init__(
         self,
         is_mapped: bool = False,
-        is_initialised: bool = False,
+        is_initialized: bool = False,
         is_forked: bool = False,
         error: int = SUCCESS,
         devices: int = 0,
@@ -71,7 +71,7 @@ class DriverState(Record):
     ) -> None:
         self._fill(
             is_mapped=is_mapped,
-            is_initialised=is_initialised,
+            is_initialized=is_initialized,
             is_forked=is_forked,
             error=error,
             devices=devices,
@@ -91,10 +91,10 @@ class Driver:
         self._news = LoaderNews()
         self._functions: dict[str, Any] = {}
         self._handle = 0
-        # Had nobody initialised it when this process was forked, and was no other thread there?
+        # Had nobody initialized it when this process was forked, and was no other thread there?
         self.may_be_asked_in_child = False
         self._found_in = 0  # the process in which libcuda was found
-        self._initialised_in = 0  # the process in which an initialised driver was last seen
+        self._initialized_in = 0  # the process in which an initialized driver was last seen
 
     def state(self) -> DriverState:
         """Return what the driver says now.
@@ -107,7 +107,7 @@ class Driver:
             return ABSENT
         if self._found_in != os.getpid():
             if not self.may_be_asked_in_child:
-                return FORKED if self._initialised_in else LOADED
+                return FORKED if self._initialized_in else LOADED
             self._found_in, self.may_be_asked_in_child = os.getpid(), False
         number = ctypes.c_int()
         status = self.call("cuDeviceGetCount", ctypes.byref(number))
@@ -115,7 +115,7 @@ class Driver:
             return LOADED
         if status:
             return DriverState(is_mapped=True, error=status)
-        self._initialised_in = os.getpid()
+        self._initialized_in = os.getpid()
         flags, active, current = ctypes.c_uint(), ctypes.c_int(), ctypes.c_int()
         devices = []
         for device in range(number.value):
@@ -128,7 +128,7 @@ class Driver:
         has_current = self.call("cuCtxGetDevice", ctypes.byref(current)) == SUCCESS
         return DriverState(
             is_mapped=True,
-            is_initialised=True,
+            is_initialized=True,
             devices=number.value,
             active=tuple(devices),
             current=current.value if has_current else NOWHERE,
@@ -137,7 +137,7 @@ class Driver:
     def load(self) -> str:
         """Load the driver library, as the program has asked for CUDA; return its path.
 
-        Nothing is initialised by that.
+        Nothing is initialized by that.
 
         Raises:
             OSError: There is none, or it cannot be loaded.

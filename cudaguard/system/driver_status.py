@@ -8,7 +8,7 @@ from __future__ import annotations
 _MEANINGS = {
     1: "an argument is invalid",
     2: "out of memory: other processes hold the memory of this device (nvidia-smi lists them)",
-    3: "CUDA is not initialised in this process; in a forked child, its parent had initialised it",
+    3: "CUDA is not initialized in this process; in a forked child, its parent had initialized it",
     34: "the CUDA toolkit's stand-in library was loaded in place of the driver: take its folder "
     "(.../stubs) out of LD_LIBRARY_PATH",
     46: "the device is taken: another process holds it in compute mode Exclusive_Process, or it is "

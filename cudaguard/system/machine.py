@@ -1,6 +1,6 @@
 """What this machine offers to CUDA, as data: driver, NVML, devices, container, and what is wrong.
 
-CUDA is not initialised and libcuda is not loaded. NVML is, as it is made for questions from
+CUDA is not initialized and libcuda is not loaded. NVML is, as it is made for questions from
 outside; where it is missing (Jetson, containers) less is known, and that is said.
 
 Source: NVML API reference, ``nvmlReturn_t``; NVIDIA container toolkit; Windows Subsystem for Linux.

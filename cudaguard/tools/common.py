@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, formats, colour, progress, notes.
+"""What the commands share: exit statuses, formats, color, progress, notes.
 
 Standard output holds one document and nothing else; whatever is said besides goes to standard
 error, through `note` and `Progress`.
@@ -41,11 +41,11 @@ def add_format(parser: ArgumentParser, formats: Iterable[str] = FORMATS) -> None
     )
 
 
-def has_colour(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
-    """May colour be written to that stream?
+def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+    """May color be written to that stream?
 
     ``NO_COLOR`` (any value that is not empty) wins over ``FORCE_COLOR``; without either, only a
-    terminal gets colour.
+    terminal gets color.
     """
     environ = os.environ if environ is None else environ
     if environ.get("NO_COLOR"):
@@ -64,8 +64,8 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def paint(text: str, style: str, stream: TextIO) -> str:
-    """Return `text` in a style of `STYLES`, plain where the stream gets no colour."""
-    return f"\033[{STYLES[style]}m{text}\033[0m" if has_colour(stream) else text
+    """Return `text` in a style of `STYLES`, plain where the stream gets no color."""
+    return f"\033[{STYLES[style]}m{text}\033[0m" if has_color(stream) else text
 
 
 def json_text(document: Mapping[str, Any]) -> str:

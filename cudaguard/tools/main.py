@@ -24,7 +24,7 @@ usage, 3 a check could not be made; `cudaguard run` ends as the program does.
 COMMANDS = {
     "run": "run a program under the guard from its first line",
     "doctor": "tell what would break here, before anything is run",
-    "trace": "show when a program maps which native library, and who initialises CUDA",
+    "trace": "show when a program maps which native library, and who initializes CUDA",
     "bisect": "find the imports, and their order, with which a program fails",
     "check-extension": "tell whether compiled extensions would load, and why not",
     "lint": "report import statements whose order a rule forbids",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.core.journal_reader import last_initialised, read_faults, read_journal
+from cudaguard.core.journal_reader import last_initialized, read_faults, read_journal
 from cudaguard.elf import library_facts, library_version
 from cudaguard.elf.reader import is_truncated, read_elf
 from cudaguard.elf.search_path import cache_entries
@@ -118,7 +118,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("cache", cache_entries, {}),
         ("journal", read_journal, []),
         ("faults", read_faults, []),
-        ("loader", last_initialised, ""),
+        ("loader", last_initialized, ""),
         ("version.py", lambda path: torch_release_of(os.path.dirname(path)), ""),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
         ("include/crt/host_config.h", lambda path: newest_gcc(path[:-26]), None),

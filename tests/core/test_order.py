@@ -29,7 +29,7 @@ def test_nothing_to_order():
     assert in_order([]) == ([], [], [])
 
 
-def test_chain_is_put_in_order_and_every_edge_is_honoured():
+def test_chain_is_put_in_order_and_every_edge_is_honored():
     edges = [edge("cd"), edge("ab"), edge("bc")]
     assert in_order(edges) == (["a", "b", "c", "d"], edges, [])
 
@@ -39,29 +39,29 @@ def test_same_edge_of_two_rules_is_no_contradiction():
     assert in_order(edges) == (["a", "b"], edges, [])
 
 
-def test_cycle_is_spelled_out_step_by_step_and_its_edges_are_not_honoured():
+def test_cycle_is_spelled_out_step_by_step_and_its_edges_are_not_honored():
     edges = [edge("bc", "R2"), edge("ca", "R3"), edge("ab", "R1"), edge("ad", "R4")]
-    order, honoured, problems = in_order(edges)
+    order, honored, problems = in_order(edges)
     assert problems == [
         "R1 wants a before b; R2 wants b before c; R3 wants c before a: this cannot be done"
     ]
-    assert honoured == [edge("ad", "R4")]
+    assert honored == [edge("ad", "R4")]
     assert order.index("a") < order.index("d")
 
 
 def test_all_rules_that_take_part_in_a_cycle_are_named():
-    _, honoured, problems = in_order([edge("ab", "R2"), edge("ab", "R1"), edge("ba", "R3")])
+    _, honored, problems = in_order([edge("ab", "R2"), edge("ab", "R1"), edge("ba", "R3")])
     assert problems == [
         "R1 wants a before b; R2 wants a before b; R3 wants b before a: this cannot be done"
     ]
-    assert honoured == []
+    assert honored == []
 
 
 def test_two_cycles_are_two_problems():
     edges = [edge("ab"), edge("ba"), edge("cd"), edge("dc"), edge("ef")]
-    _, honoured, problems = in_order(edges)
+    _, honored, problems = in_order(edges)
     assert len(problems) == 2
-    assert honoured == [edge("ef")]
+    assert honored == [edge("ef")]
 
 
 def test_module_before_itself_is_a_cycle():
@@ -70,17 +70,17 @@ def test_module_before_itself_is_a_cycle():
 
 @given(EDGES)
 def test_order_keeps_every_edge_it_says_it_keeps_and_tells_of_the_others(edges):
-    order, honoured, problems = in_order(edges)
+    order, honored, problems = in_order(edges)
     assert len(order) == len(set(order))
-    assert {e.then for e in honoured} | {e.first for e in honoured} == set(order)
-    for e in honoured:
+    assert {e.then for e in honored} | {e.first for e in honored} == set(order)
+    for e in honored:
         assert order.index(e.first) < order.index(e.then)
-    dropped = [e for e in edges if e not in honoured]
+    dropped = [e for e in edges if e not in honored]
     assert bool(dropped) == bool(problems)
     words = "; ".join(problems)
     for e in dropped:
         assert f"{e.rule} wants {e.first} before {e.then}" in words
-    assert all(e in edges for e in honoured)
+    assert all(e in edges for e in honored)
 
 
 @given(st.permutations("abcde"), st.integers(1, 5), st.randoms(use_true_random=False))

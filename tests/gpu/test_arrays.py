@@ -35,7 +35,7 @@ array = Exported(filled, side)
 """
 WAYS = {
     "as it is": "torch.as_tensor(array, device='cuda')",
-    "normalised": "torch.as_tensor(cudaguard.normalize(array, consumer='torch'), device='cuda')",
+    "normalized": "torch.as_tensor(cudaguard.normalize(array, consumer='torch'), device='cuda')",
     "by rule": "torch.as_tensor(array, device='cuda')",
     "dlpack": "torch.from_dlpack(cudaguard.normalize(array, consumer='dlpack'))",
 }

@@ -110,7 +110,7 @@ def test_module_that_uses_torch_while_it_is_imported_is_named(program):
     assert ran.warned == []
     assert ran.out == [
         "3 []",
-        f"CG814 info kaolin initialised CUDA at {where} while it was imported.",
+        f"CG814 info kaolin initialized CUDA at {where} while it was imported.",
         f"CG815 info kaolin created a context on device 0 at {where} while it was imported.",
     ]
 

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("start", ["torch.cuda.init()", "torch.cuda.is_available()"])
-def test_devices_that_are_hidden_after_torch_has_initialised_cuda(program, start):
+def test_devices_that_are_hidden_after_torch_has_initialized_cuda(program, start):
     ran = program.run(
         f"""
         import ctypes

@@ -1,4 +1,4 @@
-"""Forks after CUDA was initialised, with a real torch: who is told, how often, and who is not."""
+"""Forks after CUDA was initialized, with a real torch: who is told, how often, and who is not."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ TOUCHES = ["torch.cuda.init()", "torch.ones(1, device='cuda')", "torch.ones(1).c
 
 
 @pytest.mark.parametrize("touch", TOUCHES)
-def test_child_that_uses_torch_is_told_once_with_the_line_of_the_initialiser(program, touch):
+def test_child_that_uses_torch_is_told_once_with_the_line_of_the_initializer(program, touch):
     program.module("kaolin", IN_TORCH)
     start = "cudaguard.install()\nimport torch\nimport kaolin  # init\n"
     ran = program.run(start + WORK.format(touch=touch))
     (warning,) = ran.warnings
     use = program.where("use")
-    assert warning.startswith(f"{use}: ForkWarning: [CG818] torch initialises CUDA at {use} ")
+    assert warning.startswith(f"{use}: ForkWarning: [CG818] torch initializes CUDA at {use} ")
     first, second, finding, parent = ran.out
     assert first.startswith(IN_TORCHS_WORDS)
     assert second == first
     assert finding.startswith("warning in process ")
-    assert f"kaolin initialised CUDA at {program.where('init')}" in finding
+    assert f"kaolin initialized CUDA at {program.where('init')}" in finding
     assert parent == "parent 0 3.0"
 
 
-def test_initialised_by_torch_in_the_program_itself(program):
+def test_initialized_by_torch_in_the_program_itself(program):
     start = "cudaguard.install()\nimport torch\ntorch.cuda.init()\n"
     ran = program.run(start + WORK.format(touch=TOUCHES[1]))
     assert ran.warned == ["CG818"]
@@ -46,7 +46,7 @@ def test_initialised_by_torch_in_the_program_itself(program):
 
 @pytest.mark.parametrize("order", ["context, torch", "torch, context"])
 def test_context_in_advance_and_torch_that_comes_before_or_after(program, order):
-    """torch says what is wrong only if it knows of the initialisation, which it did not make."""
+    """torch says what is wrong only if it knows of the initialization, which it did not make."""
     lines = {"context": "cudaguard.create_context()  # init", "torch": "import torch"}
     start = "\n".join(lines[word] for word in order.split(", "))
     ran = program.run(
@@ -57,15 +57,15 @@ def test_context_in_advance_and_torch_that_comes_before_or_after(program, order)
     parent_flag, child_flag, first, _, finding, parent = ran.out
     assert (parent_flag, child_flag) == ("False", "True")
     assert ran.warned == ["CG818"]
-    assert "ForkWarning: [CG818] torch initialises CUDA at " in ran.err
+    assert "ForkWarning: [CG818] torch initializes CUDA at " in ran.err
     assert first.startswith(IN_TORCHS_WORDS)
-    assert f"cudaguard initialised CUDA at {program.where('init')}" in finding
+    assert f"cudaguard initialized CUDA at {program.where('init')}" in finding
     assert parent == "parent 0 3.0"
 
 
 @pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
 def test_guard_beside_torch_leaves_children_free_to_use_cuda(program, mode):
-    """Law 2: had the guard, or its looks, initialised anything, the child would fail."""
+    """Law 2: had the guard, or its looks, initialized anything, the child would fail."""
     ran = program.run(
         f"""
         import ctypes
@@ -131,7 +131,7 @@ def test_forked_workers_that_use_cuda_are_warned_of_once_where_the_loader_is_use
     assert ran.out == ["RuntimeError True", "0 0 False"]
     assert ran.warned == ["CG818"]
     assert "ForkWarning: [CG818] " in ran.err
-    assert f"which kaolin had initialised at {program.where('init')}." in ran.err
+    assert f"which kaolin had initialized at {program.where('init')}." in ran.err
     journal = program.journal()  # the workers have it as well, each of them once
     parent = next(line["pid"] for line in journal if line["kind"] == "fork")
     told = [

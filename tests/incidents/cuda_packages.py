@@ -79,7 +79,7 @@ def site_packages(python: Path) -> Path:
 def add_pycuda(python: Path, work: Path, stubs: DriverStubs) -> None:
     """Build PyCUDA into an environment, in the folder `work`."""
     toolkit = site_packages(python) / "nvidia" / "cu13"
-    # The compiler's optimiser takes most of the time of a build, and nothing is computed here.
+    # The compiler's optimizer takes most of the time of a build, and nothing is computed here.
     env = clean_environment(CFLAGS="-O0 -g0 -w", CXXFLAGS="-O0 -g0 -w")
     work.mkdir()
     (work / "libcuda.so").symlink_to(stubs.folder / "libcuda.so.1")

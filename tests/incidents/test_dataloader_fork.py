@@ -1,4 +1,4 @@
-"""DataLoader workers are forked from a process that has initialised CUDA: normal, and silent.
+"""DataLoader workers are forked from a process that has initialized CUDA: normal, and silent.
 
 The torch is a real one without CUDA, the driver is the stub.
 """
@@ -126,5 +126,5 @@ def test_worker_that_uses_torch_cuda_is_told_in_its_log(run, child):
     assert done.stderr == ""
     assert "AssertionError True" in done.stdout  # torch's own: not compiled with CUDA
     log = (child.folder / "log").read_text()
-    assert "[CG818] torch initialises CUDA at " in log
-    assert "something that is not watched initialised CUDA" in log
+    assert "[CG818] torch initializes CUDA at " in log
+    assert "something that is not watched initialized CUDA" in log

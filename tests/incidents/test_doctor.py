@@ -180,7 +180,7 @@ def test_orders_of_tensorflow_and_triton(cached_environment):
     assert "under the guard, it works" in found["evidence"]
 
 
-def test_nothing_initialises_cuda_and_torch_is_imported_in_a_child(cuda_torch):
+def test_nothing_initializes_cuda_and_torch_is_imported_in_a_child(cuda_torch):
     status, checks = doctor(cuda_torch, "--deep", "--only", "CG912")
     assert (status, checks["CG912"]["status"]) == (0, "ok")
     assert "torch " in checks["CG912"]["reason"]

@@ -1,4 +1,4 @@
-"""numba-cuda and cuda.core initialise CUDA when they are first used, not when they are imported.
+"""numba-cuda and cuda.core initialize CUDA when they are first used, not when they are imported.
 
 What is done while a watched module is imported is attributed to it, with the user's line; what is
 done between two imports is seen at the next one, and nobody is blamed for it.
@@ -59,7 +59,7 @@ def test_first_use_in_a_module_is_the_modules(run_cuda, child, user):
     place = where(child.folder / "main.py", "here")
     assert (ran.out[0], ran.err) == (line, "")
     assert ran.out[1:] == [
-        f"CG814 info kernels initialised CUDA at {place} while it was imported.",
+        f"CG814 info kernels initialized CUDA at {place} while it was imported.",
         f"CG815 info kernels created a context on device 0 at {place} while it was imported.",
     ]
 
@@ -71,6 +71,6 @@ def test_first_use_by_the_program_itself_is_blamed_on_nobody(run_cuda, user):
     assert (ran.out[0], ran.err) == (line, "")
     when = "at some time between two looks"
     assert ran.out[1:] == [
-        f"CG814 info something that is not watched initialised CUDA, {when}.",
+        f"CG814 info something that is not watched initialized CUDA, {when}.",
         f"CG815 info something that is not watched created a context on device 0, {when}.",
     ]

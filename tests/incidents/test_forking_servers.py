@@ -1,7 +1,7 @@
 """Servers that load the program once and fork their workers: the real gunicorn and celery.
 
-The main process initialises CUDA, so workers that use CUDA cannot work, guarded or not. There is no
-repair; a worker that tries says once in the server's log who initialised CUDA, and where.
+The main process initializes CUDA, so workers that use CUDA cannot work, guarded or not. There is no
+repair; a worker that tries says once in the server's log who initialized CUDA, and where.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def use(cuda):
 """
 OWN = "import ctypes\n\nctypes.CDLL('libcuda.so.1').cuInit(0)\n"
 GUARD = "import cudaguard\n\ncudaguard.install()\n"
-# Who initialises CUDA -> the variables with which it is watched; PyCUDA is without any.
-INITIALISERS = {"pycuda.autoinit": {}, "model": {"CUDAGUARD_WATCH": "all"}}
+# Who initializes CUDA -> the variables with which it is watched; PyCUDA is without any.
+INITIALIZERS = {"pycuda.autoinit": {}, "model": {"CUDAGUARD_WATCH": "all"}}
 
 GUNICORN = """
 import logging
@@ -46,7 +46,7 @@ logging.basicConfig(format="%(process)d %(levelname)s %(message)s")
 logging.captureWarnings(True)
 {guard}
 from using import use
-import {initialiser}  # init
+import {initializer}  # init
 
 
 def app(environ, start_response):
@@ -72,7 +72,7 @@ CELERY = """
 {guard}
 from broker import app
 from using import use
-import {initialiser}  # init
+import {initializer}  # init
 
 work = app.task(use, name="work")
 """
@@ -141,10 +141,10 @@ def start(child, cuda_packages, root):
 def write(child):
     """Writes the program that a server loads."""
 
-    def write(name, program, initialiser, guard=GUARD):
+    def write(name, program, initializer, guard=GUARD):
         child.write("using.py", USE)
         child.write("model.py", OWN)
-        return child.write(name, program.format(guard=guard, initialiser=initialiser))
+        return child.write(name, program.format(guard=guard, initializer=initializer))
 
     return write
 
@@ -210,23 +210,23 @@ def server(request, write):
     run = request.getfixturevalue(request.param)
     program = {"gunicorn": ("app.py", GUNICORN), "celery": ("tasks.py", CELERY)}[request.param]
 
-    def server(initialiser, *asked, guard=GUARD, **variables):
-        path = write(*program, initialiser, guard)
+    def server(initializer, *asked, guard=GUARD, **variables):
+        path = write(*program, initializer, guard)
         return path, run(*asked, **variables)
 
     return server
 
 
-@pytest.mark.parametrize("initialiser", INITIALISERS)
-def test_worker_that_uses_cuda_says_once_who_initialised_it(server, initialiser):
-    watched = INITIALISERS[initialiser]
-    path, ran = server(initialiser, "idle", "cuda", "cuda", **watched)
+@pytest.mark.parametrize("initializer", INITIALIZERS)
+def test_worker_that_uses_cuda_says_once_who_initialized_it(server, initializer):
+    watched = INITIALIZERS[initializer]
+    path, ran = server(initializer, "idle", "cuda", "cuda", **watched)
     assert ran.answers == ["idle", "error 3", "error 3"]  # the guard changes nothing of that
     (line,) = ran.ours
     place = f"{path.with_name('using.py')}:9"
     assert f"{place}: ForkWarning: [CG818] ctypes loads libcuda at {place} in a process" in line
     (evidence,) = [each for each in ran.log.splitlines() if "evidence: " in each]
-    said = f"{initialiser} initialised CUDA at {where(path, 'init')}"
+    said = f"{initializer} initialized CUDA at {where(path, 'init')}"
     assert evidence == f"  evidence: in process {ran.main}: {said}"
     (worker,) = ran.workers
     assert worker != ran.main
@@ -234,9 +234,9 @@ def test_worker_that_uses_cuda_says_once_who_initialised_it(server, initialiser)
     assert speaker in line
 
 
-@pytest.mark.parametrize("initialiser", INITIALISERS)
-def test_worker_that_does_not_use_cuda_says_nothing(server, initialiser):
-    _, ran = server(initialiser, "idle", "idle", **INITIALISERS[initialiser])
+@pytest.mark.parametrize("initializer", INITIALIZERS)
+def test_worker_that_does_not_use_cuda_says_nothing(server, initializer):
+    _, ran = server(initializer, "idle", "idle", **INITIALIZERS[initializer])
     assert (ran.answers, ran.ours) == (["idle", "idle"], [])
 
 

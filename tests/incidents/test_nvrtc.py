@@ -254,7 +254,7 @@ def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
         ("9.0", None, ""),
     ],
 )
-def test_it_is_told_when_torch_initialises_cuda(with_torch, driver_stubs, capability, id, words):
+def test_it_is_told_when_torch_initializes_cuda(with_torch, driver_stubs, capability, id, words):
     """torch itself cannot use the stub driver: what stands in its list is called in its place."""
     done = with_torch(
         "import ctypes, cudaguard\ncudaguard.install()\nimport torch\n"

@@ -88,8 +88,8 @@ def test_second_run_names_the_library_whose_constructors_abort(child, cached_env
         env=env, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == -signal.SIGABRT
-    assert "initialising: " in done.stderr
-    assert "triton/_C/libtriton.so" in done.stderr.partition("initialising: ")[2].splitlines()[0]
+    assert "initializing: " in done.stderr
+    assert "triton/_C/libtriton.so" in done.stderr.partition("initializing: ")[2].splitlines()[0]
 
 
 def test_document_shows_what_is_printed(child, cached_environment, root):

@@ -1,6 +1,6 @@
 """decord and a torch extension that is compiled on the fly: a silent wrong sum, in both orders.
 
-The extension iterates a hash set. Its inline functions, compiled without optimisation as torch's
+The extension iterates a hash set. Its inline functions, compiled without optimization as torch's
 JIT does, bind to decord's old copies of the same names. Importing torch first does not help.
 """
 

@@ -43,7 +43,7 @@ def steps(document):
 def test_import_torch(trace, child, cached_environment):
     document, status = trace(cached_environment(*TORCH), "import torch\n", "torch")
     found = steps(document)
-    assert (status, document["summary"]["initialiser"]) == (0, None)
+    assert (status, document["summary"]["initializer"]) == (0, None)
     names = {library["name"]: library for library in found["torch._C"]["mapped"]}
     assert names["libtorch_cpu.so"]["package"].startswith("torch 2.")
     assert found["torch._C"]["importing"][:2] == ["__main__", "torch"]

@@ -237,7 +237,7 @@ class Workshop:
         self.folder = folder
 
     def build(self, target: Path, source: str, *flags: object) -> Path:
-        """Compile one source without optimisation, unless that is done."""
+        """Compile one source without optimization, unless that is done."""
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             always = ("-std=c++17", "-shared", "-fPIC", "-O0", "-Wl,--as-needed")

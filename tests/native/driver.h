@@ -26,7 +26,7 @@ enum {
     NOT_SUPPORTED = 801,
 };
 
-/* A context stays in memory when it is destroyed, so that its handle can still be recognised. */
+/* A context stays in memory when it is destroyed, so that its handle can still be recognized. */
 typedef struct context {
     struct context *next; /* of those made by cuCtxCreate */
     int device;           /* CUDA ordinal */

@@ -2,7 +2,7 @@
  *
  * Controls are read when they are needed, not when the library is loaded: a test may change them
  * in the running process. Those that describe the machine (DEVICES, MIG) are fixed by the first
- * successful initialisation, as a machine does not change.
+ * successful initialization, as a machine does not change.
  *
  *   STUB_CUDA_DEVICES         number of GPUs, 0 to 8, default 2
  *   STUB_CUDA_DRIVER_VERSION  as cuDriverGetVersion has it, default 13000

@@ -1,9 +1,9 @@
-/* libcuda.so.1 without a GPU: initialisation, device enumeration and contexts.
+/* libcuda.so.1 without a GPU: initialization, device enumeration and contexts.
  *
  * Written from the public contract, the CUDA Driver API reference manual ("Initialization",
  * "Version Management", "Device Management", "Primary Context Management", "Context Management",
  * "Driver Entry Point Access", "Error Handling") and the section "CUDA Environment Variables" of
- * the CUDA C++ Programming Guide. What is modelled is said at each part, and so is what the
+ * the CUDA C++ Programming Guide. What is modeled is said at each part, and so is what the
  * manual leaves open. No work can be done on these devices. The wide variant has memory in which
  * bytes can be kept (stub_memory.c, stub_copies.c), streams and events (stub_streams.c); in no
  * variant are there modules or kernels.
@@ -70,7 +70,7 @@ static struct {
 } visible[MOST_DEVICES];
 static int visible_count;
 
-static int initialised, forked;
+static int initialized, forked;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Each host thread has a stack of current contexts (Programming Guide, "Driver API", "Context"). */
@@ -78,8 +78,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static __thread CUcontext stack[DEEPEST];
 static __thread int depth;
 
-/* A child of fork() inherits a driver that was initialised by somebody else, and cannot use it:
- * every call that needs an initialised driver says 3, cuInit as well, for good. Not in the manual;
+/* A child of fork() inherits a driver that was initialized by somebody else, and cannot use it:
+ * every call that needs an initialized driver says 3, cuInit as well, for good. Not in the manual;
  * documented by those who meet it (PyTorch's notes on multiprocessing: CUDA does not support the
  * start method "fork"). A child whose parent had only loaded the library, or had failed in cuInit,
  * is free. */
@@ -95,7 +95,7 @@ static void after_fork_in_parent(void)
 
 static void after_fork_in_child(void)
 {
-    forked |= initialised;
+    forked |= initialized;
     pthread_mutex_unlock(&lock);
 }
 
@@ -116,7 +116,7 @@ static int enter_always(const char *function)
 int enter(const char *function)
 {
     int rc = enter_always(function);
-    return forked || !initialised ? NOT_INITIALIZED : rc;
+    return forked || !initialized ? NOT_INITIALIZED : rc;
 }
 
 /* ... and ends with this, so that the order of the log is the order of what happened. */
@@ -130,7 +130,7 @@ int leave(const char *function, int rc, const char *format, ...)
     return rc;
 }
 
-/* ---- Initialisation ------------------------------------------------------------------------ */
+/* ---- Initialization ------------------------------------------------------------------------ */
 
 /* The device at a position of the enumeration, before CUDA_VISIBLE_DEVICES. CUDA_DEVICE_ORDER is
  * FASTEST_FIRST by default, or PCI_BUS_ID for ascending addresses (Programming Guide). Here the
@@ -228,12 +228,12 @@ API int cuInit(unsigned flags)
         rc = NOT_INITIALIZED;
     else if (flags)
         rc = INVALID_VALUE;
-    else if (initialised)
+    else if (initialized)
         rc = SUCCESS;
     else if (!rc) {
         enumerate();
         rc = visible_count ? SUCCESS : NO_DEVICE;
-        initialised = rc == SUCCESS;
+        initialized = rc == SUCCESS;
         for (int i = 0; i < MOST_DEVICES; i++) {
             primaries[i].context.device = i;
             primaries[i].context.is_primary = 1;
@@ -388,7 +388,7 @@ static int compute_mode(int device)
     return (int)control_of_device("COMPUTE_MODE", visible[device].physical, 0);
 }
 
-/* The numbers are CUdevice_attribute. Attributes that are not modelled are 0. */
+/* The numbers are CUdevice_attribute. Attributes that are not modeled are 0. */
 API int cuDeviceGetAttribute(int *value, int attribute, int device)
 {
     int rc = check_device(enter("cuDeviceGetAttribute"), device);
@@ -902,7 +902,7 @@ API int cuGetProcAddress(const char *symbol, void **found, int version, unsigned
 
 /* Behind every function that only has to exist (see native_fixtures.py): programs that are linked
  * to many functions of the driver can then be loaded, and see which of them they called. */
-__attribute__((visibility("hidden"))) int stub_cuda_unmodelled(const char *function)
+__attribute__((visibility("hidden"))) int stub_cuda_unmodeled(const char *function)
 {
     int rc = enter(function);
     return leave(function, rc ? rc : NOT_SUPPORTED, "%s", "");

@@ -223,7 +223,7 @@ API int cuMemHostGetFlags(unsigned *flags, void *address)
 
 /* Writes an attribute of the allocation, or with NULL what cuPointerGetAttributes gives for an
  * unknown address. The numbers are CUpointer_attribute; those of memory pools, of mapping and of
- * other processes are not modelled. */
+ * other processes are not modeled. */
 static int write_attribute(void *value, int attribute, const struct allocation *found,
                            const char *address)
 {

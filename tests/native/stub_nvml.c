@@ -126,7 +126,7 @@ static int copy(char *text, unsigned length, const char *value)
     return SUCCESS;
 }
 
-/* ---- Initialisation, system ---------------------------------------------------------------- */
+/* ---- Initialization, system ---------------------------------------------------------------- */
 
 /* A machine without GPUs is no failure. The failures that a test forces (RC, "nvmlInit" for all
  * three): 9, the kernel driver is not loaded, and 18, it is of another version. */

@@ -92,7 +92,7 @@ def test_all_compile_without_a_warning(driver_stubs, tmp_path):
         assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_nothing_but_version_and_errors_works_before_initialisation(run):
+def test_nothing_but_version_and_errors_works_before_initialization(run):
     code = """
 print(number("cuDriverGetVersion"), cu.cuGetErrorName(3, byref(c_void_p())))
 print(number("cuDeviceGetCount"), text("cuDeviceGetName", 0), uuid(0), active(0))
@@ -166,7 +166,7 @@ print(uuid(0), uuid(0, "cuDeviceGetUuid")[:2])
     ]
 
 
-def test_environment_is_read_by_the_first_successful_initialisation(run):
+def test_environment_is_read_by_the_first_successful_initialization(run):
     code = """
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 print(cu.cuInit(0), number("cuDeviceGetCount"))
@@ -179,7 +179,7 @@ print(cu.cuInit(0), number("cuDeviceGetCount"), text("cuDeviceGetName", 0))
     assert run(code, devices=3) == ["100 error 3", "0 1", "0 1 Stub GPU B"]
 
 
-def test_forked_child_is_refused_for_good_if_the_parent_had_initialised(run):
+def test_forked_child_is_refused_for_good_if_the_parent_had_initialized(run):
     code = """
 def touch():
     print(cu.cuInit(0), number("cuDeviceGetCount"), active(0), number("cuCtxGetDevice"))
@@ -205,7 +205,7 @@ touch()
     ]
 
 
-def test_failed_initialisation_does_not_spoil_the_child(run):
+def test_failed_initialization_does_not_spoil_the_child(run):
     code = """
 print(cu.cuInit(0))
 del os.environ["STUB_CUDA_RC"]
@@ -808,7 +808,7 @@ print(number("cuDeviceGetCount"), text("cuDeviceGetName", 0))
     assert run(code, devices=3, visible="0") == ["['A', 'B', 'C']", "1 Stub GPU C"]
 
 
-def test_nvml_initialises_no_cuda(run, driver_stubs, log):
+def test_nvml_initializes_no_cuda(run, driver_stubs, log):
     run(f'{NVML}\nassert number("cuDeviceGetCount") == "error 3"', log=log)
     names = [call.name for call in driver_stubs.calls(log)]
     assert [name for name in names if not name.startswith("nvml")] == ["cuDeviceGetCount"]

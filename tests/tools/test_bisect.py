@@ -439,13 +439,13 @@ def test_github(child, planted):
 
 
 @pytest.mark.parametrize(
-    ("variables", "is_coloured"),
+    ("variables", "is_colored"),
     [({"FORCE_COLOR": "1"}, True), ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False), ({}, False)],
 )
-def test_colour_off_a_terminal(child, planted, variables, is_coloured):
+def test_color_off_a_terminal(child, planted, variables, is_colored):
     variables = {"NO_COLOR": "", "FORCE_COLOR": "", **variables}
     done = child.command(*BISECT, "--imports", "m4,m11", env=variables, check=False)
-    assert ("\033" in done.stdout) is is_coloured
+    assert ("\033" in done.stdout) is is_colored
     command = (*BISECT, "--format", "json", "--imports", "m4,m11")
     assert "\033" not in child.command(*command, env=variables, check=False).stdout
 

@@ -1,4 +1,4 @@
-"""What the commands share: colour, annotations, progress."""
+"""What the commands share: color, annotations, progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cudaguard.tools.common import Progress, github, has_colour, json_text, paint
+from cudaguard.tools.common import Progress, github, has_color, json_text, paint
 
 
 class Terminal(io.StringIO):
@@ -30,14 +30,14 @@ class Terminal(io.StringIO):
         (None, {}, False),  # pythonw, or a closed descriptor
     ],
 )
-def test_colour(stream, environ, expected):
-    assert has_colour(stream, environ) is expected
+def test_color(stream, environ, expected):
+    assert has_color(stream, environ) is expected
 
 
-def test_closed_stream_gets_no_colour():
+def test_closed_stream_gets_no_color():
     stream = io.StringIO()
     stream.close()
-    assert has_colour(stream, {}) is False
+    assert has_color(stream, {}) is False
 
 
 def test_paint(monkeypatch):

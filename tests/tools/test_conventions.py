@@ -1,4 +1,4 @@
-"""What holds for every command: help by example, one document on stdout, no colour in a pipe."""
+"""What holds for every command: help by example, one document on stdout, no color in a pipe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_help_and_version_import_nothing_heavy(child, arguments):
 
 
 @pytest.mark.parametrize("task", [["list"], ["test", "CG008"], ["show", "CG001"]])
-def test_no_colour_where_nobody_sees_it(child, task):
+def test_no_color_where_nobody_sees_it(child, task):
     for env in ({}, {"NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
         done = child.command(*CUDAGUARD, "rules", *task, env=env, check=False)
         assert "\033" not in done.stdout + done.stderr
@@ -66,7 +66,7 @@ def test_no_colour_where_nobody_sees_it(child, task):
     assert "\033" not in json.stdout
 
 
-def test_colour_where_it_is_asked_for_or_seen(child):
+def test_color_where_it_is_asked_for_or_seen(child):
     done = child.command(
         *CUDAGUARD, "rules", "test", "CG008", env={"FORCE_COLOR": "1"}, check=False
     )

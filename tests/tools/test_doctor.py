@@ -119,7 +119,7 @@ def test_output_file_leaves_stdout_empty(planted, child):
     assert "no/such/folder.txt cannot be written" in err
 
 
-def test_colour_only_where_it_is_wanted(planted):
+def test_color_only_where_it_is_wanted(planted):
     assert "\033" not in planted.run()[1]
     assert "\033[" in planted.run(env={"FORCE_COLOR": "1"})[1]
     assert "\033" not in planted.run(env={"FORCE_COLOR": "1", "NO_COLOR": "1"})[1]

@@ -124,12 +124,12 @@ def test_deep_tells_of_a_package_that_cannot_be_imported(planted):
     assert "cudaguard explain -" in found["command"]
 
 
-def test_deep_tells_who_initialises_cuda(planted, driver_stubs):
+def test_deep_tells_who_initializes_cuda(planted, driver_stubs):
     decord(planted)
     planted.write("decord/__init__.py", "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)\n")
     status, findings = planted.one("CG912", "--deep", env=driver_stubs.environment())
     assert status == "warning"
-    assert findings[0]["what"] == "`import decord` initialises CUDA."
+    assert findings[0]["what"] == "`import decord` initializes CUDA."
 
 
 def test_deep_asks_nvml(planted, driver_stubs):

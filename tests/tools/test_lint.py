@@ -106,7 +106,7 @@ def test_github(lint, child):
     assert out.count("\n") == 1
 
 
-def test_colour(lint, child):
+def test_color(lint, child):
     child.write("train.py", "import decord, cv2\n")
     env = {"NO_COLOR": "", "FORCE_COLOR": "1"}
     assert lint("train.py", env=env)[1].startswith("\033[1mtrain.py:1:1:")

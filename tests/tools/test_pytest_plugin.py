@@ -207,7 +207,7 @@ def test_strict_leaves_other_statuses_alone_and_passes_without_findings(suite):
 
 def test_strict_raises_from_an_import(suite):
     """Collection fails, as the import does; the finding is told all the same."""
-    suite.child.write("needed.py", "raise OSError('no licence')\n")
+    suite.child.write("needed.py", "raise OSError('no license')\n")
     suite.child.write("test_it.py", "import target\ndef test(): pass\n")
     assert suite.run("--cudaguard")[0] == 0
     status, text = suite.run("--cudaguard=strict")

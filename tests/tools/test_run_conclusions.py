@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cudaguard.core.journal_reader import last_initialised, read_faults, read_journal
+from cudaguard.core.journal_reader import last_initialized, read_faults, read_journal
 from cudaguard.model import Rule
 from cudaguard.tools.run.conclusions import fitting, likeliest, story_of
 from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
@@ -271,8 +271,8 @@ def test_c_frames_as_python_3_14_writes_them(tmp_path):
     assert fault.c_frames == ('Binary file "/lib/libx.so", at f+0x1 [0x7f]',)
 
 
-def test_last_library_that_was_initialised(tmp_path):
+def test_last_library_that_was_initialized(tmp_path):
     path = tmp_path / "loader"
     path.write_text("  7:\tcalling init: /a.so\n  7:\t\n  7:\tcalling init: /b.so\n  7:\tfile=c\n")
-    assert last_initialised(str(path)) == "/b.so"
-    assert last_initialised(str(tmp_path / "none")) == ""
+    assert last_initialized(str(path)) == "/b.so"
+    assert last_initialized(str(tmp_path / "none")) == ""

@@ -293,7 +293,7 @@ def test_no_core_file_of_the_parent(child):
 # --- what to do -----------------------------------------------------------------------
 
 
-def test_second_run_names_the_library_that_was_being_initialised(child, run, library):
+def test_second_run_names_the_library_that_was_being_initialized(child, run, library):
     inner = library("inner", "abort()")
     outer = child.folder / "outer.so"
     empty = child.write("outer.c", "")
@@ -305,8 +305,8 @@ def test_second_run_names_the_library_that_was_being_initialised(child, run, lib
     )
     done, text, document = run(script, options=["--why"])
     assert done.returncode == -signal.SIGABRT
-    assert document["initialising"] == str(inner)
-    assert f"initialising: {inner}" in text
+    assert document["initializing"] == str(inner)
+    assert f"initializing: {inner}" in text
     assert "once more, silently, under LD_DEBUG=libs" in done.stderr
     assert (child.folder / "log").read_text().count("side effect") == 2
     run(script)
@@ -316,7 +316,7 @@ def test_second_run_names_the_library_that_was_being_initialised(child, run, lib
 def test_second_run_that_ends_otherwise_is_told(child, run):
     code = "import os; os.path.exists('f') or (open('f', 'w').close(), os.abort())"
     _, text, document = run("-c", code, options=["--why"])
-    assert document["initialising"] == ""
+    assert document["initializing"] == ""
     assert "the second run ended with status 0" in text
 
 

@@ -502,10 +502,10 @@ def test_program_that_reads_in_the_background_stops_as_python(terminal):
     screen.rest()
 
 
-@pytest.mark.parametrize(("variable", "has_colour"), [("", True), ("NO_COLOR=1", False)])
-def test_report_is_coloured_on_a_terminal_only(terminal, variable, has_colour):
+@pytest.mark.parametrize(("variable", "has_color"), [("", True), ("NO_COLOR=1", False)])
+def test_report_is_colored_on_a_terminal_only(terminal, variable, has_color):
     code = "import os; os.abort()"
     screen = terminal("env", *variable.split(), "TERM=xterm", *RUN, "-c", code)
     text = screen.rest()
     assert "the program died of SIGABRT" in text
-    assert ("\x1b[1m" in text) == has_colour
+    assert ("\x1b[1m" in text) == has_color

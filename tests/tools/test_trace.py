@@ -299,13 +299,13 @@ def test_processes_below_are_traced(traced, library):
 # --- CUDA, and symbols taken over ---------------------------------------------------------
 
 
-def test_who_initialised_cuda(traced, child, driver_stubs):
+def test_who_initialized_cuda(traced, child, driver_stubs):
     child.write("pack.py", "import ctypes\nctypes.CDLL('libcuda.so.1').cuInit(0)\n")
     env = driver_stubs.environment()
     document, _ = traced("import ctypes\nimport pack\nprint('on')", env=env)
     (found,) = steps(document, "cuda")
-    assert (found["what"], found["actor"], found["how"]) == ("initialised", "pack", "import")
-    assert document["summary"]["initialiser"] == "pack"
+    assert (found["what"], found["actor"], found["how"]) == ("initialized", "pack", "import")
+    assert document["summary"]["initializer"] == "pack"
     load = step(document, "libcuda.so.1")
     assert load["importing"] == ["__main__", "pack"]
     assert load["at"] <= found["at"]
@@ -314,14 +314,14 @@ def test_who_initialised_cuda(traced, child, driver_stubs):
 def test_cuda_that_nobody_imports_is_noticed_at_the_end(traced, driver_stubs):
     program = "import ctypes\ncu = ctypes.CDLL('libcuda.so.1')\ncu.cuInit(0)\n"
     document, _ = traced(program, env=driver_stubs.environment())
-    assert document["summary"]["initialiser"] == ""
+    assert document["summary"]["initializer"] == ""
 
 
 def test_looking_calls_nothing_of_cuda(traced, driver_stubs, tmp_path):
     log = tmp_path / "calls"
     program = "import ctypes\ncu = ctypes.CDLL('libcuda.so.1')\n"
     document, _ = traced(program, env=driver_stubs.environment(log=log))
-    assert document["summary"]["initialiser"] is None
+    assert document["summary"]["initializer"] is None
     assert not any(call.name == "cuInit" for call in driver_stubs.calls(log))
 
 
@@ -413,7 +413,7 @@ def test_picture_stands_alone_and_is_small(child):
     root = ET.fromstring(text)
     name = "{http://www.w3.org/2000/svg}"
     assert root.find(f"{name}title").text == "Native libraries of: python main.py"
-    assert "nothing initialised CUDA" in root.find(f"{name}desc").text
+    assert "nothing initialized CUDA" in root.find(f"{name}desc").text
     tips = [title.text for title in root.iter(f"{name}title")]
     # What, where, and the files: a line each.
     assert any(re.search(r"s\n\S*\.py:\d+\n\S", tip) for tip in tips)

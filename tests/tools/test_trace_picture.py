@@ -130,8 +130,8 @@ def test_what_matters_is_in_the_picture(browser, crashed):
     assert "import pack" in texts
 
 
-def luminance(colour):
-    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+def luminance(color):
+    parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
     parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 
@@ -141,9 +141,9 @@ def test_all_words_can_be_read_in_light_and_dark(browser, crashed, scheme):
     seen = measured(browser, crashed, scheme)
     back = luminance(seen["back"])
     assert (back < 0.1) == (scheme == DARK)
-    for words, colour, *_ in seen["texts"]:
-        light, dark = sorted((luminance(colour), back), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, colour)  # WCAG 2, level AA
+    for words, color, *_ in seen["texts"]:
+        light, dark = sorted((luminance(color), back), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, color)  # WCAG 2, level AA
 
 
 def test_svg_alone_is_drawn(browser, crashed):
@@ -151,23 +151,23 @@ def test_svg_alone_is_drawn(browser, crashed):
     for scheme in (LIGHT, DARK):
         path = crashed / "t.png"
         browser(crashed / "t.svg", scheme, "--window-size=1200,500", f"--screenshot={path}")
-        pixels = colours_of(path.read_bytes())
+        pixels = colors_of(path.read_bytes())
         counts[scheme] = pixels
         assert len(pixels) > 20
     assert max(counts[LIGHT], key=counts[LIGHT].get) == (255, 255, 255)
     assert max(counts[DARK], key=counts[DARK].get) == (0x0D, 0x11, 0x17)
 
 
-def colours_of(png):
-    """Return how many pixels of a PNG have which colour (8 bits, RGB or RGBA)."""
+def colors_of(png):
+    """Return how many pixels of a PNG have which color (8 bits, RGB or RGBA)."""
     place, data = 8, b""
     while place < len(png):
         length, kind = struct.unpack(">I4s", png[place : place + 8])
         body = png[place + 8 : place + 8 + length]
         if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-            assert (depth, colour) in ((8, 2), (8, 6))
-            size = 3 if colour == 2 else 4
+            width, height, depth, color = struct.unpack(">IIBB", body[:10])
+            assert (depth, color) in ((8, 2), (8, 6))
+            size = 3 if color == 2 else 4
         data += body if kind == b"IDAT" else b""
         place += length + 12
     raw, before = zlib.decompress(data), bytes(width * size)

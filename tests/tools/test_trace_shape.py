@@ -45,7 +45,7 @@ def document():
         step("extension", "done", 0.1, file="/lib/x.so", depth=1, mapped=[library]),
         step("library", "done", 0.1, file="/lib/y.so", mapped=[{**library, "bytes": None}]),
         step("import", "unfinished"),
-        step("cuda", what="initialised", actor="m", how="import", device=-1),
+        step("cuda", what="initialized", actor="m", how="import", device=-1),
         step("finding", id="CG801", severity="warning", consequence="c", remedy="r"),
         step("repair"),
     ]
@@ -58,7 +58,7 @@ def document():
         "schema": 1, "tool": "trace", "version": "1", "python": "3.11", "platform": "linux",
         "program": "a.py", "mode": "observe", "seconds": 2.0,
         "ended": {"kind": "signal", "status": 139, "signal": "SIGSEGV"},
-        "summary": {"libraries": 1, "bytes": 10, "imports": 2, "initialiser": "m", "findings": 1,
+        "summary": {"libraries": 1, "bytes": 10, "imports": 2, "initializer": "m", "findings": 1,
                     "died_in": "m"},
         "processes": [process, other],
     }  # fmt: skip

@@ -159,17 +159,17 @@ def test_library_that_was_there_already_has_its_owner():
 
 
 def test_event_and_the_finding_about_it_are_one_row():
-    what = {"kind": "initialised", "actor": "a", "how": "import", "device": -1}
-    found = {"id": "CG814", "what": "a initialised CUDA at x:1.", "severity": "info"}
+    what = {"kind": "initialized", "actor": "a", "how": "import", "device": -1}
+    found = {"id": "CG814", "what": "a initialized CUDA at x:1.", "severity": "info"}
     other = {"id": "CG812", "what": "b takes over", "severity": "warning"}
     process = {
         "steps": steps(
-            ("cuda", "a initialised CUDA", what),
-            ("finding", "CG814 a initialised CUDA at x:1.", found),
+            ("cuda", "a initialized CUDA", what),
+            ("finding", "CG814 a initialized CUDA at x:1.", found),
             ("finding", "CG812 b takes over", other),
         )
     }
-    assert [row["name"] for row in rows_of(process)] == ["a initialised CUDA", "b takes over"]
+    assert [row["name"] for row in rows_of(process)] == ["a initialized CUDA", "b takes over"]
 
 
 def test_whose_a_file_is():

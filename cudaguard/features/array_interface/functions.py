@@ -35,7 +35,7 @@ def normalize(
 
     That is the array itself where nothing has to be changed; else a view that has the interface,
     and nothing more, and keeps the array alive. What is changed describes the same bytes with the
-    same protection, and asks for at least the same synchronisation.
+    same protection, and asks for at least the same synchronization.
 
     A consumer that does not look at streams is made to wait for the producer's all the same:
     its own stream is where that is known (torch), else the host.

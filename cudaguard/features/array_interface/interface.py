@@ -43,7 +43,7 @@ class ArrayInterface(_Required, total=False):
         stream: A ``cudaStream_t`` as a number, on which all work that is still pending on the data
             can be waited for; 1 is the legacy default stream, 2 the per-thread one, 0 is
             forbidden; None or absent where nothing has to be waited for (version 3). Earlier
-            versions say nothing of synchronisation.
+            versions say nothing of synchronization.
 
     There is no owner in it: whoever uses the address must keep the array alive. Nor is there a
     device: the driver knows which one an address belongs to.

@@ -144,7 +144,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "nvimgcodec.as_image refuses interfaces of version 0 and 1, as rmm exports them, and "
-            "the stream 0. Version 2 says as little of synchronisation."
+            "the stream 0. Version 2 says as little of synchronization."
         ),
         links=("https://github.com/NVIDIA/nvImageCodec",),
         verified="2026-11-20: nvidia-nvimgcodec-cu12 0.9.0, up to its look at the memory",

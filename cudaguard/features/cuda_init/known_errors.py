@@ -25,7 +25,7 @@ FORK = KnownError(
 )
 # Nothing else makes a library say this.
 _CERTAIN = ("re-initialize CUDA in forked subprocess", "CUDA initialized before forking")
-# Error 3 under its names: said of a fork, and of a driver that nobody has initialised.
+# Error 3 under its names: said of a fork, and of a driver that nobody has initialized.
 _ERROR_3 = (
     "CUDA error: initialization error",
     "CUDA_ERROR_NOT_INITIALIZED",
@@ -38,7 +38,7 @@ _ERROR_3 = (
 
 
 def is_certain(line: str) -> bool:
-    """Does only CUDA after a fork say this, rather than also a driver nobody has initialised?"""
+    """Does only CUDA after a fork say this, rather than also a driver nobody has initialized?"""
     return any(part in line for part in _CERTAIN)
 
 

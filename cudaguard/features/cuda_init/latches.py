@@ -6,7 +6,7 @@ CUDAAllocatorConfig); pytorch/pytorch#159641, #104801.
 
 from __future__ import annotations
 
-DRIVER, TORCH = "CUDA is initialised", "torch is imported"
+DRIVER, TORCH = "CUDA is initialized", "torch is imported"
 
 # The short list: setting one of these too late is a fault that users make and cannot see.
 LATCHES: dict[str, str] = {

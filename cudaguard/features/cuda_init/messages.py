@@ -1,4 +1,4 @@
-"""The wording of what is seen of the CUDA driver: initialised, contexts, whose and where."""
+"""The wording of what is seen of the CUDA driver: initialized, contexts, whose and where."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
-INITIALISED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
+INITIALIZED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
 FORK, LATCHED = "CG818", "CG819"
 
 OURSELVES = "cudaguard"
@@ -22,8 +22,8 @@ class Change(Record):
     """One thing that happened to the driver of this process.
 
     Args:
-        kind: ``initialised`` or ``context``.
-        device: Ordinal of the device that got a context; -1 for ``initialised``.
+        kind: ``initialized`` or ``context``.
+        device: Ordinal of the device that got a context; -1 for ``initialized``.
         actor: The module that was being imported, or that loaded a library; empty if it happened
             outside of all that is watched.
         how: ``import``, ``load``, ``request`` (by the guard itself), ``before`` (the guard could
@@ -52,8 +52,8 @@ class Change(Record):
 
 def said(change: Change, *, where: bool = False) -> str:
     """Return one clause: who did what, and on request where."""
-    if change.kind == "initialised":
-        what = "initialised CUDA"
+    if change.kind == "initialized":
+        what = "initialized CUDA"
     else:
         what = f"created a context on device {change.device}"
     return f"{_who(change.actor)} {what}" + (_at(change.where) if where else "")
@@ -76,7 +76,7 @@ _HOW = {
 }
 
 
-def initialised(change: Change, link: str = "") -> Finding:
+def initialized(change: Change, link: str = "") -> Finding:
     """Somebody has called cuInit.
 
     Args:
@@ -84,14 +84,14 @@ def initialised(change: Change, link: str = "") -> Finding:
         link: A report of a program that broke by it: then it is to be warned of.
     """
     return Finding(
-        INITIALISED,
+        INITIALIZED,
         f"{said(change, where=True)}{_HOW[change.how]}.",
         severity="warning" if link else "info",
         consequence="from here on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are no longer read, "
         "and processes forked from this one cannot use CUDA.",
         remedy="set such variables before that line, and start workers that use CUDA by spawn or "
         "forkserver"
-        + (f"; {INITIALISED} can be disabled if that is as you want it" if link else ""),
+        + (f"; {INITIALIZED} can be disabled if that is as you want it" if link else ""),
         links=(link,) if link else (),
     )
 
@@ -174,7 +174,7 @@ def no_context(why: str, error: Exception) -> Finding:
 
 _FORKED_REMEDY = (
     "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
-    "DataLoader(multiprocessing_context='spawn')), or move what initialises CUDA after the fork"
+    "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork"
 )
 
 
@@ -182,14 +182,14 @@ def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Fin
     """A forked child uses CUDA.
 
     Args:
-        how: What it does, as in "torch initialises CUDA".
-        first: Who initialised CUDA in its parent.
+        how: What it does, as in "torch initializes CUDA".
+        first: Who initialized CUDA in its parent.
         where: The line that uses it.
         error: What a library says of it.
     """
     return Finding(
         FORK,
-        f"{how}{_at(where)} in a process that was forked after CUDA was initialised.",
+        f"{how}{_at(where)} in a process that was forked after CUDA was initialized.",
         evidence=(
             f"in process {first.pid}: {said(first, where=True)}",
             *((error,) if error else ()),
@@ -205,13 +205,13 @@ def worker_failed(first: Change, error: str) -> Finding:
     """A worker that was forked from this process has failed over CUDA.
 
     Args:
-        first: Who initialised CUDA in this process.
+        first: Who initialized CUDA in this process.
         error: What the worker says of it.
     """
     return Finding(
         FORK,
         "A worker that was forked from this process used CUDA, which "
-        f"{_who(first.actor)} had initialised{_at(first.where)}.",
+        f"{_who(first.actor)} had initialized{_at(first.where)}.",
         evidence=(f"the worker: {error}",),
         consequence="every CUDA call fails in such a worker.",
         remedy=_FORKED_REMEDY,
@@ -235,7 +235,7 @@ def too_late_to_set(
         latched: What it was when it was read.
         moment: When that is.
         where: The line that sets it.
-        first: Who initialised CUDA, where that is the moment.
+        first: Who initialized CUDA, where that is the moment.
     """
     action = f"{name} is unset" if value is None else f"{name} is set to {value!r}"
     return Finding(
@@ -262,7 +262,7 @@ def was_too_late(name: str, value: str, devices: int) -> Finding:
     """
     return Finding(
         LATCHED,
-        f"{name} is {value!r}, and was set too late: CUDA had been initialised.",
+        f"{name} is {value!r}, and was set too late: CUDA had been initialized.",
         evidence=(f"the driver of this process has {devices} devices",),
         consequence="it has no effect in this process; processes started from now on see it.",
         remedy="set it before the imports, at best in the shell that starts the program; and "

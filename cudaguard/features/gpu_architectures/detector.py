@@ -1,6 +1,6 @@
 """Does torch, CuPy or numba-cuda, once it uses CUDA, find GPUs that its compilers do not know?
 
-torch keeps a list of what is to be done when it initialises CUDA, its own checks among it: there
+torch keeps a list of what is to be done when it initializes CUDA, its own checks among it: there
 ours stands too, so that it comes at the first use, when the devices are certain. CuPy and
 numba-cuda load their compilers then.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 _BETWEEN = ("cuda", "cupy", "cupy_backends", "numba", "numba_cuda")  # "cuda" has a loader
-_QUEUED = "torch.cuda: looks at the architectures of GPUs when it initialises CUDA"
+_QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CUDA"
 
 
 class ArchitectureDetector:
@@ -47,7 +47,7 @@ class ArchitectureDetector:
         if name == "torch":
             self._torch_is_there()
         elif name == "triton":
-            if Driver().state().is_initialised:
+            if Driver().state().is_initialized:
                 self._quietly(self._look_at_triton)
         else:
             self._quietly(self._look_at_compilers)
@@ -94,7 +94,7 @@ class ArchitectureDetector:
     def _look_at_torch(self) -> None:
         from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 
-        # Asked anew: this may be a forked process, in which torch has just initialised CUDA.
+        # Asked anew: this may be a forked process, in which torch has just initialized CUDA.
         situation = look_at_torch(Driver().capabilities())
         for finding in findings_of(situation, _default_device()) if situation is not None else ():
             self._tell(finding)

@@ -51,7 +51,7 @@ def findings_of(devices: tuple[Capability, ...], default: int) -> list[Finding]:
 def known_devices() -> tuple[Capability, ...]:
     """Return the compute capabilities of the devices; nothing before somebody asks for them.
 
-    The driver is asked if it is initialised, else NVML if somebody has loaded it.
+    The driver is asked if it is initialized, else NVML if somebody has loaded it.
     """
     from cudaguard.system.devices import compute_capabilities
     from cudaguard.system.driver import Driver

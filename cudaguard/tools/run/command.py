@@ -64,7 +64,7 @@ def configure(parser: ArgumentParser) -> None:
         "--why",
         action="store_true",
         help="if it dies of a signal, run it A SECOND TIME, silently and slower, to learn which "
-        "library was being initialised",
+        "library was being initialized",
     )
     parser.add_argument(
         "--exec",
@@ -172,7 +172,7 @@ def _supervise(
 
             report = Report(program, ended, record.folder, kills, record.problem())
             if args.why and report.has_crashed and record.folder:
-                report.learn_initialising(supervisor, environment)
+                report.learn_initializing(supervisor, environment)
             tell(report, args.report)
     except Exception as error:  # whatever it is, the program's end is what counts
         note("run", f"no report: {type(error).__name__}: {error}")

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from cudaguard.core.journal_reader import FaultDump, last_initialised, read_faults, read_journal
+from cudaguard.core.journal_reader import FaultDump, last_initialized, read_faults, read_journal
 from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.text import printable_data
@@ -65,7 +65,7 @@ class Report:
         self._kills_before = kills_before
         self._missing = missing
         self._more_hints: list[str] = []
-        self.initialising = ""
+        self.initializing = ""
 
     @property
     def has_crashed(self) -> bool:
@@ -122,7 +122,7 @@ class Report:
             "running": [step._asdict() for step in story.running] if self._died_inside() else [],
             "stack": stack,
             "c_stack": list(fault.c_frames) if fault else [],
-            "initialising": self.initialising,
+            "initializing": self.initializing,
             "imported": list(story.imported),
             "mapped": list(story.mapped),
             "recent": list(story.recent) if self._died_inside() else [],
@@ -136,8 +136,8 @@ class Report:
             "command": self._bisect() if self.is_told and self._died_inside() else "",
         }
 
-    def learn_initialising(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
-        """Run the program once more, to learn which library the dynamic loader initialised last."""
+    def learn_initializing(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
+        """Run the program once more, to learn which library the dynamic loader initialized last."""
         note("run", "once more, silently, under LD_DEBUG=libs ...")
         path = os.path.join(self._folder, "loader")
         second = supervisor.run(
@@ -145,7 +145,7 @@ class Report:
             is_silent=True,
         )
         if second.status == self._ended.status:
-            self.initialising = last_initialised(f"{path}.{second.pid}")
+            self.initializing = last_initialized(f"{path}.{second.pid}")
         else:
             self._more_hints.append(wording.ended_otherwise(second.status))
 

@@ -140,7 +140,7 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     _add(lines, "running", told if running else _place(document["stack"]))
     if running:
         _add(lines, "Python at", _place(document["stack"]))
-    _add(lines, "initialising", document["initialising"])
+    _add(lines, "initializing", document["initializing"])
     for frame in document["c_stack"][:_MOST]:
         _add(lines, "C frame", frame)
     _add(lines, "mapped last", _listed([_short(file) for file in document["recent"]]))

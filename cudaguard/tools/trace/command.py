@@ -1,4 +1,4 @@
-"""Show when a program maps which native library, which import brings it, and who initialises CUDA.
+"""Show when a program maps which native library, which import brings it, and who initializes CUDA.
 
 The program runs as under ``cudaguard run``, by default with the guard only looking on. What it
 prints and how it ends stays as it is: the trace goes to standard error, or to files. It is written
@@ -12,7 +12,7 @@ import sys
 
 from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
 from cudaguard.files.text import printable, printable_data
-from cudaguard.tools.common import FOUND, OK, SCHEMA, USAGE, has_colour, json_text, note, say, show
+from cudaguard.tools.common import FOUND, OK, SCHEMA, USAGE, has_color, json_text, note, say, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
         document["processes"] = [native_only(process) for process in document["processes"]]
     if not args.output:
         stream = sys.stdout if args.show else sys.stderr
-        text = _rendered(document, args.format or "text", has_colour(stream))
+        text = _rendered(document, args.format or "text", has_color(stream))
         if args.show:
             show(text)
         else:
@@ -189,7 +189,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
         write_text(path, text + "\n")
 
 
-def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
+def _rendered(document: dict[str, Any], form: str, in_color: bool) -> str:
     from cudaguard.tools.trace.timeline import native_only, rows_of
 
     if form == "json":
@@ -204,7 +204,7 @@ def _rendered(document: dict[str, Any], form: str, in_colour: bool) -> str:
     if form == "text":
         from cudaguard.tools.trace.messages import as_text
 
-        return as_text(document, in_colour=in_colour)
+        return as_text(document, in_color=in_color)
     if form == "svg":
         from cudaguard.tools.trace.picture import as_svg
 

@@ -60,7 +60,7 @@ def differs(found: Mapping[str, Any]) -> bool:
     return (
         any(found[name] for name in lists)
         or one["ended"] != other["ended"]
-        or one["summary"]["initialiser"] != other["summary"]["initialiser"]
+        or one["summary"]["initializer"] != other["summary"]["initializer"]
     )
 
 
@@ -148,7 +148,7 @@ def _before(order: Sequence[str], name: str) -> str:
 
 
 def _longest_rising(numbers: Sequence[int]) -> set[int]:
-    """Return the longest run of numbers, not necessarily neighbours, each above the last."""
+    """Return the longest run of numbers, not necessarily neighbors, each above the last."""
     ends: list[int] = []  # the lowest end of a run of each length
     before: dict[int, int | None] = {}
     for number in numbers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.tools.trace.messages import base, count, end, initialiser, names, place
+from cudaguard.tools.trace.messages import base, count, end, initializer, names, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def as_text(found: Mapping[str, Any], files: tuple[str, str]) -> str:
         said = found[letter]
         ended = end(said) or "ended well"
         lines.append(f"{letter.upper()}: {file}: python {said['program']}: {ended}")
-        lines.append(f"   Python {said['python']}, {initialiser(said['summary']['initialiser'])}")
+        lines.append(f"   Python {said['python']}, {initializer(said['summary']['initializer'])}")
     for letter in "ba":
         lines += _only(found[f"only_{letter}"], letter.upper())
         told = [f"  {text}" for text in found[f"findings_{letter}"]]

@@ -38,20 +38,20 @@ def title(document: Mapping[str, Any]) -> str:
 
 
 def headline(document: Mapping[str, Any]) -> str:
-    """Return in one sentence what was mapped, and who initialised CUDA."""
+    """Return in one sentence what was mapped, and who initialized CUDA."""
     told = document["summary"]
     mapped = f"{count(told['libraries'], 'library')} ({size(told['bytes'])})"
-    parts = [f"{mapped} in {document['seconds']:.2f} s", initialiser(told["initialiser"])]
+    parts = [f"{mapped} in {document['seconds']:.2f} s", initializer(told["initializer"])]
     if told["findings"]:
         parts.append(count(told["findings"], "finding"))
     return "; ".join(parts)
 
 
-def initialiser(actor: str | None) -> str:
-    """Return who has initialised CUDA, as a clause."""
+def initializer(actor: str | None) -> str:
+    """Return who has initialized CUDA, as a clause."""
     if actor is None:
-        return "nothing initialised CUDA"
-    return f"CUDA was initialised by {actor or 'the program, between two imports'}"
+        return "nothing initialized CUDA"
+    return f"CUDA was initialized by {actor or 'the program, between two imports'}"
 
 
 def end(document: Mapping[str, Any]) -> str:
@@ -102,16 +102,16 @@ def state(row: Row) -> str:
     return {"failed": "failed", "unfinished": "never ended"}.get(row["state"], "")
 
 
-def as_text(document: Mapping[str, Any], *, in_colour: bool) -> str:
+def as_text(document: Mapping[str, Any], *, in_color: bool) -> str:
     """Return the trace in words.
 
     Args:
         document: The trace, its processes with ``rows`` (see `timeline.rows_of`).
-        in_colour: May it have colour?
+        in_color: May it have color?
     """
 
     def paint(text: str, style: str) -> str:
-        return f"\033[{style}m{text}\033[0m" if in_colour and style else text
+        return f"\033[{style}m{text}\033[0m" if in_color and style else text
 
     lines = [paint(title(document), "1")]
     for process in document["processes"]:

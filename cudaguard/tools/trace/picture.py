@@ -1,6 +1,6 @@
 """The picture of a trace: a waterfall of imports and loads over time, as SVG text.
 
-It needs nothing from elsewhere, follows the reader's light or dark colours, and says in words
+It needs nothing from elsewhere, follows the reader's light or dark colors, and says in words
 (``title``, ``desc``, one ``title`` per row) what it shows.
 """
 
@@ -114,8 +114,8 @@ class Scale:
         return found
 
 
-def colours(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return a colour per owner of libraries, those with the most first."""
+def colors(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return a color per owner of libraries, those with the most first."""
     counts: dict[str, int] = {}
     for process in document["processes"]:
         for row in process["rows"]:
@@ -134,7 +134,7 @@ def as_svg(document: Mapping[str, Any]) -> str:
     """
     rows = [row for process in document["processes"] for row in process["rows"]]
     scale = Scale(rows, document["seconds"])
-    paint = colours(document)
+    paint = colors(document)
     title = words.title(document)
     drawn, height = _head(document, title, paint)
     top = height
@@ -151,7 +151,7 @@ def as_svg(document: Mapping[str, Any]) -> str:
             height += _ROW
     back = [_grid(at, scale, top + 16, height) for at in scale.ticks()]
     back += [_gap(start, stop, scale, top + 16, height) for start, stop in scale.gaps]
-    back += [_initialised(row, scale, top + 16, height) for row in rows if _is_initialiser(row)]
+    back += [_initialized(row, scale, top + 16, height) for row in rows if _is_initializer(row)]
     height += 12
     body = "\n".join([*back, *ticks, *drawn])
     return (
@@ -187,11 +187,11 @@ def _head(
         drawn.append(_text(_EDGE, y, f"✕ {words.end(document)}", "b x"))
         y += 22
     x = _EDGE
-    for owner, colour in paint.items():
+    for owner, color in paint.items():
         wide = 22 + len(owner) * _LETTER + 10
         if x + wide > WIDTH - 200:
             break
-        drawn.append(f'<rect x="{x:.0f}" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
+        drawn.append(f'<rect x="{x:.0f}" y="{y - 10}" width="12" height="12" fill="{color}"/>')
         drawn.append(_text(x + 17, y, owner, "d"))
         x += int(wide)
     drawn.append(f'<rect x="{x:.0f}" y="{y - 7}" width="20" height="6" class="i"/>')
@@ -225,11 +225,11 @@ def _gap(start: float, stop: float, scale: Scale, top: int, bottom: int) -> str:
     )
 
 
-def _is_initialiser(row: Row) -> bool:
-    return bool(row["kind"] == "cuda" and row["what"] == "initialised")
+def _is_initializer(row: Row) -> bool:
+    return bool(row["kind"] == "cuda" and row["what"] == "initialized")
 
 
-def _initialised(row: Row, scale: Scale, top: int, bottom: int) -> str:
+def _initialized(row: Row, scale: Scale, top: int, bottom: int) -> str:
     x = scale.place(row["at"])
     return f'<path d="M{x} {top}V{bottom}" class="c"/>'
 
@@ -260,12 +260,12 @@ def _row(row: Row, y: int, scale: Scale, paint: Mapping[str, str], end: float | 
     if is_import:
         parts.append(f'<rect x="{x}" y="{y + 8}" width="{wide:.1f}" height="5" class="i"/>')
     else:
-        colour = paint.get(row["owner"], _FIXED["system"])
+        color = paint.get(row["owner"], _FIXED["system"])
         if len(row["spans"]) > 1:
-            parts.append(f'<path d="{_bars(row, y, scale)}" fill="{colour}"/>')
+            parts.append(f'<path d="{_bars(row, y, scale)}" fill="{color}"/>')
         else:
             shape = f'x="{x}" y="{y + 4}" width="{wide:.1f}" height="12" rx="2"'
-            parts.append(f'<rect {shape} fill="{colour}"{_OUTLINE if is_bad else ""}/>')
+            parts.append(f'<rect {shape} fill="{color}"{_OUTLINE if is_bad else ""}/>')
     if row["state"] == "unfinished":
         parts.append(_text(x + wide + 4, base, "✕", "x b"))
     parts.append(_text(_NOTES, base, _cut(_note(row), (WIDTH - _NOTES - 8) / _LETTER), "d"))

@@ -1,7 +1,7 @@
 """The timeline of a program's native libraries, from the journal of its processes.
 
 Pure: lines of the journal in, steps out. A step is something that takes time (an import, the
-loading of a library) or a moment (CUDA was initialised, a fault was found), as JSON-ready data.
+loading of a library) or a moment (CUDA was initialized, a fault was found), as JSON-ready data.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
     files = {lib["file"]: lib["bytes"] or 0 for p in processes for lib in libraries_of(p)}
     steps = [step for process in processes for step in process["steps"]]
     imports = [step for step in steps if step["kind"] == "import"]
-    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialised"), None)
+    first = next((s for s in steps if s["kind"] == "cuda" and s["what"] == "initialized"), None)
     main = processes[0]["steps"] if processes else []
     died = document["ended"]["kind"] != "exited"
     running = [step for step in main if step["state"] == "unfinished"] if died else []
@@ -315,7 +315,7 @@ def summary_of(document: Mapping[str, Any]) -> dict[str, Any]:
         "libraries": len(files),
         "bytes": sum(files.values()),
         "imports": len(imports),
-        "initialiser": first["actor"] or "" if first is not None else None,
+        "initializer": first["actor"] or "" if first is not None else None,
         "findings": len([s for s in steps if s["kind"] == "finding"]),
         "died_in": running[-1]["name"] if running else "",
     }

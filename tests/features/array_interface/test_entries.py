@@ -23,7 +23,7 @@ from .test_any_dictionary import bytes_of, conforms, dictionaries
 @pytest.mark.parametrize("order", ["install(); import lib", "import lib; install()"])
 @pytest.mark.parametrize("call", ["{}(array)", "{}(buffer=array)", "{}(array, 'CHW', copy=True)",
                                   "{}(copy=True, layout='CHW', buffer=array)"])  # fmt: skip
-def test_argument_is_normalised_on_its_way(run, order, call):
+def test_argument_is_normalized_on_its_way(run, order, call):
     code = f"""
 {order}
 for entry in (lib.Image, lib.upload):
@@ -866,7 +866,7 @@ print(is_raw())
             {"normalize_argument": path, "parameter": "a"}
             for path in ("", "Image..load", "a b", "upload(a)", None)
         ),
-        {"normalise_argument": "upload", "parameter": "a"},
+        {"normalize_argument": "upload", "parameter": "a"},
         {"fix_array_interface": "Array", "parameter": "buffer"},
         *({"fix_array_interface": name} for name in ("", "a-b", "Array.", 1)),
     ],

@@ -64,16 +64,16 @@ TORCH = """
         cuda_stream = 0
 
     class cuda:
-        initialised = True
+        initialized = True
         asked = []
 
         @classmethod
         def is_initialized(cls):
-            return cls.initialised
+            return cls.initialized
 
         @classmethod
         def current_stream(cls, device=None):
-            assert cls.initialised, "that would initialise torch"
+            assert cls.initialized, "that would initialize torch"
             cls.asked.append(device)
             return Stream
 """
@@ -170,13 +170,13 @@ def test_stream_of_torch_waits_for_an_event_and_the_host_does_not(arrays):
     assert names.count("cuCtxPushCurrent_v2") == names.count("cuCtxPopCurrent_v2") == 1
 
 
-@pytest.mark.parametrize("initialised", [True, False])
-def test_default_stream_of_torch_is_the_legacy_one(arrays, initialised):
+@pytest.mark.parametrize("initialized", [True, False])
+def test_default_stream_of_torch_is_the_legacy_one(arrays, initialized):
     arrays.module("torch", TORCH)
     _, waits = arrays.ordered(
         f"""
         import torch
-        torch.cuda.initialised = {initialised}
+        torch.cuda.initialized = {initialized}
         cudaguard.normalize(array, consumer="torch")
         cudaguard.normalize(Array(new_memory(), stream=1), consumer="torch")
         """
@@ -264,7 +264,7 @@ def test_driver_without_contexts_of_streams_is_used_as_it_is(arrays):
     assert "cuCtxPushCurrent_v2" not in ran.calls
 
 
-def test_driver_is_neither_loaded_nor_initialised_for_it(arrays):
+def test_driver_is_neither_loaded_nor_initialized_for_it(arrays):
     code = """
         class Array:
             __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False),
@@ -300,7 +300,7 @@ class FakeDriver:
     """Answers for `Driver`; captured are the streams named."""
 
     def __init__(self, state=None, captured=()):
-        self.answer = state or DriverState(is_mapped=True, is_initialised=True)
+        self.answer = state or DriverState(is_mapped=True, is_initialized=True)
         self.captured = captured
         self.calls = []
 
@@ -334,7 +334,7 @@ def test_captures_are_not_broken_off(monkeypatch, captured, reader, waits):
 
 
 @pytest.mark.parametrize("state", [ABSENT, LOADED, FORKED, DriverState(is_mapped=True, error=999)])
-def test_driver_that_is_not_initialised_is_asked_nothing(monkeypatch, state):
+def test_driver_that_is_not_initialized_is_asked_nothing(monkeypatch, state):
     driver = FakeDriver(state)
     monkeypatch.setattr(ordering, "_driver", driver)
     assert cudaguard.normalize(make(stream=7), consumer="warp")

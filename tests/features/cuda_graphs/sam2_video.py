@@ -76,8 +76,8 @@ def film(folder):
     y, x = np.mgrid[: SIZE * 3 // 4, :SIZE]
     for number in range(FRAMES):
         disc = (x - 40 - 6 * number) ** 2 + (y - 50) ** 2 < 400
-        colours = ((2 * x + 20 * number) % 256, 3 * y % 256, 255 * disc)
-        Image.fromarray(np.stack(colours, -1).astype("uint8")).save(folder / f"{number}.jpg")
+        colors = ((2 * x + 20 * number) % 256, 3 * y % 256, 255 * disc)
+        Image.fromarray(np.stack(colors, -1).astype("uint8")).save(folder / f"{number}.jpg")
 
 
 def build(*more):

@@ -218,7 +218,7 @@ def test_action_must_be_switched_on(verb, grade):
         check_rule(rule({verb: True, **target}, grade=grade), "here")
 
 
-def test_rules_of_the_catalogue_are_opt_in():
+def test_rules_of_the_catalog_are_opt_in():
     from cudaguard.features.cuda_graphs.rules import RULES
 
     grades = {rule.id: rule.grade for rule in RULES}

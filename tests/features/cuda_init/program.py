@@ -34,7 +34,7 @@ def driver():
 
 
 def asked(cu=None):
-    """What the driver answers to a question: 0, or 3 (not initialised)."""
+    """What the driver answers to a question: 0, or 3 (not initialized)."""
     import ctypes
 
     return (cu or driver()).cuDeviceGetCount(ctypes.byref(ctypes.c_int()))
@@ -91,9 +91,9 @@ def in_child(function):
 
 # What a module does with CUDA while it is imported, in one line each: the line is looked for.
 LOAD = "import ctypes; cu = ctypes.CDLL('libcuda.so.1')"
-INITIALISE = f"{LOAD}; cu.cuInit(0)"
-RETAIN = f"{INITIALISE}; cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), {{}})"
-OWN = f"{INITIALISE}; cu.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, {{}})"
+INITIALIZE = f"{LOAD}; cu.cuInit(0)"
+RETAIN = f"{INITIALIZE}; cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), {{}})"
+OWN = f"{INITIALIZE}; cu.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, {{}})"
 
 # A test so marked runs on the stub, and on a machine with a GPU (-m gpu) on its driver as well.
 # What it asserts must hold on both, so it uses device 0, or says how many devices it needs.

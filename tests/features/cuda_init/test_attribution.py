@@ -1,4 +1,4 @@
-"""Who initialised CUDA and who made a context: told at once, once, with the user's line."""
+"""Who initialized CUDA and who made a context: told at once, once, with the user's line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .program import INITIALISE, LOAD, OWN, RETAIN, on_both_drivers
+from .program import INITIALIZE, LOAD, OWN, RETAIN, on_both_drivers
 
 TOLD = "for f in found(): print(f.id, f.severity, f.what)"
 
@@ -20,7 +20,7 @@ TOLD = "for f in found(): print(f.id, f.severity, f.what)"
 def test_modules_that_do_more_and_more_are_told_apart(program):
     program.module("apex")
     program.module("cupy", LOAD)
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     program.module("spconv", RETAIN.format(0))
     program.module("warp", OWN.format(0))
     ran = program.run(
@@ -45,14 +45,14 @@ def test_modules_that_do_more_and_more_are_told_apart(program):
         "3 []",
         "0 ['CG814']",
         "['CG814', 'CG815']",
-        f"CG814 info kaolin initialised CUDA at {where('flash')} while it was imported.",
+        f"CG814 info kaolin initialized CUDA at {where('flash')} while it was imported.",
         f"CG815 info {made}",
         f"CG816 info warp made a context of its own current on device 0 at {where('warp')}.",
     ]
 
 
 def test_finding_says_what_follows_and_what_to_do(program):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     ran = program.run("import ctypes\ncudaguard.install()\nimport kaolin\nprint(found()[0])")
     text = "\n".join(ran.out)
     assert "CUDA_VISIBLE_DEVICES" in text
@@ -60,7 +60,7 @@ def test_finding_says_what_follows_and_what_to_do(program):
 
 
 def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     program.module("helper", "def get():\n    import kaolin  # here\n")
     ran = program.run(
         f"import ctypes\ncudaguard.install()\nimport helper\nhelper.get()\n{TOLD}",
@@ -77,37 +77,37 @@ def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
     ],
 )
 def test_all_ways_to_import_give_the_users_line(program, statement):
-    program.module("kaolin", INITIALISE, "x = 1")
+    program.module("kaolin", INITIALIZE, "x = 1")
     ran = program.run(f"import ctypes, importlib\ncudaguard.install()\n{statement}  # here\n{TOLD}")
     assert ran.out == [
-        f"CG814 info kaolin initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info kaolin initialized CUDA at {program.where('here')} while it was imported."
     ]
 
 
 @on_both_drivers
 def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(program):
     program.module("spconv", "import kaolin  # inner")
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
     where = program.where("inner", "spconv.py")
-    assert ran.out == [f"CG814 info kaolin initialised CUDA at {where} while it was imported."]
+    assert ran.out == [f"CG814 info kaolin initialized CUDA at {where} while it was imported."]
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(INITIALISE, "import apex"), ("import apex", INITIALISE)]
+    ("before", "after"), [(INITIALIZE, "import apex"), ("import apex", INITIALIZE)]
 )
 def test_outer_module_is_named_for_what_it_does_around_an_inner_import(program, before, after):
     program.module("spconv", before, after)
     program.module("apex", "import json")
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv  # here\n{TOLD}")
     assert ran.out == [
-        f"CG814 info spconv initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info spconv initialized CUDA at {program.where('here')} while it was imported."
     ]
 
 
 @on_both_drivers
-def test_module_that_fails_after_it_initialised_is_named(program):
-    program.module("spconv", INITIALISE, "raise ImportError('no luck')")
+def test_module_that_fails_after_it_initialized_is_named(program):
+    program.module("spconv", INITIALIZE, "raise ImportError('no luck')")
     ran = program.run(
         f"""
         import ctypes
@@ -121,7 +121,7 @@ def test_module_that_fails_after_it_initialised_is_named(program):
     )
     assert ran.out == [
         "no luck",
-        f"CG814 info spconv initialised CUDA at {program.where('here')} while it was imported.",
+        f"CG814 info spconv initialized CUDA at {program.where('here')} while it was imported.",
     ]
 
 
@@ -129,7 +129,7 @@ def test_module_that_fails_after_it_initialised_is_named(program):
     sys.version_info < (3, 11), reason="there the loader would be seen in its tracebacks"
 )
 def test_module_of_a_users_rule_is_watched_as_well(program):
-    program.module("mine", INITIALISE)
+    program.module("mine", INITIALIZE)
     ran = program.run(
         f"""
         import ctypes
@@ -140,7 +140,7 @@ def test_module_of_a_users_rule_is_watched_as_well(program):
         """
     )
     assert ran.out == [
-        f"CG814 info mine initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info mine initialized CUDA at {program.where('here')} while it was imported."
     ]
 
 
@@ -164,7 +164,7 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
     )
     nobody = "something that is not watched"
     first, second, third = ran.out
-    assert first.startswith(f"CG814 info {nobody} initialised CUDA")
+    assert first.startswith(f"CG814 info {nobody} initialized CUDA")
     assert second.startswith(f"CG815 info {nobody} created a context on device 0")
     where = program.where("spconv")
     assert third.startswith(f"CG815 info spconv created a context on device 1 at {where} while")
@@ -172,7 +172,7 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
 
 @on_both_drivers
 def test_what_happened_inside_an_outer_import_before_an_inner_one_is_the_outers(program):
-    program.module("spconv", INITIALISE, "import apex")
+    program.module("spconv", INITIALIZE, "import apex")
     program.module("apex", RETAIN.format(0))
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
     assert [line.split()[0] + " " + line.split()[2] for line in ran.out] == [
@@ -182,7 +182,7 @@ def test_what_happened_inside_an_outer_import_before_an_inner_one_is_the_outers(
 
 
 @on_both_drivers
-def test_initialised_before_the_guard(program):
+def test_initialized_before_the_guard(program):
     program.module("kaolin")
     ran = program.run(
         f"driver().cuInit(0)\ncudaguard.install()\nimport ctypes, kaolin\n"
@@ -190,8 +190,8 @@ def test_initialised_before_the_guard(program):
     )
     assert ran.err == ""
     (finding, event) = ran.out
-    assert finding.startswith("CG814 info something that is not watched initialised CUDA")
-    assert event == "['something that is not watched initialised CUDA']"
+    assert finding.startswith("CG814 info something that is not watched initialized CUDA")
+    assert event == "['something that is not watched initialized CUDA']"
 
 
 EXTENSION = r"""
@@ -201,8 +201,8 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, "NAME", 0, -1, 0}
 PyMODINIT_FUNC PyInit_NAME(void)
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    int (*initialise)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
-    if (!initialise || initialise(0)) {
+    int (*initialize)(unsigned) = driver ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    if (!initialize || initialize(0)) {
         PyErr_SetString(PyExc_ImportError, "the test's driver is not there");
         return NULL;
     }
@@ -213,7 +213,7 @@ PyMODINIT_FUNC PyInit_NAME(void)
 
 @pytest.fixture
 def extension(program):
-    """Compiles an extension module that calls cuInit while it is initialised."""
+    """Compiles an extension module that calls cuInit while it is initialized."""
     compiler, include = shutil.which("cc"), sysconfig.get_path("include")
     if not compiler or not Path(include, "Python.h").exists():
         pytest.skip("there is no C compiler, or this Python came without its headers")
@@ -230,12 +230,12 @@ def extension(program):
 
 @on_both_drivers
 @pytest.mark.parametrize("name", ["unheard_of", "kaolin"])
-def test_extension_that_initialises_is_named_watched_or_not(program, extension, name):
+def test_extension_that_initializes_is_named_watched_or_not(program, extension, name):
     extension(name)
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport {name}  # here\n{TOLD}")
     assert ran.err == ""
     (line,) = ran.out
-    assert line.startswith(f"CG814 info {name} initialised CUDA at {program.where('here')}")
+    assert line.startswith(f"CG814 info {name} initialized CUDA at {program.where('here')}")
 
 
 def test_extension_of_an_unwatched_package_inside_a_watched_import(program, extension):
@@ -243,7 +243,7 @@ def test_extension_of_an_unwatched_package_inside_a_watched_import(program, exte
     program.module("spconv", "import _unheard_of  # inner")
     ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
     (line,) = ran.out
-    assert line.startswith("CG814 info _unheard_of initialised CUDA at ")
+    assert line.startswith("CG814 info _unheard_of initialized CUDA at ")
     assert program.where("inner", "spconv.py") in line
 
 
@@ -252,7 +252,7 @@ def test_extension_inside_a_watched_package_that_is_there_already(program, exten
     program.module("spconv.worker", "import _worker  # inner")
     ran = program.run(f"import ctypes, spconv\ncudaguard.install()\nimport spconv.worker\n{TOLD}")
     (line,) = ran.out
-    assert line.startswith("CG814 info _worker initialised CUDA at ")
+    assert line.startswith("CG814 info _worker initialized CUDA at ")
     assert program.where("inner", "spconv/worker.py") in line
 
 
@@ -271,27 +271,27 @@ def test_extension_inside_a_watched_package_that_is_there_already(program, exten
     ],
 )
 def test_ctypes_may_come_before_or_after_the_guard(program, start):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     ran = program.run(f"{start}\nimport kaolin  # here\n{TOLD}")
     assert ran.err == ""
     (line,) = ran.out
-    assert line.startswith("CG814 info kaolin initialised CUDA")
+    assert line.startswith("CG814 info kaolin initialized CUDA")
     assert program.where("here") in line
 
 
-def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initialises(program):
-    program.module("kaolin", "import torch", "import apex", INITIALISE, "import cupy")
+def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initializes(program):
+    program.module("kaolin", "import torch", "import apex", INITIALIZE, "import cupy")
     program.module("torch", "import ctypes")
     program.module("apex")
     program.module("cupy")
     ran = program.run(f"cudaguard.install()\nimport kaolin  # here\n{TOLD}")
     assert ran.out == [
-        f"CG814 info kaolin initialised CUDA at {program.where('here')} while it was imported."
+        f"CG814 info kaolin initialized CUDA at {program.where('here')} while it was imported."
     ]
 
 
 def test_environment_alone_activates(program):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     program.child.write(
         "start.py",
         f"import cudaguard.api\ncudaguard.api.boot()\nimport ctypes, kaolin\n"
@@ -302,7 +302,7 @@ def test_environment_alone_activates(program):
 
 
 def test_uninstall_stops_it_and_installing_again_begins_anew(program):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     program.module("spconv", RETAIN.format(0))
     program.module("warp", RETAIN.format(1))
     ran = program.run(
@@ -325,7 +325,7 @@ def test_uninstall_stops_it_and_installing_again_begins_anew(program):
 
 
 def test_guard_block(program):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     program.module("spconv", RETAIN.format(0))
     ran = program.run(
         f"""
@@ -344,7 +344,7 @@ def test_guard_block(program):
 
 def test_told_once_however_often_one_looks(program):
     program.module("kaolin", RETAIN.format(0))
-    program.module("spconv", INITIALISE)
+    program.module("spconv", INITIALIZE)
     ran = program.run(
         """
         import ctypes
@@ -376,7 +376,7 @@ def test_events_and_journal(program):
         env={"CUDAGUARD_JOURNAL": "journal"},
     )
     where = program.where("here")
-    said = ["kaolin initialised CUDA", "kaolin created a context on device 1"]
+    said = ["kaolin initialized CUDA", "kaolin created a context on device 1"]
     assert ran.out == [f"{what} {where} True" for what in said]
     lines = [json.loads(line) for line in (program.folder / "journal").read_text().splitlines()]
     assert [(e["name"], e["where"]) for e in lines if e["kind"] == "cuda"] == [
@@ -477,14 +477,14 @@ def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
     ("name", "code"),
     [
         ("pycuda.autoprimaryctx", "primary"),
-        ("pycuda.autoinit", INITIALISE),
+        ("pycuda.autoinit", INITIALIZE),
         ("pycuda.autoinit", "popped"),
     ],
 )
 def test_no_word_where_the_primary_context_or_none_is_left_current(program, name, code):
     program.module("torch")
     code = {
-        "primary": f"{INITIALISE}\nc = ctypes.c_void_p()\n"
+        "primary": f"{INITIALIZE}\nc = ctypes.c_void_p()\n"
         "cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\ncu.cuCtxPushCurrent_v2(c)",
         "popped": OWN.format(0) + "\ncu.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))",
     }.get(code, code)
@@ -574,7 +574,7 @@ def test_guard_changes_nothing_of_what_the_program_asks_of_the_driver(program):
 
 def test_two_threads_that_import_at_once(program):
     program.module("spconv", "import time; time.sleep(0.2)", RETAIN.format(1))
-    program.module("kaolin", "import time; time.sleep(0.1)", INITIALISE)
+    program.module("kaolin", "import time; time.sleep(0.1)", INITIALIZE)
     ran = program.run(
         """
         import ctypes, threading
@@ -596,13 +596,13 @@ def test_two_threads_that_import_at_once(program):
 )
 @pytest.mark.parametrize("first", ["import ctypes", ""])
 def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told, first):
-    program.module("innocent", INITIALISE)
+    program.module("innocent", INITIALIZE)
     program.module("kaolin")
     ran = program.run(
         f"{first}\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
         env={"CUDAGUARD_WATCH": words},
     )
-    who = f"innocent initialised CUDA at {program.where('here')}" if told else "something that"
+    who = f"innocent initialized CUDA at {program.where('here')}" if told else "something that"
     assert [line.startswith(f"CG814 info {who}") for line in ran.out] == [True]
 
 
@@ -622,12 +622,12 @@ def test_watching_all_leaves_python_and_parts_of_packages_alone(program):
 
 
 def test_watching_by_a_file(program):
-    program.module("innocent", INITIALISE)
+    program.module("innocent", INITIALIZE)
     program.child.write("cudaguard.toml", "watch = ['innocent']\n")
     ran = program.run(
         "import ctypes\ncudaguard.install(config='cudaguard.toml')\nimport innocent\n" + TOLD
     )
-    assert ran.out[0].startswith("CG814 info innocent initialised CUDA")
+    assert ran.out[0].startswith("CG814 info innocent initialized CUDA")
 
 
 def test_bad_words_are_told_of(program):
@@ -648,8 +648,8 @@ def test_own_context_is_warned_of_once_torch_comes(program):
     assert f"on device 0 at {program.where('warp')}, beside torch." in ran.err
 
 
-def test_initialiser_of_which_harm_was_reported_is_warned_of_by_name_and_line(program):
-    program.module("flash_attn", INITIALISE)
+def test_initializer_of_which_harm_was_reported_is_warned_of_by_name_and_line(program):
+    program.module("flash_attn", INITIALIZE)
     ran = program.run(
         """
         cudaguard.install()
@@ -658,7 +658,7 @@ def test_initialiser_of_which_harm_was_reported_is_warned_of_by_name_and_line(pr
         """
     )
     (warning,) = ran.warnings
-    said = f"flash_attn initialised CUDA at {program.where('flash')} while it was imported."
+    said = f"flash_attn initialized CUDA at {program.where('flash')} while it was imported."
     assert f"ContextWarning: [CG814] {said}" in warning
     assert "https://github.com/pytorch/pytorch/issues/159641" in ran.err
     assert ran.out == ["['CG814']"]
@@ -667,12 +667,12 @@ def test_initialiser_of_which_harm_was_reported_is_warned_of_by_name_and_line(pr
 @pytest.mark.parametrize(
     ("module", "code"),
     [
-        (INITIALISE, "cudaguard.install(disable=['CG814'])\nimport flash_attn"),
-        (INITIALISE, "cudaguard.install()\ndriver().cuInit(0)\nimport flash_attn"),
-        (f"def use(): {INITIALISE}", "cudaguard.install()\nimport flash_attn\nflash_attn.use()"),
+        (INITIALIZE, "cudaguard.install(disable=['CG814'])\nimport flash_attn"),
+        (INITIALIZE, "cudaguard.install()\ndriver().cuInit(0)\nimport flash_attn"),
+        (f"def use(): {INITIALIZE}", "cudaguard.install()\nimport flash_attn\nflash_attn.use()"),
     ],
 )
-def test_initialiser_is_not_warned_of_where_that_is_wanted_or_it_did_nothing(program, module, code):
+def test_initializer_is_not_warned_of_where_that_is_wanted_or_it_did_nothing(program, module, code):
     program.module("flash_attn", module)
     assert program.output(code) == []
 

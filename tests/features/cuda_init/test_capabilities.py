@@ -95,7 +95,7 @@ def test_the_machines_driver_agrees(program):
     assert ran.out == ["True"]
 
 
-def test_driver_that_nobody_has_initialised(program):
+def test_driver_that_nobody_has_initialized(program):
     code = (
         "from cudaguard.system.driver import Driver\ncu = driver()\nprint(Driver().capabilities())"
     )

@@ -269,7 +269,7 @@ STATUSES = {
     "cuInit=34": ("cuInit answers 34", "stand-in"),
     "cuInit=999": ("cuInit answers 999", "unknown error"),
     "cuInit=802": ("cuInit answers 802", "fabric manager"),
-    "cuInit=3": ("CUDA was initialised before this process was forked", "spawn"),
+    "cuInit=3": ("CUDA was initialized before this process was forked", "spawn"),
     "cuInit=12345": ("cuInit answers 12345", "CUresult"),
     "cuDeviceGetCount=999": ("cuDeviceGetCount answers 999", "unknown error"),
     "cuDeviceGet=101": ("cuDeviceGet answers 101", "no such device"),
@@ -386,7 +386,7 @@ def test_driver_and_installed_torch(program, dists, driver):
         assert line.startswith("created ")
     else:
         assert TORCH[dists, driver] in line
-        assert "cuInit" not in ran.calls  # nothing was initialised for nothing
+        assert "cuInit" not in ran.calls  # nothing was initialized for nothing
 
 
 # --- compute modes, forks -----------------------------------------------------------------------
@@ -406,7 +406,7 @@ def test_exclusive_device_is_had_by_who_asks(output, device):
 
 
 @on_both_drivers
-def test_child_of_a_process_that_has_initialised_cuda(program, output):
+def test_child_of_a_process_that_has_initialized_cuda(program, output):
     code = """
 for _ in range(2):
     driver().cuInit(0)
@@ -601,7 +601,7 @@ def test_guard_attributes_its_own_context_to_the_request(program):
     )
     first, second, touched = ran.out
     assert ran.err == ""
-    assert first.startswith("CG814 info cudaguard initialised CUDA")
+    assert first.startswith("CG814 info cudaguard initialized CUDA")
     assert second.startswith("CG815 info cudaguard created a context on device 0")
     assert all(line.endswith("as asked.") for line in ran.out[:2])
     assert all(program.where("here") in line for line in ran.out[:2])

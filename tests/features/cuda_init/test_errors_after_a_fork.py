@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .program import INITIALISE
+from .program import INITIALIZE
 
 TEXTS = {
     "torch": "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing",
@@ -21,8 +21,8 @@ START = "cudaguard.install()\nimport ctypes\nimport kaolin  # init\n"
 
 @pytest.fixture
 def run(program):
-    """Runs code in a process that has initialised CUDA by importing kaolin."""
-    program.module("kaolin", INITIALISE)
+    """Runs code in a process that has initialized CUDA by importing kaolin."""
+    program.module("kaolin", INITIALIZE)
     return lambda code, *arguments, **how: program.run(START + code, *arguments, **how)
 
 
@@ -48,9 +48,9 @@ def test_error_that_leaves_a_block_in_a_forked_process(run, program, text):
     what, first, said = told.split("|")
     assert what == (
         f"CUDA is used at {program.where('fail')} in a process that was forked after CUDA was "
-        "initialised."
+        "initialized."
     )
-    assert first.endswith(f"kaolin initialised CUDA at {program.where('init')}")
+    assert first.endswith(f"kaolin initialized CUDA at {program.where('init')}")
     assert said == TEXTS[text]
     assert ran.warned == ["CG818"]
 
@@ -74,7 +74,7 @@ def test_error_of_the_process_itself_is_not_blamed_on_a_worker(run):
     assert (ran.out, ran.err) == (["True"], "")
 
 
-def test_error_before_anybody_initialised_cuda_says_nothing(program):
+def test_error_before_anybody_initialized_cuda_says_nothing(program):
     code = "import ctypes\ncudaguard.install()\ndriver()\n" + BLOCK.format(text=TEXTS["torch"])
     ran = program.run(code + "in_child(work)\nwork()\n")
     assert (ran.out, ran.err) == (["True", "True"], "")
@@ -103,7 +103,7 @@ def test_error_of_a_worker_that_is_raised_anew_in_the_parent_is_told_there_once(
     (warning,) = ran.warnings
     assert (
         "[CG818] A worker that was forked from this process used CUDA, which kaolin had "
-        f"initialised at {program.where('init')}." in warning
+        f"initialized at {program.where('init')}." in warning
     )
 
 
@@ -126,7 +126,7 @@ raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
 @pytest.fixture
 def launch(program):
     """Runs a script under the launcher."""
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
 
     def launch(code, *, env=None, check=False):
         path = program.child.write("script.py", code)

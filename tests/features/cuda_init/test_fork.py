@@ -1,4 +1,4 @@
-"""Forks after CUDA was initialised: silent, until a child uses CUDA all the same."""
+"""Forks after CUDA was initialized: silent, until a child uses CUDA all the same."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from .program import INITIALISE, LOAD, on_both_drivers
+from .program import INITIALIZE, LOAD, on_both_drivers
 
-# The main process initialises CUDA by a watched import; `report` prints what a child was told.
+# The main process initializes CUDA by a watched import; `report` prints what a child was told.
 START = """
 import ctypes
 import logging
@@ -28,14 +28,14 @@ def idle(*_):
     json.dumps(os.getpid())
     print("idle", ids() if __name__ == "__main__" else "", flush=True)
 """
-INITIALISED = START + "cudaguard.install()\nimport kaolin  # init\n"
+INITIALIZED = START + "cudaguard.install()\nimport kaolin  # init\n"
 
 
 @pytest.fixture
 def run(program):
-    """Runs code in a process that has initialised CUDA by importing kaolin."""
-    program.module("kaolin", INITIALISE)
-    return lambda code, *arguments, **how: program.run(INITIALISED + code, *arguments, **how)
+    """Runs code in a process that has initialized CUDA by importing kaolin."""
+    program.module("kaolin", INITIALIZE)
+    return lambda code, *arguments, **how: program.run(INITIALIZED + code, *arguments, **how)
 
 
 # --- children that do without CUDA: not a word --------------------------------------------------
@@ -48,10 +48,10 @@ def test_nothing_is_said_at_the_fork_nor_by_a_child_that_does_not_use_cuda(run, 
 
 
 @on_both_drivers
-def test_fork_is_an_event_that_says_who_initialised(run, program):
+def test_fork_is_an_event_that_says_who_initialized(run, program):
     code = "in_child(idle)  # fork\nfor e in events('fork'): print(e.kind, e.name, e.where)"
     ran = run(code, env={"CUDAGUARD_JOURNAL": "journal"})
-    said = f"after kaolin initialised CUDA at {program.where('init')}"
+    said = f"after kaolin initialized CUDA at {program.where('init')}"
     assert ran.out[0].startswith("idle")
     kind, *rest = ran.out[1].split(" ")
     assert kind == "fork"
@@ -63,7 +63,7 @@ def test_fork_is_an_event_that_says_who_initialised(run, program):
 
 
 @on_both_drivers
-def test_fork_before_initialisation_is_not_worth_an_event(program):
+def test_fork_before_initialization_is_not_worth_an_event(program):
     code = START + "cudaguard.install()\ndriver()\nin_child(idle)\nprint(events('fork'))"
     ran = program.run(code)
     assert (ran.out, ran.err) == (["idle []", "[]"], "")
@@ -92,7 +92,7 @@ if __name__ == "__main__":
 @on_both_drivers
 @pytest.mark.parametrize(("method", "forks"), [("fork", 3), ("spawn", 0), ("forkserver", 0)])
 def test_workers_of_multiprocessing_that_do_not_use_cuda(program, method, forks):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     ran = program.run(MULTIPROCESSING.format(start=START, method=method))
     assert ran.err == ""
     assert ran.out[0].startswith("idle")
@@ -102,7 +102,7 @@ def test_workers_of_multiprocessing_that_do_not_use_cuda(program, method, forks)
 @on_both_drivers
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_not_forks_of_the_process_may_use_cuda(program, method):
-    program.module("kaolin", INITIALISE)
+    program.module("kaolin", INITIALIZE)
     code = f"""
 {START}
 cudaguard.install()
@@ -150,7 +150,7 @@ TOUCHES = {
 @on_both_drivers
 @pytest.mark.parametrize("touch", TOUCHES)
 @pytest.mark.parametrize("method", ["os.fork", "multiprocessing"])
-def test_child_that_uses_cuda_is_told_once_who_initialised_it_and_where(
+def test_child_that_uses_cuda_is_told_once_who_initialized_it_and_where(
     run, program, touch, method
 ):
     program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
@@ -173,9 +173,9 @@ print(ids())
     finding, parent = (line for line in ran.out if line != "failed")
     (warning,) = ran.warnings
     assert f"ForkWarning: [CG818] {how} at {program.folder}" in warning
-    assert "forked after CUDA was initialised" in warning
+    assert "forked after CUDA was initialized" in warning
     assert finding.startswith("warning in process ")
-    assert f"kaolin initialised CUDA at {program.where('init')}" in finding
+    assert f"kaolin initialized CUDA at {program.where('init')}" in finding
     assert parent == "['CG814']"
 
 
@@ -266,8 +266,8 @@ in_child(work)
 
 
 @on_both_drivers
-def test_child_that_was_forked_before_the_initialisation_may_use_cuda(program):
-    program.module("kaolin", INITIALISE)
+def test_child_that_was_forked_before_the_initialization_may_use_cuda(program):
+    program.module("kaolin", INITIALIZE)
     ran = program.run(
         START
         + """
@@ -293,7 +293,7 @@ class cuda:
     def _lazy_init():
         "torch's own text"
         if cuda.fails: raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
-        return print("initialised")
+        return print("initialized")
     fails = False
 """
 LAZY = """
@@ -323,9 +323,9 @@ torch.cuda._lazy_init()
 """
     )
     untouched, first, second, finding, still, called = ran.out
-    assert (untouched, still, called) == ("True", "True", "initialised")
+    assert (untouched, still, called) == ("True", "True", "initialized")
     (warning,) = ran.warnings
-    assert "[CG818] torch initialises CUDA at " in warning
+    assert "[CG818] torch initializes CUDA at " in warning
     assert first == second == "RuntimeError Cannot re-initialize CUDA in forked subprocess"
     assert program.where("init") in finding
 
@@ -342,13 +342,13 @@ in_child(work)
 """
     )
     (warning,) = ran.warnings
-    assert "[CG818] torch initialises CUDA at " in warning
-    assert ran.out[:2] == ["initialised", "ok None"]
+    assert "[CG818] torch initializes CUDA at " in warning
+    assert ran.out[:2] == ["initialized", "ok None"]
     assert len(ran.out) == 3
 
 
 @pytest.mark.parametrize("cuda", ["12.4", None])
-def test_function_of_torch_is_untouched_without_a_fork_after_initialisation(program, cuda):
+def test_function_of_torch_is_untouched_without_a_fork_after_initialization(program, cuda):
     program.module("torch", TORCH.format(cuda=cuda))
     code = f"""
 {START}
@@ -382,7 +382,7 @@ def work():
 in_child(work)
 """
     )
-    assert (ran.out, ran.err) == (["False", "True True", "initialised"], "")
+    assert (ran.out, ran.err) == (["False", "True True", "initialized"], "")
 
 
 def test_forks_of_forks_do_not_pile_up(run, program):
@@ -399,7 +399,7 @@ def work():
 in_child(lambda: in_child(lambda: in_child(work)))
 """
     )
-    assert [line.split(" ")[0] for line in ran.out] == ["initialised", "1", "True"]
+    assert [line.split(" ")[0] for line in ran.out] == ["initialized", "1", "True"]
 
 
 @pytest.mark.parametrize("torch", ["", "cuda = None", "class cuda: pass", "import nothing_there"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .program import INITIALISE, on_both_drivers
+from .program import INITIALIZE, on_both_drivers
 
 START = """
 import ctypes
@@ -16,8 +16,8 @@ CUDA_TORCH = "class version: cuda = '13.0'\n__version__ = '2.11.0'"
 
 @pytest.fixture
 def run(program):
-    """Runs code in a process that has initialised CUDA, CUDA_VISIBLE_DEVICES being "0,1"."""
-    program.module("kaolin", INITIALISE)
+    """Runs code in a process that has initialized CUDA, CUDA_VISIBLE_DEVICES being "0,1"."""
+    program.module("kaolin", INITIALIZE)
 
     def run(code, *arguments, start=START, visible="0,1", **how):
         return program.run(start + code, *arguments, visible=visible, **how)
@@ -46,7 +46,7 @@ print(found("CG819")[0])
     assert warning.startswith(f"{late}: LateEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
     assert f"'' at {late}, too late" in warning
     text = "\n".join(ran.out)
-    assert f"kaolin initialised CUDA at {init}" in text
+    assert f"kaolin initialized CUDA at {init}" in text
     assert "'0,1'" in text  # what counts
     assert "in the shell that starts the program" in text
 
@@ -146,7 +146,7 @@ print(ids())
 
 
 @on_both_drivers
-def test_before_initialisation_nothing_is_said(run):
+def test_before_initialization_nothing_is_said(run):
     start = """
 import ctypes
 cudaguard.install()
@@ -160,14 +160,14 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     assert (ran.out, ran.err) == (["['CG814'] []"], "")
 
 
-def test_failed_initialisation_reads_nothing_for_good(run):
+def test_failed_initialization_reads_nothing_for_good(run):
     code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
     ran = run(code, rc={"cuInit": 803})
     assert (ran.out, ran.err) == (["[]"], "")
 
 
 @on_both_drivers
-def test_initialised_outside_of_any_import_is_noticed_when_the_variable_is_set(run, program):
+def test_initialized_outside_of_any_import_is_noticed_when_the_variable_is_set(run, program):
     ran = run(
         """
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # late
@@ -178,10 +178,10 @@ print(ids())
     assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
     assert program.where("late") in ran.err
-    assert "something that is not watched initialised CUDA" in ran.err
+    assert "something that is not watched initialized CUDA" in ran.err
 
 
-def test_initialised_before_the_guard(run):
+def test_initialized_before_the_guard(run):
     ran = run(
         """
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
@@ -191,7 +191,7 @@ print(ids())
     )
     assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
-    assert "something that is not watched initialised CUDA" in ran.err
+    assert "something that is not watched initialized CUDA" in ran.err
 
 
 @on_both_drivers
@@ -204,7 +204,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "1"
         start="import ctypes\ncudaguard.install()\n",
     )
     assert ran.warned == ["CG819"]
-    assert "cudaguard initialised CUDA at" in ran.err
+    assert "cudaguard initialized CUDA at" in ran.err
 
 
 # --- who sets it --------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ for event in events("environment"): print(event.name, event.where)
     assert ran.err == ""
     assert ran.out[0] == "['CG814']"
     (event,) = ran.out[1:]
-    assert event.startswith("CUDA_VISIBLE_DEVICES changed after CUDA is initialised")
+    assert event.startswith("CUDA_VISIBLE_DEVICES changed after CUDA is initialized")
     assert event.endswith(f"{path}:2")
 
 

@@ -32,7 +32,7 @@ def test_what_nvml_says_of_gpus(program, driver_stubs):
 
 
 @on_both_drivers
-def test_looking_neither_loads_nor_initialises_the_driver(program):
+def test_looking_neither_loads_nor_initializes_the_driver(program):
     ran = program.run(
         LOOK.format(root="/")
         + "print(any('libcuda.so' in line for line in open('/proc/self/maps')))\n"

@@ -19,7 +19,7 @@ driver_seen = Driver()
 def show():
     s = driver_seen.state()
     words = [word for word, is_so in (
-        ("mapped", s.is_mapped), ("initialised", s.is_initialised), ("forked", s.is_forked)
+        ("mapped", s.is_mapped), ("initialized", s.is_initialized), ("forked", s.is_forked)
     ) if is_so]
     print(*words, s.error, s.devices, s.active, s.current)
 """
@@ -69,14 +69,14 @@ show()
     )
     assert lines == [
         *(ABSENT, LOADED),
-        *("3 0 0", "mapped initialised 0 1 () -1"),
-        *("0", "mapped initialised 0 1 (0,) -1"),
-        *("0 False", "mapped initialised 0 1 (0,) 0"),
-        *("0 True", "mapped initialised 0 1 (0,) 0"),
+        *("3 0 0", "mapped initialized 0 1 () -1"),
+        *("0", "mapped initialized 0 1 (0,) -1"),
+        *("0 False", "mapped initialized 0 1 (0,) 0"),
+        *("0 True", "mapped initialized 0 1 (0,) 0"),
         *("0 False", "True 0"),
-        *("0 False", "mapped initialised 0 1 (0,) -1"),
+        *("0 False", "mapped initialized 0 1 (0,) -1"),
         *(FORKED, "3 3"),
-        *("0", "mapped initialised 0 1 () -1"),
+        *("0", "mapped initialized 0 1 () -1"),
     ]
 
 
@@ -118,16 +118,16 @@ show()
             ABSENT,
             LOADED,
             LOADED,
-            "mapped initialised 0 3 () -1",
-            "mapped initialised 0 3 (2,) -1",
-            "mapped initialised 0 3 (2,) 2",
+            "mapped initialized 0 3 () -1",
+            "mapped initialized 0 3 (2,) -1",
+            "mapped initialized 0 3 (2,) 2",
             "False",
-            "mapped initialised 0 3 (2,) 1",
+            "mapped initialized 0 3 (2,) 1",
             "True",
-            "mapped initialised 0 3 (2,) 2",
+            "mapped initialized 0 3 (2,) 2",
             "True",
             FORKED,
-            "mapped initialised 0 3 (2,) 2",
+            "mapped initialized 0 3 (2,) 2",
             "mapped 999 0 () -1",
         ],
         "",
@@ -148,7 +148,7 @@ show()
     assert program.output(STATE + code, devices=1) == [
         *(ABSENT, LOADED),
         *(LOADED, LOADED),
-        *(LOADED, "mapped initialised 0 1 () -1"),
+        *(LOADED, "mapped initialized 0 1 () -1"),
         LOADED,
     ]
 
@@ -206,8 +206,8 @@ print(driver_seen.state().active)
 
 @on_both_drivers
 @pytest.mark.parametrize("first", ["", "import ctypes"])
-def test_import_install_and_status_neither_load_nor_initialise(program, first):
-    """Law 2: looking never initialises CUDA and never loads a library."""
+def test_import_install_and_status_neither_load_nor_initialize(program, first):
+    """Law 2: looking never initializes CUDA and never loads a library."""
     program.module("kaolin")
     ran = program.run(
         f"""
@@ -230,7 +230,7 @@ def test_import_install_and_status_neither_load_nor_initialise(program, first):
 
 
 @on_both_drivers
-def test_guard_makes_no_initialising_call_once_others_have_loaded_the_driver(program):
+def test_guard_makes_no_initializing_call_once_others_have_loaded_the_driver(program):
     program.module("kaolin")
     ran = program.run(
         """
@@ -261,7 +261,7 @@ show()
     if not program.is_real:  # a driver may need the variable for libraries of its own
         env["LD_LIBRARY_PATH"] = ""
     ran = program.run(STATE + code, program.library, env=env)
-    assert ran.out == [LOADED, "mapped initialised 0 1 () -1"]
+    assert ran.out == [LOADED, "mapped initialized 0 1 () -1"]
 
 
 def test_library_that_is_only_called_like_the_driver_has_nothing_loaded(program, others):
@@ -277,10 +277,10 @@ def test_library_that_is_only_called_like_the_driver_has_nothing_loaded(program,
 
 def test_driver_that_came_before_the_first_look_is_found(program):
     code = "cu = driver()\ncu.cuInit(0)\n" + STATE + "show()\nprint(driver_seen.version())"
-    assert program.output(code, driver_version=12040) == ["mapped initialised 0 2 () -1", "12040"]
+    assert program.output(code, driver_version=12040) == ["mapped initialized 0 2 () -1", "12040"]
 
 
-def test_version_is_known_without_initialisation_and_0_without_driver(program):
+def test_version_is_known_without_initialization_and_0_without_driver(program):
     code = """
 print(driver_seen.version())
 driver()
@@ -292,7 +292,7 @@ print(driver_seen.version())
 
 
 @on_both_drivers
-def test_asking_for_the_version_initialises_nothing(program):
+def test_asking_for_the_version_initializes_nothing(program):
     code = """
 cu = driver()
 number = ctypes.c_int()
@@ -338,7 +338,7 @@ show()
     assert program.output(STATE + COMING_AND_GOING + code, *others) == [
         ABSENT,
         LOADED,
-        "mapped initialised 0 2 () -1",
+        "mapped initialized 0 2 () -1",
     ]
 
 
@@ -449,10 +449,10 @@ thread.join()
 show()
 """
     assert program.output(STATE + code) == [
-        "mapped initialised 0 2 () -1",
+        "mapped initialized 0 2 () -1",
         "False",
-        "mapped initialised 0 2 () 0",
-        "mapped initialised 0 2 () 1",
+        "mapped initialized 0 2 () 0",
+        "mapped initialized 0 2 () 1",
     ]
 
 
@@ -472,5 +472,5 @@ for thread in threads: thread.join()
 show()
 """
     assert program.output(STATE + COMING_AND_GOING + code, *others) == [
-        "mapped initialised 0 2 () -1"
+        "mapped initialized 0 2 () -1"
     ]

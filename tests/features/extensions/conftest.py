@@ -83,7 +83,7 @@ class Builder:
         return built
 
     def module(self, name: str, *flags: object, call: str = "", body: str = "") -> Path:
-        """Build an extension module whose initialisation runs `call`."""
+        """Build an extension module whose initialization runs `call`."""
         source = MODULE.format(name=name, call=call, body=body)
         include = f"-I{sysconfig.get_path('include')}"
         return self(f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}", source, include, *flags)

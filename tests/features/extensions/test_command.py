@@ -167,7 +167,7 @@ def test_library_that_many_need_is_looked_at_once(build, child):
 
 
 @pytest.mark.parametrize("order", [("rich", "poor"), ("poor", "rich")])
-def test_library_that_borrows_from_its_neighbours_is_looked_at_anew(build, command, loader, order):
+def test_library_that_borrows_from_its_neighbors_is_looked_at_anew(build, command, loader, order):
     """It loads where another brings what it does not name, and nowhere else."""
     borrower = build(
         "libborrower.so",

@@ -209,7 +209,7 @@ def test_cupy_after_torch_has_loaded_that_nvrtc(made):
 
 
 def test_nobody_is_asked_for_devices(made):
-    """Neither CUDA is initialised nor NVML loaded for the sake of it."""
+    """Neither CUDA is initialized nor NVML loaded for the sake of it."""
     program = made()
     code = (
         f"{GUARD}import cupy\nfrom cuda.pathfinder import load\nload(sys.argv[1])\nprint(*told())"

@@ -255,7 +255,7 @@ def test_nothing_is_left_in_torchs_list(program):
     )
     assert ran.out == [
         "1",
-        "['torch.cuda: looks at the architectures of GPUs when it initialises CUDA']",
+        "['torch.cuda: looks at the architectures of GPUs when it initializes CUDA']",
         "[]",
         "1",
         "[]",

@@ -47,7 +47,7 @@ def test_it_is_told_when_triton_comes_after_cuda(program, triton):
     assert program.where("triton") in ran.err
 
 
-def test_it_is_told_when_torch_initialises_cuda(program, triton):
+def test_it_is_told_when_torch_initializes_cuda(program, triton):
     program.torch(nvrtc=(12, 9))
     triton(ptxas="12.8")
     code = "cudaguard.install()\nimport torch, triton\nprint(*ids())\ntorch.cuda.init()"

@@ -1,4 +1,4 @@
-// Members of std::unordered_set<long> as GCC up to 10 compiled them without optimisation. A value
+// Members of std::unordered_set<long> as GCC up to 10 compiled them without optimization. A value
 // lies 8 bytes behind the start of its node. Old members get the node, and add the 8; members
 // since GCC 11 have the same mangled names, get the place behind the link, and add nothing.
 // One of each kind in one container write and read a value at different places.

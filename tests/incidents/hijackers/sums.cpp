@@ -1,4 +1,4 @@
-// Adds up the members of a set of 64-bit numbers, compiled without optimisation as debug builds
+// Adds up the members of a set of 64-bit numbers, compiled without optimization as debug builds
 // and torch's JIT extensions are.
 
 #include "extension.h"

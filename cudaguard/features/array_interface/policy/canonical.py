@@ -2,7 +2,7 @@
 
 What follows from the specification, from what is known of the producer and from what the consumer
 accepts. All changes are lossless: the same bytes, the same protection, at least the same
-synchronisation. What cannot be had so is refused.
+synchronization. What cannot be had so is refused.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _legal(given: Interface, faults: list[Fault] | None = None) -> Interface:
             if faults is not None:
                 faults.append(_mended("version", version, 3, "streams begin with version 3"))
     else:
-        # No statement on synchronisation, as in version 2, unless there is one.
+        # No statement on synchronization, as in version 2, unless there is one.
         legal["version"] = 2 if stream is None else 3
         if faults is not None:
             faults.append(_mended("version", _MISSING, legal["version"]))

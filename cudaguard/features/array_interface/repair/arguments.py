@@ -1,4 +1,4 @@
-"""Arrays that are handed over to libraries: normalised on the way, where a rule says so."""
+"""Arrays that are handed over to libraries: normalized on the way, where a rule says so."""
 
 from __future__ import annotations
 

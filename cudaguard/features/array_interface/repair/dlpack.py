@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _VERSION = 1, 0  # of DLPack: the first whose capsules say whether data is read-only
 _CUDA = 2  # kDLCUDA
 _READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
-_UNSYNCHRONISED = -1  # the consumer asks for no waiting
+_UNSYNCHRONIZED = -1  # the consumer asks for no waiting
 _NAMES = b"dltensor", b"dltensor_versioned"  # capsules keep the address of their name
 _KINDS = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}  # DLDataTypeCode
 
@@ -201,7 +201,7 @@ class Bridge:
         reader = LEGACY_STREAM if stream is None else stream
         if reader == 0:
             raise BufferError("stream 0 is ambiguous: 1 is the legacy default stream, 2 the other")
-        if pending is None or reader in (_UNSYNCHRONISED, pending):
+        if pending is None or reader in (_UNSYNCHRONIZED, pending):
             return
         try:
             make_wait(reader, pending, self._interface["data"][0])
@@ -232,7 +232,7 @@ def bridge(obj: Any, stream: Any, tell: Callable[[Note], None]) -> Any:
     if device is None:
         fault = refused(
             "data", interface["data"], "no driver of this process knows the device of that address",
-            "hand over an array on a CUDA device, once CUDA is initialised",
+            "hand over an array on a CUDA device, once CUDA is initialized",
         ).fault  # fmt: skip
         raise error_of(fault, type(owner))
     return Bridge(owner, interface, device)

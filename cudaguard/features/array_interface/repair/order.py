@@ -1,6 +1,6 @@
 """Have a consumer that does not heed streams read after the producer's work all the same.
 
-The driver is called only if the program has loaded and initialised it: otherwise nothing can be
+The driver is called only if the program has loaded and initialized it: otherwise nothing can be
 pending. In a forked process it is not called where it was known before the fork that the parent
 uses CUDA, as CUDA fails there.
 
@@ -46,7 +46,7 @@ def order(stream: int, consumer: Consumer, pointer: int) -> str:
     Raises:
         RefusedError: The driver cannot do it, as while a graph is captured.
     """
-    if not _driver.state().is_initialised:
+    if not _driver.state().is_initialized:
         return ""
     reader = _reader(consumer, pointer)
     if reader == stream:
@@ -68,7 +68,7 @@ def make_wait(reader: int | None, stream: int, pointer: int) -> None:
     Raises:
         RefusedError: As for `order`.
     """
-    if not _driver.state().is_initialised:
+    if not _driver.state().is_initialized:
         return
     entered = _enter(stream, pointer)
     try:
@@ -85,7 +85,7 @@ def make_wait(reader: int | None, stream: int, pointer: int) -> None:
 
 def device_of(pointer: int) -> int | None:
     """Return the ordinal of the device that has an address; None if the driver knows of none."""
-    if not _driver.state().is_initialised:
+    if not _driver.state().is_initialized:
         return None
     device, address = ctypes.c_int(), ctypes.c_uint64(pointer)
     status = _driver.call("cuPointerGetAttribute", ctypes.byref(device), _ORDINAL, address)
@@ -159,5 +159,5 @@ def _check(call: str, status: int, stream: int) -> None:
     if status:
         raise refused(
             "stream", stream, f"{call} answers {status}: {meaning(status)}",
-            "synchronise that stream, then hand the array over with stream=None",
+            "synchronize that stream, then hand the array over with stream=None",
         )  # fmt: skip

@@ -45,7 +45,7 @@ _seen: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 
 
 def remember(compiled: Any, keywords: Mapping[str, Any]) -> None:
-    """Take note of how a callable was compiled, where it can be recognised later."""
+    """Take note of how a callable was compiled, where it can be recognized later."""
     try:
         _seen[compiled] = dict(keywords)
     except TypeError:  # torch hands back objects of any class under disable=True

@@ -1,4 +1,4 @@
-"""Who initialised CUDA, and who created a context on which device?
+"""Who initialized CUDA, and who created a context on which device?
 
 The driver is asked before and after whatever may have done it: the import of a watched module, the
 loading of a library. The innermost that was under way when the answer changed is named.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.cuda_init.detector.process import ProcessDetector
 
-INITIALISED, CONTEXT = "initialised", "context"
+INITIALIZED, CONTEXT = "initialized", "context"
 # torch whose allocator configuration is known to be read when it is imported; in older releases
 # parts of it are read later.
 _ALLOCATOR_READ_AT_IMPORT = (2, 11)
@@ -96,9 +96,9 @@ class CudaDetector:
         return close
 
     @property
-    def initialiser(self) -> Change | None:
-        """Who initialised CUDA, here or in the process that this one was forked from."""
-        return next((change for change in self.changes if change.kind == INITIALISED), None)
+    def initializer(self) -> Change | None:
+        """Who initialized CUDA, here or in the process that this one was forked from."""
+        return next((change for change in self.changes if change.kind == INITIALIZED), None)
 
     def error_passes(self, error: BaseException) -> None:
         """Look whether an error of the program is that of CUDA after a fork."""
@@ -152,8 +152,8 @@ class CudaDetector:
         frame = caller_frame() if actor else None
         if how == "import" and module_of(frame).partition(".")[0] == actor.partition(".")[0]:
             frame = frame_outside(frame) or frame
-        if state.is_initialised and not last.is_initialised:
-            self._record(INITIALISED, NOWHERE, actor, how, frame)
+        if state.is_initialized and not last.is_initialized:
+            self._record(INITIALIZED, NOWHERE, actor, how, frame)
         for device in state.active:
             if device not in last.active:
                 self._record(CONTEXT, device, actor, how, frame)
@@ -167,19 +167,19 @@ class CudaDetector:
     ) -> None:
         change = Change(kind, device, actor, how, describe(frame), os.getpid(), get_ident())
         self.changes.append(change)
-        if kind == INITIALISED:
+        if kind == INITIALIZED:
             self._listen().latch(DRIVER)
         self._core.journal.note("cuda", wording.said(change), change.where, change.to_dict())
-        if kind == INITIALISED:
+        if kind == INITIALIZED:
             link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
-            finding = wording.initialised(change, link)
+            finding = wording.initialized(change, link)
         else:
             rank, devices = local_rank(os.environ), self._last.devices
             is_strays = rank is not None and rank != device and devices > 1
             others = self._held_by_siblings(device) if is_strays else []
             finding = wording.context_created(change, devices, rank, others)
         self._core.reporter.found(finding, frame)
-        if kind == INITIALISED:
+        if kind == INITIALIZED:
             self._core.detection.publish("cuda_initialized")
 
     def _held_by_siblings(self, device: int) -> list[int | None]:
@@ -224,7 +224,7 @@ class CudaDetector:
             process = self._listen()
             if _parts(peek(torch, "__version__")) >= _ALLOCATOR_READ_AT_IMPORT:
                 process.latch(TORCH)
-            first = self.initialiser
+            first = self.initializer
             if first is not None and first.pid != os.getpid():
                 process.watch_torch()
 

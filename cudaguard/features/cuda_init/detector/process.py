@@ -36,8 +36,8 @@ if TYPE_CHECKING:
         driver: Driver
 
         @property
-        def initialiser(self) -> Change | None:
-            """Who initialised CUDA, here or in the parent."""
+        def initializer(self) -> Change | None:
+            """Who initialized CUDA, here or in the parent."""
 
         def look(self) -> object:
             """Ask the driver, and record what has changed."""
@@ -53,7 +53,7 @@ class ProcessDetector:
 
     Args:
         core: Is told.
-        cuda: Knows who initialised CUDA.
+        cuda: Knows who initialized CUDA.
     """
 
     def __init__(self, core: Dispatch, cuda: Cuda) -> None:
@@ -63,7 +63,7 @@ class ProcessDetector:
         self._told: set[tuple[str, str]] = set()
         self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
-        self._has_forked = False  # since CUDA was initialised
+        self._has_forked = False  # since CUDA was initialized
         self._stand_ins: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
 
     def begin(self) -> None:
@@ -86,7 +86,7 @@ class ProcessDetector:
     def after_fork_in_child(self) -> None:
         """Forget what the threads of the parent were doing, and notice a use of CUDA."""
         self._here = _local()
-        if self._cuda.initialiser is not None:
+        if self._cuda.initializer is not None:
             self._quietly("watching torch in a forked process", self.watch_torch)
 
     def variable_changes(self, name: str, value: str | None) -> None:
@@ -112,7 +112,7 @@ class ProcessDetector:
         is_certain = len(sys._current_frames()) == 1
         if is_certain:
             self._cuda.look()
-        first = self._cuda.initialiser
+        first = self._cuda.initializer
         self._cuda.driver.may_be_asked_in_child = is_certain and first is None
         if first is not None:
             self._has_forked = True
@@ -132,7 +132,7 @@ class ProcessDetector:
         # Once per line: a loop over values for children says the same each time.
         if _is_users(frame) and (name, where) not in self._told:
             self._told.add((name, where))
-            first = self._cuda.initialiser if LATCHES[name] == DRIVER else None
+            first = self._cuda.initializer if LATCHES[name] == DRIVER else None
             finding = wording.too_late_to_set(
                 name, value, self._latched[name], LATCHES[name], where, first
             )
@@ -141,12 +141,12 @@ class ProcessDetector:
     # --- called where a forked child touches CUDA -------------------------------------
 
     def used_in_child(self, how: str) -> None:
-        """Tell, once, that a forked child uses CUDA although its parent had initialised it.
+        """Tell, once, that a forked child uses CUDA although its parent had initialized it.
 
         Args:
             how: What it does, in words.
         """
-        first = self._cuda.initialiser
+        first = self._cuda.initializer
         if first is not None:
             frame = frame_outside_of("torch")
             self._tell_use(first, how, frame, describe(frame))
@@ -166,12 +166,12 @@ class ProcessDetector:
         """Notice the first use of CUDA by torch in a child where it must fail.
 
         torch's own error says that a forked process cannot use CUDA, not whose fault that is, and
-        only where torch itself was the one to initialise it.
+        only where torch itself was the one to initialize it.
         """
         self._precede(
             peek(sys.modules.get("torch"), "cuda"),
             "_lazy_init",
-            lambda: self.used_in_child("torch initialises CUDA"),
+            lambda: self.used_in_child("torch initializes CUDA"),
         )
 
     def _watch_data_loader(self) -> None:
@@ -191,7 +191,7 @@ class ProcessDetector:
         self._quietly("looking at an error", lambda: self._look_at_error(error))
 
     def _look_at_error(self, error: BaseException) -> None:
-        first, line = self._cuda.initialiser, line_of_fork(text_of(error))
+        first, line = self._cuda.initializer, line_of_fork(text_of(error))
         if first is None or not line:
             return
         if first.pid == os.getpid():
@@ -209,7 +209,7 @@ class ProcessDetector:
 
     def _tell_of_worker(self, line: str) -> None:
         """Tell of the error of a worker, where it is one of CUDA after a fork."""
-        first = self._cuda.initialiser
+        first = self._cuda.initializer
         if line and first is not None and self._has_forked and self._told_in != os.getpid():
             self._told_in = os.getpid()
             finding = wording.worker_failed(first, line)

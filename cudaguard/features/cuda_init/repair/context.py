@@ -46,7 +46,7 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     status = driver.call("cuInit", 0)
     if status == NOT_INITIALIZED:  # which this very call answers in a forked child only
         raise ContextError(
-            "CUDA was initialised before this process was forked, and cannot be used in it; start "
+            "CUDA was initialized before this process was forked, and cannot be used in it; start "
             "it by spawn or forkserver, or create the context in the child only"
         )
     _check(status, "cuInit")
@@ -65,7 +65,7 @@ def retained() -> tuple[ContextHandle, ...]:
 
 
 def tell_torch() -> None:
-    """Have torch take note that CUDA is initialised, so that it says so in a forked child.
+    """Have torch take note that CUDA is initialized, so that it says so in a forked child.
 
     It registers its own check when it counts devices itself. A torch without CUDA has no such
     function.
@@ -113,7 +113,7 @@ def _visible() -> str:
 
 
 def describe(driver: Driver, ordinal: int) -> Device:
-    """Return what an initialised driver says of a device.
+    """Return what an initialized driver says of a device.
 
     Raises:
         ContextError: There is no such device.

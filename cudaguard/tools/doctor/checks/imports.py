@@ -27,7 +27,7 @@ _ASK_DRIVER = """
 import json
 from cudaguard.system.driver import Driver
 _state = Driver().state()
-_note("answer " + json.dumps({"cuda": _state.is_initialised, "contexts": len(_state.active)}))
+_note("answer " + json.dumps({"cuda": _state.is_initialized, "contexts": len(_state.active)}))
 """
 
 
@@ -74,7 +74,7 @@ def check_alone(site: Site) -> Result:
         if ending.kind:
             findings.append(wording.does_not_import(name, ending, site.limit))
         elif ending.answer and ending.answer["cuda"]:
-            findings.append(wording.initialises(name, ending.answer["contexts"]))
+            findings.append(wording.initializes(name, ending.answer["contexts"]))
     seconds = ", ".join(f"{order[0]} {e.seconds:.1f} s" for order, e in endings.items())
     return findings, seconds
 

@@ -91,12 +91,12 @@ def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
     )
 
 
-def initialises(name: str, contexts: int) -> Finding:
-    """A package whose import initialises CUDA."""
+def initializes(name: str, contexts: int) -> Finding:
+    """A package whose import initializes CUDA."""
     more = f", and creates a context on {contexts} GPUs" if contexts else ""
     return Finding(
         ALONE,
-        f"`import {name}` initialises CUDA{more}.",
+        f"`import {name}` initializes CUDA{more}.",
         consequence="processes forked afterwards cannot use CUDA, and CUDA_VISIBLE_DEVICES counts "
         "no longer",
         remedy=f"import {name} late, in the process that uses it; start workers by spawn",

@@ -1,0 +1,275 @@
+"""Write the generated tables of the reference, and the JSON schema of rules.
+
+Run ``python docs/generate.py`` after a change of rules, verbs, ids or consumers. A test compares
+the files with the data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cudaguard.core import known_errors, messages
+from cudaguard.core.table import table
+from cudaguard.core.verbs import declared, toml_text
+from cudaguard.features.array_interface.consumers import (
+    CONSUMERS,
+    DENSE,
+    FORWARD,
+    IGNORES,
+    REFUSES,
+)
+from cudaguard.features.array_interface.producers import PRODUCERS
+from cudaguard.model import GRADES
+from cudaguard.tools.catalog import RULES
+from cudaguard.tools.doctor.catalog import CHECKS, check_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from cudaguard import Rule
+    from cudaguard.core.verbs import Verb
+    from cudaguard.features.array_interface.consumers import Consumer
+    from cudaguard.features.array_interface.producers import Producer
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCE = ROOT / "docs" / "reference"
+FEATURES = ROOT / "cudaguard" / "features"
+SCHEMA = ROOT / "cudaguard" / "tools" / "schema" / "rules.json"
+# Titles of the sections of rules, in the order of the page.
+SECTIONS = {
+    "symbol_scope": "Symbol scope",
+    "import_order": "Import order and preloaded libraries",
+    "cuda_init": "CUDA contexts and memory",
+    "array_interface": "Arrays",
+    "gpu_architectures": "GPUs that compilers do not know",
+    "cuda_graphs": "CUDA graphs",
+    "builds": "Builds",
+}
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    head = list(head)
+    lines = [f"| {' | '.join(row)} |\n" for row in (head, *rows)]
+    lines.insert(1, "|---" * len(head) + "|\n")
+    return "".join(lines)
+
+
+def _code(items: Iterable[str]) -> str:
+    return ", ".join(f"`{item}`" for item in items)
+
+
+def _names_as_code(text: str) -> str:
+    """Quote what Markdown would take for emphasis."""
+    return re.sub(r"[\w.]*_[\w.]*\w", r"`\g<0>`", text)
+
+
+# --- verbs ------------------------------------------------------------------------------
+
+
+def _verb(verb: Verb) -> tuple[str, ...]:
+    example: dict[str, Any] = {verb.name: verb.example}
+    example.update((item.name, item.example) for item in verb.parameters if item.required)
+    takes = [verb.kind.expected]
+    takes += [
+        f"`{item.name}`: {item.kind.expected}{'' if item.required else ' (optional)'}"
+        for item in verb.parameters
+    ]
+    grade = "any" if verb.grades == GRADES else _code(verb.grades)
+    meaning = _names_as_code(verb.meaning)
+    return f"`{verb.name}`", "; ".join(takes), grade, meaning, f"`{toml_text(example)}`"
+
+
+def verbs() -> str:
+    """Return the table of verbs."""
+    head = ("verb", "value; parameters", "grade", "what the guard does", "example")
+    return _table(head, map(_verb, declared().values()))
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON schema of one action."""
+    return {
+        "oneOf": [
+            {
+                "description": verb.meaning,
+                "type": "object",
+                "additionalProperties": False,
+                "required": [verb.name, *(p.name for p in verb.parameters if p.required)],
+                "properties": {
+                    verb.name: dict(verb.kind.schema),
+                    **{item.name: dict(item.kind.schema) for item in verb.parameters},
+                },
+            }
+            for verb in declared().values()
+        ]
+    }
+
+
+# --- rules ------------------------------------------------------------------------------
+
+
+def feature_tables() -> Iterator[tuple[str, Any]]:
+    """Yield the features with their tables."""
+    for path in sorted(FEATURES.glob("*/table.py")):
+        name = path.parent.name
+        yield name, importlib.import_module(f"cudaguard.features.{name}.table")
+
+
+def _condition(key: str, value: Any) -> Iterator[str]:
+    if key == "dists":
+        yield from (f"`{dist}{versions}` installed" for dist, versions in value.items())
+    elif key == "env":
+        for name, wanted in value.items():
+            text = {True: "set", False: "not set"}.get(wanted) if isinstance(wanted, bool) else None
+            yield f"`{name}` {text}" if text else f"`{name}={wanted}`"
+    else:
+        yield f"`{value}`" if isinstance(value, str) else _code(value)
+
+
+def _rule(rule: Rule) -> tuple[str, ...]:
+    applies = [" or ".join(f"`{item}`" for item in rule.dist)] if rule.dist else []
+    applies += [text for key, value in rule.when.items() for text in _condition(key, value)]
+    does = [f"needs `{name}`" for name in rule.needs]
+    known = declared()
+    does += list(dict.fromkeys(f"`{v}`" for action in rule.actions for v in action if v in known))
+    state = "unproven" if rule.verified is None else "reproduced"
+    return (
+        rule.id, _code(rule.watch), "; ".join(applies) or "any", _names_as_code(rule.title),
+        ", ".join(does) or "reports it", rule.grade, state,
+    )  # fmt: skip
+
+
+def rules() -> str:
+    """Return the tables of built-in rules, one for each feature."""
+    head = ("id", "watches", "applies to", "title", "what the guard does", "grade", "state")
+    of_feature: dict[str, list[Rule]] = {name: [] for name in SECTIONS}
+    for rule in sorted(RULES, key=lambda rule: rule.id):
+        of_feature[_feature_of(rule)].append(rule)
+    return "\n".join(
+        f"### {title}\n\n{_table(head, map(_rule, of_feature[name]))}"
+        for name, title in SECTIONS.items()
+    )
+
+
+def _feature_of(rule: Rule) -> str:
+    entry = next(entry for id, entry, *_ in table.index.RULES if id == rule.id)
+    return entry.split(".")[2]
+
+
+# --- ids --------------------------------------------------------------------------------
+
+
+def _ids() -> Iterator[tuple[str, str, str, str]]:
+    """Yield id, title, class of warnings, and where it belongs, of all that is no rule."""
+    homes = [("core", messages), ("core", known_errors), *feature_tables()]
+    found = {
+        id: (title, f"`{category}`" if category else "", f"`{home}`")
+        for home, words in homes
+        for id, (title, category) in words.IDS.items()
+    }
+    for id in CHECKS:
+        found[id] = (f"check: {check_of(id).title}", "", "`doctor`")
+    yield from ((id, *what) for id, what in sorted(found.items()))
+
+
+def ids() -> str:
+    """Return the table of ids; neighbors that say the same share a row."""
+    rows: list[list[str]] = []
+    for id, *what in _ids():
+        if rows and rows[-1][1:] == what:
+            rows[-1][0] = f"{rows[-1][0].partition(' ')[0]} to {id}"
+        else:
+            rows.append([id, *what])
+    return _table(("id", "title", "warning class", "part"), rows)
+
+
+# --- consumers and producers ------------------------------------------------------------
+
+
+def _linked(evidence: Iterable[str]) -> str:
+    texts = [item for item in evidence if not item.startswith("https://")]
+    links = (item for item in evidence if item.startswith("https://"))
+    return ", ".join([*texts, *(f"[{n}]({item})" for n, item in enumerate(links, 1))])
+
+
+def _consumer(one: Consumer) -> tuple[str, ...]:
+    order = "it waits"
+    if one.stream == IGNORES:
+        order = "cudaguard makes its stream wait" if one.current_stream else "the host waits"
+    refused = {
+        "big-endian types": ">" in one.misreads,
+        "complex types": "c" in one.misreads,
+        "all but C order without gaps": one.strides == DENSE,
+        "strides that are negative or no multiples of the element": one.strides == FORWARD,
+        "arrays without dimensions": one.least_dimensions > 0,
+        "read-only arrays": one.read_only == REFUSES,
+        "version 2 without a stream": one.least_version == 3,
+    }
+    written = {
+        "no `stream: None` (1.32 to 1.36)": not one.takes_no_stream,
+        "`\\|b1` as `\\|?`": one.boolean != "|b1",
+        "versions 0 and 1 as 2": one.least_version == 2,
+    }
+    return (
+        f"`{one.name}`", order, "; ".join(text for text, is_so in refused.items() if is_so),
+        "; ".join(text for text, is_so in written.items() if is_so),
+        "warning" if one.read_only == IGNORES else "", "yes" if one.prefers_dlpack else "",
+        _linked(one.evidence),
+    )  # fmt: skip
+
+
+def consumers() -> str:
+    """Return the table of the libraries that read arrays."""
+    head = (
+        "consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "read-only arrays",
+        "prefers DLPack", "evidence",
+    )  # fmt: skip
+    return _table(head, map(_consumer, CONSUMERS))
+
+
+def _producer(one: Producer) -> tuple[str, ...]:
+    zero = "" if one.zero is None else f"{one.zero}"
+    if one.zero_unless:
+        zero += f", not under `{one.zero_unless}`"
+    return f"`{one.name}`", one.exports, zero, _linked(one.evidence)
+
+
+def producers() -> str:
+    """Return the table of the libraries that export arrays."""
+    return _table(("producer", "exports", "stream 0 means", "evidence"), map(_producer, PRODUCERS))
+
+
+# --- files ------------------------------------------------------------------------------
+
+PARTS: dict[str, tuple[str, Callable[[], str]]] = {
+    "verbs": ("rules.md", verbs),
+    "rules": ("catalog.md", rules),
+    "ids": ("catalog.md", ids),
+    "consumers": ("consumers.md", consumers),
+    "producers": ("consumers.md", producers),
+}
+
+
+def documents() -> dict[Path, str]:
+    """Return the files as they should be."""
+    texts: dict[Path, str] = {}
+    for part, (name, make) in PARTS.items():
+        path = REFERENCE / name
+        text = texts.get(path) or path.read_text(encoding="utf-8")
+        begin, end = f"<!-- {part}: written by docs/generate.py -->\n", f"<!-- end of {part} -->\n"
+        before, _, rest = text.partition(begin)
+        texts[path] = f"{before}{begin}{make()}{end}{rest.partition(end)[2]}"
+    declared_fields = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    fields = declared_fields["oneOf"][0]["properties"]["rules"]["items"]["properties"]
+    fields["actions"] = {"type": "array", "items": schema()}
+    texts[SCHEMA] = json.dumps(declared_fields, indent=2, ensure_ascii=False) + "\n"
+    return texts
+
+
+if __name__ == "__main__":
+    for path, text in documents().items():
+        path.write_text(text, encoding="utf-8")
