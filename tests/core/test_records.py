@@ -7,7 +7,6 @@ import json
 import pickle
 
 import pytest
-from cudaguard.features.import_order.repair.imports import Outcome
 
 from cudaguard import config
 from cudaguard.core import settings as layers

@@ -14,7 +14,6 @@ from cudaguard.core.table import table
 from cudaguard.core.verbs import declared, toml_text
 from cudaguard.errors import RuleError
 from cudaguard.model import GRADES, Rule
-from cudaguard.tools import catalog
 
 GOOD = Rule("MINE-1", ("torch",), "It breaks.")
 OPT_IN = {"grade": "opt-in"}

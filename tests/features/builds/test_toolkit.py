@@ -164,7 +164,7 @@ def found(home, monkeypatch):
             warnings.simplefilter("ignore")
             permit = request.permit
             build_tools.variables_for(request, permit, kit, [], [], with_cuda=True, is_jit=True)
-        return [finding.id for finding in request.core.reporter.channel.findings]
+        return [finding.id for finding in request.reporter.channel.findings]
 
     return found
 

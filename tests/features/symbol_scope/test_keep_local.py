@@ -15,7 +15,7 @@ def core():
     rule = Rule("WIDE", ("pkg",), "why", actions=({"load_local": "lib*.so*"},))
     made = Dispatch()
     made.reporter.mode = "fix"
-    made.registry = Registry([(entry_of(rule), "test")], {})
+    made.repairs.configure(Registry([(entry_of(rule), "test")], {}))
     return made
 
 
