@@ -47,6 +47,20 @@ def rule_modules(feature: str):
         yield imported(f"{feature}.rules.{part.name}")
 
 
+def checks_of(feature: str):
+    """Yield id and entry of the checks that a feature declares."""
+    from cudaguard.core.checks import Check
+
+    if not list((INDEX.parent / feature).glob("checks*")):
+        return
+    found = imported(f"{feature}.checks")
+    parts = pkgutil.iter_modules(getattr(found, "__path__", ()))
+    for module in (found, *(imported(f"{feature}.checks.{part.name}") for part in parts)):
+        for name, value in vars(module).items():
+            if isinstance(value, Check):
+                yield value.id, f"{module.__name__}:{name}"
+
+
 def index() -> str:
     """Return the text of the index."""
     tables = {name: imported(f"{name}.table") for name in FEATURES}
@@ -102,11 +116,13 @@ def index() -> str:
         for name, table in tables.items()
         if hasattr(table, "KNOWN_ERRORS")
     ]
+    checks = sorted(check for name in FEATURES for check in checks_of(name))
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
         "TABLES": tuple(entry(n, "table:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
         "DETECTORS": tuple(detectors), "PREREQUISITES": prerequisites,
         "INITIALIZERS": tuple(initializers), "KNOWN_ERRORS": tuple(known),
+        "CHECKS": dict(checks),
         "IDS": dict(sorted(ids.items())),
     }  # fmt: skip
     lines = (

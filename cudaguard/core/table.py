@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         PREREQUISITES: Mapping[str, str]
         INITIALIZERS: tuple[str, ...]
         KNOWN_ERRORS: tuple[str, ...]
+        # Those of doctor, by id.
+        CHECKS: Mapping[str, str]
         IDS: Mapping[str, tuple[str, str]]
 
 

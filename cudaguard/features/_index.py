@@ -354,6 +354,14 @@ KNOWN_ERRORS = ('cudaguard.features.cuda_init.known_errors:EXPLAINER',
  'cudaguard.features.cuda_graphs.known_errors:EXPLAINER',
  'cudaguard.features.gpu_architectures.known_errors:EXPLAINER')
 
+CHECKS = {'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
+ 'CG903': 'cudaguard.features.duplicate_libraries.checks.libraries:LIBRARIES',
+ 'CG904': 'cudaguard.features.gpu_architectures.checks:DRIVER_AND_CUDA',
+ 'CG905': 'cudaguard.features.duplicate_libraries.checks.installed:DISTRIBUTIONS',
+ 'CG906': 'cudaguard.features.duplicate_libraries.checks.installed:PINNED_WHEELS',
+ 'CG907': 'cudaguard.features.builds.checks:BUILD_TOOLS',
+ 'CG908': 'cudaguard.features.builds.checks:BUILD_CACHE'}
+
 IDS = {'CG801': ('a module that a rule needs first could not be imported', 'ImportOrderWarning'),
  'CG802': ('the guard came too late for a module', ''),
  'CG803': ('another import finder stands in front of the guard', 'ImportOrderWarning'),

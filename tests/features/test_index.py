@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from cudaguard import errors
+from cudaguard.core.checks import Check
 from cudaguard.core.detection import EVENTS
 from cudaguard.core.explainer import Explainer
 from cudaguard.core.repairs import MOMENTS
@@ -70,3 +71,9 @@ def test_known_errors_and_prerequisites_are_there():
         assert isinstance(table.resolve(entry), Explainer)
     for entry in index.PREREQUISITES.values():
         assert callable(table.resolve(entry))
+
+
+def test_checks_are_there_under_their_ids():
+    for id, entry in index.CHECKS.items():
+        assert isinstance(table.resolve(entry), Check)
+        assert table.resolve(entry).id == id
