@@ -18,7 +18,7 @@ YOUNG = 3.0  # seconds: a lock is made a moment before anything else shows who w
 # Causes for which a cached extension was made for something else than this process, and those for
 # which it is no extension at all.
 _FOR_ANOTHER = ("cxx11-abi", "cuda-major", "other-torch", "python-abi", "symbol-version",
-                "torch-flavour")  # fmt: skip
+                "torch-flavor")  # fmt: skip
 _BROKEN = ("not-elf", "truncated", "wrong-machine")
 # Causes that nothing can cure which is put in place after the build.
 _FINAL = ("cuda-not-linked", "cxx11-abi", "other-torch", "own-source-missing", *_BROKEN)
