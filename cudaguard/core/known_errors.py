@@ -214,7 +214,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "{0} gets an older copy of the library that has {1} than it was made for.",
         "start without LD_LIBRARY_PATH if it leads to another CUDA (unset LD_LIBRARY_PATH); see "
         "whether pip list shows two releases of the nvidia-* package; else import torch before the "
-        "package that contains the other copy: cudaguard.install() on the first line tells which one",
+        "package with the other copy: cudaguard.install() on the first line tells which one",
         links=(
             "https://github.com/pytorch/pytorch/issues/111469",
             "https://github.com/pytorch/pytorch/issues/119932",

@@ -31,7 +31,7 @@ CAUSES = (
 
 
 class ExtensionCheck(Record):
-    """Would an extension load?
+    """Whether an extension would load, and why not.
 
     Args:
         ok: True, False, or None where that cannot be said.
@@ -135,7 +135,7 @@ class Forecast(NamedTuple):
 
     @property
     def is_fine(self) -> bool:
-        """Is there nothing that would keep the loader from loading it?"""
+        """True if nothing keeps the loader from loading it."""
         return not (self.problem or self.libraries or self.versions or self.symbols)
 
 

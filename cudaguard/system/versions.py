@@ -1,4 +1,4 @@
-"""Does an installed version fall into a rule's range? The answer is left to ``packaging``."""
+"""Compares installed versions with a rule's range, by means of ``packaging``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def in_range(version: str, specifier: str) -> bool:
-    """Is `version` inside `specifier`? Pre-releases and local versions count as installed.
+    """Return True if `version` is inside `specifier`, pre-releases and local versions included.
 
     A version that PEP 440 does not know is in no range: a rule must be certain to act.
     """
@@ -23,7 +23,7 @@ def in_range(version: str, specifier: str) -> bool:
 
 
 def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
-    """Is the required distribution installed in a matching version?"""
+    """Return True if the required distribution is installed in a matching version."""
     from packaging.requirements import Requirement
 
     wanted = Requirement(requirement)

@@ -30,7 +30,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"break_stale_locks": True},),
         why=(
             "A build that is killed leaves its lock, and load() waits for it without a limit and "
-            "without a message. From torch 2.14 on the lock ends with its holder, and nothing is done."
+            "without a message. From torch 2.14 on the lock ends with its holder, and nothing is "
+            "done."
         ),
         links=(
             "https://github.com/pytorch/pytorch/pull/190543",

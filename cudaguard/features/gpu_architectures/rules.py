@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "Every Triton kernel fails with \"ptxas fatal: Value 'sm_121a' is not defined for "
-            "option 'gpu-name'\" where the ptxas that Triton contains does not know the GPU; another "
+            "option 'gpu-name'\" where the ptxas in Triton does not know the GPU; another "
             "one is called where TRITON_PTXAS_PATH, or TRITON_PTXAS_BLACKWELL_PATH, names it."
         ),
         links=("https://github.com/triton-lang/triton/issues/8539",),

@@ -145,7 +145,7 @@ def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, 
 
 
 def has_old_strings(symbol: str) -> bool | None:
-    """Is ``std::string`` of the old C++ ABI part of a mangled name? None if no string is."""
+    """Return True if a name has ``std::string`` of the old C++ ABI; None without a string."""
     rest, identifiers = taken_apart(symbol)
     if "__cxx11" in identifiers:
         return False

@@ -194,7 +194,7 @@ def test_without_the_guard_or_the_rule_everything_is_taken(scene):
 
 def test_consumer_that_comes_after_the_guard_has_its_own(scene):
     lines = scene.lines("import taker", install(HIDE), ASK, SAID)
-    entry = "libtaker.so and 1 of its dependencies: 3 names hidden from the global symbol scope by LOCAL1"
+    entry = "libtaker.so and 1 it brings: 3 names hidden from the global symbol scope by LOCAL1"
     assert lines == [HIDDEN, f"touched {entry} (stays)"]
 
 
@@ -338,7 +338,7 @@ def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
     assert ran.lines[0] == ALL_TAKEN
     finding, touched = ran.lines[1:]
     assert finding == (
-        "finding CG802 libtaker.so and 1 of its dependencies: 3 names hidden from the global symbol scope "
+        "finding CG802 libtaker.so and 1 it brings: 3 names hidden from the global symbol scope "
         "by LOCAL1; bound to them before, and still: consumer (3 references)"
     )
     assert touched.endswith("by LOCAL1 (stays)")
@@ -391,9 +391,7 @@ def test_nothing_is_said_where_nobody_was_bound_but_to_the_log(scene):
     assert ran.lines[0] == HIDDEN
     assert [line.split()[0] for line in ran.lines[1:]] == ["touched"]
     (line,) = ran.err.splitlines()
-    assert line.startswith(
-        "INFO:cudaguard:libtaker.so and 1 of its dependencies: 3 names hidden from the"
-    )
+    assert line.startswith("INFO:cudaguard:libtaker.so and 1 it brings: 3 names hidden from the")
     assert "CUDAGUARD_RULES=-LOCAL1" in line
 
 
@@ -647,7 +645,7 @@ def test_hardened_kernel_and_protections_are_put_back(scene, names, flag, table,
     lines = scene.lines(PAGES, look, where, NO_DEBUGGER, WINDOW, install(HIDE), same, ASK, SAID)
     assert lines[:2] == [table, f"window {window}"]
     assert lines[-2] == HIDDEN
-    assert lines[-1].startswith("touched libtaker.so and 1 of its dependencies: 3 names hidden")
+    assert lines[-1].startswith("touched libtaker.so and 1 it brings: 3 names hidden")
     lines = scene.lines(PAGES, look, WINDOW, install(HIDE), same, ASK)
     assert lines == [HIDDEN]  # without any window
 
@@ -718,9 +716,7 @@ def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
 def test_uninstall_leaves_it_demoted_and_says_so(scene):
     lines = scene.lines("import taker", install(HIDE), "cudaguard.uninstall()", ASK, SAID)
     assert lines[0] == HIDDEN
-    assert lines[1].startswith(
-        "touched libtaker.so and 1 of its dependencies: 3 names hidden from the"
-    )
+    assert lines[1].startswith("touched libtaker.so and 1 it brings: 3 names hidden from the")
 
 
 def test_guard_block_leaves_it_demoted(scene):

@@ -75,7 +75,9 @@ def older_first(
             _line(second, versions[1]),
             _MORE.format(os.path.dirname(first.path)),
         ),
-        consequence=f"every library that loads {first.soname} by name gets {versions[0]}: {danger}.",
+        consequence=(
+            f"every library that loads {first.soname} by name gets {versions[0]}: {danger}."
+        ),
         remedy=_remedy(cure),
     )
 
