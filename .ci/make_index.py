@@ -1,7 +1,7 @@
 """Write `cudaguard/features/_index.py`, or with `--check` tell whether it is as it should be.
 
-The index has, of all features, what the guard must know before it loads any of them. It is made from
-`table.py` and the rules of each feature.
+The index has, of all features, what the guard must know before it loads any of them. It is made
+from `table.py` and the rules of each feature.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
 )  # fmt: skip
-HEAD = '''"""All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
+HEAD = '''\
+"""All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
 
 An entry is a text ``module:name``; `cudaguard.core.table` says what each table is for.
 """
@@ -79,7 +80,7 @@ def index() -> str:
     rules = [
         (
             rule.id, f"{module.__name__}:RULES", rule.grade, rule.watch, rule.needs,
-            tuple((v, value) for action in rule.actions for v, value in action.items() if v in verbs),
+            tuple((v, what) for action in rule.actions for v, what in action.items() if v in verbs),
         )
         for name in FEATURES
         for module in rule_modules(name)
@@ -99,7 +100,7 @@ def index() -> str:
     for table in (*core, *tables.values()):
         for id, what in table.IDS.items():
             if id in ids:
-                raise SystemExit(f"{id} is told of twice: {ids[id][0]!r} and {what[0]!r}")
+                raise SystemExit(f"{id} has two titles: {ids[id][0]!r} and {what[0]!r}")
             ids[id] = what
     prerequisites = {
         word: entry(name, what)

@@ -134,7 +134,7 @@ class Rule(Record):
         links: Public evidence.
         fixed_in: First upstream release that does not need the rule, if there is one.
         verified: Date and versions with which the fault was last reproduced; None means
-            that nobody has reproduced it for this project.
+            that it was not reproduced for this project.
 
     Raises:
         RuleError: by `add_rule` and `install`, not by the constructor, which takes

@@ -1,4 +1,4 @@
-"""Which line of the user's code is behind what is happening now?"""
+"""Finds the line of the user's code that is behind what is happening now."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def importing() -> list[str]:
 
 
 def is_importing() -> bool:
-    """Is an import statement of this thread under way?"""
+    """Return True if an import statement of this thread is under way."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):

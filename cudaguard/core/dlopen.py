@@ -59,11 +59,11 @@ class FlagsPatch:
 
     @property
     def is_up(self) -> bool:
-        """Is the patch in force?"""
+        """True if the patch is in force."""
         return self._ours is not None
 
     def is_by(self, ours: object) -> bool:
-        """Is it in force by that stand-in? Others pass through, wherever somebody has them."""
+        """Return True if it is in force by that stand-in; all others pass through."""
         return self._ours is ours
 
     def put_up(self) -> None:
@@ -91,7 +91,7 @@ class FlagsPatch:
         return masked, are_set
 
     def contains(self, what: str, error: BaseException) -> bool:
-        """Is an error a failure of ours? See `core.net.contained`."""
+        """Return True if an error is a failure of ours; see `core.net.contained`."""
         return contained(self._host, what, error)
 
     def take_down(self) -> bool:
@@ -162,7 +162,7 @@ class _SetFlags:
 
 
 def _is_ending() -> bool:
-    """Does the interpreter shut down, so that nothing can be looked at?"""
+    """Return True if the interpreter is shutting down, so that nothing can be looked at."""
     return sys is None or sys.meta_path is None
 
 
@@ -214,7 +214,7 @@ class CtypesPatch:
 
     @property
     def is_up(self) -> bool:
-        """Is the patch in force?"""
+        """True if the patch is in force."""
         return self._ours is not None
 
     @staticmethod

@@ -80,7 +80,7 @@ class _Mapping:
         return None
 
     def may_try_again(self, error: ImportError) -> bool:
-        """Has what was missing come meanwhile?"""
+        """Return True if what was missing has come meanwhile."""
         try:
             return not self._is_pythons and brought(self.host, self.spec, error)
         except BaseException as failure:
@@ -138,7 +138,7 @@ class ExtensionPatch:
 
     @property
     def is_up(self) -> bool:
-        """Is the patch in force?"""
+        """True if the patch is in force."""
         return self._ours is not None
 
     def put_up(self) -> None:

@@ -109,12 +109,12 @@ class GuardFinder:
 
     @property
     def is_up(self) -> bool:
-        """Does this finder stand on ``sys.meta_path``?"""
+        """True if this finder is on ``sys.meta_path``."""
         return _place(self) >= 0
 
     @property
     def is_first(self) -> bool:
-        """Is it the first to be asked?"""
+        """True if it is the first to be asked."""
         return _place(self) == 0
 
     def put_first(self) -> None:
@@ -171,7 +171,7 @@ class Parting:
 
 
 def is_parting() -> bool:
-    """Does a finder of ours still have its place on ``sys.meta_path``, asked no more?"""
+    """Return True if a retired finder of ours still has its place on ``sys.meta_path``."""
     return any(type(finder) is Parting for finder in sys.meta_path)
 
 

@@ -105,7 +105,7 @@ def look_at_failure(host: Host, error: Exception, library: str = "") -> None:
 
 
 def brought(host: Host, spec: ModuleSpec, error: ImportError) -> bool:
-    """Has the library come by now that an extension was refused for? Then it is worth a try."""
+    """Return True if the library that an extension was refused for is there now; try again then."""
     try:
         return host.bring_missing(spec, error)
     except BaseException as failure:

@@ -155,8 +155,8 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "CG867",
         _TORCH_LIBRARY + _NOT_FOUND,
-        "The extension links {0}, which lies in torch's own folder, and torch is not imported yet.",
-        "import torch first; with cudaguard.install() on the first line that happens by itself",
+        "The extension links {0}, which is in torch's own folder, and torch is not imported yet.",
+        "import torch first; with cudaguard.install() on the first line, cudaguard imports it",
         links=("https://github.com/pytorch/extension-cpp/issues/50",),
     ),
     KnownError(
@@ -183,7 +183,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
         "{0} gets an older copy of the library that has {1} than it was made for.",
         "start without LD_LIBRARY_PATH if it leads to another CUDA (unset LD_LIBRARY_PATH); see "
         "whether pip list shows two releases of the nvidia-* package; else import torch before the "
-        "package that brings the other copy: cudaguard.install() on the first line tells which one",
+        "package with the other copy: cudaguard.install() on the first line tells which one",
         links=(
             "https://github.com/pytorch/pytorch/issues/111469",
             "https://github.com/pytorch/pytorch/issues/119932",
@@ -258,7 +258,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "CG878",
         r"libpng error: bad parameters to zlib",
-        "Another library's copy of zlib serves libpng, as that of decord does.",
+        "libpng calls another library's copy of zlib, such as the one in decord.",
         "cudaguard.install() before decord is imported (rule CG001)",
         links=("https://github.com/dmlc/decord/issues/293",),
     ),

@@ -28,7 +28,7 @@ class LazyFilter:
 
     @property
     def is_up(self) -> bool:
-        """Is the filter in force?"""
+        """True if the filter is in force."""
         return self._ours is not None
 
     def put_up(self) -> None:
@@ -58,6 +58,6 @@ class LazyFilter:
 
 
 def everything_is_lazy() -> bool:
-    """Has the user switched lazy imports on for all modules?"""
+    """Return True if the user has switched lazy imports on for all modules."""
     getter = getattr(sys, "get_lazy_imports", None)
     return getter is not None and getter() == "all"

@@ -44,12 +44,12 @@ here = _local()
 
 
 def is_imported(name: str) -> bool:
-    """Is the module there, finished or not? None in ``sys.modules`` blocks its import instead."""
+    """Return True if the module is there, finished or not; None in ``sys.modules`` blocks it."""
     return sys.modules.get(name) is not None
 
 
 def is_under_way(name: str) -> bool:
-    """Is the module being imported just now, by whatever thread?"""
+    """Return True if the module is being imported just now, by any thread."""
     return bool(getattr(peek(sys.modules.get(name), "__spec__"), "_initializing", False))
 
 

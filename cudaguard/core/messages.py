@@ -18,7 +18,7 @@ FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.ins
 IDS = {
     "CG801": ("a module that a rule needs first could not be imported", "ImportOrderWarning"),
     "CG802": ("the guard came too late for a module", ""),
-    "CG803": ("another import finder stands in front of the guard", "ImportOrderWarning"),
+    "CG803": ("another import finder comes before the guard", "ImportOrderWarning"),
     "CG804": ("rules contradict one another", "ImportOrderWarning"),
     "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
     "CG806": ("a setting could not be used", "CudaGuardWarning"),
@@ -140,7 +140,7 @@ def position_lost(other: object) -> Finding:
         "CG803",
         f"{name} stands before cudaguard on sys.meta_path.",
         severity="info",
-        consequence="modules that it finds by itself are imported past the guard.",
+        consequence="cudaguard does not see the modules that it finds.",
         remedy="call cudaguard.install() after whatever installs it",
     )
 
@@ -228,7 +228,7 @@ def unsupported(rule: Rule, action: str) -> Finding:
 
 
 def cyclic_prerequisite(rule: str, need: str, target: str) -> Finding:
-    """The prerequisite imports the target by itself."""
+    """The prerequisite imports the target itself."""
     return Finding(
         "CG810",
         f"{need} imports {target} itself, so rule {rule} cannot put it first completely.",

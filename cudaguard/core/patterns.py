@@ -28,7 +28,7 @@ def texts_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Does a file name match one of the patterns?"""
+    """Return True if a file name matches one of the patterns."""
     for pattern in patterns:
         # The fixed part first: nearly no library has it, and a pattern is costly to compile.
         if name.startswith(fixed_part(pattern)):

@@ -22,7 +22,7 @@ FAULTS = "faults-"  # followed by the process id
 
 
 def is_traced() -> bool:
-    """Was this process started below ``cudaguard trace``?"""
+    """Return True if this process was started below ``cudaguard trace``."""
     return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
 
 

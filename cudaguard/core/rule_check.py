@@ -1,4 +1,4 @@
-"""Is a rule well formed? One answer for rules from code, files and plug-ins alike."""
+"""Checks that a rule is well formed, be it from code, a file or a plug-in."""
 
 from __future__ import annotations
 

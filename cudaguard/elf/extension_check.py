@@ -16,7 +16,7 @@ CAUSES = (
     "not-elf",
     "wrong-machine",
     "torch-not-imported",
-    "torch-flavour",
+    "torch-flavor",
     "cuda-major",
     "library-missing",
     "symbol-version",
@@ -31,19 +31,19 @@ CAUSES = (
 
 
 class ExtensionCheck(Record):
-    """Would an extension load?
+    """Whether an extension would load, and why not.
 
     Args:
         ok: True, False, or None where that cannot be said.
         path: The file.
         cause: Why not: one of ``truncated``, ``not-elf``, ``wrong-machine``,
-            ``torch-not-imported``, ``torch-flavour``, ``cuda-major``, ``library-missing``,
+            ``torch-not-imported``, ``torch-flavor``, ``cuda-major``, ``library-missing``,
             ``symbol-version``, ``python-abi``, ``older-library``, ``cuda-not-linked``,
             ``cxx11-abi``, ``other-torch``, ``own-source-missing`` and ``unknown``; None where
             `ok` is True.
         message: The same in words; empty where `ok` is True.
-        missing_symbols: Pairs of a name that nobody has, as it stands in the file and as it
-            stands in the source.
+        missing_symbols: Pairs of a name that no library defines: mangled, as in the file, and
+            readable, as in the source.
         missing_libraries: Libraries that the loader would not find.
         remedy: What to do.
     """
@@ -122,7 +122,7 @@ class Forecast(NamedTuple):
         needed: The libraries that the extension names.
         libraries: Those of the extension, and of what it brings, that are found nowhere.
         versions: Versions that a library which is there does not have.
-        symbols: Symbols that nobody has.
+        symbols: Symbols that no library defines.
     """
 
     path: str
@@ -135,7 +135,7 @@ class Forecast(NamedTuple):
 
     @property
     def is_fine(self) -> bool:
-        """Is there nothing that would keep the loader from loading it?"""
+        """True if nothing keeps the loader from loading it."""
         return not (self.problem or self.libraries or self.versions or self.symbols)
 
 

@@ -1,4 +1,4 @@
-"""Would the dynamic loader load an extension? Told from the files, and from what is there.
+"""Tells from files whether the dynamic loader would load an extension.
 
 The steps are the loader's own: the file, the libraries it needs and theirs, the versions of
 symbols, the symbols. Nothing is loaded for it.

@@ -110,7 +110,7 @@ class Image:
         return self._memory.text(self.address(DT_STRTAB) + start, 1024).decode("utf-8", "replace")
 
     def is_bound_lazily(self) -> bool:
-        """Does the loader look up its functions at their first call?
+        """Return True if the loader looks up its functions at their first call.
 
         It leaves its own entry point in the third word of the procedure linkage table then, and
         only then.

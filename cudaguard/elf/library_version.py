@@ -1,4 +1,4 @@
-"""Which release is a library of? Told by names of files, without loading it.
+"""Tells the release of a library by names of files, without loading it.
 
 Source: how NVIDIA's wheels are laid out (``nvidia/<part>/lib`` beside their metadata), and how
 libraries are installed elsewhere: ``libx.so.1`` is a link to ``libx.so.1.2.3``.
@@ -51,7 +51,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def is_same_build(one: str, other: str) -> bool:
-    """Are two files copies of one another, as far as size and beginning tell?"""
+    """Return True if two files are copies of one another, as far as size and beginning tell."""
     try:
         return os.path.getsize(one) == os.path.getsize(other) and (
             _beginning(one) == _beginning(other)

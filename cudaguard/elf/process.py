@@ -7,7 +7,7 @@ from cudaguard.files.foreign import ours
 
 
 def uses_glibc() -> bool:
-    """Is the C library of this process glibc?"""
+    """Return True if the C library of this process is glibc."""
     try:
         return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
     except ours(AttributeError, ValueError, OSError):

@@ -94,7 +94,7 @@ def read_elf(path: str) -> Elf:
 
 
 def is_truncated(path: str) -> bool:
-    """Does a file end before the parts of it that the loader would map?"""
+    """Return True if a file ends before the parts of it that the loader would map."""
     try:
         state = os.stat(path)
         known = state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns

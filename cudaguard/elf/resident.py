@@ -102,7 +102,7 @@ class Resident:
         return (self._find(handle, name) or 0) if handle else 0
 
     def has(self, handle: int, wanted: Wanted) -> bool:
-        """Has a library, or one that it brought, a symbol (of a version, if one is asked for)?"""
+        """Return True if a library or what it brought has a symbol, perhaps of a version."""
         if wanted.version:
             return bool(self._find_version(handle, wanted.name, wanted.version))
         return bool(self._find(handle, wanted.name))

@@ -118,7 +118,7 @@ class SearchPath:
 
 
 def fits(path: str) -> bool:
-    """Is that a file which the loader stops at? It passes over those of other machines."""
+    """Return True if the loader stops at a file; it passes over those of other machines."""
     try:
         header = header_of(path)
     except ours(OSError, ValueError):

@@ -187,7 +187,7 @@ class SharedObject:
         return self._defined
 
     def lacks_version(self, name: bytes) -> bool:
-        """Would the loader refuse an object that needs this version of the library?
+        """Return True if the loader would refuse an object that needs this version of the library.
 
         A library that defines no versions at all is let pass.
         """
@@ -200,7 +200,7 @@ class SharedObject:
         )
 
     def defines(self, wanted: Wanted) -> bool:
-        """Would the loader take this object's definition of a symbol, if it came here?"""
+        """Return True if the loader would take this object's definition of a symbol."""
         table = self._table() if self._symbols else None
         if table is None:
             return False

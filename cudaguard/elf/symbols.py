@@ -1,4 +1,4 @@
-"""Who owns a name in the global symbol scope of this process?
+"""Finds the owner of a name in the global symbol scope of this process.
 
 Source: ``dlsym(3)``, ``dladdr(3)``. The scope is asked through the program's own handle: that
 searches the program, what it was started with, and everything loaded with ``RTLD_GLOBAL`` since.

@@ -1,4 +1,4 @@
-"""Whose error is it: a failure of ours, or something of the program's that comes up in our code?
+"""Tells a failure of ours from an error of the program that comes up in our code.
 
 Signal handlers, other threads (``PyThreadState_SetAsyncExc``), finders and audit hooks of the
 program raise wherever we happen to be. What they raise is for the program: no ``except`` of ours
@@ -60,7 +60,7 @@ def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
 
 
 def is_refusal(error: Exception) -> bool:
-    """Has code of the program raised it that a function of Python's has called, as audit hooks?
+    """Return True if the program's code raised it, called by a function of Python (an audit hook).
 
     To be asked where that function was called.
     """
@@ -69,7 +69,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def is_of_signal_handler(error: BaseException) -> bool:
-    """Was it raised by a function that the program has set for a signal, as for a time limit?
+    """Return True if a signal handler of the program raised it, as for a time limit.
 
     It says nothing of the code it came up in, which must let it pass.
     """
@@ -98,7 +98,7 @@ def standard_library() -> frozenset[str]:
 
 
 def is_known(module: object) -> bool:
-    """Is a module Python's or ours, by its name?"""
+    """Return True if a module is Python's or ours, by its name."""
     if not isinstance(module, str):
         return False
     top = module.partition(".")[0]
@@ -116,7 +116,7 @@ def _first_foreign(step: TracebackType | None) -> FrameType | None:
 
 
 def _is_called_as_handler(frame: FrameType) -> bool:
-    """Has it a number and a frame for arguments? A handler may have put another in its place."""
+    """Return True if its arguments are a number and a frame; a handler may have replaced them."""
     code = frame.f_code
     if code.co_argcount < 2 or is_known(frame.f_globals.get("__name__")):
         return False

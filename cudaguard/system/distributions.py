@@ -174,6 +174,6 @@ def _shared_objects(dist: Distribution) -> Iterator[str]:
 
 
 def is_shared_object(path: str) -> bool:
-    """Is a file a shared object, judged by its name?"""
+    """Return True if a file is a shared object, judged by its name."""
     name = os.path.basename(path)
     return name.endswith(".so") or re.search(r"\.so\.[\d.]+$", name) is not None

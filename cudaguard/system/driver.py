@@ -1,4 +1,4 @@
-"""The CUDA driver as this process has it now: mapped, initialized, with contexts?
+"""The CUDA driver as this process has it now: whether it is mapped, initialized, has contexts.
 
 Nothing is initialized, loaded or retained by asking. Before ``cuInit`` every call but a few
 answers CUDA_ERROR_NOT_INITIALIZED, and that is the answer. The runtime (cudart) is never asked:
@@ -175,7 +175,7 @@ class Driver:
         return tuple(found)
 
     def has_foreign_context(self) -> bool:
-        """Is a context current in this thread that is not the primary one of its device?
+        """Return True if a context that is not the primary one of its device is current here.
 
         Where the primary one is active it is retained and released at once, which counts up and
         down and creates nothing: no other call tells which handle it has.

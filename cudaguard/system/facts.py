@@ -113,7 +113,7 @@ def built_for() -> int:
 
 
 def is_sibling(pid: int) -> bool:
-    """Is that another process which the parent of this one has started?"""
+    """Return True if that is another process which the parent of this one has started."""
     try:
         with open_file(f"/proc/{pid}/stat", "rb") as file:
             parent = int(file.read().rpartition(b")")[2].split()[1])

@@ -78,7 +78,7 @@ def _left_in_groups(root: str) -> Iterator[int]:
 
 
 def _groups(root: str) -> Iterator[tuple[str, bool]]:
-    """Yield the folders of our control groups for memory, the innermost first; of version 2?"""
+    """Yield the folders of our memory control groups, innermost first, with True for version 2."""
     for line in _lines(os.path.join(root, "proc/self/cgroup")):
         _, _, rest = line.partition(":")
         controllers, _, group = rest.partition(":")

@@ -1,4 +1,4 @@
-"""Which installed package does a library belong to?"""
+"""Finds the installed package that a library belongs to."""
 
 from __future__ import annotations
 

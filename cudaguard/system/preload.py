@@ -74,14 +74,14 @@ def unmet_needs(library: str) -> tuple[str, ...]:
 
 
 def has_driver() -> bool:
-    """Is there an NVIDIA driver, kernel and library? Nothing of it is loaded to find out."""
+    """Return True if there is an NVIDIA driver, kernel and library; none of it is loaded."""
     return any(os.path.exists(file) for file in DRIVER_FILES) and (
         is_mapped(DRIVER) or _is_findable(DRIVER, ())
     )
 
 
 def is_mapped(name: str) -> bool:
-    """Is a library in the process, by its own name or, for a path, as this very file?"""
+    """Return True if a library is in the process, by soname or, for a path, as this very file."""
     import _ctypes
 
     try:
@@ -145,7 +145,7 @@ def _below(pattern: str) -> Iterator[str]:
 
 
 def _is_findable(name: str, folders: Iterable[str]) -> bool:
-    """Would the loader find the library: by folders of the asking one, by variable, by cache?"""
+    """Return True if the loader would find the library: by folders, variable or cache."""
     # The loader has read the variable when the process was started, and never since.
     variable = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
     if any(

@@ -58,7 +58,7 @@ def descendants(pid: int) -> tuple[int, ...]:
 
 
 def is_below(pid: int, top: int) -> bool:
-    """Is that process `top`, or was it started by it or by one that it has started?"""
+    """Return True if a process is `top`, or one that it has started, directly or not."""
     for _ in range(_DEEPEST):
         if pid == top:
             return True
@@ -85,7 +85,7 @@ def start_of(pid: int) -> str:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Has a process a handler of its own for a signal?"""
+    """Return True if a process has a handler of its own for a signal."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8") as file:
             for line in file:

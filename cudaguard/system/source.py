@@ -77,7 +77,7 @@ class Import(Record):
         )
 
     def excludes(self, other: Import) -> bool:
-        """Do the two stand in different arms of one ``if`` or ``try``, so that one runs at most?"""
+        """Return True if the two are in different arms of one ``if`` or ``try``."""
         arms = dict(self.branch)
         return any(arms.get(place, arm) != arm for place, arm in other.branch)
 

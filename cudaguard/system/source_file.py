@@ -53,7 +53,7 @@ class Source(Record):
         self._fill(path=path, imports=tuple(imports), ignores=ignores or {}, problem=problem)
 
     def is_silenced(self, id: str, *places: Import) -> bool:
-        """Does a comment on one of these statements silence a rule?"""
+        """Return True if a comment on one of these statements silences a rule."""
         for place in places:
             for line in range(place.line, place.last_line + 1):
                 if self.ignores.get((place.cell, line), frozenset()) & {id, ALL}:

@@ -141,7 +141,7 @@ def _said(errors: str) -> tuple[str, ...]:
 
 
 def _is_pythons(frame: str) -> bool:
-    """Is that a line of a stack in the standard library, or in our own code?"""
+    """Return True if a line of a stack is in the standard library or in our own code."""
     place = frame.partition('"')[2]
     standard = os.path.dirname(os.__file__)
     is_standard = place.startswith(standard) and "-packages" not in place
@@ -162,7 +162,7 @@ def end_children() -> None:
 
 
 def imports_nowhere(name: str) -> bool:
-    """Is there no such top-level module, as far as files tell?"""
+    """Return True if there is no such top-level module, as far as files tell."""
     from cudaguard.system.torch_build import folder_of
 
     return not folder_of(name.partition(".")[0]) and not os.path.exists(f"{name}.py")

@@ -1,4 +1,4 @@
-"""Does an installed version fall into a rule's range? The answer is left to ``packaging``."""
+"""Compares installed versions with a rule's range, by means of ``packaging``."""
 
 from __future__ import annotations
 

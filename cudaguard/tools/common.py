@@ -42,7 +42,7 @@ def add_format(parser: ArgumentParser, formats: Iterable[str] = FORMATS) -> None
 
 
 def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
-    """May color be written to that stream?
+    """Return True if ANSI colors may be written to stream.
 
     ``NO_COLOR`` (any value that is not empty) wins over ``FORCE_COLOR``; without either, only a
     terminal gets color.
@@ -56,7 +56,7 @@ def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Is the stream a terminal? One that is closed is none."""
+    """Return True if the stream is a terminal; one that is closed is none."""
     try:
         return stream.isatty()
     except (AttributeError, ValueError):

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
 
 OFF = "cudaguard stays off, as the variable CUDAGUARD says."
 NOT_LATE = "Nothing that it watches was imported before it."
-START_ANEW = (
-    "What is imported from now on is guarded. To have the rest guarded as well, start anew (in a\n"
-    "notebook: restart the kernel) with `%load_ext cudaguard` first."
+START_AGAIN = (
+    "cudaguard guards what is imported from now on. To guard the rest as well, restart Python (in\n"
+    "a notebook: restart the kernel) with `%load_ext cudaguard` first."
 )
 
 
@@ -34,5 +34,5 @@ def loaded(mode: str, early: Mapping[str, Iterable[str]], repaired: Iterable[str
     if well:
         lines.append(f"  nothing missed: {', '.join(well)}")
     if len(well) < len(missed):
-        lines.append(START_ANEW)
+        lines.append(START_AGAIN)
     return "\n".join(lines)

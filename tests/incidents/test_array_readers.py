@@ -107,7 +107,7 @@ def test_torch(run_torch, entry):
         assert set(last.split()) == {"CG834:info", "CG835:warning"}
         fields = [line.partition("does not read its ")[2] for line in ran.warnings]
         # What torch misreads silently, or refuses: said, and left to it.
-        assert fields == [f"{f} rightly." for f in ("typestr", "strides", "data", "stream")]
+        assert fields == [f"{f} correctly." for f in ("typestr", "strides", "data", "stream")]
 
 
 @pytest.mark.parametrize("entry", ["asarray", "array"])

@@ -121,7 +121,7 @@ def test_older_nvrtc_is_found_and_the_rule_cures(run, nvrtc, child):
     (found,) = findings(done)
     assert (found["id"], found["severity"]) == ("CG842", "warning")
     assert found["what"] == (
-        "Two files of NVRTC are in this process, and the older one, 12.4.127, serves "
+        "Two files of NVRTC are in this process, and the older one, 12.4.127, was loaded as "
         "libnvrtc.so.12."
     )
     assert f"was loaded by older ({child.folder}/older.py:2)" in found["evidence"][0]
@@ -170,7 +170,7 @@ PAIRS = {
         ("NCCL", "2.19.3", "libnccl.so.2"),
     ),
 }
-OLDER_FIRST = "Two files of {} are in this process, and the older one, {}, serves {}."
+OLDER_FIRST = "Two files of {} are in this process, and the older one, {}, was loaded as {}."
 
 
 @pytest.fixture(params=PAIRS)

@@ -200,7 +200,7 @@ def test_extension_for_a_cuda_torch(extension, import_it, check, folder):
     green = import_it(gpu)
     assert "gpu.so was built for a torch with GPU support, as it needs libc10_cuda.so; the" in green
     assert "is a build for the CPU" in green
-    assert check(gpu, "neither")[1] == "torch-flavour"  # to import torch would not help
+    assert check(gpu, "neither")[1] == "torch-flavor"  # to import torch would not help
     runtime = extension("runtime", *link, "-l:libcudart.so.12")
     assert "as it needs libcudart.so.12" in import_it(runtime)
 

@@ -246,7 +246,7 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     (found,) = findings
     assert status == "warning"
     assert f"alpha would load {soname} (cuDNN) from {old.parent}" in found["what"]
-    assert "nvidia-cudnn-cu13 brings" in found["what"]
+    assert "nvidia-cudnn-cu13 contains" in found["what"]
     assert "LD_LIBRARY_PATH" in found["remedy"]
 
 
@@ -623,7 +623,7 @@ def test_rules_that_have_aged(planted, child):
     status, findings = planted.one("CG910", env=env)
     assert status == "warning"
     told = [one["what"] for one in findings]
-    assert "LOCAL1 is not needed with thing 2.0: it was mended in thing 1.5." in told
+    assert "LOCAL1 is not needed with thing 2.0: thing 1.5 fixed the fault." in told
     assert any("last seen to be needed more than 12 months ago" in text for text in told)
     assert not any("LOCAL2" in text for text in told)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import cudaguard
-from cudaguard.tools.notebook_messages import START_ANEW, loaded
+from cudaguard.tools.notebook_messages import START_AGAIN, loaded
 
 
 def test_ipython_finds_the_extension_by_its_names():
@@ -24,5 +24,5 @@ def test_all_parts_in_order():
         "  too late for a: R2, second",
         "  repaired afterwards: names hidden",
         "  nothing missed: b",
-        *START_ANEW.splitlines(),
+        *START_AGAIN.splitlines(),
     ]

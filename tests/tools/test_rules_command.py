@@ -133,7 +133,7 @@ def test_no_task_is_wrong_usage(rules):
 @pytest.mark.parametrize(
     ("id", "why"),
     [
-        ("CG008", "nobody has reproduced its fault"),
+        ("CG008", "its fault was not reproduced"),
         ("CG013", "it takes an NVIDIA driver"),
         ("CG032", "no program for a fresh environment has been written; it was seen on 2026"),
         ("LOCAL1", "there are programs for the built-in rules only"),

@@ -31,7 +31,7 @@ _profiles: dict[tuple[bool, str], Consumer] = {}  # (is it a name, or a module?,
 def normalize(
     obj: Any, *, consumer: ModuleType | type | str | None = None, stream: Any = AUTO
 ) -> Any:
-    """Return an array with ``__cuda_array_interface__`` in a form that its consumer reads rightly.
+    """Return an array with ``__cuda_array_interface__`` in a form that its consumer reads.
 
     That is the array itself where nothing has to be changed; else a view that has the interface,
     and nothing more, and keeps the array alive. What is changed describes the same bytes with the

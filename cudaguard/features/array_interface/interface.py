@@ -142,7 +142,7 @@ ADDRESS_SPACE = 1 << 64
 
 
 def in_c_order(shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int) -> bool:
-    """Do the elements lie one after the other, the last dimension running fastest?"""
+    """Return True if the elements are contiguous, the last dimension running fastest."""
     if strides is None or 0 in shape:
         return True
     step = size

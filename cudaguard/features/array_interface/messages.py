@@ -67,7 +67,7 @@ def not_conforming(
 def mended(
     producer: str, consumer: str, fields: tuple[str, ...], rule: str, is_done: bool
 ) -> Finding:
-    """An array was brought into the form that a consumer reads rightly, or ought to be.
+    """An array was converted to a form that a consumer reads correctly, or ought to be.
 
     Args:
         producer: Class of the array.
@@ -76,7 +76,7 @@ def mended(
         rule: Id of the rule that asks for it.
         is_done: False where the mode forbids repairs.
     """
-    what = f"{consumer} does not read a {producer} rightly as it is"
+    what = f"{consumer} does not read a {producer} correctly without this change"
     changes = "; ".join(fields)
     if is_done:
         return Finding(
@@ -117,17 +117,17 @@ def corrected(producer: str, fields: tuple[str, ...], rule: str) -> Finding:
 
 
 def handed_over_as_it_is(producer: str, consumer: str, field: str, error: str) -> Finding:
-    """An array has no form that its consumer reads rightly.
+    """An array has no form that its consumer reads correctly.
 
     Args:
         producer: Class of the array.
         consumer: Its name.
-        field: The entry of the interface that stands in the way.
+        field: The entry of the interface that prevents it.
         error: Why, and what to do.
     """
     return Finding(
         AS_IT_IS,
-        f"A {producer} was handed to {consumer}, which does not read its {field} rightly.",
+        f"A {producer} was handed to {consumer}, which does not read its {field} correctly.",
         evidence=(error,),
         consequence=f"{consumer} refuses it, or takes it for something else.",
         remedy="see the evidence",

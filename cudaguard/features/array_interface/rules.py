@@ -19,8 +19,8 @@ RULES: tuple[Rule, ...] = (
         why=(
             "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is; every "
             "version refuses NumPy integers as address or stream and lists as shape, takes truth "
-            "values for INT8, and hides the error of a producer. They are given to it in the form"
-            " that it reads rightly: the same bytes, the same order of work."
+            "values for INT8, and hides the error of a producer. cudaguard passes them in a form "
+            "that DALI reads correctly: the same bytes, the same order of work."
         ),
         links=(
             "https://github.com/NVIDIA/DALI/issues/5423",

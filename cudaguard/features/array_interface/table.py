@@ -35,11 +35,11 @@ IDS = {
     ),
     "CG833": ("an array interface does not conform to the specification", "ArrayInterfaceWarning"),
     "CG834": (
-        "an array was brought into a form that a library reads rightly",
+        "an array was converted to a form that a library reads correctly",
         "ArrayInterfaceWarning",
     ),
     "CG835": (
-        "an array cannot be brought into a form that a library reads rightly",
+        "an array cannot be converted to a form that a library reads correctly",
         "ArrayInterfaceWarning",
     ),
     "CG836": ("an entry point that a rule names is not there", ""),

@@ -111,7 +111,7 @@ def _below(root: str, name: str) -> list[str]:
 
 
 def _is_ours(root: str, path: str) -> bool:
-    """Is a cached extension one that this Python would load?"""
+    """Return True if this Python would load a cached extension."""
     match = _OF_PYTHON.match(os.path.relpath(path, root))
     return match is None or f"{match[1]}.{match[2]}" == look_around().python
 

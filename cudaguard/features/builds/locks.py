@@ -1,4 +1,4 @@
-"""Who holds a lock file? Asked of ``/proc``, and of the kernel where ``/proc`` may not show all.
+"""Finds who holds a lock file, in ``/proc``, and from the kernel where ``/proc`` may not show all.
 
 Source: ``proc(5)``, ``mount_namespaces(7)``, ``pid_namespaces(7)``, ``fcntl(2)`` (leases).
 """
@@ -137,7 +137,7 @@ def _has_open(pid: int, file: os.stat_result, name: str) -> bool:
 
 
 def _leads_to(link: str, found: os.stat_result, name: str) -> bool:
-    """Does a link of a process lead to that file?
+    """Return True if a link of a process leads to that file.
 
     What goes by another name is not looked at: root sees the files of all users, and to look at one
     whose disk or server is dead takes for ever. Without a name, all are.
@@ -147,7 +147,7 @@ def _leads_to(link: str, found: os.stat_result, name: str) -> bool:
 
 
 def _shares_names(pid: int) -> bool:
-    """Does a process see the files of this machine as we do?"""
+    """Return True if a process sees the files of this machine as we do."""
     return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
 
 
@@ -179,7 +179,7 @@ def _elsewhere(path: str) -> str:
 
 
 def _is_open(path: str) -> bool | None:
-    """Has anybody a file open, be it a process that cannot be seen from here? None if not known.
+    """Return True if any process has a file open, visible from here or not; None if not known.
 
     The kernel grants a lease on it only if nobody has. Whoever opens the file in the meantime waits
     for the end of that, microseconds later, and a signal tells us: not SIGIO, as usual, which would

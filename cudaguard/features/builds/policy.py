@@ -18,7 +18,7 @@ YOUNG = 3.0  # seconds: a lock is made a moment before anything else shows who w
 # Causes for which a cached extension was made for something else than this process, and those for
 # which it is no extension at all.
 _FOR_ANOTHER = ("cxx11-abi", "cuda-major", "other-torch", "python-abi", "symbol-version",
-                "torch-flavour")  # fmt: skip
+                "torch-flavor")  # fmt: skip
 _BROKEN = ("not-elf", "truncated", "wrong-machine")
 # Causes that nothing can cure which is put in place after the build.
 _FINAL = ("cuda-not-linked", "cxx11-abi", "other-torch", "own-source-missing", *_BROKEN)
@@ -100,7 +100,7 @@ def _digits(flag: str) -> tuple[int, int]:
 
 
 def is_other_major(nvcc: str, torch: str) -> bool:
-    """Are two CUDA versions, as in ``12.4``, of different majors?"""
+    """Return True if two CUDA versions, as in ``12.4``, are of different majors."""
     return bool(nvcc and torch) and nvcc.partition(".")[0] != torch.partition(".")[0]
 
 
@@ -114,7 +114,7 @@ def differences(made_for: Mapping[str, str], here: Mapping[str, str]) -> list[st
 
 
 def is_to_be_rebuilt(cause: str | None, *, is_stamped: bool) -> bool:
-    """Would compiling once more help an extension that cannot be loaded?
+    """Return True if compiling once more would help an extension that cannot be loaded.
 
     Args:
         cause: Why it cannot, see `cudaguard.elf.extension_check.CAUSES`.
@@ -124,5 +124,5 @@ def is_to_be_rebuilt(cause: str | None, *, is_stamped: bool) -> bool:
 
 
 def is_final(cause: str | None) -> bool:
-    """Will an extension that was just built not load wherever it is put?"""
+    """Return True if an extension that was just built will not load wherever it is put."""
     return cause in _FINAL

@@ -13,8 +13,8 @@ RULES: tuple[Rule, ...] = (
         why=(
             "A build needs ninja on PATH, the toolkit of torch's own CUDA, a compiler that nvcc "
             "takes, TORCH_CUDA_ARCH_LIST where no GPU is visible, and memory for all compilers; "
-            "torch says little of what is missing, and does not notice that what lies in its cache "
-            "was built for another torch."
+            "torch says little about what is missing, and does not notice that its cache holds "
+            "builds for another torch."
         ),
         links=(
             "https://github.com/pytorch/pytorch/issues/68905",
@@ -29,8 +29,9 @@ RULES: tuple[Rule, ...] = (
         watch=("torch.utils.cpp_extension",),
         actions=({"break_stale_locks": True},),
         why=(
-            "A build that is killed leaves its lock, and load() waits for that for ever, without a "
-            "word. From torch 2.14 on the lock ends with its holder, and nothing is done."
+            "A build that is killed leaves its lock, and load() waits for it without a limit and "
+            "without a message. From torch 2.14 on the lock ends with its holder, and nothing is "
+            "done."
         ),
         links=(
             "https://github.com/pytorch/pytorch/pull/190543",

@@ -46,12 +46,12 @@ def graph_safe(
         strategy: ``auto`` is ``clone``. ``clone``: what is returned are copies; the same tensor
             twice is one copy, and parts of the same memory share the copy's, unless gradients pass
             through them. Looked into are dictionaries, lists, tuples and dataclasses.
-            ``no-graphs``: compiled anew without CUDA graphs; its arguments must have been seen
+            ``no-graphs``: compiled again without CUDA graphs; its arguments must have been seen
             (rule CG027). ``generation``: torch itself copies what is still held (torch 2.14 and
             later); as rule CG039 it holds for the whole process, for all that is compiled after
             it, and until `uninstall`. ``watch``, for debugging: results lie in the memory that
-            torch returns, and one that a later call overwrites while somebody holds it is told of,
-            with both lines, when the call after that begins.
+            torch returns, and one that a later call overwrites while somebody holds it is
+            reported with both lines, when the call after that begins.
         stored_tensors: What to do with tensors that the first calls store in attributes,
             dictionaries and lists of the module, which no copy of a result reaches: ``report``,
             ``copy`` (replace each by a copy), or None: do not look. ``auto`` is ``report`` with
@@ -79,7 +79,7 @@ def graph_safe(
         return fn
     made: F = fn
     if strategy == "no-graphs":
-        made = _compiled_anew(fn)
+        made = _compiled_again(fn)
         stored_tensors = None  # nothing is overwritten any more
     if strategy == "generation":
         _have_generations_cloned()
@@ -114,7 +114,7 @@ def _have_generations_cloned() -> None:
         )
 
 
-def _compiled_anew(fn: Any) -> Any:
+def _compiled_again(fn: Any) -> Any:
     torch: Any = sys.modules["torch"]
     keywords = how_compiled(fn)
     if keywords is None:

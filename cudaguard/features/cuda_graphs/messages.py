@@ -94,7 +94,7 @@ def stale(made_at: str, shape: tuple[int, ...], overwritten_at: str) -> Finding:
         STALE,
         f"The result {shape} of the call at {made_at} is still held, and the call at "
         f"{overwritten_at} has overwritten it.",
-        consequence="whoever reads it gets the values of another call.",
+        consequence="the next read of it gets the values of another call.",
         remedy=_COPY,
         links=(_LINK,),
     )
@@ -120,7 +120,7 @@ WITHOUT_GRAPHS = "compiled without CUDA graphs"
 
 
 def no_generation_cloning(who: str, setting: str, version: str) -> Finding:
-    """This torch cannot copy what is held by itself.
+    """This torch cannot copy held results itself.
 
     Args:
         who: The rule that is to have it do so.

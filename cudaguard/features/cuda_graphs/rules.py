@@ -14,7 +14,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "With the arguments of torch.compile known, cudaguard.graph_safe tells in all cases "
-            "whether a callable uses CUDA graphs, and can compile it anew without them."
+            "whether a callable uses CUDA graphs, and can compile it again without them."
         ),
         links=("https://github.com/pytorch/pytorch/issues/122192",),
     ),
@@ -31,7 +31,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "With compile_image_encoder, SAM2 fills the cache of its position encoding inside the "
-            "compiled forward, and what lies there is overwritten by the next call: 'accessing "
+            "compiled forward, and the next call overwrites that memory: 'accessing "
             "tensor output of CUDAGraphs that has been overwritten'. Copies of the outputs do not "
             "help; without CUDA graphs for that encoder nothing is overwritten. Newer releases "
             "fill the cache before, for one image size."

@@ -38,7 +38,7 @@ _ERROR_3 = (
 
 
 def is_certain(line: str) -> bool:
-    """Does only CUDA after a fork say this, rather than also a driver nobody has initialized?"""
+    """Return True if only CUDA after a fork says this, and not also an uninitialized driver."""
     return any(part in line for part in _CERTAIN)
 
 

@@ -290,5 +290,5 @@ def default_missing(rule: Rule, name: str, value: str, target: str, where: str) 
 
 
 def stands_in(other: str) -> str:
-    """Return what has become of a module that another one stands in for."""
+    """Return what has become of a module that was replaced by another."""
     return f"is {other}"

@@ -1,4 +1,4 @@
-"""CG902: would the extensions of what is installed load?"""
+"""CG902: installed extensions that would not load."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _is_for_cuda(file: SharedFile) -> bool:
 
 
 def is_extension(file: str) -> bool:
-    """Is that a file which an import of this Python may load, judged by its name?"""
+    """Return True if an import of this Python may load a file, judged by its name."""
     name = os.path.basename(file)
     other = built_for_python(name)
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,4 +1,4 @@
-"""CG904: do driver, CUDA and NVRTC fit torch?"""
+"""CG904: whether driver, CUDA and NVRTC fit torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does torch, CuPy or numba-cuda, once it uses CUDA, find GPUs that its compilers do not know?
+"""Sees whether torch, CuPy or numba-cuda uses GPUs that its compilers do not know.
 
 torch keeps a list of what is to be done when it initializes CUDA, its own checks among it: there
 ours stands too, so that it comes at the first use, when the devices are certain. CuPy and

@@ -112,7 +112,7 @@ class FusersOff(Replaced):
             getattr(core, setter)(False)
 
     def is_in_place(self, owner: Any) -> bool:
-        """Is it this torch that was given?"""
+        """Return True if this torch was given."""
         return owner is self._core
 
     def undo(self) -> bool:

@@ -14,7 +14,7 @@ RULES: tuple[Rule, ...] = (
         why=(
             "What torch compiles at run time (fusers of TorchScript, operators such as torch.prod) "
             "fails with 'nvrtc: error: invalid value for --gpu-architecture (-arch)' where its "
-            "NVRTC does not know the GPU. The first NVRTC of that name in the process serves it, "
+            "NVRTC does not know the GPU. torch uses the first NVRTC of that name in the process, "
             "and torch 2.6 and later load their own when they are imported: it must be there then."
         ),
         links=(
@@ -52,7 +52,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "Every Triton kernel fails with \"ptxas fatal: Value 'sm_121a' is not defined for "
-            "option 'gpu-name'\" where the ptxas that Triton brings does not know the GPU; another "
+            "option 'gpu-name'\" where the ptxas in Triton does not know the GPU; another "
             "one is called where TRITON_PTXAS_PATH, or TRITON_PTXAS_BLACKWELL_PATH, names it."
         ),
         links=("https://github.com/triton-lang/triton/issues/8539",),

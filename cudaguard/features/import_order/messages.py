@@ -41,7 +41,7 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
 
 
 def search_path_too_late(library: str, folder: str, where: str) -> Finding:
-    """A library was not found, and lies in a folder that LD_LIBRARY_PATH names since the start."""
+    """A library was not found, and LD_LIBRARY_PATH has named its folder only since the start."""
     return Finding(
         "CG820",
         f"{library} was not found, though LD_LIBRARY_PATH names {folder}, which has it.",

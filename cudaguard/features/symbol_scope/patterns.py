@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def names_library(rule: Rule, library: str) -> bool:
-    """Does the rule name this library as one whose names do not belong into the global scope?"""
+    """Return True if the rule names this library as one to keep out of the global scope."""
     return matches(os.path.basename(library), values_of(rule, "load_local", "hide_symbols"))
 
 

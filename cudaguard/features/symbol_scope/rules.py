@@ -40,8 +40,8 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"triton": ">=3.7"}},
         actions=({"load_local": "libtensorflow_*.so*"},),
         why=(
-            "tensorflow has its libraries loaded with RTLD_GLOBAL, and its LLVM serves triton's "
-            "libtriton, which aborts with 'registered more than once' or 'inconsistency in "
+            "tensorflow has its libraries loaded with RTLD_GLOBAL, and triton's libtriton binds "
+            "to its LLVM and aborts with 'registered more than once' or 'inconsistency in "
             "registered CommandLine options'. torch imports triton late, so importing torch "
             "first does not help; local scope does."
         ),

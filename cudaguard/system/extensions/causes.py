@@ -93,11 +93,11 @@ def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lac
     for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in found.needed)
     pythons = _only(names, lambda n: _other_python(n, around.python))
     if around.torch and foreign:
-        return "torch-flavour", foreign
+        return "torch-flavor", foreign
     if torchs and not around.is_imported:
         return "torch-not-imported", torchs
     if for_cuda and for_torch and around.torch and not around.cuda:
-        return "torch-flavour", for_cuda
+        return "torch-flavor", for_cuda
     other_major = tuple(
         lack for lack in for_cuda if cuda_major(lack.name) != around.cuda.partition(".")[0]
     )
@@ -145,7 +145,7 @@ def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, 
 
 
 def has_old_strings(symbol: str) -> bool | None:
-    """Is ``std::string`` of the old C++ ABI part of a mangled name? None if no string is."""
+    """Return True if a name has ``std::string`` of the old C++ ABI; None without a string."""
     rest, identifiers = taken_apart(symbol)
     if "__cxx11" in identifiers:
         return False

@@ -1,4 +1,4 @@
-"""Would an extension load? Read from files, without loading it or importing anything."""
+"""Tells from files whether an extension would load; nothing is loaded or imported."""
 
 from __future__ import annotations
 

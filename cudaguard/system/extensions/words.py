@@ -110,7 +110,7 @@ def _torch_not_imported(case: _Case) -> tuple[str, str]:
     return message, "import torch before it"
 
 
-def _torch_flavour(case: _Case) -> tuple[str, str]:
+def _torch_flavor(case: _Case) -> tuple[str, str]:
     cuda = case.around.cuda
     message = (
         f"{case.file} was built for a torch with GPU support, as it needs {case.libraries}; the "
@@ -278,7 +278,7 @@ _WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
     "not-elf": _not_elf,
     "wrong-machine": _wrong_machine,
     "torch-not-imported": _torch_not_imported,
-    "torch-flavour": _torch_flavour,
+    "torch-flavor": _torch_flavor,
     "cuda-major": _cuda_major,
     "library-missing": _library_missing,
     "symbol-version": _symbol_version,

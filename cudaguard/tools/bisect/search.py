@@ -1,4 +1,4 @@
-"""Which imports, in which order, make a program fail? Searches that ask, and run nothing.
+"""Finds imports whose order makes a program fail: searches that ask, and run nothing.
 
 The answer to one trial of one order is `GOOD`, `BAD` (the failure that is looked for) or `UNSURE`
 (another failure, or "cannot say"). Sets are made small by delta debugging: Zeller and Hildebrandt,
@@ -48,7 +48,7 @@ class Failure(Record):
         self._fill(kind=kind, signal=signal, status=status, error=error)
 
     def is_like(self, other: Failure) -> bool:
-        """Is that the same failure, as far as can be told from outside?"""
+        """Return True if that is the same failure, as far as can be told from outside."""
         if self.kind != other.kind:
             return False
         if self.kind == "signal":

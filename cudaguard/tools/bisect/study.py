@@ -254,7 +254,7 @@ class Study:
         self._write_reproducer(last.failure if last is not None else None)
 
     def _ask_the_guard(self) -> None:
-        """Does the guard cure it as it is, and by which rules?"""
+        """Find out whether the guard cures it as it is, and by which rules."""
         if self._mode is not None:
             return
         journal = os.path.join(self._folder, "guard.jsonl")
@@ -284,7 +284,7 @@ class Study:
         self._found["rule"] = {"id": fields["id"], "toml": text, "cures": cures}
 
     def _works_guarded(self, told: str, **variables: str) -> bool:
-        """Does it work under the guard, as often as asked for?"""
+        """Return True if it works under the guard, as often as asked for."""
         environ = {**self._guarded(self._environment(), "fix"), **variables}
         with_program = bool(self._program) or self._args.cmd is not None
         names = () if self._program else tuple(self._found["imports"])

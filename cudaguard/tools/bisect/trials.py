@@ -186,7 +186,7 @@ class Oracle:
         return self._known[names]
 
     def is_steady(self, answer: Answer) -> bool:
-        """Does what fails fail again, and what works work again?"""
+        """Return True if what fails fails again, and what works works again."""
         # Without an order of its own that fails, the program as it is must.
         failing = answer.failing if self._known.get(answer.failing) == BAD else ()
         return self._try(failing) == BAD and self._try(answer.working) == GOOD
@@ -210,7 +210,7 @@ class Oracle:
 
 
 def _is_telling(frame: str) -> bool:
-    """Is that line of a stack neither of Python itself nor of our runner?"""
+    """Return True if a line of a stack is neither of Python itself nor of our runner."""
     file = frame.split('"')[1]
     inside = file.startswith(os.path.dirname(os.__file__)) and "-packages" not in file
     return not inside and not file.startswith("<frozen") and file != RUNNER

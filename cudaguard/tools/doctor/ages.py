@@ -1,4 +1,4 @@
-"""Which rules have aged?"""
+"""Finds the rules that have aged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def seen_on(rule: Rule) -> str:
 
 
 def is_long_ago(day: str, today: str, months: int = MONTHS) -> bool:
-    """Do more months lie between two days, as in ``2026-11-20``?"""
+    """Return True if more months are between two days, as in ``2026-11-20``."""
     (year, month, date), (y, m, d) = (map(int, one.split("-")) for one in (day, today))
     return (y - year) * 12 + m - month - (d < date) >= months
 

@@ -168,7 +168,7 @@ def _findings(source: Source, rules: list[Rule]) -> Iterator[dict[str, Any]]:
 
 
 def _sorting(path: str, one: Misplaced) -> tuple[bool, bool]:
-    """Return (would a sorter undo the right order? would it not, sorting by name alone?)."""
+    """Return whether a sorter would undo the right order, and whether sorting by name would not."""
     from cudaguard.system.origins import LOCAL, origin_of
     from cudaguard.tools.lint.policy import is_kept_by_sorters
 

@@ -80,7 +80,7 @@ def _of_pair(
 
 
 def imports(statement: Statement, module: str) -> bool:
-    """Does the statement import that module, or one inside it?"""
+    """Return True if the statement imports that module, or one inside it."""
     inside = f"{module}."
     return any(
         name == module or name.startswith(inside) for name in (statement.module, statement.name)
@@ -88,7 +88,7 @@ def imports(statement: Statement, module: str) -> bool:
 
 
 def is_kept_by_sorters(first: Statement, then: Statement, *, by_name: bool = False) -> bool:
-    """Do isort and ruff leave these two in this order, within one section?
+    """Return True if isort and ruff leave these two in this order, within one section.
 
     Args:
         first: Stands first.

@@ -114,5 +114,5 @@ def why_not(rule: Rule) -> str:
     if not rule.id.startswith("CG"):
         return "there are programs for the built-in rules only"
     if rule.verified is None:
-        return "nobody has reproduced its fault: it rests on the reports that it links"
+        return "its fault was not reproduced: it rests on the reports that it links"
     return f"no program for a fresh environment has been written; it was seen on {rule.verified}"

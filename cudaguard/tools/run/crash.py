@@ -1,4 +1,4 @@
-"""Why has the program under ``cudaguard run`` died? Puts the report together from the record."""
+"""Reports from the record why the program under ``cudaguard run`` died."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Report:
 
     @property
     def has_crashed(self) -> bool:
-        """Was it killed by a signal that nobody has sent through us?"""
+        """True if it was killed by a signal that was not sent through us."""
         number = -self._ended.status
         return not self._ended.is_late and number in CRASHES and number not in self._ended.sent
 
     @property
     def is_told(self) -> bool:
-        """Is there anything to say? Not of a program that ends in its own good way."""
+        """True if there is anything to say: not of a program that ends as it means to."""
         if self._ended.is_late or self.has_crashed:
             return True
         if self._ended.status <= 0:

@@ -118,7 +118,7 @@ def ended_otherwise(status: int) -> str:
 def guard_will_do(rule: str, *, is_opt_in: bool) -> str:
     """Return what a change does that puts the guard up, or switches a rule on."""
     if is_opt_in:
-        return f"switch {rule} on, which is not on by itself, as it changes more than the fault"
+        return f"switch {rule} on; it is off by default, as it changes more than the fault"
     return f"let the guard repair it ({rule}); `cudaguard run` in mode fix does the same"
 
 

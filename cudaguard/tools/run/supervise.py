@@ -196,7 +196,7 @@ class Supervisor:
                 self._status = os.WEXITSTATUS(status)
 
     def _has_it_already(self, info: signal.struct_siginfo) -> bool:
-        """Has the program got this signal by itself, or sent it?"""
+        """Return True if the program got this signal without us, or sent it."""
         if info.si_code > 0:  # by the kernel: the terminal sends to the whole process group
             return True
         is_for_all = self._witness is not None and self._witness.has_seen(info.si_signo)

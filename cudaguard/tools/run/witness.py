@@ -1,4 +1,4 @@
-"""Was a signal sent to us alone, or to everyone around us?
+"""Tells whether a signal was sent to us alone, or to everyone around us.
 
 The kernel does not say. ``kill -TERM -GROUP``, a shell's ``kill %1``, systemd and batch systems
 send to all, so the program has the signal already, and a second one may mean "at once" to it. So a
@@ -62,7 +62,7 @@ class Witness:
         os.close(end)
 
     def has_seen(self, number: int) -> bool:
-        """Has the witness got a signal that we have just got?"""
+        """Return True if the witness has got a signal that we have just got."""
         while select.select([self._file], [], [], _PATIENCE)[0]:
             note = os.read(self._file, _NOTE.size)
             if not note:  # it was killed

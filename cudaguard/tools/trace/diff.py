@@ -54,7 +54,7 @@ def difference(a: Document, b: Document) -> dict[str, Any]:
 
 
 def differs(found: Mapping[str, Any]) -> bool:
-    """Is there a difference in what was mapped, in what order, by whom, or in how it ended?"""
+    """Return True if what was mapped, in what order, by whom, or the end of the program differs."""
     lists = ("only_a", "only_b", "changed", "moved", "findings_a", "findings_b")
     one, other = found["a"], found["b"]
     return (

@@ -1,4 +1,4 @@
-"""Does data have the shape that a JSON schema describes? What is wrong with it, in one sentence.
+"""Compares data with a JSON schema, and says what is wrong with it in one sentence.
 
 Knows of draft-07 what our own schemas use. Keys that a schema does not have are let be: a later
 release may add some.

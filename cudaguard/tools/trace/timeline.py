@@ -159,7 +159,7 @@ def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, stat
 
 
 def _who(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return whose code was running: of which modules, and was it for the guard itself?"""
+    """Return whose code was running: the modules, and True if it was for the guard itself."""
     importing = details.get("importing", [])
     is_guards = any(name.partition(".")[0] == "cudaguard" for name in importing)
     return {"importing": importing, "is_guards": is_guards}
@@ -275,7 +275,7 @@ def _names_of(library: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _is_small(row: Step) -> bool:
-    """May a row be joined with others: did it bring nothing to speak of, besides its own?"""
+    """Return True if a row may be joined with others: it mapped nothing to speak of but its own."""
     if row["state"] != "done" or row["kind"] not in LOADS:
         return False
     return row["kind"] == "library" or not row["brought"] or row["owner"] == "Python"

@@ -251,7 +251,7 @@ print(found())
     if mode == "warn":
         (warning,) = run.warnings
         assert "program.py" in warning  # the line that made the call
-        assert "lib does not read a arrays.Producer rightly as it is" in warning
+        assert "lib does not read a arrays.Producer correctly without this change" in warning
         assert warning.endswith(" would do.")
         assert f"{field} {raw} " in warning
         assert "CUDAGUARD=fix" in run.err
@@ -336,7 +336,7 @@ print(found())
     for warning in run.warnings:
         assert "program.py" in warning
         assert "ArrayInterfaceWarning: [CG835]" in warning
-        assert "which does not read its stream rightly" in warning
+        assert "which does not read its stream correctly" in warning
         assert "__cuda_array_interface__['stream'] of arrays.Producer is 0" in run.err
 
 

@@ -312,8 +312,8 @@ def test_two_files_the_older_one_first(scene):
     assert ran.ids == [("CG842", "warning")]
     found = ran.only
     assert found["what"] == (
-        f"Two files of the CUDA runtime are in this process, and the older one, 12.1.105, serves "
-        f"{CUDART}."
+        f"Two files of the CUDA runtime are in this process, and the older one, 12.1.105, was "
+        f"loaded as {CUDART}."
     )
     first, second, _ = found["evidence"]
     program = f"{scene.folder}/program.py"

@@ -43,13 +43,13 @@ def symbols(*names: str, needed: tuple[str, ...] = ()) -> Forecast:
         # Libraries.
         (libraries("libc10.so", "libz.so"), NOT_YET, "torch-not-imported", ["libc10.so"]),
         (libraries("libtorch_cpu.so"), NONE, "torch-not-imported", ["libtorch_cpu.so"]),
-        (libraries("libc10_cuda.so"), CPU_TORCH, "torch-flavour", ["libc10_cuda.so"]),
+        (libraries("libc10_cuda.so"), CPU_TORCH, "torch-flavor", ["libc10_cuda.so"]),
         # To import this torch would not help.
-        (libraries("libc10.so", "libtorch_cuda.so"), NOT_YET, "torch-flavour",
+        (libraries("libc10.so", "libtorch_cuda.so"), NOT_YET, "torch-flavor",
          ["libtorch_cuda.so"]),
-        (libraries("libc10_hip.so"), GPU_TORCH, "torch-flavour", ["libc10_hip.so"]),
+        (libraries("libc10_hip.so"), GPU_TORCH, "torch-flavor", ["libc10_hip.so"]),
         (libraries("libtorch_cuda_linalg.so"), GPU_TORCH, "library-missing", None),
-        (libraries("libcudart.so.12", needed=("libc10.so",)), CPU_TORCH, "torch-flavour", None),
+        (libraries("libcudart.so.12", needed=("libc10.so",)), CPU_TORCH, "torch-flavor", None),
         (libraries("libcudart.so.12"), CPU_TORCH, "library-missing", None),
         (libraries("libcudart.so.11.0"), OLD_TORCH, "cuda-major", None),
         (libraries("libcublasLt.so.12"), GPU_TORCH, "cuda-major", None),
@@ -116,7 +116,7 @@ def said(found, around):
     return words_for(cause, lacks, found, around, {})
 
 
-def test_words_for_a_torch_of_another_flavour():
+def test_words_for_a_torch_of_another_flavor():
     message, remedy = said(libraries("libc10_cuda.so"), CPU_TORCH)
     assert "the installed torch 2.13.0+cpu is a build for the CPU" in message
     assert "install a CUDA build of torch" in remedy

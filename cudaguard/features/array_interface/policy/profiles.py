@@ -77,7 +77,7 @@ def _as_installed(
 
 
 def is_part_of(kind: type, consumer: Consumer) -> bool:
-    """Is a class one of the consumer's own?"""
+    """Return True if a class is one of the consumer's own."""
     module = f"{kind.__module__}."
     return any(module.startswith(f"{name}.") for name in consumer.packages)
 

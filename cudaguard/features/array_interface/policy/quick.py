@@ -77,7 +77,7 @@ def in_good_form(cai: Any, consumer: Consumer) -> dict[str, Any] | None:
 
 
 def _step_forward(shape: tuple[int, ...], strides: Any, size: int, may_have_gaps: bool) -> bool:
-    """Are these strides that lead forward, within reach, and without gaps where that is asked?"""
+    """Return True if strides lead forward, within reach, and without gaps where that is asked."""
     if type(strides) is not tuple or len(strides) != len(shape):
         return False
     end, dense = 0, size

@@ -157,7 +157,7 @@ class _Taker:
         return handed if may_repair else obj
 
     def _is_new(self, *key: str) -> bool:
-        """Has nothing been told of that class and those entries? A loop says the same each time."""
+        """Return True if nothing was told yet about that class and those entries, as in a loop."""
         if key in self._told:
             return False
         self._told.add(key)

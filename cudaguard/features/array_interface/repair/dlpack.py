@@ -92,7 +92,7 @@ class _Loan:
         self.capsule: Any = None
 
     def is_over(self) -> bool:
-        """Has the consumer given it back, or has nobody taken it and nobody will?"""
+        """Return True if the consumer has given it back, or can no longer take it."""
         if self._look() != self._first:
             return True
         is_taken = not any(_is_valid(self.capsule, name) for name in _NAMES)

@@ -1,4 +1,4 @@
-"""Which stream does an object stand for?"""
+"""Finds the stream that an object stands for."""
 
 from __future__ import annotations
 

@@ -44,7 +44,9 @@ def stale_lock(path: str, age: float, *, is_removed: bool) -> Finding:
         f"The lock {path} {done}: it was left {_span(age)} ago by a build that was killed.",
         evidence=("no process has it open, and none works in its folder",),
         consequence=(
-            "" if is_removed else "torch waits for it to disappear, for ever and without a word"
+            ""
+            if is_removed
+            else "torch waits for it to disappear, without a limit and without a message"
         ),
         remedy="this process builds in its place" if is_removed else "remove it",
         command="" if is_removed else f"rm {shlex.quote(path)}",
@@ -173,7 +175,7 @@ def out_of_date(library: str, reasons: tuple[str, ...], *, is_rebuilt: bool) -> 
     return Finding(
         OUT_OF_DATE,
         f"{library} was built for another torch, or is damaged"
-        f"{', and is compiled anew' if is_rebuilt else ''}.",
+        f"{', and is compiled again' if is_rebuilt else ''}.",
         severity="info" if is_rebuilt else "warning",
         evidence=reasons,
         consequence=""
@@ -189,11 +191,11 @@ def would_not_load(check: ExtensionCheck) -> Finding:
     """What was just built, and cannot be imported."""
     # Some packages load a library for all, of their own accord, before they import what needs it.
     is_certain = check.cause != "own-source-missing"
-    by_itself = "" if is_certain else " by itself"
+    alone = "" if is_certain else " alone"
     unless = "" if is_certain else ", unless the library that has it was loaded with RTLD_GLOBAL"
     return Finding(
         WOULD_NOT_LOAD,
-        f"The build went well, and its result will not load{by_itself}: {check.message}.",
+        f"The build went well, and its result will not load{alone}: {check.message}.",
         severity="error" if is_certain else "warning",
         evidence=(check.path,),
         consequence=f"the import will fail{unless}",
@@ -217,9 +219,9 @@ REMOVED = "left by a build that was killed, removed"
 NINJA = "for a build, as ninja is there and not on PATH"
 
 
-def compiled_anew(reasons: Iterable[str]) -> str:
+def compiled_again(reasons: Iterable[str]) -> str:
     """Return what has become of an extension that was built for something else."""
-    return f"compiled anew ({'; '.join(reasons)})"
+    return f"compiled again ({'; '.join(reasons)})"
 
 
 def home_of_nvcc(real: str, nvcc: str, home: str) -> str:

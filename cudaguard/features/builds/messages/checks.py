@@ -69,7 +69,7 @@ def old_lock(path: str, why: str, since: float) -> Finding:
         f"There is a lock of {made}, {path}, and whether anybody builds there cannot be told: "
         f"{why}.",
         severity="info",
-        consequence="if nobody does, torch waits for it for ever, and without a word",
+        consequence="if nobody does, torch waits for it without a limit and without a message",
         remedy="if nobody builds there, remove it",
         command=f"rm {shlex.quote(path)}",
     )

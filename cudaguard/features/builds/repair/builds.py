@@ -255,7 +255,7 @@ def _look_at_cache(request: Request, permit: Permit, given: dict[str, Any]) -> N
     finding = wording.out_of_date(library, tuple(reasons), is_rebuilt=permit.acts)
     if permit.acts:
         have_all_compiled(folder)
-        how = wording.compiled_anew(reasons)
+        how = wording.compiled_again(reasons)
         request.tell(Done(library, how, verb=_VERB, stays=False, left=finding), frame)
     else:
         request.tell(WouldDo(finding), frame)

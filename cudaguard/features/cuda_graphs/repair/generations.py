@@ -21,7 +21,7 @@ _VALUE = "user_visible"
 
 
 def is_known(config: Any) -> bool:
-    """Does this torch have the setting, where a default can be set?
+    """Return True if this torch has the setting, where a default can be set.
 
     Args:
         config: ``torch._inductor.config``, imported.
@@ -31,7 +31,7 @@ def is_known(config: Any) -> bool:
 
 
 def is_on(config: Any) -> bool:
-    """Is it on by default, whoever has made it so?"""
+    """Return True if it is on by default, for any reason."""
     return bool(_entry(config).default == _VALUE)
 
 
@@ -48,7 +48,7 @@ class GenerationCloning(Replaced):
         self._set(_VALUE)
 
     def is_in_place(self, owner: Any) -> bool:
-        """Is it this configuration that was given, and has nobody set another default?"""
+        """Return True if this configuration was given, and no other default was set."""
         return owner is self._config and is_on(owner)
 
     def undo(self) -> bool:

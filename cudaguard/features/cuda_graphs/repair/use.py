@@ -1,4 +1,4 @@
-"""Does a compiled callable use CUDA graphs, and what made it so?
+"""Tells whether a compiled callable uses CUDA graphs, and what made it so.
 
 torch is asked where it is there; nothing is imported and nothing is compiled for it.
 

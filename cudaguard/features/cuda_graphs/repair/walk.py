@@ -91,7 +91,7 @@ class Walker:
 
 
 def has_tensor(value: Any) -> bool:
-    """Are there tensors near a value, in attributes and containers of whatever kind?"""
+    """Return True if there are tensors near a value, in attributes and containers of any kind."""
     tensor: Any = sys.modules["torch"].Tensor
     todo, seen = deque([(value, 0)]), {id(value)}
     while todo and len(seen) < _SEARCHED:

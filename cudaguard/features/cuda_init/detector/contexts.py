@@ -1,4 +1,4 @@
-"""Who initialized CUDA, and who created a context on which device?
+"""Finds who initialized CUDA, and who created a context on which device.
 
 The driver is asked before and after whatever may have done it: the import of a watched module, the
 loading of a library. The innermost that was under way when the answer changed is named.

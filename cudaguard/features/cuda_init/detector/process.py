@@ -247,7 +247,7 @@ def _patched(function: Any) -> str:
 
 
 def _is_users(frame: FrameType | None) -> bool:
-    """Is this the program's own code, rather than an installed package's or Python's?"""
+    """Return True if this is the program's own code, not an installed package's or Python's."""
     file = "" if frame is None else frame.f_code.co_filename
     return (
         bool(file)

@@ -135,7 +135,7 @@ def describe(driver: Driver, ordinal: int) -> Device:
 
 
 def _is_instance(ordinal: int) -> bool:
-    """Is the device a part of a GPU? The driver does not say; it is so if it was asked for so."""
+    """Return True if the device was asked for as a part of a GPU; the driver does not say."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return ordinal < len(shown) and shown[ordinal].strip().startswith("MIG-")
 

@@ -1,4 +1,4 @@
-"""CG903: does each library name lead to one file, whoever asks first?"""
+"""CG903: library names that lead to different files, depending on who asks first."""
 
 from __future__ import annotations
 

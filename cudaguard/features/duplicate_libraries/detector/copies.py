@@ -1,4 +1,4 @@
-"""Two files of one library are here, or another than was meant: is anything wrong with that?"""
+"""Tells what is wrong where two files of one library are here, or another than was meant."""
 
 from __future__ import annotations
 

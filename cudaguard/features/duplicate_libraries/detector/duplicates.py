@@ -1,4 +1,4 @@
-"""Have two files of one library come into this process, or another one than was meant?
+"""Sees that two files of one library came into this process, or another than was meant.
 
 After each load only what is new is looked at: the names of libraries, and what those with folders
 of their own ask for.
@@ -207,7 +207,7 @@ class DuplicateDetector:
 
 
 def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
-    """Is another file of its library among the copies, or a part of its set from elsewhere?"""
+    """Return True if another file of its library, or part of its set, is among the copies."""
     return any(
         are_alike(copy.stem, other.stem)
         or (are_parts(copy.stem, other.stem) and _folder(copy) != _folder(other))

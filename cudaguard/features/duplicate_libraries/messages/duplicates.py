@@ -33,9 +33,9 @@ class Precedence(NamedTuple):
         wanted: That file.
         files: Its name, or a pattern of all that have to come from its folder.
         variable: The variable that led to the wrong one, if one did.
-        folder: Where the wrong one lies.
+        folder: The folder of the wrong one.
         package: The package before which it is to be loaded, empty if that is not known.
-        pattern: How a rule names it, empty where it lies in no folder of ``sys.path``.
+        pattern: How a rule names it, empty where it is in no folder of ``sys.path``.
     """
 
     wanted: str
@@ -67,15 +67,17 @@ def older_first(
     title, danger = subject
     return Finding(
         TWO_FILES,
-        f"Two files of {title} are in this process, and the older one, {versions[0]}, serves "
-        f"{first.soname}.",
+        f"Two files of {title} are in this process, and the older one, {versions[0]}, was "
+        f"loaded as {first.soname}.",
         severity=severity,
         evidence=(
             _line(first, versions[0]),
             _line(second, versions[1]),
             _MORE.format(os.path.dirname(first.path)),
         ),
-        consequence=f"whoever asks for {first.soname} by its name gets {versions[0]}: {danger}.",
+        consequence=(
+            f"every library that loads {first.soname} by name gets {versions[0]}: {danger}."
+        ),
         remedy=_remedy(cure),
     )
 
@@ -116,9 +118,9 @@ def harmless(
         versions: Of both, empty where they are not known.
         kind: See `cudaguard.features.duplicate_libraries.policy.duplicates`.
     """
-    by_name = f"whoever asks for {first.soname} by its name gets the first one"
+    by_name = f"every library that loads {first.soname} by name gets the first one"
     consequence = {
-        "apart": "each has a name of its own, and serves those that it was brought for.",
+        "apart": "each has a soname of its own, and only its own package uses it.",
         "same": f"they are of the same release; {by_name}.",
         "newer": f"{by_name}, which is the newer.",
         "older": f"{by_name}, which is the older; what was loaded has all that it needs of it.",
@@ -183,7 +185,7 @@ def another_file(
     """
     title, danger = subject
     path, how = asking
-    consequence = f"whoever asks for {serving.soname} by its name gets this one"
+    consequence = f"every library that loads {serving.soname} by name gets this one"
     if severity != "info":
         made_for = "a newer one" if is_older else "one of its own release"
         consequence += f", and {os.path.basename(path)} was made for {made_for}: {danger}"

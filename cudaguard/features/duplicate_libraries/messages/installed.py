@@ -99,7 +99,7 @@ def metadata_unreadable(path: str, why: str) -> Finding:
         f"The metadata in {path} cannot be used: {why.rstrip('.')}.",
         evidence=(path,),
         consequence="pip can neither update nor remove it, and nothing else here knows of it",
-        remedy="install the distribution anew, or remove that folder if it is a remnant",
+        remedy="reinstall the distribution, or remove that folder if it is a remnant",
         command=f"ls -la {shlex.quote(path)}",
     )
 

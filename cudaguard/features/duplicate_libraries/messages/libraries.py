@@ -23,7 +23,7 @@ class Served(NamedTuple):
         path: The file, links resolved.
         askers: Distributions that would get it -> one of their files that asks.
         version: Its version, empty if names do not tell.
-        dist: The distribution that brings it, empty if none does.
+        dist: The distribution that contains it, empty if none does.
     """
 
     path: str
@@ -40,7 +40,7 @@ def two_files(
     return Finding(
         LIBRARIES,
         f"{name} ({runtime.title}) is one file for {_some(older)} and another for {_some(newer)}: "
-        "in one process, whoever is imported first decides for both.",
+        "in one process, the package imported first decides for both.",
         severity="warning" if is_fault else "info",
         evidence=(_told(older), _told(newer)),
         consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}"
@@ -59,7 +59,7 @@ def astray(
     return Finding(
         LIBRARIES,
         f"{_some(served)} would load {name} ({runtime.title}) from {folder}, and not the one that "
-        f"{meant.dist} brings.",
+        f"{meant.dist} contains.",
         severity="warning" if is_fault else "info",
         evidence=(_told(served), _told(meant)),
         consequence=runtime.danger if is_fault else "",

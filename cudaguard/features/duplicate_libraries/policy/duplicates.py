@@ -1,4 +1,4 @@
-"""Two files of one library: is that a fault, and of which kind?"""
+"""Tells whether two files of one library are a fault, and of which kind."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Stray(Record):
 
 
 def are_alike(one: str, other: str) -> bool:
-    """Are two stems those of one library, of which there should be one in a process?"""
+    """Return True if two stems are of one library, of which a process should have one."""
     if one == other:
         return True
     first, second = runtime_of(one), runtime_of(other)
@@ -73,7 +73,7 @@ def are_alike(one: str, other: str) -> bool:
 
 
 def are_parts(one: str, other: str) -> bool:
-    """Are two stems those of parts of one set, which have to be of one release?"""
+    """Return True if two stems are of parts of one set, which have to be of one release."""
     part_of = runtime_of(one).part_of
     return bool(part_of) and runtime_of(other).part_of == part_of
 
@@ -113,7 +113,7 @@ def compared(versions: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
 
 
 def is_fault(kind: str, stem: str) -> bool:
-    """Is a program to be warned of such a pair, where the first one serves who asks by name?"""
+    """Return True if such a pair is worth a warning, where names lead to the first one."""
     return kind == RIVALS or (kind == OLDER and not runtime_of(stem).is_checked)
 
 

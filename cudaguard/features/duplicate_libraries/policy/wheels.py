@@ -1,4 +1,4 @@
-"""Wheels of NVIDIA's: which CUDA are they for?"""
+"""The CUDA release that a wheel of NVIDIA's is for."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def would_not_load(
             *(check.path for check in checks[:_SHOWN]),
             *and_more(len(checks) - _SHOWN, "files"),
             *(f"not found: {library}" for library in libraries),
-            *(f"nobody has: {name}" for name in list(symbols)[:_SHOWN]),
+            *(f"not defined by any library: {name}" for name in list(symbols)[:_SHOWN]),
             *and_more(len(symbols) - _SHOWN, "symbols"),
         ),
         consequence=f"importing it fails, or {dist} does without it and says nothing",

@@ -95,9 +95,9 @@ def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
     """Return remedy and command for an NVRTC that is too old, or too new."""
     if newer is not None:
         remedy = (
-            f"NVRTC {dotted(newer.release)} is installed ({newer.path}) and serves torch if it is "
-            "loaded before it: cudaguard.install() in front of import torch does that (rule "
-            "CG033) unless devices differ; so does ctypes.CDLL with that path"
+            f"NVRTC {dotted(newer.release)} is installed ({newer.path}), and torch uses it if it "
+            "is loaded first: put cudaguard.install() before import torch (rule CG033; it acts "
+            "unless devices differ), or load that path with ctypes.CDLL"
         )
         return remedy, ""
     if cure.release is None:

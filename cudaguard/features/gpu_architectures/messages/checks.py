@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 CUDA = "CG904"
-_RESTART = "reboot after the update; in a container: start it anew, with the host's driver"
+_RESTART = "reboot after the update; in a container: restart it, with the host's driver"
 
 
 def stand_in(library: str) -> Finding:
@@ -127,7 +127,7 @@ def old_nvrtc(path: str, release: str, cuda: str) -> Finding:
     """An NVRTC of an older release than torch's CUDA."""
     return Finding(
         CUDA,
-        f"torch is built for CUDA {cuda}, and the NVRTC that serves it is of {release}.",
+        f"torch is built for CUDA {cuda}, and the NVRTC that it loads is of {release}.",
         evidence=(path,),
         consequence="kernels that are compiled at run time fail on GPUs that are newer than it",
         remedy="install the release that torch pins, or take that folder out of LD_LIBRARY_PATH",

@@ -20,7 +20,7 @@ CUPY, NUMBA = "CG897", "CG898"
 
 
 class Better(NamedTuple):
-    """What serves devices that a compiler does not know.
+    """What supports devices that a compiler does not know.
 
     Args:
         release: A release of CUDA whose compilers do; None if none is known.
@@ -46,10 +46,10 @@ def cupy_refused(
     Args:
         release: Of CuPy.
         devices: Those that are concerned, by ordinal.
-        nvrtc: The NVRTC that serves CuPy.
+        nvrtc: The NVRTC that CuPy loads.
         asked: The architectures that CuPy asks it for.
         known: What it can compile for.
-        better: What serves them.
+        better: What supports them.
         loud: Is it worth a warning?
     """
     remedy, command = _newer("cupy", nvrtc, better, "NVRTC")
@@ -116,7 +116,7 @@ def numba_lacks(
         devices: Those that are concerned, by ordinal.
         compilers: Its NVRTC, or its nvJitLink.
         known: What that can compile for.
-        better: What serves them.
+        better: What supports them.
         loud: Is it worth a warning?
     """
     links = compilers.name.startswith("libnvJitLink")

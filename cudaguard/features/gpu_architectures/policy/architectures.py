@@ -1,4 +1,4 @@
-"""Can this torch run on this GPU, and can code be compiled for it at run time?"""
+"""Tells whether torch runs on a GPU, and whether code can be compiled for it at run time."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def asked_for(device: Pair, torch: Torch, nvrtc: Pair) -> int:
 
 
 def helps(release: Pair | None, devices: Iterable[Pair], torch: Torch, now: Pair | None) -> bool:
-    """Does another NVRTC serve the devices, of which all that torch can use need one?
+    """Return True if another NVRTC helps: it knows the devices, and torch can use no other device.
 
     Where one of them works as it is nothing is to be changed: the code that it gets would be
     another compiler's.
@@ -104,7 +104,7 @@ def _torch_for(device: Pair) -> tuple[str, Pair | None]:
 
 
 def runs_on(flag: str, device: Pair) -> bool:
-    """Does code of one architecture run on a device?
+    """Return True if code of one architecture runs on a device.
 
     Machine code runs on later minor versions of its major one, PTX on everything later; with the
     letter ``a`` both run on that very architecture, with others within its major version.

@@ -1,4 +1,4 @@
-"""Is a driver new enough for a CUDA?"""
+"""Tells whether a driver is new enough for a CUDA."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Can CuPy and numba-cuda compile kernels for a GPU, with the compilers that they will use?"""
+"""Tells whether CuPy and numba-cuda can compile kernels for a GPU."""
 
 from __future__ import annotations
 

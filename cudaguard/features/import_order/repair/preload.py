@@ -34,7 +34,7 @@ def preload(request: Request) -> Iterator[Outcome]:
 
 
 def came_too_late(request: Request) -> Iterator[Outcome]:
-    """Is a library that the rule wants first not the one that is in the process?"""
+    """Return True if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import installed, is_mapped
 
     rule = request.rule

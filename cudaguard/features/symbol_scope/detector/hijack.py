@@ -1,4 +1,4 @@
-"""Telling names have got new owners: is anything wrong with that, and who did it?"""
+"""Judges new owners of telling names: what is wrong with that, and who did it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def judge(
 
 
 def _is_at_home(owner: str, package: str, load: NativeLoad | None, since: str) -> bool:
-    """May this library own such names?"""
+    """Return True if this library may own such names."""
     name = os.path.basename(owner)
     if (
         not owner
@@ -112,7 +112,7 @@ def _rules_about(core: Dispatch, owner: str, package: str, load: NativeLoad | No
 def _cares(
     core: Dispatch, rule: Rule, load: NativeLoad | None, since: str, facts: Facts, has_runtime: bool
 ) -> bool:
-    """Does the rule see to this itself: by choice not at all, by telling, or by acting yet?
+    """Return True if the rule handles this itself: it does not apply, reports it, or repairs it.
 
     A rule that should have kept the names out and did not must not silence what is seen.
     """

@@ -1,4 +1,4 @@
-"""Has somebody put a copy of other people's symbols into the global scope?
+"""Sees that a library put a copy of other people's symbols into the global scope.
 
 Each family of symbols has a few names that tell (`cudaguard.system.symbol_families`). Whenever a
 library was loaded, their owners are compared with those of the last look; nothing else is read.

@@ -54,7 +54,7 @@ class Culprit(NamedTuple):
     """The line that loaded it.
 
     Args:
-        module: Name of the Python module that the line stands in; may be empty.
+        module: Name of the Python module that contains the line; may be empty.
         where: ``file:line``; may be empty.
         imported_at: ``file:line`` of the code outside its package that imported it, if any.
     """
@@ -198,7 +198,7 @@ def _pattern(library: str) -> str:
 
 
 def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:
-    """An extension brings a C++ runtime of its own and shows it to everyone."""
+    """An extension contains a C++ runtime of its own and exports it."""
     evidence = (
         f"{library} does not need libstdc++.so.6, and exports {len(names)} objects of which the "
         f"loader keeps one for all: {names[0]} ..."

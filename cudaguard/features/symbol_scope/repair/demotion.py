@@ -212,7 +212,7 @@ def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[by
 
 
 def _is_global(member: _Member, scope: GlobalScope) -> bool:
-    """Are names of this library, as opposed to others of the same name, found globally?"""
+    """Return True if names of this very library are found globally."""
     if _finds_any(member, member.hidden, scope):
         return True
     # None of those that are to be hidden may have its address in the table: take all names.

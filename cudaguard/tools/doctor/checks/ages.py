@@ -1,4 +1,4 @@
-"""CG910: are the rules that act here up to date?"""
+"""CG910: the age of the rules that act here."""
 
 from __future__ import annotations
 

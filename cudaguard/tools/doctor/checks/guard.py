@@ -1,4 +1,4 @@
-"""CG909: is the guard set up as its settings say?"""
+"""CG909: settings of the guard, and whether it follows them."""
 
 from __future__ import annotations
 

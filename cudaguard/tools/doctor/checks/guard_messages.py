@@ -20,7 +20,7 @@ def bad_setting(problem: str, *, command: str = "") -> Finding:
 
     Args:
         problem: What is wrong, in words.
-        command: The configuration file it stands in, if it is one.
+        command: The configuration file that contains it, if there is one.
     """
     return Finding(
         GUARD,
@@ -57,7 +57,7 @@ def python_ignores(value: str) -> Finding:
 
 
 def file_not_named(path: str, variable: str) -> Finding:
-    """A configuration file that lies here, and is not read."""
+    """A configuration file is here, and is not read."""
     return Finding(
         GUARD,
         f"{path} is not read: a file counts only if it is named.",
@@ -74,7 +74,7 @@ def plugin_without_module(value: str, origin: str) -> Finding:
         f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} is not there.",
         evidence=(f"no module {value.partition(':')[0].partition('.')[0]} is found on sys.path",),
         consequence="its rules are missing when they are needed",
-        remedy="install that distribution anew, or uninstall it, or set CUDAGUARD_PLUGINS=0",
+        remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
         command=f"pip install --force-reinstall {origin.partition('-')[0]}",
     )
 
@@ -93,7 +93,7 @@ def finders_ahead(names: Sequence[str]) -> Finding:
 
 
 def long_ago(rules: Sequence[tuple[Rule, str]], months: int) -> Finding:
-    """Rules whose fault nobody has seen for long.
+    """Rules whose fault was last seen long ago.
 
     Args:
         rules: Each with the day when it was last seen.
@@ -105,7 +105,7 @@ def long_ago(rules: Sequence[tuple[Rule, str]], months: int) -> Finding:
         f"were last seen to be needed more than {months} months ago.",
         severity="info",
         evidence=tuple(f"{rule.id}, seen {day}: {rule.title or rule.why}" for rule, day in rules),
-        consequence="the fault may have been mended since, in which case the rule does no harm",
+        consequence="a release since then may have fixed the fault; the rule does no harm then",
         remedy="update cudaguard",
         command="pip install --upgrade cudaguard",
     )
@@ -115,7 +115,7 @@ def mended(rule: Rule, installed: str) -> Finding:
     """A rule for a fault that the installed release has no longer."""
     return Finding(
         AGE,
-        f"{rule.id} is not needed with {installed}: it was mended in {rule.fixed_in}.",
+        f"{rule.id} is not needed with {installed}: {rule.fixed_in} fixed the fault.",
         rule=rule.id,
         remedy="switch it off, or give it the versions that it is for (dist)",
         command=f"export CUDAGUARD_RULES=-{rule.id}",

@@ -1,4 +1,4 @@
-"""CG911, CG912: do imports work, in every order and alone? Tried in children."""
+"""CG911, CG912: imports in every order and alone, tried in children."""
 
 from __future__ import annotations
 

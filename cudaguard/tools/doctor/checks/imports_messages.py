@@ -61,7 +61,7 @@ def order_fails(
             f"; so does {remedy}" if remedy else ""
         )
     elif len(order) == 1:
-        remedy = "it fails by itself: see what it says, and install it anew"
+        remedy = "it fails even alone: read its error, and reinstall it"
     command = "export CUDAGUARD=fix"
     if not is_cured:
         command = f"cudaguard bisect --imports {','.join(order)}"

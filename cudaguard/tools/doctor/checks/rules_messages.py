@@ -64,7 +64,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
 
 
 def is_at_import(rule: Rule) -> bool:
-    """Is a rule about what an import breaks, and not about what is done with arrays or builds?"""
+    """Return True if a rule is about what an import breaks, and not about arrays or builds."""
     return any(_LATER.isdisjoint(action) for action in rule.actions) or bool(rule.needs)
 
 
