@@ -249,6 +249,20 @@ CONSUMERS: tuple[Consumer, ...] = (
         evidence=("read, August 2026", "https://github.com/rapidsai/ucxx"),
     ),
     Consumer(
+        "pylibraft",  # by which cuVS and cuML read theirs too
+        packages=("pylibraft", "cuvs", "cuml"),
+        dists=("pylibraft-cu13", "pylibraft-cu12", "pylibraft"),
+        stream=IGNORES,
+        misreads=(">",),
+        strides=DENSE,  # rows with gaps are taken for rows without: only strides[1] is looked at
+        mask=IGNORES,
+        read_only=IGNORES,
+        evidence=(
+            "measured 26.10.0 up to the first CUDA call",
+            "https://github.com/rapidsai/raft",
+        ),
+    ),
+    Consumer(
         "pycuda",
         dists=("pycuda",),
         stream=IGNORES,

@@ -22,15 +22,15 @@ from .producers import Producer, interface, make
 NAMES = known_consumers()
 # The consumers of which an entry is true: what is not listed takes the thing as it is.
 FALSE_FRIENDS = {
-    "big-endian": ({"typestr": ">f4"}, "typestr", {"dali", "torch", "cupy"}),
+    "big-endian": ({"typestr": ">f4"}, "typestr", {"dali", "torch", "cupy", "pylibraft"}),
     "complex": ({"typestr": "<c8"}, "typestr", {"dali"}),
     "masked": ({"mask": Producer(interface(typestr="|b1"))}, "mask", set(NAMES)),
     "read-only": ({"data": (0x1000, True)}, "data", {"torch"}),
     "no dimensions": ({"shape": ()}, "shape", {"cvcuda"}),
-    "backwards": ({"strides": (-4,)}, "strides", {"dali", "torch"}),
-    "odd steps": ({"strides": (6,)}, "strides", {"dali", "torch"}),
-    "gaps": ({"strides": (8,)}, "strides", {"dali"}),
-    "repeated": ({"strides": (0,)}, "strides", {"dali"}),
+    "backwards": ({"strides": (-4,)}, "strides", {"dali", "torch", "pylibraft"}),
+    "odd steps": ({"strides": (6,)}, "strides", {"dali", "torch", "pylibraft"}),
+    "gaps": ({"strides": (8,)}, "strides", {"dali", "pylibraft"}),
+    "repeated": ({"strides": (0,)}, "strides", {"dali", "pylibraft"}),
     "version 2": ({"version": 2}, "version", {"cuda.core"}),
     "version 0": ({"version": 0}, "version", {"cuda.core"}),
     "no version": ({"version": ...}, "version", {"cuda.core"}),
