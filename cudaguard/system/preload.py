@@ -58,8 +58,26 @@ def unmet_needs(library: str) -> tuple[str, ...]:
         library: Relative to the folders of sys.path; nothing where it is not installed.
     """
     asking = next(_below(library), None)
+    return _unmet({}, [asking] if asking else [])
+
+
+def unfound(names: Iterable[str]) -> tuple[str, ...]:
+    """Return what the loader would not find by its bare name, and what that needs, from the wheels.
+
+    Args:
+        names: As in ``libcublas.so.12``; nothing for those that are mapped, or in no wheel.
+    """
     found: dict[str, str] = {}
-    todo = [asking] if asking else []
+    for name in names:
+        if not is_mapped(name) and not _is_findable(name, ()):
+            file = next(_below(os.path.join(CUDA_FOLDERS, escape(name))), None)
+            if file is not None:
+                found[name] = file
+    return _unmet(found, list(found.values()))
+
+
+def _unmet(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
+    """Return what is found, by soname, with what it and the rest need and the loader lacks."""
     while todo:
         path = todo.pop()
         elf = read_elf(path)

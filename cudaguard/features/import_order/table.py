@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import FILE_PATTERN, LIBRARY_PATH, Verb
+from cudaguard.core.verbs import FILE_PATTERN, LIBRARY_PATH, Kind, Verb
+
+SONAME = Kind(
+    "the soname of a library",
+    lambda value: isinstance(value, str) and bool(value) and not set("/*?[ ") & set(value),
+    {"type": "string", "minLength": 1},
+)
 
 VERBS = (
     Verb(
@@ -24,6 +30,13 @@ VERBS = (
         LIBRARY_PATH,
         "onnxruntime/capi/libonnxruntime_providers_cuda.so",
         "Load what a library needs and the loader would not find, before the import.",
+        {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
+    ),
+    Verb(
+        "preload_soname",
+        SONAME,
+        "libcublas.so.12",
+        "Load a library that a package opens by its name, from the NVIDIA wheel that has it.",
         {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
     ),
 )

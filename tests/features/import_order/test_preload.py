@@ -17,6 +17,10 @@ import sysconfig
 
 import pytest
 
+from cudaguard.core.rule_check import check_rule
+from cudaguard.errors import RuleError
+from cudaguard.model import Rule
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
     reason="which library serves whom is tested with the loader of glibc",
@@ -881,3 +885,81 @@ def test_driver_that_the_loader_would_find_is_a_driver(runner):
     runner.libraries = ["own"]
     code = "preload.DRIVER = 'libdrv.so.1'; print(preload.has_driver())"
     assert runner.lines(needing(), code) == ["True"]
+
+
+# --- preload_soname -------------------------------------------------------------------------------
+
+BY_NAME = (
+    {"preload_soname": "libmath.so.12"},
+    {"preload_soname": "libdeep.so.9"},
+    {"preload_soname": "libnobodyhas.so.1"},
+)
+OPENS = """
+#include <dlfcn.h>
+#include <stdio.h>
+int work(void) {
+    const char *names[] = {"libmath.so.12", "libdeep.so.9"}, *functions[] = {"math", "deep"};
+    int sum = 0;
+    for (int i = 0; i < 2; i++) {
+        void *library = dlopen(names[i], RTLD_NOW);
+        if (!library) { puts(dlerror()); fflush(stdout); return -1; }
+        sum += ((int (*)(void)) dlsym(library, functions[i]))();
+    }
+    return sum;
+}
+"""
+
+
+@pytest.fixture
+def opener(runner):
+    """The plug-in needs nothing, and opens both libraries by their names when it is used."""
+    runner.put("runner/capi/libplugin.so", OPENS)
+    return runner
+
+
+@pytest.mark.parametrize("guard", ["none", "no rule", "dependencies"])
+def test_without_the_rule_what_is_opened_by_name_is_not_found(opener, guard):
+    code = {
+        "none": "",
+        "no rule": "import cudaguard; cudaguard.install()",
+        "dependencies": needing(),  # it names none
+    }[guard]
+    refused, answer = opener.lines(code, START)
+    assert refused.startswith("libmath.so.12: cannot open shared object file")
+    assert answer == "runs on -1"
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_what_is_opened_by_name_is_found_in_the_wheels(opener, mode):
+    code = needing(*BY_NAME, mode=mode)
+    assert opener.lines(code, "import runner", MAPPED) == [" ".join(NEEDED)]
+    assert opener.lines(code, START) == [RUNS]
+    assert sorted(opener.opened(code, "import runner")) == NEEDED
+
+
+def test_name_that_the_loader_finds_is_left_to_it(opener):
+    opener.put("libdeep.so.9", "int deep(void) { return 7; }", at="own")
+    opener.libraries = ["own"]
+    code = needing(*BY_NAME)
+    assert f"site/{DEEP}" not in opener.opened(code, "import runner")
+    assert opener.lines(code, START) == ["runs on 8"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_other_modes_tell_of_names_and_open_nothing(opener, mode):
+    done = opener.run(needing(*BY_NAME, mode=mode), START, MAPPED, SAID)
+    assert "runs on -1\nsite/runner/capi/libplugin.so\n" in done.stdout
+    assert "finding LOCAL1" in done.stdout
+    assert ("ImportOrderWarning: [LOCAL1]" in done.stderr) == (mode == "warn")
+
+
+def test_nothing_is_opened_by_name_without_a_driver(opener):
+    lines = opener.lines(needing(*BY_NAME, driver=False), START, MAPPED)
+    assert lines[1:] == ["runs on -1", "site/runner/capi/libplugin.so"]
+
+
+@pytest.mark.parametrize("name", ["nvidia/x/lib/libx.so.1", "libx*.so", "", 3])
+def test_soname_is_a_bare_name(name):
+    rule = Rule("LOCAL1", ("runner",), "why", actions=({"preload_soname": name},))
+    with pytest.raises(RuleError, match="expected the soname of a library"):
+        check_rule(rule, "here")

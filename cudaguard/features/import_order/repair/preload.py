@@ -51,10 +51,12 @@ def _wanted(rule: Rule) -> tuple[str, ...]:
 
 
 def _needs(rule: Rule) -> tuple[str, ...]:
-    from cudaguard.system.preload import has_driver, unmet_needs
+    from cudaguard.system.preload import has_driver, unfound, unmet_needs
 
     asking = values_of(rule, "preload_dependencies")
+    names = values_of(rule, "preload_soname")
     # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
-    if not asking or not has_driver():
+    if not (asking or names) or not has_driver():
         return ()
-    return tuple(file for library in asking for file in unmet_needs(library))
+    files = [file for library in asking for file in unmet_needs(library)]
+    return tuple(dict.fromkeys((*files, *unfound(names))))

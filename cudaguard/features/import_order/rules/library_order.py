@@ -100,6 +100,30 @@ RULES: tuple[Rule, ...] = (
         verified="2026-11-20: onnxruntime-gpu 1.19.2, 1.20.2, 1.22.0, 1.23.2 (loading, no GPU)",
     ),
     Rule(
+        id="CG040",
+        title="ctranslate2 does not find cuBLAS and cuDNN in NVIDIA's wheels",
+        watch=("ctranslate2",),
+        dist=("ctranslate2>=4.5",),
+        when={"platform": "linux"},
+        actions=(
+            {"preload_soname": "libcublas.so.12"},
+            {"preload_soname": "libcudnn_ops.so.9"},
+            {"preload_soname": "libcudnn_cnn.so.9"},
+        ),
+        grade="opt-in",
+        why=(
+            "ctranslate2 (faster-whisper) opens libcublas.so.12 and cuDNN by their names when the "
+            "GPU is used, and the loader does not look into site-packages: 'Library "
+            "libcublas.so.12 is not found or cannot be loaded', 'Unable to load any of "
+            "{libcudnn_ops.so.9.1.0, ...}'. Loaded first, from nvidia-cublas-cu12 and "
+            "nvidia-cudnn-cu12, they are found by name."
+        ),
+        links=(
+            "https://github.com/OpenNMT/CTranslate2/issues/1826",
+            "https://github.com/SYSTRAN/faster-whisper/issues/1182",
+        ),
+    ),
+    Rule(
         id="CG008",
         title="tensorrt 8.6 imported before torch 2.0.1: the first convolution crashes",
         watch=("tensorrt",),
