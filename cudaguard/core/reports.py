@@ -29,13 +29,20 @@ if TYPE_CHECKING:
 
 
 class Later:
-    """The type of `LATER`."""
+    """In `strict`: is raised at the next watched import.
+
+    Args:
+        words: What the error says; empty for what the finding says.
+    """
+
+    def __init__(self, words: str = "") -> None:
+        self.words = words
 
     def __repr__(self) -> str:
         return "LATER"
 
 
-LATER = Later()  # in `strict`: is raised at the next watched import
+LATER = Later()
 STAYS = " (stays)"
 PREREQUISITE = "prerequisite"  # the verb of a module that was imported first
 
@@ -152,7 +159,7 @@ class Reporter:
         Args:
             finding: The finding.
             frame: The line of the program that it is about.
-            stop: What `strict` raises once it was told; `LATER` for where nothing may be raised.
+            stop: What `strict` raises once it was told; a `Later` where nothing may be raised.
             carried_by_error: Does an error that is about to be raised say it? Then only `strict`
                 says it as well, in case that error is swallowed.
             noted_on_error: Does a note say it, on an error that the program has raised?
@@ -175,21 +182,30 @@ class Reporter:
             self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)
             if about:
                 self._about.add(about)
-            is_heard = self.mode != "observe" or even_in_observe
-            is_said = noted_on_error or (carried_by_error and self.mode != "strict")
-            if is_heard and not is_said and finding.severity != "info":
+            is_heard = even_in_observe or self.is_heard(carried_by_error=carried_by_error)
+            if is_heard and not noted_on_error and finding.severity != "info":
                 kind = table.category_of(finding.id, verb)
                 self.channel.tell(finding, kind, frame, only_logged=only_logged)
-        if isinstance(stop, Exception):
-            self.stop(stop)
-        elif stop is not None and is_news and self.mode == "strict":
-            self.deferred.append(finding.what)
+        if isinstance(stop, Later) and is_news and self.mode == "strict":
+            self.deferred.append(stop.words or finding.what)
+        try:
+            if isinstance(stop, Exception):
+                self.stop(stop)
+        finally:
+            del stop
         return is_news
+
+    def is_heard(self, *, carried_by_error: bool = False) -> bool:
+        """Does the mode have findings told, those that an error says as well (see `found`)?"""
+        return self.mode == "strict" or (self.mode != "observe" and not carried_by_error)
 
     def stop(self, error: Exception) -> None:
         """Raise an error for what was told, in `strict`."""
-        if self.mode == "strict":
-            raise error
+        try:
+            if self.mode == "strict":
+                raise error
+        finally:
+            del error  # or it and this frame keep each other, and what other frames hold
 
     # --- asked by others ------------------------------------------------------------
 

@@ -514,8 +514,12 @@ for change in ({"dist": ("no-such-distribution",)}, {"when": {"env": {"NEVER_SET
                {"grade": "report"}):
     cudaguard.install(rules=[RULE.replace(**{"grade": "automatic", **change})])
     print(is_raw())
+image = lib.Image(make(stream=None))  # a rule that is to report looks, and changes nothing
+print("stream" in image.entries, found())
 """
-    assert run(code) == [ALL_RAW, "none", ALL_RAW, ALL_RAW, ALL_RAW]
+    *raw, looks, told = run(code)
+    assert raw == [ALL_RAW, "none", ALL_RAW, ALL_RAW]
+    assert (looks, told) == ("none", "True CG834:warning")
 
 
 def test_functions_that_others_hold_already(run):

@@ -47,10 +47,13 @@ from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.repairs import Request
 from cudaguard.tools.catalog import RULES
 from cudaguard.features.builds.repair import locks as build_locks
-engine, switch = Engine(), Switch()
-engine.mode = os.environ.get("MODE", "fix")
+core = Dispatch()
+core.reporter.mode = os.environ.get("MODE", "fix")
+(rule,) = (rule for rule in RULES if rule.id == "CG032")
+request = Request(core, rule, ("break_stale_locks",), "torch.utils.cpp_extension")
+permit = request.permit
 build_locks.PATIENCE, build_locks._BETWEEN_LOOKS = 0.5, 0.2
-Guarded = build_locks.lock_class(engine, "CG032", Baton, switch)
+Guarded = build_locks.lock_class(request, Baton, permit)
 """
 HOLD = BATON + "Baton(sys.argv[1]).try_acquire(); print('held', flush=True); time.sleep(600)"
 # One builds, the others find it built, as in torch: a file counts the builds.
@@ -279,7 +282,7 @@ def test_lock_from_the_future_is_not_waited_for_without_a_word(left, start, lock
 def test_switched_off_while_it_waits_it_says_nothing(start, lock):
     holder = start(HOLD)
     assert holder.stdout.readline() == "held\n"
-    code = "import threading; threading.Timer(0.2, setattr, (engine, 'mode', 'off')).start()"
+    code = "import threading; threading.Timer(0.2, permit.switch, (None,)).start()"
     waiter = start(f"{BATON}{code}\nprint(Guarded(sys.argv[1]).try_acquire())")
     assert ended(waiter) == ("False\n", "")
     assert lock.exists()
@@ -430,7 +433,7 @@ def test_failure_of_ours_leaves_torchs_way(left, start, lock):
 
 def test_put_back_it_does_as_torch(left, start, lock):
     left()
-    code = BATON + "switch.is_on = False\nprint(Guarded(sys.argv[1]).try_acquire())"
+    code = BATON + "permit.switch(None)\nprint(Guarded(sys.argv[1]).try_acquire())"
     assert ended(start(code)) == ("False\n", "")
 
 

@@ -606,7 +606,7 @@ def test_guard_attributes_its_own_context_to_the_request(program):
     assert all(line.endswith("as asked.") for line in ran.out[:2])
     assert all(program.where("here") in line for line in ran.out[:2])
     assert program.where("here") in second
-    assert touched == f"CUDA context on device 0 ({program.gpu.name}) (stays)"
+    assert touched == f"CUDA context on device 0 ({program.gpu.name}): created (stays)"
 
 
 def test_torch_is_told_so_that_it_knows_of_forks(program):
@@ -653,7 +653,8 @@ def test_setting_creates_a_context_at_once(program, how):
     code = (
         ACTIVE + f"cudaguard.install({argument})\nactive()\nprint(cudaguard.status().changes[-1])"
     )
-    assert program.output(code, env=env) == ["1", "CUDA context on device 1 (Stub GPU A) (stays)"]
+    created = "CUDA context on device 1 (Stub GPU A): created (stays)"
+    assert program.output(code, env=env) == ["1", created]
 
 
 PRECEDENCE = {
@@ -848,10 +849,10 @@ def test_auto_takes_the_device_of_the_rank_and_a_named_one_is_not_made_twice(nee
 @pytest.mark.parametrize(
     ("setting", "grade", "enabled"),
     [
-        ("none", "fix", False),
-        (None, "fix", False),
+        ("none", "automatic", False),
+        (None, "automatic", False),
         ("auto", "opt-in", False),
-        ("auto", "warn", False),
+        ("auto", "report", False),
     ],
 )
 def test_no_context_where_it_is_not_asked_for(needy, setting, grade, enabled):

@@ -648,20 +648,25 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
 
 
 def test_what_other_threads_note_meanwhile_does_no_harm():
+    from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.duplicate_libraries.detector.duplicates import (
         DuplicateDetector,  # needs ctypes
     )
 
-    class Entry(str):
+    class Subject(str):
         __slots__ = ()
+        __hash__ = str.__hash__
 
-        def startswith(self, *_):
-            touched["another thread's"] = None
-            return False
+        def __eq__(self, other):
+            reporter.repaired("CG001", "preload_library", "another thread's")
+            return str.__eq__(self, other)
 
-    touched = dict.fromkeys((Entry("one"), "/x.so: loaded before torch by CG001 (stays)"))
-    detector = SimpleNamespace(_engine=SimpleNamespace(changes=touched))
+    reporter = Dispatch().reporter
+    for path in (Subject("/one.so"), "/x.so"):
+        reporter.repaired("CG001", "preload_library", path, "loaded before torch")
+    detector = SimpleNamespace(_core=SimpleNamespace(reporter=reporter))
     found = DuplicateDetector._by_rule(detector, "/x.so")
+    assert reporter.repair_of("another thread's") is not None
     assert found == "was loaded before torch by CG001"
 
 

@@ -400,17 +400,21 @@ def test_log_status_and_journal_say_what_was_opened(scene):
     file = scene.folder / "site" / GOOD_FILE
     logged, touched, repair = done.stdout.splitlines()
     switch = "CUDAGUARD_RULES=-LOCAL1 or install(disable=['LOCAL1'])"
-    line = f"LOCAL1: loaded {file} before taker; to switch this off: {switch}"
-    assert logged == f"cudaguard INFO {line}"
+    start, _, off = logged.partition("; ")
+    assert start.startswith(f"cudaguard INFO LOCAL1: {file}: loaded before taker at ")
+    assert off == f"to switch this off: {switch}"
     assert touched == f"touched {file}: loaded before taker by LOCAL1 (stays)"
     what, _, where = repair.rpartition(" ")
-    assert what == f"repair LOCAL1 preload_library {file}"
+    assert what == f"repair {file}"
+    assert start.endswith(f" at {where}")
     line = 1 + f"{LISTEN}\n{install()}\n".count("\n")
     assert where == f"<string>:{line}"
     events = [json.loads(text) for text in (scene.folder / "journal").read_text().splitlines()]
     (event,) = (event for event in events if event["kind"] == "repair")
-    assert (event["name"], event["where"]) == (f"LOCAL1 preload_library {file}", where)
-    kinds = [event["kind"] for event in events if event["name"].startswith(("LOCAL1", "taker"))]
+    assert (event["name"], event["where"]) == (str(file), where)
+    done = {"rule": "LOCAL1", "verb": "preload_library", "subject": str(file)}
+    assert event["details"] == {**done, "how": "loaded before taker"}
+    kinds = [event["kind"] for event in events if event["name"] in (str(file), "taker")]
     assert kinds == ["import", "repair", "imported"]
 
 
@@ -577,10 +581,11 @@ def test_what_is_opened_for_the_plugin_is_told(runner):
     file = runner.folder / "site" / DEEP
     lines = done.stdout.splitlines()
     switch = "CUDAGUARD_RULES=-LOCAL1 or install(disable=['LOCAL1'])"
-    start = f"cudaguard INFO LOCAL1: loaded {file} before runner; to switch this off: {switch}"
-    assert start in lines
+    (logged,) = (line for line in lines if line.startswith(f"cudaguard INFO LOCAL1: {file}: "))
+    assert ": loaded before runner at <string>:" in logged
+    assert logged.endswith(f"; to switch this off: {switch}")
     assert f"touched {file}: loaded before runner by LOCAL1 (stays)" in lines
-    assert any(line.startswith(f"repair LOCAL1 preload_library {file} <string>:") for line in lines)
+    assert any(line.startswith(f"repair {file} <string>:") for line in lines)
     assert len(lines) == 3 * len(NEEDED)
 
 

@@ -7,6 +7,7 @@ definition it has been given: 1 the taker's, 2 its own.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shutil
@@ -71,6 +72,7 @@ ASK = "import consumer; print(consumer.ask())"
 # All but what the package is asked for, and one name to see that it is left alone.
 HIDE = {"names": "*", "keep": ["taker_*", "shown"]}
 HIDDEN = "2122"
+TAKEN_BACK = "libtaker.so: 3 names hidden from the global symbol scope, with 1 it brings"
 SAID = """
 import cudaguard
 status = cudaguard.status()
@@ -92,8 +94,14 @@ def pages(name):
                 found.update(dict.fromkeys(range(start, stop, 4096), flags))
     return found
 """
-NO_DEBUGGER = """
+# Code of the guard, by its module: what another raises is not the guard's to contain.
+AS_OURS = """
+def as_ours(function):
+    return type(function)(function.__code__, {**globals(), "__name__": "cudaguard.sabotage"})
+"""
+NO_DEBUGGER = f"""{AS_OURS}
 from cudaguard.features.symbol_scope.repair import memory
+@as_ours
 def refuse(address, data):
     raise OSError(1, "Operation not permitted")
 memory._write_as_debugger = refuse
@@ -194,8 +202,7 @@ def test_without_the_guard_or_the_rule_everything_is_taken(scene):
 
 def test_consumer_that_comes_after_the_guard_has_its_own(scene):
     lines = scene.lines("import taker", install(HIDE), ASK, SAID)
-    entry = "libtaker.so and 1 it brings: 3 names hidden from the global symbol scope by LOCAL1"
-    assert lines == [HIDDEN, f"touched {entry} (stays)"]
+    assert lines == [HIDDEN, f"touched {TAKEN_BACK} by LOCAL1 (stays)"]
 
 
 @pytest.mark.parametrize(
@@ -338,8 +345,7 @@ def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
     assert ran.lines[0] == ALL_TAKEN
     finding, touched = ran.lines[1:]
     assert finding == (
-        "finding CG802 libtaker.so and 1 it brings: 3 names hidden from the global symbol scope "
-        "by LOCAL1; bound to them before, and still: consumer (3 references)"
+        f"finding CG802 {TAKEN_BACK}; bound to them before, and still: consumer (3 references)"
     )
     assert touched.endswith("by LOCAL1 (stays)")
     assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
@@ -391,7 +397,7 @@ def test_nothing_is_said_where_nobody_was_bound_but_to_the_log(scene):
     assert ran.lines[0] == HIDDEN
     assert [line.split()[0] for line in ran.lines[1:]] == ["touched"]
     (line,) = ran.err.splitlines()
-    assert line.startswith("INFO:cudaguard:libtaker.so and 1 it brings: 3 names hidden from the")
+    assert line.startswith(f"INFO:cudaguard:LOCAL1: {TAKEN_BACK} at ")
     assert "CUDAGUARD_RULES=-LOCAL1" in line
 
 
@@ -401,9 +407,13 @@ def test_repair_is_an_event_at_the_line_that_installs(scene):
             if event.kind == "repair":
                 print(event.name, event.where.rpartition(":")[0])
         """
-    (line,) = scene.lines("import taker", install(HIDE), show)
-    folder = scene.pair.child.folder
-    assert line == f"LOCAL1 hide_symbols {os.path.realpath(folder)}/taker/libtaker.so <string>"
+    journal = scene.pair.child.folder / "journal"
+    written = {"CUDAGUARD_JOURNAL": str(journal)}
+    assert scene.lines("import taker", install(HIDE), show, env=written) == ["libtaker.so <string>"]
+    lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+    (done,) = (line["details"] for line in lines if line["kind"] == "repair")
+    how = TAKEN_BACK.partition(": ")[2]
+    assert done == {"rule": "LOCAL1", "verb": "hide_symbols", "subject": "libtaker.so", "how": how}
 
 
 # --- modes and grades ----------------------------------------------------------------------------
@@ -645,7 +655,7 @@ def test_hardened_kernel_and_protections_are_put_back(scene, names, flag, table,
     lines = scene.lines(PAGES, look, where, NO_DEBUGGER, WINDOW, install(HIDE), same, ASK, SAID)
     assert lines[:2] == [table, f"window {window}"]
     assert lines[-2] == HIDDEN
-    assert lines[-1].startswith("touched libtaker.so and 1 it brings: 3 names hidden")
+    assert lines[-1].startswith(f"touched {TAKEN_BACK} by")
     lines = scene.lines(PAGES, look, WINDOW, install(HIDE), same, ASK)
     assert lines == [HIDDEN]  # without any window
 
@@ -656,17 +666,19 @@ FAILURES = {
         "Operation not permitted",
     ),
     "no-list": (
-        """
+        f"""{AS_OURS}
 from cudaguard.features.symbol_scope.repair import demotion
+@as_ours
 def first_entry(): raise OSError(38, "the dynamic loader does not give its list of libraries")
 demotion.first_entry = first_entry
 """,
         "the dynamic loader does not give its list of libraries",
     ),
     "no-memory-file": (
-        """
+        f"""{AS_OURS}
 from cudaguard.files.calls import os
 _open = os.open
+@as_ours
 def refuse(path, *args, **kwargs):
     if path == "/proc/self/mem": raise PermissionError(13, "Permission denied", path)
     return _open(path, *args, **kwargs)
@@ -716,7 +728,7 @@ def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
 def test_uninstall_leaves_it_demoted_and_says_so(scene):
     lines = scene.lines("import taker", install(HIDE), "cudaguard.uninstall()", ASK, SAID)
     assert lines[0] == HIDDEN
-    assert lines[1].startswith("touched libtaker.so and 1 it brings: 3 names hidden from the")
+    assert lines[1].startswith(f"touched {TAKEN_BACK} by")
 
 
 def test_guard_block_leaves_it_demoted(scene):
@@ -810,13 +822,14 @@ def test_half_a_failure_is_told(scene):
     pretend = """
         from cudaguard.features.symbol_scope.repair import memory
         write, calls = memory._write_as_debugger, []
+        @as_ours
         def once(address, data):
             calls.append(address)
             if len(calls) in (2, 3): raise OSError(1, "no")  # by both ways
             write(address, data)
         memory._write_as_debugger = memory._write_unprotected = once
         """
-    ran = scene.run("import taker", pretend, install(HIDE), ASK, SAID)
+    ran = scene.run("import taker", AS_OURS, pretend, install(HIDE), ASK, SAID)
     touched = [line for line in ran.lines if line.startswith("touched")]
     assert ran.lines[0] == ALL_TAKEN or touched
 

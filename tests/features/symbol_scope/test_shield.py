@@ -6,6 +6,7 @@ tells whose it has been given: 1 the taker's, 2 its own.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -55,7 +56,8 @@ for entry in cudaguard.status().changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """
-TOUCHED = "touched victim: loaded with RTLD_DEEPBIND by LOCAL1 (stays)"
+HOW = "loaded with RTLD_DEEPBIND, so that it finds its own names first"
+TOUCHED = f"touched victim: {HOW} by LOCAL1 (stays)"
 
 
 def install(
@@ -240,10 +242,15 @@ def test_it_is_mapped_once_and_local(scene):
 def test_it_is_logged_and_an_event(scene):
     log = "import logging; logging.basicConfig(level=logging.INFO)"
     show = "print([e.name for e in cudaguard.status().events if e.kind == 'repair'])"
-    ran = scene.run(log, TAKE, install(), ASK, show)
-    assert ran.lines == ["2", "['LOCAL1 load_deepbind victim']"]
+    journal = scene.pair.child.folder / "journal"
+    written = {"CUDAGUARD_JOURNAL": str(journal)}
+    ran = scene.run(log, TAKE, install(), ASK, show, env=written)
+    assert ran.lines == ["2", "['victim']"]
+    lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+    (done,) = (line["details"] for line in lines if line["kind"] == "repair")
+    assert done == {"rule": "LOCAL1", "verb": "load_deepbind", "subject": "victim", "how": HOW}
     (line,) = ran.err.splitlines()
-    assert line.startswith("INFO:cudaguard:LOCAL1: victim was loaded with RTLD_DEEPBIND")
+    assert line.startswith(f"INFO:cudaguard:LOCAL1: victim: {HOW} at ")
     assert "CUDAGUARD_RULES=-LOCAL1" in line
 
 

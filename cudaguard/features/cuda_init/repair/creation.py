@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame
-from cudaguard.core.reports import LATER
+from cudaguard.core.reports import Later
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.detector.contexts import CudaDetector
@@ -60,4 +60,5 @@ def prepare(core: Dispatch, rule: str, target: str, device: str = "") -> None:
     try:
         create(core, device or None, is_asked_for=bool(device))
     except ContextError as error:
-        core.reporter.found(wording.no_context(why, error), caller_frame(), stop=LATER)
+        finding = wording.no_context(why, error)
+        core.reporter.found(finding, caller_frame(), stop=Later(f"{finding.what} {error}"))
