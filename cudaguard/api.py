@@ -30,7 +30,7 @@ class Guard:
 
     @property
     def mode(self) -> str:
-        """The mode in force: ``off``, ``observe``, ``warn``, ``fix`` or ``strict``."""
+        """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
         return activation.core.reporter.mode
 
     def uninstall(self) -> None:

@@ -14,7 +14,7 @@ class CudaGuardError(Exception):
 
 
 class ImportOrderError(CudaGuardError, ImportError):
-    """A watched module could not be imported in a safe order (`strict` mode only)."""
+    """A watched module could not be imported in a safe order (``strict`` mode only)."""
 
     __module__ = "cudaguard"
 
@@ -22,8 +22,8 @@ class ImportOrderError(CudaGuardError, ImportError):
 class ExtensionError(CudaGuardError, ImportError):
     """A compiled extension cannot be loaded: the message says why, and what to do.
 
-    It is raised from the ``ImportError`` of the dynamic loader, whose words it keeps. `name` and
-    `path` are those of the extension, as in any ``ImportError``.
+    It is raised from the ``ImportError`` of the dynamic loader, whose words it keeps. ``name`` and
+    ``path`` are those of the extension, as in any ``ImportError``.
     """
 
     __module__ = "cudaguard"

@@ -8,3 +8,18 @@ exclude_patterns = ["_build"]
 default_role = "py:obj"
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
+
+# For `sphinx -n`: names of types that annotations show, and parameters that docstrings name.
+nitpick_ignore = [
+    *(
+        ("py:class", name)
+        for name in (
+            "CheckStatus", "F", "Grade", "Layer", "ModuleType", "Mode", "Names", "Severity",
+            "StoredTensors", "Strategy", "os.PathLike",
+        )
+    ),
+    *(
+        ("py:obj", name)
+        for name in ("assume_imported", "context", "ok", "path", "stored_tensors", "why")
+    ),
+]  # fmt: skip

@@ -74,8 +74,8 @@ def validate(obj: Any) -> list[Finding]:
             AttributeError.
 
     Returns:
-        One finding for each entry at fault: with severity ``warning`` where `normalize` mends it,
-        ``error`` where it cannot. An empty list for an array that conforms.
+        One finding for each entry at fault, with severity ``warning`` where `normalize` corrects
+        it, ``error`` where it cannot. An empty list for an array that conforms.
     """
     whose = name_of(type(obj))
     return [
