@@ -235,15 +235,14 @@ def boot() -> None:
 
 def launch() -> None:
     """Activate under ``cudaguard run``, where uncaught errors are looked at as well."""
-    from cudaguard.core.excepthook import ErrorHook
     from cudaguard.core.record import begin
 
-    errors = ErrorHook(activation.core.error_ends)
-    activation.core.errors = errors
+    end = activation.core.end
+    end.look, end.is_wanted = activation.core.error_ends, True
     begin(activation)
     boot()
-    if activation.is_up:
-        errors.put_up()
+    if activation.is_up:  # the .pth line was first
+        end.put_up()
 
 
 def _look_at(error: BaseException | None) -> None:

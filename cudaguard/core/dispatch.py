@@ -13,6 +13,7 @@ from _thread import allocate_lock
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.core.detection import Detection, NativeLoad
 from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.excepthook import ErrorHook
     from cudaguard.core.host import Close
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
@@ -61,7 +61,7 @@ class Dispatch:
         self.ctypes = CtypesPatch(self.repairs.scope_of_library, self)
         self.flags = FlagsPatch(self.scope_of_extensions, self)
         self.lazy = LazyFilter()
-        self.errors: ErrorHook | None = None  # under `cudaguard run`, or after a refusal
+        self.end = ErrorHook(self.detection.error_passes)
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).

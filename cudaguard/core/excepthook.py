@@ -23,7 +23,8 @@ class ErrorHook:
     """
 
     def __init__(self, look: Callable[[BaseException], None]) -> None:
-        self._look = look
+        self.look = look
+        self.is_wanted = False  # whenever the guard is up
         self._original = sys.excepthook
         self._is_in_line = False  # under a later hook, perhaps
         self.is_up = False
@@ -49,7 +50,7 @@ class ErrorHook:
     ) -> None:
         try:
             if self.is_up:
-                self._look(error)
+                self.look(error)
         except ours(Exception):  # the error that ends the program is to be told
             pass
         self._original(kind, error, traceback)

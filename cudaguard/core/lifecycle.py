@@ -180,8 +180,8 @@ class Activation:
         core.extensions.put_up()
         core.flags.put_up()
         core.lazy.put_up()
-        if core.errors is not None:
-            core.errors.put_up()
+        if core.end.is_wanted:
+            core.end.put_up()
         core.patch_ctypes()
 
     def _watch(self, names: Mapping[str, object]) -> None:
@@ -205,8 +205,7 @@ class Activation:
                 core.reporter.changed(passes_through(what), stays=True)
         core.replacements.undo()
         core.lazy.take_down()
-        if core.errors is not None:
-            core.errors.take_down()
+        core.end.take_down()
         core.detection.forget()
         core.journal.write_to("")
         core.on_first_hit = core.load_plugins = None
@@ -222,7 +221,7 @@ class Activation:
             ("sys.setdlopenflags", core.flags.is_up),
             ("ctypes.CDLL.__init__", core.ctypes.is_up),
             ("sys.set_lazy_imports_filter", core.lazy.is_up),
-            ("sys.excepthook", core.errors is not None and core.errors.is_up),
+            ("sys.excepthook", core.end.is_up),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
         there = (words for words, is_there in parts if is_there)

@@ -182,8 +182,13 @@ class Request:
             return reporter.found(outcome.finding, frame, stop=LATER, verb=verb)
         what = outcome.finding.what
         stop = outcome.error or ImportOrderError(what, name=self.name, path=self.path)
-        stop.__cause__ = outcome.cause
-        return reporter.found(outcome.finding, frame, stop=stop, verb=verb)
+        if outcome.cause is not None:
+            stop.__cause__ = outcome.cause
+        outcome.error = None  # an error and frames that have it keep each other, and what they hold
+        try:
+            return reporter.found(outcome.finding, frame, stop=stop, verb=verb)
+        finally:
+            del stop
 
     def put(
         self, place: str, owner: Any, make: Callable[[ReplacedPlace, Permit], Replaced]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
@@ -36,7 +35,6 @@ class ExtensionDetector:
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self._kept: dict[str, Refusal] = {}  # by the loader's words: nothing was told of these
-        self._hook: ErrorHook | None = None
 
     def truncated(self, path: str, name: str | None) -> None:
         """Keep the process alive: the loader would map a file that ends too early, and read on.
@@ -92,10 +90,8 @@ class ExtensionDetector:
         while len(self._kept) > _MOST:
             self._kept.pop(next(iter(self._kept)), None)
         is_heard = self._core.reporter.is_heard(carried_by_error=refusal.is_carried)
-        is_wanted = is_heard or self._core.journal.is_written
-        if is_wanted and self._core.errors is None:  # else there is that of `cudaguard run`
-            self._hook = self._core.errors = ErrorHook(self.error_passes)
-            self._hook.put_up()
+        if is_heard or self._core.journal.is_written:
+            self._core.end.put_up()
 
     def error_passes(self, error: BaseException) -> None:
         """Tell of the refusals that an error is about; never raises. Not of KeyboardInterrupt."""
@@ -119,13 +115,8 @@ class ExtensionDetector:
             print_instead(warning)
 
     def forget(self) -> None:
-        """Forget them, and put ``sys.excepthook`` back."""
+        """Forget them."""
         self._kept.clear()
-        if self._hook is not None:
-            self._hook.take_down()
-            if self._core.errors is self._hook:
-                self._core.errors = None
-            self._hook = None
 
 
 def _shown_with(error: BaseException) -> Iterator[BaseException]:
