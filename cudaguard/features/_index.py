@@ -302,7 +302,8 @@ DETECTORS = (('cudaguard.features.symbol_scope.detector.scope:ScopeDetector',
    'loaded:libnvJitLink.so',
    'forget')),
  ('cudaguard.features.extensions.detector:ExtensionDetector',
-  ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')))
+  ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')),
+ ('cudaguard.features.extensions.static_tls:StaticTlsDetector', ('load_failed', 'error_passes')))
 
 PREREQUISITES = {'context': 'cudaguard.features.cuda_init.repair.creation:prepare'}
 
@@ -396,6 +397,7 @@ IDS = {'CG801': ('a module that a rule needs first could not be imported', 'Impo
            'LateEnvironmentWarning'),
  'CG820': ('a library was not found as LD_LIBRARY_PATH was changed in the running process',
            'LateEnvironmentWarning'),
+ 'CG821': ('the dynamic loader had no room for thread-local variables', 'ExtensionWarning'),
  'CG831': ('an array was handed to a library that does not look at its stream',
            'ArrayInterfaceWarning'),
  'CG832': ('a read-only array was handed to a library that does not look at that',

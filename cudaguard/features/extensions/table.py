@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 IDS = {
+    "CG821": ("the dynamic loader had no room for thread-local variables", "ExtensionWarning"),
     "CG840": ("an extension is shorter than its own headers say", "ExtensionWarning"),
     "CG841": ("the dynamic loader has refused an extension", "ExtensionWarning"),
 }
@@ -14,4 +15,5 @@ DETECTORS = {
         "error_passes",
         "forget",
     ),
+    "static_tls:StaticTlsDetector": ("load_failed", "error_passes"),
 }

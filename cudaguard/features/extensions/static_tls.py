@@ -1,0 +1,83 @@
+"""Libraries that are refused for want of static TLS: who has taken the room, and what to do.
+
+A process sets aside a fixed number of bytes for the thread-local variables of libraries that it
+loads later and that want them at a fixed place (DF_STATIC_TLS: OpenMP runtimes, allocators). Who
+comes last gets nothing, so the order of imports decides. The error names the victim only.
+
+Source: ``elf/dl-reloc.c`` of glibc (``_dl_try_allocate_static_tls``); ``ld.so(8)``, tunables.
+"""
+
+from __future__ import annotations
+
+from cudaguard.core.caller import UserLine, caller_frame, describe
+from cudaguard.core.known_errors import text_of
+from cudaguard.elf.mapped import mapped_files
+from cudaguard.elf.reader import ElfFile
+from cudaguard.features.extensions.messages import static_tls as wording
+from cudaguard.files import read_start
+from cudaguard.files.foreign import ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.core.dispatch import Dispatch
+    from cudaguard.model import Finding
+
+_SAID = ": cannot allocate memory in static TLS block"
+_PT_TLS, _SEGMENT = 7, 56
+_DT_FLAGS, _DF_STATIC_TLS = 30, 0x10
+_HEADERS = 1 << 14  # bytes: headers and the table of segments
+
+
+class StaticTlsDetector:
+    """Tells of a library that had no room left, once the error about it matters.
+
+    Args:
+        core: Is told.
+    """
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+        self._kept: dict[str, tuple[Finding, UserLine | None]] = {}  # by the loader's words
+
+    def load_failed(self, error: Exception, _: str) -> None:
+        """Look why a library was refused; a program that does without it hears nothing."""
+        said = text_of(error)
+        victim = said.partition(_SAID)[0]
+        if _SAID not in said or said in self._kept:
+            return
+        frame = caller_frame()
+        users = sorted(
+            ((size, file) for file in mapped_files() for size in [static_tls_of(file)] if size),
+            reverse=True,
+        )
+        wanted = static_tls_of(victim)
+        finding = wording.no_room(victim, wanted, users, describe(frame))
+        self._kept[said] = finding, None if frame is None else UserLine(frame)
+        self._core.end.put_up()
+
+    def error_passes(self, error: BaseException) -> None:
+        """Tell of it if this error is about it."""
+        text = text_of(error)
+        for said in [said for said in self._kept if said in text]:
+            finding, place = self._kept.pop(said)
+            self._core.reporter.found(finding, place)
+
+
+def static_tls_of(path: str) -> int:
+    """Return how many bytes of static TLS a library wants; 0 for none, or where it cannot be read.
+
+    Args:
+        path: Its file.
+    """
+    try:
+        with ElfFile(path) as file:
+            if not file.value(_DT_FLAGS) & _DF_STATIC_TLS:
+                return 0
+        data = read_start(path, _HEADERS)
+    except ours(OSError, OverflowError, ValueError):
+        return 0
+    table, count = int.from_bytes(data[32:40], "little"), int.from_bytes(data[56:58], "little")
+    for start in range(table, min(table + count * _SEGMENT, len(data)), _SEGMENT):
+        if int.from_bytes(data[start : start + 4], "little") == _PT_TLS:
+            return int.from_bytes(data[start + 40 : start + 48], "little")
+    return 0

@@ -1,0 +1,97 @@
+"""Who comes last gets no static TLS: real libraries with thread-local variables at a fixed place."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudaguard.features.extensions.static_tls import static_tls_of
+
+SOURCE = """
+static __thread char room[{size}] __attribute__((tls_model("initial-exec")));
+char *here_{name}(int at) {{ return room + at; }}
+"""
+LOAD = """
+import ctypes, sys
+def load(name):
+    return ctypes.CDLL(f"./{name}.so")
+"""
+INSTALL = "import cudaguard; cudaguard.install({mode!r})"
+CAUGHT = """
+try:
+    load("late")
+except OSError as error:
+    print("goes on")
+"""
+FOUND = "print([f.id for f in cudaguard.status().findings])"
+MORE = {"GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}
+
+
+@pytest.fixture
+def crowded(child, compiler):
+    """Two libraries, either of which has room, but not both."""
+    for name in ("early", "late"):
+        built = compiler.library(f"{name}.so", SOURCE.format(size=1100, name=name))
+        (child.folder / f"{name}.so").write_bytes(built.read_bytes())
+    return child
+
+
+def run(child, *code, env=None, check=True):
+    return child.python("\n".join((LOAD, *code)), env=env or {}, check=check)
+
+
+@pytest.mark.parametrize("name", ["early", "late"])
+def test_each_has_room_alone(crowded, name):
+    assert run(crowded, f"load({name!r}); print('loaded')").stdout == "loaded\n"
+
+
+def test_second_one_is_refused(crowded):
+    """The red half: the error names the victim only."""
+    done = run(crowded, "load('early'); load('late')", check=False)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("OSError: ./late.so: cannot allocate memory in static TLS block")
+
+
+def test_size_is_read_from_the_file(crowded, compiler):
+    assert static_tls_of(str(crowded.folder / "late.so")) == 1100
+    dynamic = compiler.library("other.so", "__thread int a; int *b(void) { return &a; }")
+    assert static_tls_of(str(dynamic)) == 0
+    assert static_tls_of("/nowhere.so") == static_tls_of(__file__) == 0
+
+
+@pytest.mark.parametrize("mode", ["warn", "fix", "strict"])
+def test_error_that_ends_the_program_is_explained(crowded, mode):
+    code = (INSTALL.format(mode=mode), "load('early'); load('late')")
+    done = run(crowded, *code, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("ExtensionWarning: [CG821] late.so was not loaded: early.so") == 1
+    assert "late.so: wants 1100 bytes of static TLS" in done.stderr
+    assert "early.so: 1100 bytes of static TLS" in done.stderr
+    assert "run: GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096 python" in done.stderr
+    assert "cannot allocate memory in static TLS block" in done.stderr.splitlines()[-1]
+
+
+def test_advice_helps(crowded):
+    """With more room, as the command says, both are loaded."""
+    code = (INSTALL.format(mode="fix"), "load('early'); load('late'); print('loaded')", FOUND)
+    assert run(crowded, *code, env=MORE).stdout.splitlines() == ["loaded", "[]"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
+def test_program_that_does_without_hears_nothing(crowded, mode):
+    code = (INSTALL.format(mode=mode), "load('early')", CAUGHT, FOUND)
+    done = run(crowded, *code)
+    assert (done.stdout, done.stderr) == ("goes on\n[]\n", "")
+
+
+def test_observe_finds_it_and_says_nothing(crowded):
+    code = (INSTALL.format(mode="observe"), "load('early')")
+    block = "try:\n    with cudaguard.guard('observe'):\n        load('late')\nexcept OSError: pass"
+    done = run(crowded, *code, block, FOUND)
+    assert (done.stdout, done.stderr) == ("['CG821']\n", "")
+
+
+def test_hook_is_put_back(crowded):
+    code = (INSTALL.format(mode="fix"), "load('early')", CAUGHT)
+    then = "print(sys.excepthook is sys.__excepthook__); cudaguard.uninstall()"
+    last = "print(sys.excepthook is sys.__excepthook__)"
+    assert run(crowded, *code, then, last).stdout.splitlines() == ["goes on", "False", "True"]
