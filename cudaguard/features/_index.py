@@ -372,7 +372,8 @@ CHECKS = {'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
  'CG905': 'cudaguard.features.duplicate_libraries.checks.installed:DISTRIBUTIONS',
  'CG906': 'cudaguard.features.duplicate_libraries.checks.installed:PINNED_WHEELS',
  'CG907': 'cudaguard.features.builds.checks:BUILD_TOOLS',
- 'CG908': 'cudaguard.features.builds.checks:BUILD_CACHE'}
+ 'CG908': 'cudaguard.features.builds.checks:BUILD_CACHE',
+ 'CG915': 'cudaguard.features.symbol_scope.checks:PRELOADED'}
 
 IDS = {'CG801': ('a module that a rule needs first could not be imported', 'ImportOrderWarning'),
  'CG802': ('the guard came too late for a module', ''),

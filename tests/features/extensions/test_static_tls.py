@@ -1,4 +1,4 @@
-"""Who comes last gets no static TLS: real libraries with thread-local variables at a fixed place."""
+"""Who comes last gets no static TLS: libraries whose thread-local variables have fixed places."""
 
 from __future__ import annotations
 
