@@ -12,8 +12,8 @@ from packaging.requirements import Requirement
 from cudaguard.core import messages
 from cudaguard.core.decide import plan
 from cudaguard.core.rule_check import check_rule
-from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.model import Rule
+from cudaguard.tools.catalog import DETECTORS, RULES
 
 IDS = [rule.id for rule in RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=IDS)
@@ -142,7 +142,9 @@ def test_order_contradicts_no_other_rule_that_can_apply_at_the_same_time(rule):
         for name in one.watch:
             by_module[name] = (*by_module.get(name, ()), one)
     for name in rule.watch:
-        found = plan(name, lambda name: by_module.get(name, ()), lambda _: False, EverythingApplies())
+        found = plan(
+            name, lambda name: by_module.get(name, ()), lambda _: False, EverythingApplies()
+        )
         assert found.problems == ()
 
 

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
-from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.features.duplicate_libraries.policy.installed import (
     Overlap,
     asked_for,
@@ -23,6 +22,7 @@ from cudaguard.features.gpu_architectures.policy.driver import driver_wanted
 from cudaguard.model import Finding, Rule
 from cudaguard.system.nvidia_driver import look_at_driver
 from cudaguard.system.redact import redacted_arguments, redactor
+from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.ages import is_long_ago, mended_by, seen_on
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks
 from cudaguard.tools.doctor.command import LEVELS, is_reached
@@ -47,7 +47,12 @@ def test_ids_of_checks_are_in_their_range_and_each_is_declared():
 
 @pytest.mark.parametrize(
     ("severities", "status"),
-    [((), "ok"), (("info",), "ok"), (("info", "warning"), "warning"), (("error", "warning"), "fail")],
+    [
+        ((), "ok"),
+        (("info",), "ok"),
+        (("info", "warning"), "warning"),
+        (("error", "warning"), "fail"),
+    ],
 )
 def test_status_is_that_of_the_worst_finding(severities, status):
     assert status_of(map(finding, severities)) == status

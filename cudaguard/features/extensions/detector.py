@@ -92,7 +92,7 @@ class ExtensionDetector:
         while len(self._kept) > _MOST:
             self._kept.pop(next(iter(self._kept)), None)
         is_heard = self._core.reporter.is_heard(carried_by_error=refusal.is_carried)
-        if (is_heard or self._core.journal.is_written) and self._core.errors is None:  # that is of `cudaguard run`
+        if (is_heard or self._core.journal.is_written) and self._core.errors is None:
             self._hook = self._core.errors = ErrorHook(self.error_passes)
             self._hook.put_up()
 

@@ -116,7 +116,7 @@ def execute(args: Namespace) -> int:
     else:
         for rule in chosen:
             state, grade = _state_of(rule, active)
-            show(printable(f"{rule.id}  {state:<3}  {grade:<6}  {rule.title or rule.why}"))
+            show(printable(f"{rule.id}  {state:<3}  {grade:<9}  {rule.title or rule.why}"))
     return OK
 
 
