@@ -227,9 +227,14 @@ class Reporter:
         """Was something found about it that says all there is to say?"""
         return subject in self._about
 
+    @property
+    def repairs(self) -> tuple[Repaired, ...]:
+        """What was repaired, each once."""
+        return tuple(self._repairs)
+
     def repair_of(self, subject: str) -> Repaired | None:
         """Return the repair that something was subject to; None if there was none."""
-        return next((done for done in list(self._repairs) if done.subject == subject), None)
+        return next((done for done in self.repairs if done.subject == subject), None)
 
     @property
     def channel(self) -> Channel:

@@ -83,7 +83,7 @@ def test_repair_is_read_as_it_was_told(tmp_path, verb):
     [
         {},
         dict.fromkeys(("importing", "arguments", "stack", "evidence", "links", "finding"), 7),
-        dict.fromkeys(("rule", "verb", "subject", "how", "by", "module", "severity"), ["x"]),
+        {key: ["x"] for key in ("rule", "verb", "subject", "how", "by", "module", "severity")},
         {"stack": [7, ["a"], ["a.py", "1", "f"]], "device": "1", "parent": True},
     ],
     ids=["none", "numbers", "lists", "parts"],
