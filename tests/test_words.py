@@ -151,9 +151,9 @@ def test_no_docstring_begins_with_a_question(path):
 @pytest.mark.parametrize(
     ("text", "is_british"),
     [
-        ("CUDA was initialised", True),
+        ("CUDA was initialized", True),
         ("the behaviour of", True),
-        ("is_initialised", True),
+        ("is_initialized", True),
         ("initialized, otherwise a colored promise", False),
     ],
 )

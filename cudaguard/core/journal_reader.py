@@ -1,28 +1,162 @@
-"""What a program has left behind: its journal, and what ``faulthandler`` wrote when it died."""
+"""What a program has left behind: its journal, and what ``faulthandler`` wrote when it died.
+
+Whoever replays a journal reads `Line`, whose `event` is one of the classes here, or a repair as it
+was told (`cudaguard.core.reports.Repaired`). Nothing is taken from prose.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
+from cudaguard.core.reports import PREREQUISITE, Repaired
 from cudaguard.files import LARGEST, read_end
 from cudaguard.files.calls import os
+from cudaguard.model import SEVERITIES, Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Iterable, Mapping
+    from typing import Any, Union
+
+    Event = Union[
+        "Started", "Ended", "ModeSet", "Begun", "Over", "Mapped", "CudaUsed", "Found", "Raised",
+        Repaired, None,
+    ]  # fmt: skip
 
 # Of a line of the journal; the program may have written to it as well.
 _LINE: dict[str, Any] = {
     "pid": int, "kind": str, "name": str, "thread": int, "where": str, "time": (int, float),
     "details": (dict, type(None)),
 }  # fmt: skip
+_BEGIN = {"import": "import", "mapping": "load"}
+_END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 _FATAL = "Fatal Python error: "
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
 _HEADING = re.compile(
     r"^(?P<is_current>Current t|T)hread 0x(?P<thread>[0-9a-f]+) .*\(most recent call first\):$"
 )
 _C_HEADING = "Current thread's C stack trace (most recent call first):"
+
+
+class Started(NamedTuple):
+    """A program has begun, perhaps in a process that was another program before.
+
+    Args:
+        parent: The process that has started it; None if that is not known.
+        arguments: What followed the interpreter.
+    """
+
+    parent: int | None
+    arguments: tuple[str, ...]
+
+
+class Ended(NamedTuple):
+    """The process has ended in its own good way."""
+
+
+class ModeSet(NamedTuple):
+    """The guard was switched on, off or over."""
+
+    mode: str
+
+
+class Begun(NamedTuple):
+    """An import or a load has begun.
+
+    Args:
+        kind: ``import`` or ``load``.
+        module: Its name; empty for a library that was loaded by ctypes.
+        file: What the loader was asked for; empty for an import.
+        importing: The modules whose code was running, outermost first.
+    """
+
+    kind: str
+    module: str
+    file: str
+    importing: tuple[str, ...]
+
+
+class Over(NamedTuple):
+    """An import or a load is over.
+
+    Args:
+        kinds: Of which kind it was, as far as that is known.
+        name: The module, or the file.
+        is_failed: Has it raised?
+    """
+
+    kinds: tuple[str, ...]
+    name: str
+    is_failed: bool
+
+
+class Mapped(NamedTuple):
+    """A library is there that was not before.
+
+    Args:
+        file: Its file.
+        by: What the loader was asked for that has brought it; empty if that is not known.
+    """
+
+    file: str
+    by: str
+
+
+class CudaUsed(NamedTuple):
+    """CUDA was initialized, or a context created.
+
+    Args:
+        what: Which of them.
+        words: Who did what.
+        actor: The module that did it; empty if that is not known.
+        how: As in `cudaguard.features.cuda_init.messages.Change`.
+        device: Ordinal of the device that got a context.
+    """
+
+    what: str
+    words: str
+    actor: str
+    how: str
+    device: int
+
+
+class Found(NamedTuple):
+    """Something was found."""
+
+    finding: Finding
+
+
+class Raised(NamedTuple):
+    """An error ends the program.
+
+    Args:
+        text: Its class and what it says.
+        stack: File, line and function of the frames that it came through, innermost last.
+        finding: What it means, if that is known.
+    """
+
+    text: str
+    stack: tuple[tuple[str, int, str], ...]
+    finding: Finding | None
+
+
+class Line(NamedTuple):
+    """One line of a journal.
+
+    Args:
+        pid: The process.
+        thread: ``threading.get_ident()`` of the thread.
+        time: Seconds since the epoch.
+        where: ``file:line`` of the code behind it; may be empty.
+        event: What has happened; None for what concerns nobody who replays it.
+    """
+
+    pid: int
+    thread: int
+    time: float
+    where: str
+    event: Event
 
 
 class FaultDump(NamedTuple):
@@ -61,6 +195,88 @@ def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
         ):
             found.append(entry)
     return found
+
+
+def read_events(path: str, most: int = LARGEST) -> list[Line]:
+    """Return what happened, oldest first; see `read_journal`."""
+    return typed(read_journal(path, most))
+
+
+def typed(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
+    """Return the lines of a journal as what they stand for."""
+    return [
+        Line(line["pid"], line["thread"], line["time"], line["where"], _event(line))
+        for line in lines
+    ]
+
+
+def _event(line: Mapping[str, Any]) -> Event:
+    kind, name, details = line["kind"], line["name"], _Details(line.get("details") or {})
+    if kind in _BEGIN:
+        is_import = kind == "import"
+        module = name if is_import else details.text("module")
+        importing = details.texts("importing")
+        return Begun(_BEGIN[kind], module, "" if is_import else name, importing)
+    if kind in _END:
+        return Over(_END[kind], name, kind == "failed")
+    if kind == "mapped":
+        return Mapped(name, details.text("by"))
+    if kind in ("repair", PREREQUISITE):
+        subject, how = details.text("subject") or name, details.text("how")
+        return Repaired(details.text("rule"), details.text("verb") or kind, subject, how)
+    if kind == "finding":
+        return Found(_finding(details, name))
+    if kind == "cuda":
+        what, actor, how = (details.text(key) for key in ("kind", "actor", "how"))
+        return CudaUsed(what, name, actor, how, details.number("device") or 0)
+    if kind in ("install", "uninstall"):
+        return ModeSet(name)
+    if kind == "start":
+        return Started(details.number("parent"), details.texts("arguments"))
+    if kind == "error":
+        meant = details.get("finding")
+        finding = _finding(_Details(meant), "") if isinstance(meant, dict) else None
+        return Raised(name, details.frames("stack"), finding)
+    return Ended() if kind == "end" else None
+
+
+class _Details(dict):  # type: ignore[type-arg]  # what JSON has
+    """The details of a line, to which the program may have written."""
+
+    def text(self, key: str) -> str:
+        found = self.get(key)
+        return found if isinstance(found, str) else ""
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        found = self.get(key)
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    def number(self, key: str) -> int | None:
+        found = self.get(key)
+        return found if type(found) is int else None
+
+    def frames(self, key: str) -> tuple[tuple[str, int, str], ...]:
+        found = self.get(key)
+        return tuple(
+            (frame[0], frame[1], frame[2])
+            for frame in (found if isinstance(found, list) else ())
+            if isinstance(frame, list) and list(map(type, frame)) == [str, int, str]
+        )
+
+
+def _finding(details: _Details, name: str) -> Finding:
+    severity: Any = details.text("severity")
+    return Finding(
+        details.text("id"),
+        details.text("what") or name,
+        rule=details.text("rule") or None,
+        severity=severity if severity in SEVERITIES else "warning",
+        evidence=details.texts("evidence"),
+        consequence=details.text("consequence"),
+        remedy=details.text("remedy"),
+        command=details.text("command"),
+        links=details.texts("links"),
+    )
 
 
 def read_faults(path: str) -> list[FaultDump]:

@@ -66,6 +66,16 @@ class Repaired(Record):
     def __init__(self, rule: str, verb: str, subject: str, how: str) -> None:
         self._fill(rule=rule, verb=verb, subject=subject, how=how)
 
+    @property
+    def words(self) -> str:
+        """What was done, and by which rule."""
+        return f"{self.done} by {self.rule}" if self.rule else self.done
+
+    @property
+    def done(self) -> str:
+        """What was done."""
+        return f"{self.subject}: {self.how or self.verb}"
+
 
 class Reporter:
     """Keeps and tells what was found and done; one per process.
@@ -115,12 +125,11 @@ class Reporter:
         where = describe(frame)
         kind = verb if verb == PREREQUISITE else "repair"
         self.journal.note(kind, subject, where, done)
-        words = f"{subject}: {how}" if how else f"{subject}: {verb}"
         if stays:
-            self._changes[f"{words} by {rule}" if rule else words] = True
+            self._changes[done.words] = True
         off = f"; to switch this off: CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"
-        words += f" at {where}" if where else ""
-        self.log(f"{rule}: {words}{off}" if rule else words)
+        told = f"{done.done} at {where}" if where else done.done
+        self.log(f"{rule}: {told}{off}" if rule else told)
 
     def changed(self, subject: str, *, stays: bool) -> None:
         """Take note that something in this process is not as it was.
@@ -140,6 +149,11 @@ class Reporter:
         """What was changed, in words; what stays after `uninstall` is marked."""
         known = dict(self._changes)
         return tuple(f"{subject}{STAYS}" if stays else subject for subject, stays in known.items())
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """What was changed and stays after `uninstall`, in words."""
+        return tuple(subject for subject, stays in dict(self._changes).items() if stays)
 
     def found(
         self,
@@ -213,9 +227,14 @@ class Reporter:
         """Was something found about it that says all there is to say?"""
         return subject in self._about
 
+    @property
+    def repairs(self) -> tuple[Repaired, ...]:
+        """What was repaired, each once."""
+        return tuple(self._repairs)
+
     def repair_of(self, subject: str) -> Repaired | None:
         """Return the repair that something was subject to; None if there was none."""
-        return next((done for done in list(self._repairs) if done.subject == subject), None)
+        return next((done for done in self.repairs if done.subject == subject), None)
 
     @property
     def channel(self) -> Channel:

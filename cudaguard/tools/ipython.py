@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAGIC = "cudaguard"
-STAYS = " (stays)"  # what uninstall() cannot take back ends in it
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -24,7 +23,8 @@ def load_ipython_extension(ipython: Any) -> None:
     from cudaguard.files.text import printable_lines
     from cudaguard.tools.notebook_messages import OFF, loaded
 
-    before = status()
+    reporter = activation.core.reporter
+    before = reporter.lasting
     guard = install()
     now = status()
     guarded = {event.name for event in now.events if event.kind == "import"}
@@ -36,8 +36,7 @@ def load_ipython_extension(ipython: Any) -> None:
                 rules = early.setdefault(name, [])
                 if any(f.rule == rule.id and f.what.startswith(f"{name} ") for f in late):
                     rules.append(f"{rule.id}, {rule.title or rule.why}")
-    new = [item for item in now.changes if item not in before.changes]
-    repaired = [item[: -len(STAYS)] for item in new if item.endswith(STAYS)]
+    repaired = [item for item in reporter.lasting if item not in before]
     told = loaded(guard.mode, early, repaired) if activation.is_up else OFF
     print(printable_lines(told), file=sys.stderr)
     ipython.register_magic_function(_tell_status, "line", MAGIC)

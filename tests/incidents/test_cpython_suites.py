@@ -53,16 +53,16 @@ cudaguard.install(rules=[cudaguard.Rule("SUITES1", NAMES, "test")])
 """
 EVERY = """
 import cudaguard
-from cudaguard import api as wiring
+from cudaguard.core.lifecycle import activation
 class Everything(dict):
     def __contains__(self, name):
         return True
 cudaguard.install()
-engine = wiring.activation.core
-engine.finder.watched = engine.extensions.watched = Everything()
+core = activation.core
+core.finder.watched = core.extensions.watched = Everything()
 """
 # With a journal the loader stays until the end of each import, to note how it went.
-JOURNALLED = EVERY + "engine.journal.write_to('/dev/null')\n"
+JOURNALLED = EVERY + "core.journal.write_to('/dev/null')\n"
 SETTINGS = {"few": FEW, "every": EVERY, "journalled": JOURNALLED}
 IS_GUARDED = """
 import sys, json.tool

@@ -20,12 +20,17 @@ PROGRAM = """
     decoded = cv2.imdecode(cv2.imencode(".png", image)[1], 1)
     print("none" if decoded is None else "right" if (decoded == image).all() else "wrong")
 """
-GUARDED = f"""
+GUARDED = (
+    """
     import cudaguard
-    cudaguard.install("strict"){PROGRAM}
-    print([event.name for event in cudaguard.status().events if event.kind == "repair"])
+    cudaguard.install("strict")"""
+    + PROGRAM
+    + """
+    from cudaguard.core.lifecycle import activation
+    print([f"{r.rule} {r.verb} {r.subject}" for r in activation.core.reporter.repairs])
     print([f for f in cudaguard.status().findings if f.severity != "info"])
 """
+)
 OPENCV = ("opencv-python-headless==4.10.0.84", "numpy==2.0.2")
 
 

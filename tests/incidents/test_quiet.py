@@ -142,7 +142,8 @@ import tensorflow as tf
 print(float(tf.reduce_sum(tf.matmul(tf.ones((8, 8)), tf.ones((8, 8))))))
 status = cudaguard.status()
 print(*(finding.id for finding in status.findings))
-print(*(event.name for event in status.events if event.kind == "repair"))
+from cudaguard.core.lifecycle import activation
+print(*(f"{{r.rule}} {{r.verb}} {{r.subject}}" for r in activation.core.reporter.repairs))
 """
 
 

@@ -425,8 +425,9 @@ REPAIRED = """
 import cudaguard
 status = cudaguard.status()
 assert status.findings == (), status.findings
-repairs = [event.name for event in status.events if event.kind == "repair"]
-assert [name.split()[0] for name in repairs] == ["LOCAL001"], repairs
+from cudaguard.core.lifecycle import activation
+repairs = activation.core.reporter.repairs
+assert [done.rule for done in repairs] == ["LOCAL001"], repairs
 """
 
 

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import cudaguard
-from cudaguard.core.known_errors import DRIVER, FORK, KNOWN_ERRORS
+from cudaguard.core.known_errors import DRIVER, KNOWN_ERRORS
+from cudaguard.features.cuda_init.known_errors import FORK
 from cudaguard.tools.catalog import DETECTORS, RULES
 
 from ..documents import valid

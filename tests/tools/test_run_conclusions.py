@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cudaguard.core.journal_reader import last_initialized, read_faults, read_journal
+from cudaguard.core.journal_reader import last_initialized, read_faults, read_journal, typed
 from cudaguard.model import Rule
 from cudaguard.tools.run.conclusions import fitting, likeliest, story_of
 from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
@@ -15,7 +15,8 @@ from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
 
 def line(kind, name, where="", thread=1, pid=7, **details):
     found = {"pid": pid, "kind": kind, "name": name, "thread": thread, "where": where, "time": 0.0}
-    return {**found, "details": details} if details else found
+    (read,) = typed([{**found, "details": details} if details else found])
+    return read
 
 
 def mapping(file, module=""):
@@ -124,8 +125,12 @@ def test_scope_rule_may_fit_whatever_is_loaded_later():
     assert fits([SCOPE], *GLOBAL, line("import", "z")) == [("L1", False, ("/p/libglob.so.2",))]
     assert fits([SCOPE], *GLOBAL, line("import", "z"), cured=["L1"]) == []
     assert fits([SCOPE], line("import", "z")) == []
-    acted = line("repair", "L1 load_local libglob.so")
+    acted = line("repair", "libglob.so", rule="L1", verb="load_local", subject="libglob.so")
     assert fits([SCOPE], *GLOBAL, acted, line("import", "z")) == []
+    other = line("repair", "L1 of a name", rule="L7", verb="load_local", subject="L1 of a name")
+    assert fits([SCOPE], *GLOBAL, other, line("import", "z")) == fits(
+        [SCOPE], *GLOBAL, line("import", "z")
+    )
 
 
 def test_rule_about_order_fits_its_module_only():

@@ -352,7 +352,7 @@ def test_rule_that_fits_and_the_patch(child, run, library, mode, grade, call):
     assert done.returncode == -signal.SIGABRT
     if not call:  # it has acted, and it was something else
         assert document["rules"] == []
-        assert "repaired: LOCAL001 load_local libglob.so" in text
+        assert "repaired: libglob.so: kept in local symbol scope by LOCAL001" in text
         assert "no rule is known; import broken first, which is a guess until it is tried" in text
         patch = document["change"]["patch"].splitlines()[3:]
         assert patch == [" ", "+import broken", " import globaliser", "-import broken"]

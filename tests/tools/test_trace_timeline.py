@@ -7,6 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cudaguard.core.journal_reader import typed
 from cudaguard.tools.trace.diff import _longest_rising, _name
 from cudaguard.tools.trace.picture import Scale, escape
 from cudaguard.tools.trace.timeline import native_only, owner_of, processes_of, rows_of
@@ -15,7 +16,7 @@ PID = 7
 
 
 def journal(*lines, pid=PID):
-    """Lines of a journal: (kind, name, details), or with the number of a thread in front."""
+    """Read lines of a journal: (kind, name, details), or with a thread's number in front."""
     found = []
     for number, line in enumerate(lines):
         thread, (kind, name, *details) = (
@@ -24,7 +25,7 @@ def journal(*lines, pid=PID):
         entry = {"pid": pid, "kind": kind, "name": name, "thread": thread, "where": ""}
         entry["time"] = 1000.0 + number
         found.append({**entry, **({"details": details[0]} if details else {})})
-    return found
+    return typed(found)
 
 
 def steps(*lines):

@@ -218,29 +218,9 @@ def _is_telling(frame: str) -> bool:
 
 def rules_at_work(journal: str) -> list[str]:
     """Return the ids of the rules by which the guard did something, from its journal."""
-    import json
+    from cudaguard.core.journal_reader import read_events
+    from cudaguard.core.reports import Repaired
 
-    from cudaguard.api import active_rules
-
-    ids: dict[str, None] = {}
-    imported: set[str] = set()
-    needed: list[str] = []
-    try:
-        text = read_bytes(journal, LARGEST).decode()
-        events = [json.loads(line) for line in text.splitlines()]
-    except (OSError, ValueError):
-        return []
-    for event in events:
-        if event["kind"] == "repair":
-            ids[event["name"].partition(" ")[0]] = None
-        elif event["kind"] == "prerequisite":
-            needed.append(event["name"])
-        elif event["kind"] == "import":
-            imported.add(event["name"])
-    for need in needed:  # the event names the module only
-        for rule in active_rules():
-            provides = any("provide_libraries" in action for action in rule.actions)
-            asks = need in rule.needs and imported.intersection(rule.watch)
-            if asks or (provides and rule.watch[0] == need):
-                ids[rule.id] = None
-    return list(ids)
+    events = (line.event for line in read_events(journal))
+    rules = (event.rule for event in events if isinstance(event, Repaired))
+    return list(dict.fromkeys(rule for rule in rules if rule))

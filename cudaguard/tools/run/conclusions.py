@@ -1,23 +1,29 @@
-"""What a journal says of a process that died. Pure: lines and rules in, conclusions out."""
+"""What a journal says of a process that died. Pure: events and rules in, conclusions out."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from cudaguard.core.journal_reader import (
+    Begun,
+    Found,
+    Mapped,
+    ModeSet,
+    Over,
+    Raised,
+    Started,
+)
 from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
+from cudaguard.core.reports import Repaired
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
-    from typing import Any
+    from collections.abc import Container, Iterable
 
-    from cudaguard.model import Rule
+    from cudaguard.core.journal_reader import Line
+    from cudaguard.model import Finding, Rule
 
-    Line = Mapping[str, Any]
-
-_BEGIN = {"import": "import", "mapping": "load"}
-_END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 _SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
 _DEADLY = (
@@ -56,9 +62,9 @@ class Story(NamedTuple):
             extension was loaded.
         mapped: Libraries that were mapped while the guard looked, oldest first.
         recent: Of these, the ones mapped by what was running, else those by the last load.
-        repairs: What the guard had repaired, each with its rule first.
-        findings: What it had found, as `Finding.to_dict`.
-        error: The error that ended the program: ``text``, ``stack`` and, if known, ``finding``.
+        repairs: What the guard had repaired.
+        findings: What it had found.
+        error: The error that ended the program, if one did.
     """
 
     mode: str
@@ -66,9 +72,9 @@ class Story(NamedTuple):
     imported: tuple[str, ...]
     mapped: tuple[str, ...]
     recent: tuple[str, ...]
-    repairs: tuple[str, ...]
-    findings: tuple[dict[str, Any], ...]
-    error: dict[str, Any] | None
+    repairs: tuple[Repaired, ...]
+    findings: tuple[Finding, ...]
+    error: Raised | None
 
     @property
     def suspect(self) -> str:
@@ -85,36 +91,37 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         pid: The process.
         thread: The thread that died, if that is known: what others were importing was not it.
     """
-    mode, error = "", None
+    mode = ""
+    error: Raised | None = None
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
     mapped: list[tuple[int, str, str]] = []
-    repairs: list[str] = []
-    findings: list[dict[str, Any]] = []
-    for number, line in enumerate(line for line in lines if line["pid"] == pid):
-        kind, name, details = line["kind"], line["name"], line.get("details") or {}
-        stack = stacks.setdefault(line["thread"], [])
-        if kind == "start":
+    repairs: list[Repaired] = []
+    findings: list[Finding] = []
+    for number, line in enumerate(line for line in lines if line.pid == pid):
+        event = line.event
+        stack = stacks.setdefault(line.thread, [])
+        if isinstance(event, Started):
             mode, error = "", None
             for found in (stacks, imported, mapped, repairs, findings):
                 found.clear()
-        elif kind in _BEGIN:
-            module = details.get("module", "") if kind == "mapping" else name
-            imported.setdefault(module if kind == "import" else module.partition(".")[0])
-            file = name if kind == "mapping" else ""
-            stack.append((number, Step(_BEGIN[kind], module or name, file, line["where"])))
-        elif kind in _END:
-            _close(stack, _END[kind], name)
-        elif kind == "mapped":
-            mapped.append((number, name, details.get("by", "")))
-        elif kind in ("install", "uninstall"):
-            mode = name
-        elif kind in ("repair", "prerequisite"):
-            repairs.append(name if kind == "repair" else f"import {name}")
-        elif kind == "finding" and details:
-            findings.append(dict(details))
-        elif kind == "error":
-            error = {"text": name, **details}
+        elif isinstance(event, Begun):
+            is_import = event.kind == "import"
+            imported.setdefault(event.module if is_import else event.module.partition(".")[0])
+            step = Step(event.kind, event.module or event.file, event.file, line.where)
+            stack.append((number, step))
+        elif isinstance(event, Over):
+            _close(stack, event.kinds, event.name)
+        elif isinstance(event, Mapped):
+            mapped.append((number, event.file, event.by))
+        elif isinstance(event, ModeSet):
+            mode = event.mode
+        elif isinstance(event, Repaired):
+            repairs.append(event)
+        elif isinstance(event, Found):
+            findings.append(event.finding)
+        elif isinstance(event, Raised):
+            error = event
     open_steps = sorted(
         step for owner, stack in stacks.items() if thread in (0, owner) for step in stack
     )
@@ -185,7 +192,7 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         watched = [name for name in rule.watch if name in story.imported]
         call = install_call(rule)
         is_deadly = rule.needs or not call or actions_of(rule, *_DEADLY)
-        acts = any(entry.startswith(f"{rule.id} ") for entry in story.repairs)
+        acts = any(done.rule == rule.id for done in story.repairs)
         if not watched or not is_deadly or acts or rule.id in cured:
             continue
         is_certain = suspect in _named(rule)

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from cudaguard.core.journal_reader import FaultDump, last_initialized, read_faults, read_journal
+from cudaguard.core.journal_reader import FaultDump, last_initialized, read_events, read_faults
 from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
 from cudaguard.files import LARGEST, read_bytes, write_text
 from cudaguard.files.text import printable_data
@@ -56,7 +56,7 @@ class Report:
         self._faults = _faults_in(folder)
         fault = self._own_fault()
         thread = fault.thread if fault is not None and fault.what else 0
-        journal = read_journal(os.path.join(folder, JOURNAL), _MOST) if folder else []
+        journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
         self._story = story_of(journal, ended.pid, thread)
         self._mode = self._story.mode  # that it had, which may not be the one asked for
         self._script = program.script or self._module_of_program()
@@ -80,8 +80,9 @@ class Report:
             return True
         if self._ended.status <= 0:
             return False
-        error = self._story.error or {}
-        return bool(error.get("finding") or self._fatal_elsewhere() or self._is_out_of_memory())
+        error = self._story.error
+        is_known = error is not None and error.finding is not None
+        return is_known or bool(self._fatal_elsewhere()) or self._is_out_of_memory()
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema."""
@@ -115,7 +116,7 @@ class Report:
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "what": wording.summary(how, others, error["text"] if error else ""),
+            "what": wording.summary(how, others, error.text if error else ""),
             "arguments": redacted_arguments(self._program.words),
             "mode": self._mode or None,
             "ended": how,
@@ -126,9 +127,10 @@ class Report:
             "imported": list(story.imported),
             "mapped": list(story.mapped),
             "recent": list(story.recent) if self._died_inside() else [],
-            "repairs": list(story.repairs),
-            "findings": list(story.findings),
-            "error": error and {"text": error["text"], "finding": error.get("finding")},
+            "repairs": [done.words for done in story.repairs],
+            "findings": [finding.to_dict() for finding in story.findings],
+            "error": error
+            and {"text": error.text, "finding": error.finding and error.finding.to_dict()},
             "others": others,
             "rules": [_described(fit) for fit in fits],
             "hints": self._hints(fault),
@@ -178,7 +180,7 @@ class Report:
         if fault is not None:
             return [self._frame(*frame) for frame in fault.frames]
         error = self._story.error
-        return [self._frame(*frame) for frame in reversed(error["stack"])] if error else []
+        return [self._frame(*frame) for frame in reversed(error.stack)] if error else []
 
     def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
         source = "".join(self._lines_of(file)[line - 1 : line]).strip() if line > 0 else ""
@@ -202,7 +204,7 @@ class Report:
         if self._program.words[0] != "-m":
             return ""
         fault, error = self._own_fault(), self._story.error
-        frames = fault.frames if fault else tuple(reversed(error["stack"])) if error else ()
+        frames = fault.frames if fault else tuple(reversed(error.stack)) if error else ()
         between = ("<frozen ", RUNPY)
         outer = [file for file, _, _ in frames if not file.startswith(between)]
         return outer[-1] if outer else ""
@@ -289,7 +291,7 @@ class Report:
 
     def _is_out_of_memory(self) -> bool:
         error = self._story.error
-        return bool(error and error["text"].startswith("MemoryError") and address_space())
+        return bool(error and error.text.startswith("MemoryError") and address_space())
 
 
 def _faults_in(folder: str) -> dict[int, list[FaultDump]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.core.journal_reader import read_journal
+from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.elf.library_facts import distributions_of, read_library
 from cudaguard.elf.library_version import version_of
@@ -37,7 +37,7 @@ def document_of(program: Program, ended: ProgramEnd, folder: str) -> dict[str, A
     """
     import cudaguard
 
-    processes = processes_of(read_journal(os.path.join(folder, JOURNAL)), ended.pid)
+    processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _complete(library for process in processes for library in libraries_of(process))
     for process in processes:
         process["arguments"] = _shortened(process["arguments"])

@@ -1,25 +1,40 @@
 """The timeline of a program's native libraries, from the journal of its processes.
 
-Pure: lines of the journal in, steps out. A step is something that takes time (an import, the
+Pure: events of the journal in, steps out. A step is something that takes time (an import, the
 loading of a library) or a moment (CUDA was initialized, a fault was found), as JSON-ready data.
 """
 
 from __future__ import annotations
+
+from cudaguard.core.journal_reader import (
+    Begun,
+    CudaUsed,
+    Ended,
+    Found,
+    Mapped,
+    ModeSet,
+    Over,
+    Raised,
+    Started,
+)
+from cudaguard.core.reports import Repaired
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
-    Line = Mapping[str, Any]
+    from cudaguard.core.journal_reader import Line
+
     Step = dict[str, Any]
 
 LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
-_ENDS = {"imported": ("import",), "loaded": LOADS, "failed": ("import", *LOADS)}
+_STEPS = {"import": ("import",), "load": LOADS}  # kind of an event -> kinds of steps
 _SYSTEM = ("/usr/", "/lib", "/opt/")
 _LISTS = ("names", "files", "mapped", "brought", "spans")  # of rows
 _OF_FINDINGS = ("id", "severity", "consequence", "remedy")
-_MOMENTS = ("cuda", "finding", "repair", "prerequisite", "error")
+_OF_DRIVER = ("actor", "how", "device")
+_OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver says
 
 
 def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
@@ -32,10 +47,10 @@ def processes_of(lines: Iterable[Line], pid: int) -> list[dict[str, Any]]:
     found: dict[int, list[_Process]] = {}
     began = 0.0
     for line in lines:
-        began = began or line["time"]
-        known = found.setdefault(line["pid"], [])
+        began = began or line.time
+        known = found.setdefault(line.pid, [])
         # One process may run several programs, one after the other (exec).
-        if line["kind"] == "start" or not known:
+        if isinstance(line.event, Started) or not known:
             known.append(_Process(line, began))
         known[-1].take(line)
     processes = [process for known in found.values() for process in known]
@@ -52,12 +67,11 @@ class _Process:
     """
 
     def __init__(self, first: Line, zero: float) -> None:
-        details = first.get("details") or {}
-        is_start = first["kind"] == "start"
-        self.pid: int = first["pid"]
-        self.began = first["time"] - zero
-        self._parent = details.get("parent") if is_start else None
-        self._arguments = details.get("arguments", []) if is_start else []
+        start = first.event if isinstance(first.event, Started) else Started(None, ())
+        self.pid = first.pid
+        self.began = first.time - zero
+        self._parent = start.parent
+        self._arguments = list(start.arguments)
         self._zero = zero
         self._ended: float | None = None
         self._mode = ""
@@ -79,39 +93,44 @@ class _Process:
 
     def take(self, line: Line) -> None:
         """Take in the next line."""
-        kind, name, details = line["kind"], line["name"], line.get("details") or {}
-        at = _rounded(line["time"] - self._zero)
-        stack = self._open.setdefault(line["thread"], [])
-        if kind == "import":
-            stack.append(self._step("import", name, at, line, state="unfinished", **_who(details)))
-        elif kind == "mapping":
-            module = details.get("module", "")
-            told = {"state": "unfinished", "file": name, **_who(details)}
-            kind_of_load = "extension" if module else "library"
-            step = self._step(kind_of_load, module or name, at, line, **told)
-            stack.append(step)
-        elif kind in _ENDS:
-            _close(stack, _ENDS[kind], name, at, "failed" if kind == "failed" else "done")
-        elif kind == "mapped":
-            self._mapped(stack, name, details.get("by", ""), at, line)
-        elif kind in _MOMENTS:
-            self._moment(kind, name, details, at, line)
-        elif kind in ("install", "uninstall"):
-            self._mode = name
-        elif kind == "end":
+        event, at = line.event, _rounded(line.time - self._zero)
+        stack = self._open.setdefault(line.thread, [])
+        if isinstance(event, Begun):
+            kind = "import" if event.kind == "import" else "extension" if event.module else LOADS[1]
+            told = {"state": "unfinished", "file": event.file, **_who(event.importing)}
+            stack.append(self._step(kind, event.module or event.file, at, line, **told))
+        elif isinstance(event, Over):
+            kinds = tuple(kind for one in event.kinds for kind in _STEPS[one])
+            _close(stack, kinds, event.name, at, "failed" if event.is_failed else "done")
+        elif isinstance(event, Mapped):
+            self._mapped(stack, event, at, line)
+        elif isinstance(event, CudaUsed):
+            told = {"what": event.what, **{key: getattr(event, key) for key in _OF_DRIVER}}
+            self._step("cuda", event.words, at, line, **told)
+        elif isinstance(event, Found):
+            finding = event.finding
+            told = {key: getattr(finding, key) for key in _OF_FINDINGS}
+            self._step("finding", finding.what, at, line, **told)
+        elif isinstance(event, Repaired):
+            self._step("repair", event.words, at, line)
+        elif isinstance(event, Raised):
+            self._step("error", event.text, at, line)
+        elif isinstance(event, ModeSet):
+            self._mode = event.mode
+        elif isinstance(event, Ended):
             self._ended = at
 
     def _step(self, kind: str, name: str, at: float, line: Line, **more: Any) -> Step:
-        thread = self._threads.setdefault(line["thread"], len(self._threads))
+        thread = self._threads.setdefault(line.thread, len(self._threads))
         step = {
             "kind": kind,
             "name": name,
             "at": at,
             "seconds": None,
             "state": "moment",
-            "depth": len(self._open.get(line["thread"], ())),
+            "depth": len(self._open.get(line.thread, ())),
             "thread": thread,
-            "where": line["where"],
+            "where": line.where,
             "file": "",
             "importing": [],
             "is_guards": False,
@@ -121,9 +140,9 @@ class _Process:
         self._steps.append(step)
         return step
 
-    def _mapped(self, stack: list[Step], file: str, by: str, at: float, line: Line) -> None:
-        loads = [step for step in stack if step["kind"] in LOADS]
-        into = next((step for step in reversed(loads) if by and step["file"] == by), None)
+    def _mapped(self, stack: list[Step], event: Mapped, at: float, line: Line) -> None:
+        loads = [step for step in stack if step["kind"] in LOADS and event.by]
+        into = next((step for step in reversed(loads) if step["file"] == event.by), None)
         if into is None:  # noted when the next load began, or an import ended
             into = stack[-1] if stack else None
         if into is None:
@@ -133,19 +152,7 @@ class _Process:
             else:
                 kind = "unseen" if self._steps else "start"
                 into = self._step(kind, "", at, line)
-        into["mapped"].append({"file": file})
-
-    def _moment(
-        self, kind: str, name: str, details: Mapping[str, Any], at: float, line: Line
-    ) -> None:
-        if kind == "cuda":
-            told = {key: details.get(key) for key in ("actor", "how", "device")}
-            self._step(kind, name, at, line, what=details.get("kind", ""), **told)
-        elif kind == "finding":
-            told = {key: details.get(key, "") for key in _OF_FINDINGS}
-            self._step(kind, details.get("what", name), at, line, **told)
-        else:
-            self._step("repair" if kind == "prerequisite" else kind, name, at, line)
+        into["mapped"].append({"file": event.file})
 
 
 def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, state: str) -> None:
@@ -158,11 +165,10 @@ def _close(stack: list[Step], kinds: tuple[str, ...], name: str, at: float, stat
             return
 
 
-def _who(details: Mapping[str, Any]) -> dict[str, Any]:
+def _who(importing: tuple[str, ...]) -> dict[str, Any]:
     """Return whose code was running: the modules, and True if it was for the guard itself."""
-    importing = details.get("importing", [])
     is_guards = any(name.partition(".")[0] == "cudaguard" for name in importing)
-    return {"importing": importing, "is_guards": is_guards}
+    return {"importing": list(importing), "is_guards": is_guards}
 
 
 def _rounded(seconds: float) -> float:
@@ -233,7 +239,8 @@ def rows_of(process: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _says_the_same(event: Step, finding: Step) -> bool:
-    return bool(finding["kind"] == "finding" and finding["name"].startswith(event["name"]))
+    is_of_cuda = finding["kind"] == "finding" and finding["id"] in _OF_CUDA
+    return bool(is_of_cuda and all(finding[key] == event[key] for key in ("where", "thread")))
 
 
 def _row(step: Step, owners: Mapping[str, str]) -> dict[str, Any]:

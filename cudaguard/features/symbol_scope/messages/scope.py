@@ -47,8 +47,8 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
 
 def hidden(done: Demotion) -> str:
     """Return what has become of a library whose names were hidden."""
-    others = f", with {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
-    return f"{done.names} names hidden from the global symbol scope{others}"
+    others = f" of it and {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
+    return f"{done.names} names{others} hidden from the global symbol scope"
 
 
 def _hidden_of(done: Demotion) -> str:
