@@ -14,8 +14,8 @@ import cudaguard
 PACKAGE = Path(cudaguard.__file__).parent
 # Riddles, and words of another century (rule 4 of the style).
 FORBIDDEN = (
-    "told of", "lies", "stands in", "anew", "for ever", "mended", "rightly", "by itself",
-    "whoever", "nobody has", "serves", "brings",
+    "told of", "nobody in this process", "lies", "stands in", "anew", "for ever",
+    "mended", "rightly", "by itself", "whoever", "nobody has", "serves", "brings",
 )  # fmt: skip
 # torch and CUDA say "initialize". Parts of words, as British English spells them.
 BRITISH = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.core.journal_reader import read_journal
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run
 from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
@@ -12,6 +13,7 @@ from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from cudaguard.system.child import Ended
     from cudaguard.tools.bisect.search import Answer
@@ -218,29 +220,11 @@ def _is_telling(frame: str) -> bool:
 
 def rules_at_work(journal: str) -> list[str]:
     """Return the ids of the rules by which the guard did something, from its journal."""
-    import json
+    events = read_journal(journal)
+    asked_by = ((event.get("details") or {}).get("rule") for event in events if _is_repair(event))
+    return list(dict.fromkeys(rule for rule in asked_by if rule))
 
-    from cudaguard.api import active_rules
 
-    ids: dict[str, None] = {}
-    imported: set[str] = set()
-    needed: list[str] = []
-    try:
-        text = read_bytes(journal, LARGEST).decode()
-        events = [json.loads(line) for line in text.splitlines()]
-    except (OSError, ValueError):
-        return []
-    for event in events:
-        if event["kind"] == "repair":
-            ids[event["name"].partition(" ")[0]] = None
-        elif event["kind"] == "prerequisite":
-            needed.append(event["name"])
-        elif event["kind"] == "import":
-            imported.add(event["name"])
-    for need in needed:  # the event names the module only
-        for rule in active_rules():
-            provides = any("provide_libraries" in action for action in rule.actions)
-            asks = need in rule.needs and imported.intersection(rule.watch)
-            if asks or (provides and rule.watch[0] == need):
-                ids[rule.id] = None
-    return list(ids)
+def _is_repair(event: dict[str, Any]) -> bool:
+    """Return True if a line of a journal is about something that was done for a rule."""
+    return event["kind"] in ("repair", "prerequisite")
