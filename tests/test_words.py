@@ -125,8 +125,8 @@ def test_no_forbidden_word_is_in_a_public_docstring(name):
 WITH_QUESTIONS = {
     PACKAGE / "core" / f"{name}.py"
     for name in (
-        "decide", "dispatch", "journal", "lifecycle", "prerequisites", "registry", "repairs",
-        "replace", "reporter", "reports",
+        "decide", "dispatch", "journal", "lifecycle", "own_imports", "prerequisites",
+        "registry", "repairs", "replace", "reporter", "reports",
     )
 }  # fmt: skip
 
