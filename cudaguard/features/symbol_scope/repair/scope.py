@@ -98,7 +98,7 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
 
     Args:
         request: For a rule with the action ``hide_symbols``.
-        is_late: Was the module imported before the rule was in force?
+        is_late: True if the module was imported before the rule was in force.
     """
     rule = request.rule
     wanted_back.discard(rule.id)
