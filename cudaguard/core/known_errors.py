@@ -209,7 +209,7 @@ KNOWN_ERRORS: tuple[KnownError, ...] = (
     KnownError(
         "CG871",
         r"undefined symbol: (\w+)",
-        "Nobody in this process has {0}: if it is a function of the extension itself, the object "
+        "No loaded library defines {0}: if it is a function of the extension itself, the object "
         "file that holds it was never linked.",
         "cudaguard.check_extension(<file>) tells whose it is; rebuild it with nvcc visible",
         links=("https://github.com/fundamentalvision/Deformable-DETR/issues/225",),

@@ -23,7 +23,7 @@ class Mappings:
 
     Args:
         journal: Gets the notes; asked for only while it is written to a file.
-        is_whole: Is what is there already to be noted as well, by the first look?
+        is_whole: True to note what is there already as well, by the first look.
     """
 
     def __init__(self, journal: Journal, *, is_whole: bool = False) -> None:

@@ -23,7 +23,7 @@ def check_rule(
         rule: What was given as a rule.
         origin: Where it comes from, for the message: a file, a plug-in, ``add_rule()``.
         known: Identifiers that may be replaced although they are reserved.
-        is_toml: Was it written as TOML? Messages show actions as they are written.
+        is_toml: True if it was written as TOML. Messages show actions as they are written.
 
     Raises:
         RuleError: naming the rule, its origin, the field, and what was expected.

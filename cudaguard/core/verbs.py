@@ -53,7 +53,7 @@ class Parameter(Record):
         name: Its key in the table.
         kind: What values it takes.
         example: A value that fits; proposed where the parameter is missing.
-        required: May it be left out?
+        required: False if it may be left out.
         watched: Value -> the module that a rule with this value must watch.
     """
 

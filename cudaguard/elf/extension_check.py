@@ -144,10 +144,10 @@ class Surroundings(NamedTuple):
 
     Args:
         python: Version of this interpreter, as in ``3.11``.
-        is_imported: Is torch imported, or to be taken for that?
+        is_imported: True if torch is imported, or to be taken for that.
         torch: Version of the torch that is imported or installed; empty if there is none.
         cuda: The CUDA version that it is built for, as in ``12.4``; empty for a build without.
-        old_strings: Is it built with the old C++ ABI? None if that cannot be told.
+        old_strings: True if it is built with the old C++ ABI; None if that cannot be told.
         torch_libraries: The files in its own folder of libraries.
         homes: Library -> file of an installed package that has it.
         kin: Symbol -> whether this torch has the same function with other arguments.

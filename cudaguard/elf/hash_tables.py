@@ -25,7 +25,7 @@ class GnuTable:
 
     Attributes:
         first: Index of the first symbol that the table is about.
-        defines_anything: Is there any?
+        defines_anything: True if there is any.
     """
 
     def __init__(self, read: Read, table: int) -> None:

@@ -45,7 +45,7 @@ class Elf(Record):
         soname: The name by which others need it; empty if it has none.
         search_path: Where the loader looks first for what it needs, as the file says it (DT_RPATH,
             DT_RUNPATH); see `folders_of`.
-        is_truncated: Does the file end before the parts of it that the loader maps? It maps them
+        is_truncated: True if the file ends before the parts that the loader maps. It maps them
             all the same, and the first look at what is not there ends the process (SIGBUS).
     """
 
@@ -151,8 +151,8 @@ class ElfFile:
     Attributes:
         header: The first 64 bytes, fewer if the file has no more.
         needed: The libraries it needs, in order.
-        is_truncated: Does it end before the parts that the loader maps?
-        has_dynamic_section: Has it a part that is for the loader?
+        is_truncated: True if it ends before the parts that the loader maps.
+        has_dynamic_section: True if it has a part that is for the loader.
 
     Raises:
         OSError: The file cannot be read.

@@ -28,7 +28,7 @@ class NoAnswer(NamedTuple):
     Args:
         why: Why there is nothing, as in ``it has not ended within 30 s``.
         seconds: How long it was waited for.
-        is_late: Was its time up?
+        is_late: True if its time was up.
     """
 
     why: str

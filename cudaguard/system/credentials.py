@@ -89,7 +89,7 @@ def _is_value(value: str, rank: int, *, is_prose: bool = False) -> bool:
     Args:
         value: Without its quotes.
         rank: Of the name.
-        is_prose: Can it be a word of a sentence that goes on?
+        is_prose: True if it can be a word of a sentence that goes on.
     """
     if value.lower() in _EXEMPT or value.startswith(_NOT_A_VALUE) or not _SIGN.search(value):
         return False
@@ -130,7 +130,7 @@ def _value_at(text: str, at: int, around: str = "", *, to_space: bool = False) -
         text: The text.
         at: Where it begins, with its quotes.
         around: The quote that stands before the name: the whole is one quoted word.
-        to_space: Is it a line of variables, where only a space ends a value?
+        to_space: True for a line of variables, where only a space ends a value.
     """
     line_end = text.find("\n", at, at + _LONGEST)
     if line_end < 0:

@@ -33,9 +33,9 @@ class DriverState(Record):
     """What the driver of this process says of itself.
 
     Args:
-        is_mapped: Is libcuda in the process?
-        is_initialized: Has somebody called ``cuInit``?
-        is_forked: Was that somebody the parent of this process? Its CUDA cannot be used here.
+        is_mapped: True if libcuda is in the process.
+        is_initialized: True if ``cuInit`` was called.
+        is_forked: True if the parent of this process called it: CUDA cannot be used here.
         error: What ``cuDeviceGetCount`` answers, if neither success nor that it is not initialized.
         devices: How many devices are visible, once it is initialized.
         active: Ordinals of the devices whose primary context is active.

@@ -43,7 +43,7 @@ class GpuFacts(Record):
         used: Bytes in use by all processes, or None.
         capability: Compute capability as in (8, 0), or None.
         compute_mode: ``default``, ``exclusive``, ``prohibited``, or empty if unknown.
-        is_mig: Is it divided into instances?
+        is_mig: True if it is divided into instances.
     """
 
     __slots__ = (

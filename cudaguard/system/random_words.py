@@ -25,7 +25,7 @@ def looks_random(word: str, *, is_value: bool = False) -> bool:
 
     Args:
         word: The word.
-        is_value: Does it stand behind a name that does not say that it is a hash?
+        is_value: True if it follows a name that does not say that it is a hash.
     """
     if len(word) < 16 or _NAME_OR_VERSION.match(word) or _UUID.search(word):
         return False

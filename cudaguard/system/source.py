@@ -32,7 +32,7 @@ class Import(Record):
         line: First line of the statement, from 1.
         column: Its column, from 1.
         last_line: Last line of the statement.
-        is_from: Is it ``from ... import ...``?
+        is_from: True for ``from ... import ...``.
         cell: Number of the cell of a notebook, from 1; 0 in other files.
         branch: Pairs of (place, arm) of the branches it stands in.
         call: The call, as in ``importlib.import_module('torch')``; empty for a statement.

@@ -70,7 +70,7 @@ def lacks(home: str, *, is_for_nvcc: bool = True) -> str:
 
     Args:
         home: The folder.
-        is_for_nvcc: Is nvcc to be there as well?
+        is_for_nvcc: True if nvcc is to be there as well.
     """
     if is_for_nvcc and not os.path.exists(os.path.join(home, "bin", "nvcc")):
         return "nvcc"

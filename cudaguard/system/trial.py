@@ -77,7 +77,7 @@ def try_imports(
         names: The modules.
         environ: The environment.
         limit: Seconds.
-        guarded: Under the guard?
+        guarded: True under the guard.
         code: Run after the imports; it may ``_note("answer " + json)``.
 
     Raises:

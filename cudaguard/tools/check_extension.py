@@ -59,7 +59,7 @@ def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
     from cudaguard.features.extensions.checks import checked, load_demangler
 
-    files: dict[str, bool] = {}  # file -> was it named itself?
+    files: dict[str, bool] = {}  # file -> True if it was named itself
     for what in args.what:
         found = _files_of(what)
         if found is None:

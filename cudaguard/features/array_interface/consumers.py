@@ -28,7 +28,7 @@ class Consumer(Record):
         stream: ``heeds`` (waits for it) or ``ignores``.
         current_stream: Function of its own that tells on which stream it will read, where it is
             known; the host waits for others.
-        takes_no_stream: May ``stream`` be there and None?
+        takes_no_stream: True if ``stream`` may be there and None.
         least_version: Oldest version of the interface that it takes.
         boolean: How it wants the type of truth values spelled.
         misreads: What it takes for something else or refuses in ``typestr``: ``>`` (more than one
@@ -38,8 +38,8 @@ class Consumer(Record):
         least_dimensions: Fewest dimensions that it takes.
         mask: ``heeds``, ``refuses`` or ``ignores``.
         read_only: ``heeds``, ``refuses`` or ``ignores``.
-        prefers_dlpack: Does it take ``__dlpack__`` where an array has both?
-        reads_nothing_else: Has it no other way into an array, and hides the errors of this one?
+        prefers_dlpack: True if it takes ``__dlpack__`` where an array has both.
+        reads_nothing_else: True if it knows no other way, and hides errors of this one.
         since: Pairs of a version range and the fields that differ in it.
         evidence: How all of this is known.
     """

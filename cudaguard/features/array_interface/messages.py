@@ -49,7 +49,7 @@ def not_conforming(
         value: What stands there, in short.
         rule: What the specification says.
         remedy: What to do.
-        can_be_mended: Is there one thing only that it can mean?
+        can_be_mended: True if there is one thing only that it can mean.
     """
     return Finding(
         NOT_CONFORMING,

@@ -33,7 +33,7 @@ class LockFacts(NamedTuple):
 
     Args:
         age: Seconds since it was made.
-        is_ours: Is the file the property of this user?
+        is_ours: True if the file belongs to this user.
         elsewhere: Why processes that cannot be seen from here may use the folder; else empty.
         holders: Processes that have it open.
         workers: Processes that work in its folder.

@@ -61,7 +61,7 @@ def jobs(memory: int | None, cores: int, sources: int, *, with_cuda: bool) -> in
         memory: Bytes that can be had, None if unknown.
         cores: Processors of this process.
         sources: Files to compile.
-        with_cuda: Is nvcc among the compilers?
+        with_cuda: True if nvcc is among the compilers.
     """
     usual = min(sources, cores + 2 if cores > 2 else cores + 1)  # as ninja has it
     if memory is None:
@@ -118,7 +118,7 @@ def is_to_be_rebuilt(cause: str | None, *, is_stamped: bool) -> bool:
 
     Args:
         cause: Why it cannot, see `cudaguard.elf.extension_check.CAUSES`.
-        is_stamped: Is it known to be built for what is here?
+        is_stamped: True if it is known to be built for what is here.
     """
     return cause in _BROKEN or (cause in _FOR_ANOTHER and not is_stamped)
 

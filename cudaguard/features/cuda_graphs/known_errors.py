@@ -24,7 +24,7 @@ class Overwritten(Record):
     """What such an error tells.
 
     Args:
-        is_gradient: Is it a gradient?
+        is_gradient: True if it is a gradient.
         producer: ``file:line`` of the code that made the tensor; may be empty.
         function: The function that this line is in; may be empty.
     """

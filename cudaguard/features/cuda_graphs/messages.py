@@ -22,7 +22,7 @@ def overwritten(producer: str, function: str, *, is_gradient: bool) -> Finding:
     Args:
         producer: ``file:line`` of the code that made the tensor; may be empty.
         function: The function that this line is in.
-        is_gradient: Is it a gradient?
+        is_gradient: True if it is a gradient.
     """
     made = f" that {function or 'a function'} made at {producer}" if producer else ""
     if is_gradient:
@@ -62,7 +62,7 @@ def parked(place: str, shape: tuple[int, ...], *, is_copied: bool) -> Finding:
     Args:
         place: Where, as in ``PositionEmbeddingSine.cache[(64, 64)]``.
         shape: Its shape.
-        is_copied: Was it replaced by a copy?
+        is_copied: True if it was replaced by a copy.
     """
     if is_copied:
         return Finding(

@@ -63,7 +63,7 @@ class Refusal(NamedTuple):
         finding: Why, and what to do.
         place: The line of the program that asked for it.
         missing: The libraries that were not found.
-        is_carried: Was an error of ours raised that says it?
+        is_carried: True if an error of ours was raised that says it.
     """
 
     said: str

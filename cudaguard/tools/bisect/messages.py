@@ -149,7 +149,7 @@ def reproducer(
         document: What was found.
         program: The program and its arguments, if it takes that to fail.
         folder: A folder that the imports need on the path.
-        is_module: Is the program named as with ``python -m``?
+        is_module: True if the program is named as with ``python -m``.
     """
     lines = [f"# {headline(document)}"]
     if document["working"]:

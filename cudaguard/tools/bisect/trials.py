@@ -77,7 +77,7 @@ class Try:
     Args:
         ended: The end of the child.
         notes: Pairs of (what, module name) from its journal.
-        is_shell: Was it started by a shell, which tells signals as statuses?
+        is_shell: True if a shell started it, which tells signals as statuses.
     """
 
     def __init__(self, ended: Ended, notes: list[tuple[str, str]], *, is_shell: bool) -> None:

@@ -18,8 +18,8 @@ def finding(path: str, misplaced: Any, *, is_pinned: bool, by_name: bool) -> dic
     Args:
         path: The file.
         misplaced: A `cudaguard.tools.lint.policy.Misplaced`.
-        is_pinned: Would a sorter of imports undo the right order?
-        by_name: Would it not, if it sorted by name alone?
+        is_pinned: True if a sorter of imports would undo the right order.
+        by_name: True if it would not, sorting by name alone.
     """
     first, then, rule = misplaced.first, misplaced.then, misplaced.rule
     lines = [_statement(first), *([SPLIT] if is_pinned else []), _statement(then)]

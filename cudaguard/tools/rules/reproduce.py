@@ -43,7 +43,7 @@ class Half(Record):
     """One of the two runs.
 
     Args:
-        works: Did all go well?
+        works: True if all went well.
         ending: How it ended, in words.
         output: The last lines that it wrote.
         seconds: How long it took.

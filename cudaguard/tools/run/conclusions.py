@@ -167,7 +167,7 @@ class Fit(NamedTuple):
 
     Args:
         rule: The rule.
-        is_certain: Is it about what was running, by name?
+        is_certain: True if it is about what was running, by name.
         libraries: Those mapped into the process that the rule says are global.
         call: What has the guard repair it, as in ``cudaguard.install()``; empty: nothing does.
     """

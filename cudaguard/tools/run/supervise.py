@@ -52,7 +52,7 @@ class ProgramEnd(NamedTuple):
     Args:
         pid: Its process id.
         status: Its exit status; the negative number of the signal that has killed it.
-        is_late: Was it ended because its time was up?
+        is_late: True if it was ended because its time was up.
         sent: Signals that were handed on to it.
         seconds: How long it ran, or was let run.
     """
@@ -106,7 +106,7 @@ class Supervisor:
 
         Args:
             environment: The environment of the program.
-            is_silent: Is its standard error to go nowhere, as the rest does the second time?
+            is_silent: True to drop its standard error, as the rest the second time.
 
         Raises:
             NoProcessError: The machine or a limit allows none.

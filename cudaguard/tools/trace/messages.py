@@ -107,7 +107,7 @@ def as_text(document: Mapping[str, Any], *, in_color: bool) -> str:
 
     Args:
         document: The trace, its processes with ``rows`` (see `timeline.rows_of`).
-        in_color: May it have color?
+        in_color: True if it may have color.
     """
 
     def paint(text: str, style: str) -> str:

@@ -24,7 +24,7 @@ class Fault(Record):
         value: What stands there, in short.
         rule: What should, as a clause.
         remedy: What to do, as an imperative.
-        can_be_mended: Is there one thing only that it can mean?
+        can_be_mended: True if there is one thing only that it can mean.
     """
 
     __slots__ = ("can_be_mended", "field", "remedy", "rule", "value")
@@ -94,7 +94,7 @@ def error_of(fault: Fault, kind: type, *, is_stream_given: bool = False) -> Arra
     Args:
         fault: What is wrong.
         kind: The class of the array.
-        is_stream_given: Was the stream named by the caller, and not by the array?
+        is_stream_given: True if the caller, and not the array, named the stream.
     """
     entry = "" if fault.field == INTERFACE else f"[{fault.field!r}]"
     where, remedy = f"{INTERFACE}{entry} of {name_of(kind)}", fault.remedy

@@ -128,7 +128,7 @@ def variables_for(
         toolkit: What torch has found.
         sources: The files that are compiled at one time.
         flags: For nvcc.
-        with_cuda: Is nvcc used?
+        with_cuda: True if nvcc is used.
         is_jit: By ``load()``, not by a ``setup.py``.
     """
     torch: Any = sys.modules["torch"]

@@ -84,10 +84,10 @@ def make_safe(
     Args:
         reporter: Is told.
         function: A compiled function, method or module.
-        copies: Hand out copies?
+        copies: True to hand out copies.
         parked: ``report`` tensors that calls leave in the containers of the module, ``copy``
             them, or None.
-        watch: Look whether results that are held are overwritten?
+        watch: True to look whether results that are held are overwritten.
     """
     listener = CompiledCalls(reporter)
     root = owner_of(function)

@@ -36,7 +36,7 @@ class Parked:
 
     Args:
         root: The module.
-        is_copied: Replace what is found by a copy?
+        is_copied: True to replace what is found by a copy.
         tell: Takes the place and the shape of each find.
     """
 

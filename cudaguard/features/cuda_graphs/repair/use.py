@@ -28,7 +28,7 @@ class GraphUse(Record):
     """What is known of a compiled callable.
 
     Args:
-        is_used: Does it use CUDA graphs? None where that cannot be told.
+        is_used: True if it uses CUDA graphs; None where that cannot be told.
         because: The mode, option or variable that decides it, as a clause; may be empty.
     """
 

@@ -55,7 +55,7 @@ def wrap(
     Args:
         function: A compiled function or method.
         listener: Is told.
-        copies: Hand out copies of the results' tensors?
+        copies: True to hand out copies of the results' tensors.
         parked: Looks at what calls leave in the containers of a module.
         held: Looks at what later calls do to results that are held.
     """

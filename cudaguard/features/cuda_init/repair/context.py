@@ -34,8 +34,8 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
 
     Args:
         device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
-        is_asked_for: Did the program ask for this very context? Otherwise a device in exclusive
-            mode is left to the process that will.
+        is_asked_for: True if the program asked for this very context. Otherwise a device in
+            exclusive mode is left to the process that will.
 
     Raises:
         ContextError: It cannot be created, with the reason.

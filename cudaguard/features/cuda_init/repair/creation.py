@@ -24,7 +24,7 @@ def create(core: Dispatch, device: int | str | None, *, is_asked_for: bool = Tru
     Args:
         core: Is told.
         device: As for `cudaguard.create_context`.
-        is_asked_for: Did the program name this device?
+        is_asked_for: True if the program named this device.
 
     Raises:
         ContextError: It cannot be created.

@@ -43,7 +43,7 @@ def judge(
         new: Those of them that have just come.
         strays: Libraries that get another file than they were meant to.
         told: Folders and pairs of them that were told of: once is enough. They are added to.
-        is_load: Was it a load that was seen?
+        is_load: True if it was a load that was seen.
 
     Raises:
         ImportOrderError: in `strict`, from an import.

@@ -89,7 +89,7 @@ def rivals(first: Copy, second: Copy, title: str, *, is_allowed: bool) -> Findin
         first: The one that was mapped first.
         second: The other.
         title: What they are called.
-        is_allowed: Has the user set KMP_DUPLICATE_LIB_OK?
+        is_allowed: True if the user set KMP_DUPLICATE_LIB_OK.
     """
     what = "Two files" if first.soname == second.soname else "Two kinds"
     return Finding(
@@ -181,7 +181,7 @@ def another_file(
         subject: What the library in question is called, and what is in danger.
         cure: How it is done right.
         severity: ``warning`` or ``info``.
-        is_older: Is what it gets the older one?
+        is_older: True if what it gets is the older one.
     """
     title, danger = subject
     path, how = asking

@@ -48,7 +48,7 @@ class Stray(Record):
         how: Who loaded that, in words that follow its path.
         serving: What it gets, or will get when it asks.
         meant: What it was meant to get.
-        is_part: Is it a part of the same library that it asks for?
+        is_part: True if it asks for a part of the same library.
     """
 
     __slots__ = ("asking", "how", "is_part", "meant", "serving")
@@ -90,7 +90,7 @@ def kind_of(
         first: The one that was mapped first.
         second: The other.
         versions: Of both, empty where they are not known.
-        is_same_build: Are they copies of one file?
+        is_same_build: True if they are copies of one file.
     """
     rival = runtime_of(first.stem).rival
     if rival and rival == runtime_of(second.stem).rival:

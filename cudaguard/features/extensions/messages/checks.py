@@ -27,7 +27,7 @@ def would_not_load(
         checks: What is wrong with each.
         dist: The distribution.
         version: Its version.
-        is_certain: Is it known who would have to load first what they lack?
+        is_certain: False if something may load what they lack first.
     """
     first, more = checks[0], len(checks) - 1
     libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)

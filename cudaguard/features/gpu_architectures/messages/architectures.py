@@ -26,7 +26,7 @@ def cannot_run(
         torch: What it was built for.
         devices: Those that it cannot use, by ordinal.
         cure: What is to be installed.
-        loud: Is it worth a warning?
+        loud: True if it is worth a warning.
     """
     remedy = "install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST"
     command = f"pip install '{cure.torch}'" if cure.torch else ""
@@ -72,7 +72,7 @@ def no_jit(
         known: What it can compile for.
         newer: An installed copy that would serve them.
         cure: What is to be installed.
-        loud: Is it worth a warning?
+        loud: True if it is worth a warning.
     """
     remedy, command = _beside(cure, newer)
     return Finding(

@@ -50,7 +50,7 @@ def cupy_refused(
         asked: The architectures that CuPy asks it for.
         known: What it can compile for.
         better: What supports them.
-        loud: Is it worth a warning?
+        loud: True if it is worth a warning.
     """
     remedy, command = _newer("cupy", nvrtc, better, "NVRTC")
     return Finding(
@@ -117,7 +117,7 @@ def numba_lacks(
         compilers: Its NVRTC, or its nvJitLink.
         known: What that can compile for.
         better: What supports them.
-        loud: Is it worth a warning?
+        loud: True if it is worth a warning.
     """
     links = compilers.name.startswith("libnvJitLink")
     title = "nvJitLink" if links else "NVRTC"

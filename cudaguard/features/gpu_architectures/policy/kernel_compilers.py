@@ -58,7 +58,7 @@ def cupy_verdict(device: Pair, nvrtc: Pair | None, cupy: Pair | None, *, is_ptx:
         device: Compute capability.
         nvrtc: Release of the NVRTC that serves it, None if not known.
         cupy: Its own release, None if not known.
-        is_ptx: Has the user it make PTX, which the driver compiles for the device?
+        is_ptx: True if the user has it make PTX, which the driver compiles.
 
     Returns:
         ``NO_JIT``: NVRTC refuses to compile. ``CANNOT_RUN``: it compiles for another device. Else
@@ -79,7 +79,7 @@ def numba_verdict(device: Pair, compilers: Pair | None, numba: Pair | None, *, l
         device: Compute capability.
         compilers: Release of its NVRTC, or of its nvJitLink; None if not known.
         numba: Its own release, None if not known.
-        links: Is that of nvJitLink? Which assembles for the very device in any case.
+        links: True for nvJitLink, which always assembles for the very device.
     """
     if compilers is None or compilers not in KNOWN or numba is None or numba < NUMBA_SINCE:
         return UNKNOWN
@@ -93,7 +93,7 @@ def release_that_fits(major: int, fits: Callable[[Pair], bool]) -> Pair | None:
 
     Args:
         major: The major release that is preferred.
-        fits: Does a release serve?
+        fits: Returns True if a release knows the devices.
     """
     fitting = [release for release in KNOWN if fits(release)]
     same = [release for release in fitting if release[0] == major]

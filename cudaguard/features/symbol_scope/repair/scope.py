@@ -96,7 +96,7 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
 
     Args:
         request: For a rule with the action ``hide_symbols``.
-        is_late: Was the module imported before the rule was in force?
+        is_late: True if the module was imported before the rule was in force.
     """
     from cudaguard.features.symbol_scope.repair.demotion import demote  # which takes ctypes
 

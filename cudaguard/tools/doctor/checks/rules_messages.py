@@ -27,8 +27,8 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     Args:
         rule: It applies here.
         versions: What of its versions is installed, as in ``decord 0.6.0``.
-        is_on: Is it in force where the guard is?
-        is_guarded: Is the guard switched on for every Python that starts in this environment?
+        is_on: True if it is in force where the guard is.
+        is_guarded: True if every Python of this environment starts with the guard.
     """
     remedy, command = "", ""
     severity: Severity = "warning" if is_at_import(rule) else "info"
