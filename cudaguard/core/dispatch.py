@@ -120,7 +120,7 @@ class Dispatch:
             around.append(self.window)
         after = self.repairs.after(name)
         if name == "ctypes" and RTLD_GLOBAL:
-            after += (self.patch_ctypes, lambda *_: self.look())
+            after += (self.patch_ctypes, self.ctypes_comes)
         if self.journal.is_written:
             around.append(self.recording.note_failure)
             after.append(lambda spec, _: self.recording.import_ended(spec.name))
@@ -168,7 +168,7 @@ class Dispatch:
         name = spec.name
         is_watched = name in self.finder.watched  # otherwise a part of a watched package
         if not self.detection.has_begun and self._is_asked_for(name):
-            self.look(must=True)
+            self.look()
         closes = self.detection.publish("around_import", spec) if self.detection.has_begun else []
 
         def close(error: BaseException | None) -> None:
@@ -192,7 +192,7 @@ class Dispatch:
 
     def before_mapping(self, spec: ModuleSpec) -> None:
         """Prepare an extension about to be mapped (see `core.loader.Host`)."""
-        self.catch_up()
+        self.look()
         if spec.origin is None:
             return
         from cudaguard.elf.reader import read_elf
@@ -220,11 +220,11 @@ class Dispatch:
     def catch_up(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         if self.detection.has_begun:
-            self.detection.publish("before_load")
+            self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
-        self.look(must=True)
+        self.look()
         return self.repairs.scope_of_extensions(module)
 
     # --- after a load ---------------------------------------------------------------
@@ -235,9 +235,6 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.mappings.ended(library)
-        if not self.detection.has_begun:
-            self.look()
-            return
         flags_by = self.flags.set_by if extension else ("", "")
         is_global = bool(flags & RTLD_GLOBAL)
         self.detection.loaded(Load(library, extension, is_global=is_global, flags_by=flags_by))
@@ -323,32 +320,31 @@ class Dispatch:
                     self.ctypes.put_up(one, peek(ctypes, "DEFAULT_MODE"))
                     return
 
-    def look(self, *, must: bool = False, at_install: bool = False) -> None:
-        """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
+    def ctypes_comes(self, *_: object) -> None:
+        """Look with what the program has imported."""
+        if self.detection.has_begun:
+            self.detection.publish("ctypes_comes")
+        self.look()
+
+    def look(self, since: str = "ctypes") -> None:
+        """Look at what has changed so far, or begin to look: who owns what in the global symbol scope, who initializes CUDA.
+
+        Nothing is imported for it that changes the process: what the loader has is read from
+        memory.
 
         Args:
-            must: Import ctypes for it; otherwise it begins once the program has imported it.
-            at_install: Is this the moment when the guard comes?
+            since: Why what is there was not seen to come: ``guard`` when that comes, or ``ctypes``.
 
         Raises:
             ImportOrderError: in `strict`, for what is found.
         """
-        ctypes = sys.modules.get("ctypes")
-        is_there = peek(ctypes, "pythonapi") is not None  # otherwise half imported
-        must = must and self.permit().acts  # to import it is a change
-        if not self.is_up or self.detection.has_begun or not (is_there or must):
+        if not self.is_up:
+            return
+        if self.detection.has_begun:
+            self.detection.before_load()
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         from cudaguard.elf.process import uses_glibc
 
-        if uses_glibc() and (is_there or _has_ctypes()):
-            self.detection.begin("guard" if at_install else "ctypes")
-
-
-def _has_ctypes() -> bool:
-    """Import ctypes; False for a Python that has none."""
-    try:
-        import ctypes  # noqa: F401  # detectors look with it
-    except ImportError:
-        return False
-    return True
+        if uses_glibc():
+            self.detection.begin(since)

@@ -44,9 +44,6 @@ class CudaDetector:
 
     Args:
         core: Is told.
-
-    Raises:
-        AttributeError: The C library has no means to look with.
     """
 
     def __init__(self, core: Dispatch) -> None:
@@ -62,6 +59,18 @@ class CudaDetector:
 
     def begin(self, _: str) -> None:
         """Look for the first time."""
+        # To import ctypes, which the driver is asked with, is a change.
+        is_there = peek(sys.modules.get("ctypes"), "pythonapi") is not None
+        self.driver.may_ask = is_there or self._core.permit().acts
+        self._look_back()
+
+    def ctypes_comes(self) -> None:
+        """Look for the first time, if it was not possible before."""
+        if not self.driver.may_ask:
+            self.driver.may_ask = True
+            self._look_back()
+
+    def _look_back(self) -> None:
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
@@ -69,9 +78,14 @@ class CudaDetector:
         if "torch" in sys.modules:
             self._torch_is_there()
 
+    def unseen(self) -> None:
+        """Look whether the driver has come."""
+        self.look()
+
     def before_load(self) -> None:
         """Look at what has changed so far."""
-        self.look()
+        if self.driver.is_there:
+            self.look()
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Open a window around the import of a module; return what closes it."""
@@ -118,6 +132,11 @@ class CudaDetector:
         """Look after a library was loaded."""
         if self.changes and os.path.basename(load.library).startswith("libcuda.so"):
             self._listen().used_in_child("ctypes loads libcuda")
+        if self.driver.is_there:
+            self.mapped(load)
+
+    def mapped(self, load: Load) -> None:
+        """Look what a load has brought."""
         actors = self._actors()
         if actors and actors[-1] == wording.OURSELVES:
             return  # the block will tell
