@@ -192,7 +192,7 @@ class Dispatch:
 
     def before_mapping(self, spec: ModuleSpec) -> None:
         """Prepare an extension about to be mapped (see `core.loader.Host`)."""
-        self.look()
+        self.catch_up()
         if spec.origin is None:
             return
         from cudaguard.elf.reader import read_elf
@@ -235,6 +235,10 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.mappings.ended(library)
+        if not self.detection.has_begun:
+            if peek(sys.modules.get("ctypes"), "pythonapi") is not None:  # it came past us
+                self.look()
+            return
         flags_by = self.flags.set_by if extension else ("", "")
         is_global = bool(flags & RTLD_GLOBAL)
         self.detection.loaded(Load(library, extension, is_global=is_global, flags_by=flags_by))
@@ -324,13 +328,14 @@ class Dispatch:
         """Look with what the program has imported."""
         if self.detection.has_begun:
             self.detection.publish("ctypes_comes")
-        self.look()
+        else:
+            self.look()
 
     def look(self, since: str = "ctypes") -> None:
-        """Look at what has changed so far, or begin to look: who owns what in the global symbol scope, who initializes CUDA.
+        """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
 
-        Nothing is imported for it that changes the process: what the loader has is read from
-        memory.
+        That is where the program asks for global names, or has ctypes. Nothing is imported for it
+        that changes the process: what the loader has is read from memory.
 
         Args:
             since: Why what is there was not seen to come: ``guard`` when that comes, or ``ctypes``.
@@ -338,10 +343,7 @@ class Dispatch:
         Raises:
             ImportOrderError: in `strict`, for what is found.
         """
-        if not self.is_up:
-            return
-        if self.detection.has_begun:
-            self.detection.before_load()
+        if not self.is_up or self.detection.has_begun:
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         from cudaguard.elf.process import uses_glibc

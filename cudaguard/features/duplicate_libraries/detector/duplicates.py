@@ -39,7 +39,7 @@ _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the n
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
     "guard": "was there before the guard",
-    "ctypes": "was there before cudaguard began to look, at the first load that it saw",
+    "ctypes": "was there before cudaguard began to look",
     "unseen": "was loaded past Python's importer and ctypes.CDLL",
 }
 
