@@ -39,6 +39,10 @@ EVENTS = {
 }
 
 
+# Not heard by a detector that says it does not (`hears_loads`), until it has us `wake`.
+_EVERY_LOAD = ("before_load", "loaded")
+
+
 class Load:
     """A library or extension that was, or is about to be, mapped.
 
@@ -130,13 +134,15 @@ class Detection:
         """Tell of what has changed so far: something is about to be loaded."""
         if self._is_news():
             self.publish("unseen")
-        self.publish("before_load")
+        if self._listeners("before_load"):
+            self.publish("before_load")
 
     def loaded(self, load: Load) -> None:
         """Tell those who listen to loads, of all or of this library."""
         if self._is_news():
             self.publish("mapped", load)
-        self.publish("loaded", load)
+        if self._listeners("loaded"):
+            self.publish("loaded", load)
         name = load.library[load.library.rfind("/") + 1 :]
         for start, event in self._by_library:
             if name.startswith(start):
@@ -173,9 +179,9 @@ class Detection:
                     one.forget()
 
     def _listeners(self, event: str) -> tuple[str, ...]:
-        ready = self._ready.get(event)
-        if ready is not None:
-            return ready
+        known = self._ready.get(event)
+        if known is not None:
+            return known
         if not self._hears:
             hears: dict[str, tuple[str, ...]] = {}
             for entry, events in table.index.DETECTORS:
@@ -189,9 +195,15 @@ class Detection:
         looking = self._hears.get("begin", ())
         if event == "begin":
             return found
-        ready = tuple(one for one in found if one not in looking or one in self._made)
-        self._ready[event] = ready = tuple(o for o in ready if self._made.get(o, o) is not None)
-        return ready
+        ready = [one for one in found if one not in looking or one in self._made]
+        if event in _EVERY_LOAD:
+            ready = [one for one in ready if getattr(self._made.get(one), "hears_loads", True)]
+        self._ready[event] = found = tuple(o for o in ready if self._made.get(o, o) is not None)
+        return found
+
+    def wake(self) -> None:
+        """Ask anew who hears of every load: a detector has begun to."""
+        self._ready = {}
 
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
         if entry in self._made and self._made[entry] is None:

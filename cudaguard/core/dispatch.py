@@ -32,6 +32,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
+    from typing import Any
 
     from cudaguard.core.decide import Permit
     from cudaguard.core.excepthook import ErrorHook
@@ -67,6 +68,7 @@ class Dispatch:
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
+        self._elf: Any = None
         self._slots: dict[str, Slots] = {}
         self._plain = Slots((self.arrived,), (self.window,))
         self.may_move = allocate_lock()  # never released: a flag that is tested and set at once
@@ -195,9 +197,7 @@ class Dispatch:
         self.catch_up()
         if spec.origin is None:
             return
-        from cudaguard.elf.reader import read_elf
-
-        elf = read_elf(spec.origin)
+        elf = self._reader().read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
         if elf.runtime:
@@ -209,13 +209,18 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `core.loader.Host`)."""
         self.catch_up()
-        if self.is_up and os.sep in library:
-            from cudaguard.elf.reader import is_truncated
-
-            if is_truncated(library):
-                self.detection.publish("truncated", library, None)
+        if self.is_up and os.sep in library and self._reader().is_truncated(library):
+            self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.mappings.begins(library)
+
+    def _reader(self) -> Any:
+        """Return the module that reads ELF files; imported once, as that takes its time."""
+        if self._elf is None:
+            from cudaguard.elf import reader
+
+            self._elf = reader
+        return self._elf
 
     def catch_up(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""

@@ -236,10 +236,12 @@ class Repairs:
         self._core = core
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
         self._native: dict[str, tuple[tuple[Entry, str, str], ...]] = {}
+        self._starts: tuple[str, ...] | None = None  # of what rules say that is needed
 
     def configure(self) -> None:
         """Take note that other rules are in force."""
         self._native = {}
+        self._starts = None
 
     # --- around the import of a module ----------------------------------------------
 
@@ -359,11 +361,14 @@ class Repairs:
             needed: Names of libraries.
         """
         done = 0
-        for one, entry, value in self._with_moment("needing"):
+        entries = self._with_moment("needing")
+        # The fixed parts first: nearly no library has them, and matching is not light.
+        if self._starts is None:
+            self._starts = tuple(fixed_part(value) for _, _, value in entries)
+        needed = tuple(name for name in needed if name.startswith(self._starts))
+        for one, entry, value in entries if needed else ():
             if one.watch[0] not in sys.modules:
-                # The fixed part first: nearly no library has it, and matching is not light.
-                start = fixed_part(value)
-                fitting = tuple(n for n in needed if n.startswith(start) and matches(n, (value,)))
+                fitting = tuple(name for name in needed if matches(name, (value,)))
                 if fitting:
                     done += self._map(entry, one, spec, fitting)
         return done > 0

@@ -96,11 +96,6 @@ class Driver:
         # May ctypes be imported, if that is not there? Otherwise there is no driver for us.
         self.may_ask = True
 
-    @property
-    def is_there(self) -> bool:
-        """Was it found in the process?"""
-        return bool(self._handle)
-
     def state(self) -> DriverState:
         """Return what the driver says now.
 

@@ -90,7 +90,7 @@ class LoaderList:
                     path = os.fsdecode(memory.text(name)) if name else ""
                     found.append(Library(path, base, dynamic))
                     last = entry, b"".join(n.to_bytes(8, "little") for n in (base, name, dynamic))
-                self._remember(memory, *last)
+                self._remember(memory, *last, seen[ENTRY:])
         except ours(OSError):  # changed while it was read
             self._seen, self._libraries, self.scope = b"", [], b""
             return
@@ -107,16 +107,20 @@ class LoaderList:
                 raise
             self._first = first_entry()
 
-    def _remember(self, memory: Memory, last: int, end: bytes) -> None:
+    def _remember(self, memory: Memory, last: int, end: bytes, rest: bytes) -> None:
         # As it was read, without a next one: another thread may have mapped something meanwhile.
         parts, seen, scope = [(last, ENTRY)], end + bytes(ENTRY - _NEXT), b""
-        if self._scope_at:
+        if rest and rest == self._seen[ENTRY:]:  # the search list is as it was
+            parts, seen, scope = [*parts, *self._parts[1:]], seen + rest, self.scope
+        elif self._scope_at:
             words = memory.read(self._scope_at, _WORDS)
             place, count = int.from_bytes(words[:8], "little"), int.from_bytes(words[8:12], "little")
             scope = memory.read(place, 8 * count)
             parts += [(self._scope_at, _WORDS), (place, len(scope))]
             seen += words + scope
-        self._parts, self._seen, self.scope, self._reader = parts, seen, scope, None
+        self._parts, self._seen, self.scope = parts, seen, scope
+        if self._reader is not None:
+            self._reader.read_from(parts)
 
     def _peek(self) -> bytes:
         reader = self._reader
@@ -151,12 +155,25 @@ class _Reader:
         self._read: Any = ctypes.pythonapi["process_vm_readv"]
         self._read.restype = ctypes.c_ssize_t
         self._pid = os.getpid()
-        self._length = sum(length for _, length in parts)
+        self._lengths: list[int] = []
+        self.read_from(parts)
+
+    def read_from(self, parts: Parts) -> None:
+        """Read these parts from now on."""
+        lengths = [length for _, length in parts]
+        if lengths == self._lengths:
+            self._there[0] = parts[0][0]
+            self._there[2 * len(parts) - 2] = parts[-1][0]
+            return
+        import ctypes
+
+        self._lengths = lengths
+        self._length = sum(lengths)
         self._buffer = ctypes.create_string_buffer(self._length)
         here = (ctypes.c_size_t * 2)(ctypes.addressof(self._buffer), self._length)
-        there = (ctypes.c_size_t * (2 * len(parts)))(*(word for part in parts for word in part))
+        self._there: Any = (ctypes.c_size_t * (2 * len(parts)))(*(word for part in parts for word in part))
         one, count, none = ctypes.c_ulong(1), ctypes.c_ulong(len(parts)), ctypes.c_ulong(0)
-        self._arguments = ctypes.c_int(self._pid), here, one, there, count, none
+        self._arguments = ctypes.c_int(self._pid), here, one, self._there, count, none
 
     def read(self) -> bytes:
         """Return what stands there, empty if it cannot be read."""

@@ -49,6 +49,7 @@ class CudaDetector:
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self.driver = Driver()
+        self.hears_loads = False  # not before there is a driver
         self.changes: list[Change] = []
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
@@ -84,8 +85,7 @@ class CudaDetector:
 
     def before_load(self) -> None:
         """Look at what has changed so far."""
-        if self.driver.is_there:
-            self.look()
+        self.look()
 
     def around_import(self, spec: ModuleSpec) -> Callable[[BaseException | None], None]:
         """Open a window around the import of a module; return what closes it."""
@@ -132,8 +132,7 @@ class CudaDetector:
         """Look after a library was loaded."""
         if self.changes and os.path.basename(load.library).startswith("libcuda.so"):
             self._listen().used_in_child("ctypes loads libcuda")
-        if self.driver.is_there:
-            self.mapped(load)
+        self.mapped(load)
 
     def mapped(self, load: Load) -> None:
         """Look what a load has brought."""
@@ -226,6 +225,8 @@ class CudaDetector:
 
             self._process = ProcessDetector(self._core, self)
             self._process.begin()
+            self.hears_loads = True
+            self._core.detection.wake()
         return self._process
 
     def _torch_is_there(self) -> None:

@@ -113,7 +113,7 @@ class DuplicateDetector:
         if there and self._news.is_whole:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
-        if not new:
+        if not new or not (self._copies or any(stem_of(os.path.basename(one.path)) for one in new)):
             return [], []
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
