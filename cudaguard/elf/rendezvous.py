@@ -38,7 +38,7 @@ class Program(NamedTuple):
     """What the loader has on record of the program: its segments, their number, its start."""
 
     headers: int
-    count: int
+    number: int
     start: int
 
 
@@ -104,7 +104,7 @@ def _auxiliary() -> dict[int, int]:
 
 def _segments(memory: Memory, program: Program) -> tuple[int, int]:
     """Return the base of an object, and the address of its dynamic section."""
-    words = _words(memory.read(program.headers, program.count * _HEADER))
+    words = _words(memory.read(program.headers, program.number * _HEADER))
     kinds = {words[at] & 0xFFFFFFFF: words[at + 2] for at in range(0, len(words), _HEADER // 8)}
     if _PT_DYNAMIC not in kinds:
         raise _unknown()
@@ -152,7 +152,7 @@ def _scope(memory: Memory, first: int, program: Program) -> int:
     for at in range(_PUBLIC // 8, len(words) - 4):
         if words[at : at + 2] == [program.headers, program.start]:
             count = words[at + 4] & 0xFFFFFFFF
-            is_it = words[at + 2] & 0xFFFF == program.count and words[at + 3] and count
+            is_it = words[at + 2] & 0xFFFF == program.number and words[at + 3] and count
             if is_it and memory.number(words[at + 3]) == first:
                 return first + 8 * (at + 3)
     return 0

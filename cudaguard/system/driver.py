@@ -229,7 +229,9 @@ class Driver:
 
     def _find(self) -> bool:
         """Look for libcuda among the libraries that are new since the last look."""
-        if not self.may_ask or not any(os.path.basename(name).startswith(_FILE) for name in self._news.names()):
+        if not self.may_ask or not any(
+            os.path.basename(name).startswith(_FILE) for name in self._news.names()
+        ):
             return False
         try:
             import _ctypes

@@ -114,7 +114,10 @@ class LoaderList:
             parts, seen, scope = [*parts, *self._parts[1:]], seen + rest, self.scope
         elif self._scope_at:
             words = memory.read(self._scope_at, _WORDS)
-            place, count = int.from_bytes(words[:8], "little"), int.from_bytes(words[8:12], "little")
+            place, count = (
+                int.from_bytes(words[:8], "little"),
+                int.from_bytes(words[8:12], "little"),
+            )
             scope = memory.read(place, 8 * count)
             parts += [(self._scope_at, _WORDS), (place, len(scope))]
             seen += words + scope
@@ -171,7 +174,9 @@ class _Reader:
         self._length = sum(lengths)
         self._buffer = ctypes.create_string_buffer(self._length)
         here = (ctypes.c_size_t * 2)(ctypes.addressof(self._buffer), self._length)
-        self._there: Any = (ctypes.c_size_t * (2 * len(parts)))(*(word for part in parts for word in part))
+        self._there: Any = (ctypes.c_size_t * (2 * len(parts)))(
+            *(word for part in parts for word in part)
+        )
         one, count, none = ctypes.c_ulong(1), ctypes.c_ulong(len(parts)), ctypes.c_ulong(0)
         self._arguments = ctypes.c_int(self._pid), here, one, self._there, count, none
 
