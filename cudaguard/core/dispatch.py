@@ -13,7 +13,7 @@ from _thread import allocate_lock
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.core.decide import permit_for
 from cudaguard.core.detection import Detection, Load
-from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
@@ -26,7 +26,7 @@ from cudaguard.core.replace import Replacements
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
 from cudaguard.files.calls import os
-from cudaguard.system.modules import peek
+from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,13 +240,11 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.mappings.ended(library)
-        if not self.detection.has_begun:
-            if peek(sys.modules.get("ctypes"), "pythonapi") is not None:  # it came past us
-                self.look()
-            return
-        flags_by = self.flags.set_by if extension else ("", "")
-        is_global = bool(flags & RTLD_GLOBAL)
-        self.detection.loaded(Load(library, extension, is_global=is_global, flags_by=flags_by))
+        if self.detection.has_begun:
+            by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
+            self.detection.loaded(Load(library, extension, is_global=is_global, flags_by=by))
+        elif has_ctypes():  # it came past us
+            self.look()
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `core.loader.Host`)."""
@@ -319,15 +317,9 @@ class Dispatch:
 
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
-        ctypes = sys.modules.get("ctypes")
-        # The class of ctypes itself, whatever a program has put in its place.
-        for name in ("CDLL", "PyDLL"):
-            there = peek(ctypes, name)
-            for one in there.__mro__ if type(there) is type else ():
-                is_own = one.__name__ == "CDLL" and one.__module__ == "ctypes"
-                if is_own and peek(ctypes, "cdll") is not None:
-                    self.ctypes.put_up(one, peek(ctypes, "DEFAULT_MODE"))
-                    return
+        one = class_of(sys.modules.get("ctypes"))
+        if one is not None:
+            self.ctypes.put_up(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
 
     def ctypes_comes(self, *_: object) -> None:
         """Look with what the program has imported."""

@@ -16,6 +16,7 @@ from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -302,6 +303,19 @@ class CtypesPatch:
             self._class.__init__ = self._original
         self._class = self._original = self._ours = None
         return clean
+
+
+def class_of(ctypes: Any) -> Any:
+    """Return the class of ctypes itself, whatever a program has put in its place.
+
+    None if ctypes has not been imported, or not completely.
+    """
+    for name in ("CDLL", "PyDLL") if peek(ctypes, "cdll") is not None else ():
+        there = peek(ctypes, name)
+        for one in there.__mro__ if type(there) is type else ():
+            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
+                return one
+    return None
 
 
 def _text(name: Any) -> str:

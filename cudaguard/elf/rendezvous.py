@@ -20,7 +20,23 @@ from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.elf.loaded import Memory
+    from typing import Protocol
+
+    class Memory(Protocol):
+        """That of this process; every method raises OSError for what cannot be read."""
+
+        def some(self, address: int, length: int) -> bytes:
+            """Return up to `length` bytes; fewer where readable memory ends."""
+
+        def read(self, address: int, length: int) -> bytes:
+            """Return `length` bytes."""
+
+        def number(self, address: int) -> int:
+            """Return the 64-bit word at an address."""
+
+        def text(self, address: int, limit: int) -> bytes:
+            """Return the bytes up to the next zero byte, at most `limit`."""
+
 
 _AT_PHDR, _AT_PHNUM, _AT_BASE, _AT_ENTRY = 3, 5, 7, 9
 _PT_DYNAMIC, _PT_PHDR, _HEADER = 2, 6, 56

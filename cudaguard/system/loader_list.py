@@ -11,13 +11,11 @@ Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
 
 from __future__ import annotations
 
-import sys
-
 from cudaguard.elf.loaded import ENTRY, Library, Memory, entries, first_entry
 from cudaguard.elf.rendezvous import rendezvous
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
-from cudaguard.system.modules import peek
+from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,7 +101,7 @@ class LoaderList:
         try:
             self._first, self._scope_at = rendezvous(memory)
         except ours(OSError):
-            if peek(sys.modules.get("ctypes"), "pythonapi") is None:
+            if not has_ctypes():
                 raise
             self._first = first_entry()
 
@@ -127,7 +125,7 @@ class LoaderList:
 
     def _peek(self) -> bytes:
         reader = self._reader
-        if reader is None and peek(sys.modules.get("ctypes"), "pythonapi") is not None:
+        if reader is None and has_ctypes():
             try:
                 reader = self._reader = _Reader(self._parts)
             except ours(AttributeError):  # a C library without the function

@@ -21,7 +21,7 @@ from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.facts import is_sibling
-from cudaguard.system.modules import peek
+from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ class CudaDetector:
     def begin(self, _: str) -> None:
         """Look for the first time."""
         # To import ctypes, which the driver is asked with, is a change.
-        is_there = peek(sys.modules.get("ctypes"), "pythonapi") is not None
-        self.driver.may_ask = is_there or self._core.permit().acts
+        self.driver.may_ask = has_ctypes() or self._core.permit().acts
         self._look_back()
 
     def ctypes_comes(self) -> None:

@@ -6,13 +6,11 @@ library was loaded, their owners are compared with those of the last look; nothi
 
 from __future__ import annotations
 
-import sys
-
 from cudaguard.elf.global_names import GlobalNames, Owner
 from cudaguard.elf.loaded import Memory
 from cudaguard.files.foreign import ours
 from cudaguard.system.loader_list import LoaderNews
-from cudaguard.system.modules import peek
+from cudaguard.system.modules import has_ctypes
 from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
@@ -97,7 +95,7 @@ class ScopeDetector:
 
 def _asked() -> list[Owner | None]:
     """Ask the loader, where its own search list is not as expected and ctypes is there."""
-    if peek(sys.modules.get("ctypes"), "pythonapi") is None:
+    if not has_ctypes():
         return [None] * len(_NAMES)
     from cudaguard.elf.symbols import GlobalScope
 
