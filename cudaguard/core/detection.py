@@ -9,23 +9,26 @@ from __future__ import annotations
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.net import Net
 from cudaguard.core.table import table
-from cudaguard.files.calls import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.reports import Reporter
+    from cudaguard.system.loader_list import LoaderList
 
 # What a detector may listen to; the names are those of its methods. Those with a colon are heard
 # of that module only (`imported:torch`), or of libraries whose names begin so (`loaded:libcuda`).
 EVENTS = {
     "begin": "looking begins; `since` says why what is there was not seen to come",
+    "unseen": "something was mapped or made global past us, and something is about to be loaded",
     "before_load": "something is about to be loaded: what has changed so far is not its doing",
     "around_import": "a watched module is imported; returns what closes it, or None",
     "truncated": "a file that is about to be mapped ends too early; may refuse it",
     "runtime_exported": "an extension that is about to be mapped exports a C++ runtime",
-    "loaded": "a library was mapped",
+    "mapped": "a load has mapped something, or made it global",
+    "loaded": "a library was loaded, whether it was there already or not",
+    "ctypes_comes": "the program has imported ctypes",
     "not_found": "the loader has not found a library",
     "load_failed": "the loader has refused something",
     "refused": "the loader has refused an extension; may return the error to raise instead",
@@ -34,6 +37,10 @@ EVENTS = {
     "error_passes": "an error leaves a watched import or a guarded block, or ends the program",
     "forget": "the guard is taken down",
 }
+
+
+# Not heard by a detector that says it does not (`hears_loads`), until it has us `wake`.
+_EVERY_LOAD = ("before_load", "loaded")
 
 
 class NativeLoad:
@@ -73,6 +80,10 @@ class Detection:
         self._made: dict[str, Any] = {}  # by entry; None for one that has failed
         self._nets: dict[str, Net] = {}
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
+        self._ready: dict[str, tuple[str, ...]] = {}  # the same, of those that hear it now
+        self._by_library: tuple[tuple[str, str], ...] = ()  # beginning of a name, event
+        self._list: LoaderList | None = None
+        self._news = 0  # of the list, that were told
         self.has_begun = False
 
     def begin(self, since: str) -> None:
@@ -81,7 +92,11 @@ class Detection:
         Args:
             since: Why what is there was not seen to come: ``guard`` or ``ctypes``.
         """
+        from cudaguard.system.loader_list import LoaderNews
+
         self.has_begun = True
+        self._list = LoaderNews.everything
+        self._news = self._list.look()
         for entry in self._listeners("begin"):
             try:
                 self._tell(entry, "begin", since)
@@ -94,6 +109,7 @@ class Detection:
         """Begin again at the next load: something of the program's has ended the first look."""
         for entry in self._listeners("begin"):
             self._made.pop(entry, None)
+        self._ready = {}
         self.has_begun = False
 
     def publish(self, event: str, *details: Any) -> list[Any]:
@@ -115,16 +131,31 @@ class Detection:
         for entry in self._listeners(f"imported:{name}"):
             self._tell(entry, "imported", name)
 
+    def before_load(self) -> None:
+        """Tell of what has changed so far: something is about to be loaded."""
+        if self._is_news():
+            self.publish("unseen")
+        if self._listeners("before_load"):
+            self.publish("before_load")
+
     def loaded(self, load: NativeLoad) -> None:
         """Tell those who listen to loads, of all or of this library."""
-        for entry in self._listeners("loaded"):
-            self._tell(entry, "loaded", load)
-        name = os.path.basename(load.library)
-        for event in list(self._hears):
-            start = event.partition("loaded:")[2]
-            if start and name.startswith(start):
+        if self._is_news():
+            self.publish("mapped", load)
+        if self._listeners("loaded"):
+            self.publish("loaded", load)
+        name = load.library[load.library.rfind("/") + 1 :]
+        for start, event in self._by_library:
+            if name.startswith(start):
                 for entry in self._listeners(event):
                     self._tell(entry, "loaded", load)
+
+    def _is_news(self) -> bool:
+        """Is anything mapped or global that was not at the last look?"""
+        if self._list is None:
+            return False
+        known, self._news = self._news, self._list.look()
+        return known != self._news
 
     def error_passes(self, error: BaseException) -> None:
         """Tell those who listen to errors; the error alone may be raised."""
@@ -142,24 +173,38 @@ class Detection:
     def forget(self) -> None:
         """Have all of them put back what they have changed; a later look begins anew."""
         made, self._made, self.has_begun = self._made, {}, False
+        self._ready, self._list = {}, None
         for entry, one in made.items():
             if hasattr(one, "forget"):
                 with self._net(entry):
                     one.forget()
 
     def _listeners(self, event: str) -> tuple[str, ...]:
+        known = self._ready.get(event)
+        if known is not None:
+            return known
         if not self._hears:
             hears: dict[str, tuple[str, ...]] = {}
             for entry, events in table.index.DETECTORS:
                 for one in events:
                     hears[one] = (*hears.get(one, ()), entry)
+            starts = ((one, one.partition("loaded:")[2]) for one in hears)
+            self._by_library = tuple((start, one) for one, start in starts if start)
             self._hears = hears
         found = self._hears.get(event, ())
         # Who looks at what is loaded is made when looking begins, and never if it does not.
         looking = self._hears.get("begin", ())
         if event == "begin":
             return found
-        return tuple(one for one in found if one not in looking or one in self._made)
+        ready = [one for one in found if one not in looking or one in self._made]
+        if event in _EVERY_LOAD:
+            ready = [one for one in ready if getattr(self._made.get(one), "hears_loads", True)]
+        self._ready[event] = found = tuple(o for o in ready if self._made.get(o, o) is not None)
+        return found
+
+    def wake(self) -> None:
+        """Ask anew who hears of every load: a detector has begun to."""
+        self._ready = {}
 
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
         if entry in self._made and self._made[entry] is None:
@@ -169,6 +214,7 @@ class Detection:
             if one is None:
                 # Threads that come here at once get the same one.
                 one = self._made.setdefault(entry, table.resolve(entry)(self._core))
+                self._ready = {}
             return getattr(one, event)(*details)
         return None  # its failure was contained
 
@@ -182,6 +228,7 @@ class Detection:
         """Hear a detector no more: its failure is told once, and costs no repairs."""
         one: Any = self._made.get(entry)
         self._made[entry] = None
+        self._ready = {}
         if hasattr(one, "forget"):
             with Net(lambda _: None):
                 one.forget()

@@ -12,7 +12,7 @@ from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.core.detection import Detection, NativeLoad
-from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch
+from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
 from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
@@ -23,24 +23,23 @@ from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
 from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
-from cudaguard.core.repairs import Repairs
+from cudaguard.core.repairs import NOT_FOUND, Repairs
 from cudaguard.core.replace import Replacements
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
 from cudaguard.files.calls import os
-from cudaguard.system.modules import peek
+from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
+    from typing import Any
 
     from cudaguard.core.host import Close
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.model import Rule
-
-NOT_FOUND = ": cannot open shared object file"
 
 
 class Dispatch:
@@ -68,6 +67,7 @@ class Dispatch:
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
+        self._elf: Any = None
         self._slots: dict[str, Slots] = {}
         self._plain = Slots((self.arrived,), (self.window,))
         self.may_move = allocate_lock()  # never released: a flag that is tested and set at once
@@ -120,7 +120,7 @@ class Dispatch:
             around.append(self.window)
         after = self.repairs.after(name)
         if name == "ctypes" and RTLD_GLOBAL:
-            after += (self.patch_ctypes, lambda *_: self.look())
+            after += (self.patch_ctypes, self.ctypes_comes)
         if self.journal.is_written:
             around.append(self.recording.note_failure)
             after.append(lambda spec, _: self.recording.import_ended(spec.name))
@@ -178,7 +178,7 @@ class Dispatch:
         name = spec.name
         is_watched = name in self.finder.watched  # otherwise a part of a watched package
         if not self.detection.has_begun and self._is_asked_for(name):
-            self.look(must=True)
+            self.look()
         closes = self.detection.publish("around_import", spec) if self.detection.has_begun else []
 
         def close(error: BaseException | None) -> None:
@@ -205,9 +205,7 @@ class Dispatch:
         self.catch_up()
         if spec.origin is None:
             return
-        from cudaguard.elf.reader import read_elf
-
-        elf = read_elf(spec.origin)
+        elf = self._reader().read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
         if elf.runtime:
@@ -219,22 +217,27 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `core.loader.Host`)."""
         self.catch_up()
-        if self.is_up and os.sep in library:
-            from cudaguard.elf.reader import is_truncated
-
-            if is_truncated(library):
-                self.detection.publish("truncated", library, None)
+        if self.is_up and os.sep in library and self._reader().is_truncated(library):
+            self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.mappings.begins(library)
+
+    def _reader(self) -> Any:
+        """Return the module that reads ELF files; imported once, as that takes its time."""
+        if self._elf is None:
+            from cudaguard.elf import reader
+
+            self._elf = reader
+        return self._elf
 
     def catch_up(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         if self.detection.has_begun:
-            self.detection.publish("before_load")
+            self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
-        self.look(must=True)
+        self.look()
         return self.repairs.scope_of_extensions(module)
 
     # --- after a load ---------------------------------------------------------------
@@ -245,14 +248,11 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.mappings.ended(library)
-        if not self.detection.has_begun:
+        if self.detection.has_begun:
+            by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
+            self.detection.loaded(NativeLoad(library, extension, is_global=is_global, flags_by=by))
+        elif has_ctypes():  # it came past us
             self.look()
-            return
-        flags_by = self.flags.set_by if extension else ("", "")
-        is_global = bool(flags & RTLD_GLOBAL)
-        self.detection.loaded(
-            NativeLoad(library, extension, is_global=is_global, flags_by=flags_by)
-        )
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `core.loader.Host`)."""
@@ -265,23 +265,8 @@ class Dispatch:
             self.detection.publish("load_failed", error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Import what has a library that one of an extension's libraries needs.
-
-        What the extension needs itself was seen to before it was mapped. The loader looks for all
-        libraries before it runs anything of them: after such a refusal a second try is a first one.
-        An error that the extension's own code lets pass says nothing of this file, or of none.
-        """
-        missing, found, _ = str(error).partition(NOT_FOUND)
-        if not self.is_up or not found or spec.origin is None:
-            return False
-        refused = error.path
-        if not isinstance(refused, str) or os.path.abspath(refused) != os.path.abspath(spec.origin):
-            return False
-        from cudaguard.elf.reader import read_elf
-
-        if missing in read_elf(spec.origin).needed:
-            return False
-        return self.repairs.provide(spec, (missing,))
+        """Import what has the library that an extension lacks (see `core.loader.Host`)."""
+        return self.is_up and self.repairs.provide_after(spec, error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded (see `core.loader.Host`)."""
@@ -321,27 +306,35 @@ class Dispatch:
 
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
-        self.ctypes.put_up_where_imported()
+        one = class_of(sys.modules.get("ctypes"))
+        if one is not None:
+            self.ctypes.put_up(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
 
-    def look(self, *, must: bool = False, at_install: bool = False) -> None:
+    def ctypes_comes(self, *_: object) -> None:
+        """Look with what the program has imported."""
+        if self.detection.has_begun:
+            self.detection.publish("ctypes_comes")
+        else:
+            self.look()
+
+    def look(self, since: str = "ctypes") -> None:
         """Begin to look: who owns what in the global symbol scope, who initializes CUDA.
 
+        That is where the program asks for global names, or has ctypes. Nothing is imported for it
+        that changes the process: what the loader has is read from memory.
+
         Args:
-            must: Import ctypes for it; otherwise it begins once the program has imported it.
-            at_install: Is this the moment when the guard comes?
+            since: Why what is there was not seen to come: ``guard`` when that comes, or ``ctypes``.
 
         Raises:
             ImportOrderError: in `strict`, for what is found.
         """
-        ctypes = sys.modules.get("ctypes")
-        is_there = peek(ctypes, "pythonapi") is not None  # otherwise half imported
-        must = must and self.permit().acts  # to import it is a change
-        if not self.is_up or self.detection.has_begun or not (is_there or must):
+        if not self.is_up or self.detection.has_begun:
             return
         if is_put_off(self.look):
             return
         self.detection.has_begun = True  # once, whatever becomes of it
         from cudaguard.elf.process import uses_glibc
 
-        if uses_glibc() and (is_there or self.ctypes.is_importable()):
-            self.detection.begin("guard" if at_install else "ctypes")
+        if uses_glibc():
+            self.detection.begin(since)

@@ -217,27 +217,6 @@ class CtypesPatch:
         """True if the patch is in force."""
         return self._ours is not None
 
-    @staticmethod
-    def is_importable() -> bool:
-        """Import ctypes; False for a Python that has none."""
-        try:
-            import ctypes  # noqa: F401  # who looks at libraries takes it
-        except ours(ImportError):
-            return False
-        return True
-
-    def put_up_where_imported(self) -> None:
-        """Patch ctypes if the program has imported it."""
-        ctypes = sys.modules.get("ctypes")
-        # The class of ctypes itself, whatever a program has put in its place.
-        for name in ("CDLL", "PyDLL"):
-            there = peek(ctypes, name)
-            for one in there.__mro__ if type(there) is type else ():
-                is_own = one.__name__ == "CDLL" and one.__module__ == "ctypes"
-                if is_own and peek(ctypes, "cdll") is not None:
-                    self.put_up(one, peek(ctypes, "DEFAULT_MODE"))
-                    return
-
     def put_up(self, cdll: Any, default_mode: int) -> None:
         """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""
         if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
@@ -324,6 +303,19 @@ class CtypesPatch:
             self._class.__init__ = self._original
         self._class = self._original = self._ours = None
         return clean
+
+
+def class_of(ctypes: Any) -> Any:
+    """Return the class of ctypes itself, whatever a program has put in its place.
+
+    None if ctypes has not been imported, or not completely.
+    """
+    for name in ("CDLL", "PyDLL") if peek(ctypes, "cdll") is not None else ():
+        there = peek(ctypes, name)
+        for one in there.__mro__ if type(there) is type else ():
+            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
+                return one
+    return None
 
 
 def _text(name: Any) -> str:

@@ -20,6 +20,7 @@ from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import theirs
+from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -251,7 +252,8 @@ class Activation:
     def _look_back(self, *, at_start: bool) -> None:
         """Tell of rules that came too late, and of what is in the global symbol scope already."""
         core = self.core
-        core.look(at_install=True)
+        if has_ctypes():  # otherwise at the first load
+            core.look("guard")
         for name in [name for name in self._plugins or () if is_imported(name)]:
             self._load_plugins(name)
         if any(is_imported(name) for name in core.registry.by_module):

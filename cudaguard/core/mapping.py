@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.host import Close
     from cudaguard.core.journal import Journal
-    from cudaguard.system.driver import LoaderNews
+    from cudaguard.system.loader_list import LoaderNews
 
 
 class Mappings:
@@ -28,7 +28,7 @@ class Mappings:
 
     def __init__(self, journal: Journal, *, is_whole: bool = False) -> None:
         self._journal = journal
-        # The loader's own list is cheap to ask for news, but it takes ctypes: the program's.
+        # The loader's own list is cheap to ask for news, once the detectors have brought it.
         self._news: LoaderNews | None = None
         self._known: set[str] = set() if is_whole else mapped_files()
 
@@ -87,8 +87,8 @@ class Mappings:
     def _new(self) -> list[str]:
         """Return what was mapped since the last time, if the loader tells in its order."""
         if self._news is None:
-            # Once the detectors have brought it: an import from here would end here again.
-            news = peek(peek(system, "driver"), "LoaderNews")
+            # An import from here would end here again.
+            news = peek(peek(system, "loader_list"), "LoaderNews")
             self._news = None if news is None else news()
         if self._news is None:
             now, is_whole = sorted(mapped_files()), True

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcomes, Request, Scope
     from cudaguard.model import Rule
 
+NOT_FOUND = ": cannot open shared object file"  # as glibc's loader says
 # When a repair is called. What it is given is a `Request`, and at some moments more.
 MOMENTS = {
     "before": "a watched module is about to be imported",
@@ -61,10 +62,11 @@ class Repairs:
         self._registry = Registry((), {})
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
+        self._starts: tuple[str, ...] | None = None  # of what rules say that is needed
 
     def configure(self, registry: Registry) -> None:
         """Take note of the rules that are in force from now on."""
-        self._registry, self._native = registry, {}
+        self._registry, self._native, self._starts = registry, {}, None
 
     # --- around the import of a module ----------------------------------------------
 
@@ -197,14 +199,34 @@ class Repairs:
             needed: Names of libraries.
         """
         done = 0
-        for one, entry, value in self._with_moment("needing"):
+        entries = self._with_moment("needing")
+        # The fixed parts first: nearly no library has them, and matching is not light.
+        if self._starts is None:
+            self._starts = tuple(fixed_part(value) for _, _, value in entries)
+        needed = tuple(name for name in needed if name.startswith(self._starts))
+        for one, entry, value in entries if needed else ():
             if one.watch[0] not in sys.modules:
-                # The fixed part first: nearly no library has it, and matching is not light.
-                start = fixed_part(value)
-                fitting = tuple(n for n in needed if n.startswith(start) and matches(n, (value,)))
+                fitting = tuple(name for name in needed if matches(name, (value,)))
                 if fitting:
                     done += self._map(entry, one, spec, fitting)
         return done > 0
+
+    def provide_after(self, spec: ModuleSpec, error: ImportError) -> bool:
+        """Have brought what an extension was refused for; True if something was done.
+
+        What the extension needs itself was seen to before it was mapped. The loader looks for all
+        libraries before it runs anything of them: after such a refusal a second try is a first one.
+        An error that the extension's own code lets pass says nothing of this file, or of none.
+        """
+        missing, found, _ = str(error).partition(NOT_FOUND)
+        refused, file = error.path, spec.origin
+        if not found or file is None or not isinstance(refused, str):
+            return False
+        if os.path.abspath(refused) != os.path.abspath(file):
+            return False
+        from cudaguard.elf.reader import read_elf
+
+        return missing not in read_elf(file).needed and self.provide(spec, (missing,))
 
     def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: Any) -> int:
         return sum(

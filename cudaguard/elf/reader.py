@@ -25,6 +25,8 @@ START = 1 << 14
 CXX_RUNTIME = "libstdc++.so.6"
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NULL, _DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 0, 1, 5, 6, 0x6FFFFEF5
+_DT_STRSZ = 10
+_END = b"2idE\0"
 _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _SEGMENT = 56  # bytes of an entry of the table of segments
 _SYMBOL = 24  # bytes of an entry of the symbol table
@@ -240,6 +242,9 @@ class ElfFile:
 
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
+        strings, size = self._strings, self._tags.get(_DT_STRSZ, 0)
+        if strings is not None and 0 < size <= START and _END not in self._at(strings, size):
+            return ()
         table, chain = self._place(_DT_SYMTAB), self._place(_DT_GNU_HASH)
         # Definitions come last in the table, and the hash table is about them only.
         if table is None or chain is None:

@@ -206,12 +206,28 @@ class SharedObject:
             return False
         return any(self._fits(index, wanted) for index in table.candidates(wanted.name))
 
-    def _fits(self, index: int, wanted: Wanted) -> bool:
+    def shows(self, name: bytes) -> bool:
+        """Would ``dlsym`` find a name here? By its default version, or the only one it has.
+
+        A program that takes the address of a function of others has a place that stands for it.
+        """
+        table = self._table() if self._symbols else None
+        if table is None:
+            return False
+        wanted = Wanted(name, b"")
+        found = [i for i in table.candidates(name) if self._fits(i, wanted, stands_for=True)]
+        if not found or not self._versions:
+            return bool(found)
+        marks = [_number(self._exactly(self._versions + 2 * i, 2), 0, 2) for i in found]
+        # Older ones are for those that were linked with them.
+        return any(mark & 0x7FFF < 2 or not mark & 0x8000 for mark in marks)
+
+    def _fits(self, index: int, wanted: Wanted, *, stands_for: bool = False) -> bool:
         entry = self._exactly(self._symbols + index * _SYMBOL, _SYMBOL)
         kind, binding, visibility = entry[4] & 15, entry[4] >> 4, entry[5] & 3
         section, value = _number(entry, 6, 2), _number(entry, 8, 8)
         if (
-            not section
+            (not section and not stands_for)
             or (not value and section != _ABSOLUTE and kind != _TLS)
             or kind not in _KINDS
             or binding not in (_GLOBAL, _WEAK, _UNIQUE)

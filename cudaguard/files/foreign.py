@@ -75,7 +75,7 @@ def is_of_signal_handler(error: BaseException) -> bool:
     """
     signal: Any = sys.modules.get("_signal")
     step = _traceback.__get__(error)
-    if signal is None or step is None:
+    if signal is None or _first_other(step) is None:
         return False
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
     while step is not None:
@@ -111,6 +111,16 @@ def _first_foreign(step: TracebackType | None) -> FrameType | None:
         frame = step.tb_frame
         if not is_known(frame.f_globals.get("__name__")):
             return frame
+        step = step.tb_next
+    return None
+
+
+def _first_other(step: TracebackType | None) -> TracebackType | None:
+    """Return the first step that is not in code of the guard, none of which is a handler."""
+    while step is not None:
+        name = step.tb_frame.f_globals.get("__name__")
+        if not isinstance(name, str) or name.partition(".")[0] not in _GUARD:
+            return step
         step = step.tb_next
     return None
 

@@ -10,12 +10,11 @@ Management" and "Context Management".
 
 from __future__ import annotations
 
-import ctypes
-
-from cudaguard.elf.loaded import ENTRY, Library, Memory, entries, first_entry
+from cudaguard.elf.loaded import Memory, entries
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
 from cudaguard.model import Record
+from cudaguard.system.loader_list import LoaderNews
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ SUCCESS, NOT_INITIALIZED = 0, 3
 NOWHERE = -1
 _MAJOR, _MINOR = 75, 76  # CUdevice_attribute: compute capability
 _FILE = "libcuda.so"
-_NEXT = 24  # where in an entry of the loader's list the address of the next one lies
 
 
 class DriverState(Record):
@@ -95,6 +93,8 @@ class Driver:
         self.may_be_asked_in_child = False
         self._found_in = 0  # the process in which libcuda was found
         self._initialized_in = 0  # the process in which an initialized driver was last seen
+        # May ctypes be imported, if that is not there? Otherwise there is no driver for us.
+        self.may_ask = True
 
     def state(self) -> DriverState:
         """Return what the driver says now.
@@ -105,6 +105,8 @@ class Driver:
         """
         if not self._handle and not self._find():
             return ABSENT
+        import ctypes
+
         if self._found_in != os.getpid():
             if not self.may_be_asked_in_child:
                 return FORKED if self._initialized_in else LOADED
@@ -157,13 +159,17 @@ class Driver:
 
     def version(self) -> int:
         """Return the newest CUDA version the driver supports, 12040 for 12.4; 0 if not mapped."""
-        number = ctypes.c_int()
         if not self._handle and not self._find():
             return 0
+        import ctypes
+
+        number = ctypes.c_int()
         return 0 if self.call("cuDriverGetVersion", ctypes.byref(number)) else number.value
 
     def capabilities(self) -> tuple[tuple[int, int], ...]:
         """Return the compute capability of each visible device; nothing before ``cuInit``."""
+        import ctypes
+
         found = []
         major, minor = ctypes.c_int(), ctypes.c_int()
         for device in range(self.state().devices):
@@ -185,6 +191,8 @@ class Driver:
             return False
         if state.current not in state.active:
             return True
+        import ctypes
+
         current, primary = self.current_context(), ctypes.c_void_p()
         if not current:
             return False
@@ -195,6 +203,8 @@ class Driver:
 
     def current_context(self) -> int:
         """Return the handle of the context that is current in this thread, 0 for none."""
+        import ctypes
+
         current = ctypes.c_void_p()
         failed = self.call("cuCtxGetCurrent", ctypes.byref(current))
         return 0 if failed else current.value or 0
@@ -207,6 +217,7 @@ class Driver:
         function = self._functions.get(name)
         if function is None:
             import _ctypes
+            import ctypes
 
             try:
                 address = _ctypes.dlsym(self._handle, name)
@@ -218,115 +229,16 @@ class Driver:
 
     def _find(self) -> bool:
         """Look for libcuda among the libraries that are new since the last look."""
-        if not any(os.path.basename(name).startswith(_FILE) for name in self._news.names()):
+        if not self.may_ask or not any(
+            os.path.basename(name).startswith(_FILE) for name in self._news.names()
+        ):
             return False
-        import _ctypes
-
         try:
+            import _ctypes
+            import ctypes  # noqa: F401  # the functions of the driver are called with it
+
             self._handle = _ctypes.dlopen(SONAME, os.RTLD_NOLOAD | os.RTLD_NOW)
-        except ours(OSError):
+        except ours(ImportError, OSError):
             return False
         self._found_in = os.getpid()
         return True
-
-
-class LoaderList:
-    """What the dynamic loader has mapped; asked whether there is more by one system call.
-
-    The end of its list is remembered as it was. A library may be unloaded at any time, and its
-    entry be freed; so the entry is read by ``process_vm_readv``, where an address that is gone is
-    an error and not a crash, and nothing is held that would keep a library from being unloaded.
-
-    Raises:
-        AttributeError: The C library has no such function.
-    """
-
-    def __init__(self) -> None:
-        self._read = ctypes.pythonapi["process_vm_readv"]
-        self._read.restype = ctypes.c_ssize_t
-        self._buffer = ctypes.create_string_buffer(ENTRY)
-        self._here = (ctypes.c_size_t * 2)(ctypes.addressof(self._buffer), ENTRY)
-        self._there = (ctypes.c_size_t * 2)(0, ENTRY)
-        self._last = b""
-        self._libraries: list[Library] = []
-
-    def libraries(self) -> list[Library]:
-        """Return the libraries, their paths as the loader's: the list of the last call, extended.
-
-        A new list where the loader's has been changed elsewhere than at its end, or cannot be read
-        just now; then it is empty, and the next one is whole.
-        """
-        seen = self._peek() if self._last else b""
-        if seen and seen == self._last:
-            return self._libraries
-        is_longer = bool(seen) and seen[:_NEXT] == self._last[:_NEXT]
-        try:
-            with Memory() as memory:
-                start = int.from_bytes(seen[_NEXT:], "little") if is_longer else first_entry()
-                found, last = [], (start, 0, 0, 0)
-                for last in entries(memory, start):
-                    _, base, name, dynamic = last
-                    path = os.fsdecode(memory.text(name)) if name else ""
-                    found.append(Library(path, base, dynamic))
-        except ours(OSError):  # changed while it was read
-            self._last, self._libraries = b"", []
-            return self._libraries
-        # As it was read, without a next one: another thread may have mapped something meanwhile.
-        self._there[0] = last[0]
-        self._last = b"".join(word.to_bytes(8, "little") for word in (*last[1:], 0))
-        if is_longer:
-            self._libraries += found
-        else:
-            self._libraries = found
-        return self._libraries
-
-    def _peek(self) -> bytes:
-        done = self._read(
-            ctypes.c_int(os.getpid()),
-            ctypes.byref(self._here),
-            ctypes.c_ulong(1),
-            ctypes.byref(self._there),
-            ctypes.c_ulong(1),
-            ctypes.c_ulong(0),
-        )
-        if done == ENTRY:
-            return self._buffer.raw
-        try:  # the entry is gone, or this container forbids the call
-            with Memory() as memory:
-                return memory.read(self._there[0], ENTRY)
-        except ours(OSError):
-            return b""
-
-
-class LoaderNews:
-    """Tells one who asks now and then what the dynamic loader has mapped since the last time.
-
-    Those who ask share the list: it is read once, whoever comes first.
-    """
-
-    _list: LoaderList | None = None
-
-    def __init__(self) -> None:
-        if LoaderNews._list is None:
-            LoaderNews._list = LoaderList()
-        self._all = LoaderNews._list
-        self._seen: list[Library] = []
-        self._count = 0
-        self.is_whole = False  # was the last answer all that is mapped?
-
-    def names(self) -> list[str]:
-        """Return the names of the libraries that were mapped since the last call."""
-        return [library.path for library in self.libraries()]
-
-    def libraries(self) -> list[Library]:
-        """Return the libraries that were mapped since the last call, their paths as the loader's.
-
-        Where the list has been changed elsewhere than at its end, it is all of them again.
-        """
-        libraries = self._all.libraries()
-        self.is_whole = libraries is not self._seen
-        if self.is_whole:
-            self._seen, self._count = libraries, 0
-        new = libraries[self._count :]
-        self._count += len(new)
-        return new

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.files.foreign import ours
 
 TYPE_CHECKING = False
@@ -15,3 +17,8 @@ def peek(module: object, name: str) -> Any:
         return object.__getattribute__(module, "__dict__").get(name)
     except ours(AttributeError):
         return None
+
+
+def has_ctypes() -> bool:
+    """Has the program imported ctypes, and completely?"""
+    return peek(sys.modules.get("ctypes"), "pythonapi") is not None

@@ -40,8 +40,11 @@ IDS = {
 DETECTORS = {
     "detector.contexts:CudaDetector": (
         "begin",
+        "ctypes_comes",
+        "unseen",
         "before_load",
         "around_import",
+        "mapped",
         "loaded",
         "error_passes",
         "forget",

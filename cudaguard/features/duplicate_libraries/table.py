@@ -9,7 +9,7 @@ IDS = {
 DETECTORS = {
     "detector.duplicates:DuplicateDetector": (
         "begin",
-        "before_load",
-        "loaded",
+        "unseen",
+        "mapped",
     ),
 }

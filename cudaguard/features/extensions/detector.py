@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.features.extensions.repair import Refusal
 
 _MOST = 32  # refusals that are kept
+_ABSENT = ": cannot open shared object file: No such file or directory"
 
 
 class ExtensionDetector:
@@ -63,7 +64,8 @@ class ExtensionDetector:
         Of extensions for torch that are loaded by their path (``torch.ops.load_library``), the
         reason is kept.
         """
-        if os.sep in library and sys.platform.startswith("linux"):
+        is_absent = str(error) == f"{library}{_ABSENT}"
+        if os.sep in library and not is_absent and sys.platform.startswith("linux"):
             from cudaguard.features.extensions.repair import refused
 
             self._keep(refused(library, error))

@@ -49,8 +49,8 @@ IDS = {
 DETECTORS = {
     "detector.scope:ScopeDetector": (
         "begin",
-        "before_load",
-        "loaded",
+        "unseen",
+        "mapped",
     ),
     "detector.runtime:RuntimeDetector": ("runtime_exported",),
 }

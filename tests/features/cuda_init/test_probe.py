@@ -395,10 +395,11 @@ print(news_of(first), news_of(second), news_of(late), news_of(second))
 def test_container_that_forbids_to_read_by_process_vm_readv(program, others):
     code = """
 refused = []
-def refuse(*arguments):
-    refused.append(arguments)
-    return -1
-driver_seen._news._all._read = refuse
+import cudaguard.system.loader_list as loader_list
+def refuse(reader):
+    refused.append(reader)
+    return b""
+loader_list._Reader.read = refuse
 come_and_go()
 show()
 driver()

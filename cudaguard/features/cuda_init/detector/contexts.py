@@ -21,7 +21,7 @@ from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.facts import is_sibling
-from cudaguard.system.modules import peek
+from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,14 +44,12 @@ class CudaDetector:
 
     Args:
         core: Is told.
-
-    Raises:
-        AttributeError: The C library has no means to look with.
     """
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
         self.driver = Driver()
+        self.hears_loads = False  # not before there is a driver
         self.changes: list[Change] = []
         self._last = ABSENT
         self._here = _local()  # .actors: what this thread is importing, outermost first
@@ -62,12 +60,27 @@ class CudaDetector:
 
     def begin(self, _: str) -> None:
         """Look for the first time."""
+        # To import ctypes, which the driver is asked with, is a change.
+        self.driver.may_ask = has_ctypes() or self._core.permit().acts
+        self._look_back()
+
+    def ctypes_comes(self) -> None:
+        """Look for the first time, if it was not possible before."""
+        if not self.driver.may_ask:
+            self.driver.may_ask = True
+            self._look_back()
+
+    def _look_back(self) -> None:
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
             self._tell_what_came_too_late(state)
         if "torch" in sys.modules:
             self._torch_is_there()
+
+    def unseen(self) -> None:
+        """Look whether the driver has come."""
+        self.look()
 
     def before_load(self) -> None:
         """Look at what has changed so far."""
@@ -118,6 +131,10 @@ class CudaDetector:
         """Look after a library was loaded."""
         if self.changes and os.path.basename(load.library).startswith("libcuda.so"):
             self._listen().used_in_child("ctypes loads libcuda")
+        self.mapped(load)
+
+    def mapped(self, load: NativeLoad) -> None:
+        """Look what a load has brought."""
         actors = self._actors()
         if actors and actors[-1] == wording.OURSELVES:
             return  # the block will tell
@@ -207,6 +224,8 @@ class CudaDetector:
 
             self._process = ProcessDetector(self._core, self)
             self._process.begin()
+            self.hears_loads = True
+            self._core.detection.wake()
         return self._process
 
     def _torch_is_there(self) -> None:

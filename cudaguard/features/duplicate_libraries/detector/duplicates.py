@@ -23,7 +23,7 @@ from cudaguard.features.duplicate_libraries.policy.duplicates import (
 )
 from cudaguard.files.calls import os
 from cudaguard.files.foreign import ours
-from cudaguard.system.driver import LoaderNews
+from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.runtimes import IN_PARTS, stem_of
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the n
 # Why nobody saw who loaded a library, in words that follow its path.
 SINCE = {
     "guard": "was there before the guard",
-    "ctypes": "was there before cudaguard could look, which needs ctypes to be imported",
+    "ctypes": "was there before cudaguard began to look",
     "unseen": "was loaded past Python's importer and ctypes.CDLL",
 }
 
@@ -49,9 +49,6 @@ class DuplicateDetector:
 
     Args:
         core: Is told.
-
-    Raises:
-        AttributeError: The C library has no means to look with.
     """
 
     def __init__(self, core: Dispatch) -> None:
@@ -68,11 +65,11 @@ class DuplicateDetector:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
         self._look(None, since)
 
-    def before_load(self) -> None:
+    def unseen(self) -> None:
         """Look at what has come past us."""
         self._look(None, "unseen")
 
-    def loaded(self, load: NativeLoad) -> None:
+    def mapped(self, load: NativeLoad) -> None:
         """Look at what has come with a load."""
         self._look(load, "")
 
@@ -116,7 +113,7 @@ class DuplicateDetector:
         if there and self._news.is_whole:
             self._known.clear()  # of what was unloaded: who goes on loading must not grow by it
         self._known.update(there)
-        if not new:
+        if not new or not (self._copies or any(stem_of(os.path.basename(one.path)) for one in new)):
             return [], []
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))

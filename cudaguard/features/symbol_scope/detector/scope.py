@@ -6,7 +6,11 @@ library was loaded, their owners are compared with those of the last look; nothi
 
 from __future__ import annotations
 
-from cudaguard.elf.symbols import GlobalScope
+from cudaguard.elf.global_names import GlobalNames, Owner
+from cudaguard.elf.loaded import Memory
+from cudaguard.files.foreign import ours
+from cudaguard.system.loader_list import LoaderNews
+from cudaguard.system.modules import has_ctypes
 from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False
@@ -29,8 +33,10 @@ class ScopeDetector:
 
     def __init__(self, core: Dispatch) -> None:
         self._core = core
-        self._scope = GlobalScope()
-        self._addresses = [0] * len(_NAMES)
+        self._names = GlobalNames(_NAMES)
+        # The search list as it was looked at last, and how often names had been hidden.
+        self._known = (b"", 0)
+        self._owners: list[Owner | None] = [None] * len(_NAMES)
 
     def begin(self, since: str) -> None:
         """Look for the first time.
@@ -41,11 +47,11 @@ class ScopeDetector:
         """
         self._look(None, since)
 
-    def before_load(self) -> None:
+    def unseen(self) -> None:
         """Look at what has moved past us."""
         self._look(None, "unseen")
 
-    def loaded(self, load: NativeLoad) -> None:
+    def mapped(self, load: NativeLoad) -> None:
         """Look at what a load has moved."""
         self._look(load, "")
 
@@ -55,13 +61,12 @@ class ScopeDetector:
         Raises:
             ImportOrderError: in `strict`, from an import.
         """
-        before, now = self._addresses, self._scope.addresses(_NAMES)
+        before, now = self._owners, self._look_up()
         if now == before:
             return
-        self._addresses = now
-        owner = self._scope.owner
+        self._owners = now
         moved = [
-            (name, family, owner(is_), owner(was))
+            (name, family, is_.file, was.file if was else "")
             for (name, family), was, is_ in zip(CANARIES, before, now)
             if is_ and is_ != was
         ]
@@ -69,3 +74,31 @@ class ScopeDetector:
             from cudaguard.features.symbol_scope.detector.hijack import judge
 
             judge(self._core, moved, load, since)
+
+    def _look_up(self) -> list[Owner | None]:
+        there = LoaderNews.everything
+        if not there.has_scope:
+            return _asked()
+        scope, hidden = there.scope, there.hidden
+        if not scope or (scope, hidden) == self._known:
+            return self._owners
+        try:
+            with Memory() as memory:
+                if hidden != self._known[1]:
+                    self._names.forget()
+                owners = self._names.owners(memory, scope)
+        except ours(OSError):  # changed while it was read: the next look will find it
+            return self._owners
+        self._known = scope, hidden
+        return owners
+
+
+def _asked() -> list[Owner | None]:
+    """Ask the loader, where its own search list is not as expected and ctypes is there."""
+    if not has_ctypes():
+        return [None] * len(_NAMES)
+    from cudaguard.elf.symbols import GlobalScope
+
+    scope = GlobalScope()
+    found = scope.addresses(_NAMES)
+    return [Owner(scope.owner(one), one, 0) if one else None for one in found]

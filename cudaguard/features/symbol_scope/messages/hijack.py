@@ -20,8 +20,7 @@ HIJACK, STATIC_RUNTIME = "CG812", "CG813"
 GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
 _SINCE = {
     GUARD: "has been in the global symbol scope since before the guard",
-    CTYPES: "has been in the global symbol scope since before cudaguard could look, which needs "
-    "ctypes to be imported",
+    CTYPES: "has been in the global symbol scope since before cudaguard began to look",
     UNSEEN: "has come into the global symbol scope, and nobody saw by whom",
 }
 _MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message

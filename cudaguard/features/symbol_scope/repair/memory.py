@@ -6,10 +6,11 @@ import errno
 
 from cudaguard.files.calls import open_file, os
 from cudaguard.files.foreign import ours
+from cudaguard.system.loader_list import LoaderNews
 
 
 def write(address: int, data: bytearray) -> None:
-    """Write bytes to an address.
+    """Write bytes to an address of a symbol table.
 
     Raises:
         OSError: The kernel forbids it.
@@ -18,6 +19,7 @@ def write(address: int, data: bytearray) -> None:
         _write_as_debugger(address, data)
     except ours(OSError):  # a hardened kernel
         _write_unprotected(address, data)
+    LoaderNews.everything.note_hidden()
 
 
 def _write_as_debugger(address: int, data: bytearray) -> None:

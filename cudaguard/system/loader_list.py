@@ -1,0 +1,219 @@
+"""What the dynamic loader has mapped, and what of it is global: is there anything new?
+
+Asked before and after each load, so the answer "no" has to be cheap. What the loader adds stands at
+the end of its list; what becomes global, at the end of the program's search list. Both are
+remembered as they were and compared. A library may be unloaded at any time, and its entry be freed;
+so they are read by the kernel, where an address that is gone is an error and not a crash, and
+nothing is held that would keep a library from being unloaded.
+
+Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
+"""
+
+from __future__ import annotations
+
+from cudaguard.elf.loaded import ENTRY, Library, Memory, entries, first_entry
+from cudaguard.elf.rendezvous import rendezvous
+from cudaguard.files.calls import os
+from cudaguard.files.foreign import ours
+from cudaguard.system.modules import has_ctypes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    # What is compared: addresses and lengths.
+    Parts = list[tuple[int, int]]
+
+_NEXT = 24  # where in an entry the address of the next one lies
+_WORDS = 16  # bytes: address and length of the search list
+
+
+class LoaderList:
+    """What the dynamic loader has mapped; asked whether there is more by one system call.
+
+    Attributes:
+        news: Counts the looks that have found something changed.
+        hidden: Counts how often names were hidden.
+        scope: The program's search list, the address of an entry per 8 bytes; empty if it cannot
+            be read.
+    """
+
+    def __init__(self) -> None:
+        self.news = 0
+        self.hidden = 0
+        self.scope = b""
+        self._first = self._scope_at = 0
+        self._parts: Parts = []
+        self._seen = b""  # what stood there
+        self._reader: _Reader | None = None
+        self._libraries: list[Library] = []
+
+    def look(self) -> int:
+        """Look whether anything has changed; return `news`."""
+        seen = self._peek() if self._seen else b""
+        if not seen or seen != self._seen:
+            self.news += 1
+            self._read(seen)
+        return self.news
+
+    def libraries(self) -> list[Library]:
+        """Return the libraries, their paths as the loader's: the list of the last call, extended.
+
+        A new list where the loader's has been changed elsewhere than at its end, or cannot be read
+        just now; then it is empty, and the next one is whole.
+        """
+        self.look()
+        return self._libraries
+
+    @property
+    def has_scope(self) -> bool:
+        """Is it known where the search list is?"""
+        return self._scope_at != 0
+
+    def note_hidden(self) -> None:
+        """Take note that names of a library were hidden: what was read of it is not so any more."""
+        self.news += 1
+        self.hidden += 1
+
+    def _read(self, seen: bytes) -> None:
+        is_longer = bool(seen) and seen[:_NEXT] == self._seen[:_NEXT]
+        try:
+            with Memory() as memory:
+                if not self._first:
+                    self._find(memory)
+                start = int.from_bytes(seen[_NEXT:ENTRY], "little") if is_longer else self._first
+                found = []
+                last = (self._parts[0][0] if is_longer else 0, seen[:_NEXT])
+                for entry, base, name, dynamic in entries(memory, start):
+                    path = os.fsdecode(memory.text(name)) if name else ""
+                    found.append(Library(path, base, dynamic))
+                    last = entry, b"".join(n.to_bytes(8, "little") for n in (base, name, dynamic))
+                self._remember(memory, *last, seen[ENTRY:])
+        except ours(OSError):  # changed while it was read
+            self._seen, self._libraries, self.scope = b"", [], b""
+            return
+        if is_longer:
+            self._libraries += found
+        else:
+            self._libraries = found
+
+    def _find(self, memory: Memory) -> None:
+        try:
+            self._first, self._scope_at = rendezvous(memory)
+        except ours(OSError):
+            if not has_ctypes():
+                raise
+            self._first = first_entry()
+
+    def _remember(self, memory: Memory, last: int, end: bytes, rest: bytes) -> None:
+        # As it was read, without a next one: another thread may have mapped something meanwhile.
+        parts, seen, scope = [(last, ENTRY)], end + bytes(ENTRY - _NEXT), b""
+        if rest and rest == self._seen[ENTRY:]:  # the search list is as it was
+            parts, seen, scope = [*parts, *self._parts[1:]], seen + rest, self.scope
+        elif self._scope_at:
+            words = memory.read(self._scope_at, _WORDS)
+            place, count = (
+                int.from_bytes(words[:8], "little"),
+                int.from_bytes(words[8:12], "little"),
+            )
+            scope = memory.read(place, 8 * count)
+            parts += [(self._scope_at, _WORDS), (place, len(scope))]
+            seen += words + scope
+        self._parts, self._seen, self.scope = parts, seen, scope
+        if self._reader is not None:
+            self._reader.read_from(parts)
+
+    def _peek(self) -> bytes:
+        reader = self._reader
+        if reader is None and has_ctypes():
+            try:
+                reader = self._reader = _Reader(self._parts)
+            except ours(AttributeError):  # a C library without the function
+                reader = None
+        seen = b"" if reader is None else reader.read()
+        if not seen:  # without ctypes, or an entry is gone, or this container forbids the call
+            try:
+                with Memory() as memory:
+                    return b"".join([memory.read(*part) for part in self._parts])
+            except ours(OSError):
+                pass
+        return seen
+
+
+class _Reader:
+    """Reads parts of memory by one call.
+
+    Args:
+        parts: Which.
+
+    Raises:
+        AttributeError: The C library has no such function.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        import ctypes
+
+        self._read: Any = ctypes.pythonapi["process_vm_readv"]
+        self._read.restype = ctypes.c_ssize_t
+        self._pid = os.getpid()
+        self._lengths: list[int] = []
+        self.read_from(parts)
+
+    def read_from(self, parts: Parts) -> None:
+        """Read these parts from now on."""
+        lengths = [length for _, length in parts]
+        if lengths == self._lengths:
+            self._there[0] = parts[0][0]
+            self._there[2 * len(parts) - 2] = parts[-1][0]
+            return
+        import ctypes
+
+        self._lengths = lengths
+        self._length = sum(lengths)
+        self._buffer = ctypes.create_string_buffer(self._length)
+        here = (ctypes.c_size_t * 2)(ctypes.addressof(self._buffer), self._length)
+        self._there: Any = (ctypes.c_size_t * (2 * len(parts)))(
+            *(word for part in parts for word in part)
+        )
+        one, count, none = ctypes.c_ulong(1), ctypes.c_ulong(len(parts)), ctypes.c_ulong(0)
+        self._arguments = ctypes.c_int(self._pid), here, one, self._there, count, none
+
+    def read(self) -> bytes:
+        """Return what stands there, empty if it cannot be read."""
+        if self._pid != os.getpid():  # forked
+            self._pid = self._arguments[0].value = os.getpid()
+        if self._read(*self._arguments) != self._length:
+            return b""
+        found: bytes = self._buffer.raw
+        return found
+
+
+class LoaderNews:
+    """Tells one who asks now and then what the dynamic loader has mapped since the last time.
+
+    Those who ask share the list: it is read once, whoever comes first.
+    """
+
+    everything = LoaderList()
+
+    def __init__(self) -> None:
+        self._seen: list[Library] = []
+        self._count = 0
+        self.is_whole = False  # was the last answer all that is mapped?
+
+    def names(self) -> list[str]:
+        """Return the names of the libraries that were mapped since the last call."""
+        return [library.path for library in self.libraries()]
+
+    def libraries(self) -> list[Library]:
+        """Return the libraries that were mapped since the last call, their paths as the loader's.
+
+        Where the list has been changed elsewhere than at its end, it is all of them again.
+        """
+        libraries = self.everything.libraries()
+        self.is_whole = libraries is not self._seen
+        if self.is_whole:
+            self._seen, self._count = libraries, 0
+        new = libraries[self._count :]
+        self._count += len(new)
+        return new
