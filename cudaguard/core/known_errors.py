@@ -62,7 +62,7 @@ class Explainer:
         in_process: Returns what is to be said where the error is raised, with what is true of this
             process; None where that was said otherwise.
         about: Returns what an id is about, without a text; None where the core knows.
-        is_found: Is such an error a finding, as well as a text that is explained?
+        is_found: True if such an error is a finding, and not only a text that is explained.
     """
 
     def __init__(
