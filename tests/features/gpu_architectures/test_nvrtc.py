@@ -125,7 +125,7 @@ def test_one_that_is_loaded_already_stays(program):
         f"import ctypes; ctypes.CDLL({str(own)!r})\n{GUARDED}", path=("beside",), capability=GB10
     )
     assert ran.out == [REFUSED, "CG814 CG894"]
-    assert f"NVRTC 12.9 is installed ({newer}) and torch uses it if it is loaded first" in ran.err
+    assert f"NVRTC 12.9 is installed ({newer}), and torch uses it if it is loaded first" in ran.err
 
 
 def test_a_library_that_cannot_be_loaded_costs_nothing(program):

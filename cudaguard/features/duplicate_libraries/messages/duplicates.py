@@ -120,7 +120,7 @@ def harmless(
     """
     by_name = f"every library that loads {first.soname} by name gets the first one"
     consequence = {
-        "apart": "each has a soname of its own, and only its own package uses it.",
+        "apart": "each has a name of its own, and only its own package uses it.",
         "same": f"they are of the same release; {by_name}.",
         "newer": f"{by_name}, which is the newer.",
         "older": f"{by_name}, which is the older; what was loaded has all that it needs of it.",
