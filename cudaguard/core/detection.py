@@ -151,7 +151,7 @@ class Detection:
                     self._tell(entry, "loaded", load)
 
     def _is_news(self) -> bool:
-        """Is anything mapped or global that was not at the last look?"""
+        """Return True if something is mapped or global that was not at the last look."""
         if self._list is None:
             return False
         known, self._news = self._news, self._list.look()

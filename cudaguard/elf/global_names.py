@@ -1,4 +1,4 @@
-"""Who owns a name in the global symbol scope, read from memory as the loader would find it?
+"""Owners of names in the global symbol scope, read from memory as the loader would find them.
 
 No ctypes is needed, nothing is loaded or bound by looking, and no lock of the loader is taken. What
 each library of the scope has of the names is remembered.

@@ -207,7 +207,7 @@ class SharedObject:
         return any(self._fits(index, wanted) for index in table.candidates(wanted.name))
 
     def shows(self, name: bytes) -> bool:
-        """Would ``dlsym`` find a name here? By its default version, or the only one it has.
+        """Return True if ``dlsym`` finds a name here: by its default version, or the only one.
 
         A program that takes the address of a function of others has a place that stands for it.
         """

@@ -1,4 +1,4 @@
-"""What the dynamic loader has mapped, and what of it is global: is there anything new?
+"""News of the dynamic loader: what it has mapped, and what of that is global.
 
 Asked before and after each load, so the answer "no" has to be cheap. What the loader adds stands at
 the end of its list; what becomes global, at the end of the program's search list. Both are
@@ -67,7 +67,7 @@ class LoaderList:
 
     @property
     def has_scope(self) -> bool:
-        """Is it known where the search list is?"""
+        """True if it is known where the search list is."""
         return self._scope_at != 0
 
     def note_hidden(self) -> None:

@@ -20,5 +20,5 @@ def peek(module: object, name: str) -> Any:
 
 
 def has_ctypes() -> bool:
-    """Has the program imported ctypes, and completely?"""
+    """Return True if the program has imported ctypes, and completely."""
     return peek(sys.modules.get("ctypes"), "pythonapi") is not None
