@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard import elf, system
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from cudaguard.core.repairs import NOT_FOUND, Repairs
 from cudaguard.core.replace import Replacements
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False

@@ -14,8 +14,7 @@ from cudaguard.core.frames import hide_frame
 from cudaguard.core.host import call_each, look_at_failure
 from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

@@ -23,8 +23,7 @@ from cudaguard.core.host import (
 )
 from cudaguard.core.loader import here
 from cudaguard.core.net import contained
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,9 +6,7 @@ its user, has switched ``faulthandler`` on, that stays as it is.
 
 from __future__ import annotations
 
-from cudaguard.files import open_to_write
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_to_write, os, ours
 
 # Far above what programs open: the number of a closed descriptor is soon used for another file,
 # and programs that become daemons close them all.

@@ -9,7 +9,7 @@ from _thread import _local
 from cudaguard.core.frames import hide_frame, of_import_system
 from cudaguard.core.loader import GuardLoader
 from cudaguard.core.net import contained
-from cudaguard.files.foreign import standard_library
+from cudaguard.files import standard_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

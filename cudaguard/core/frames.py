@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.files.foreign import passes
+from cudaguard.files import passes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,9 +14,7 @@ from _collections import deque  # type: ignore[import-not-found]  # light: `coll
 from _thread import get_ident
 from time import time
 
-from cudaguard.files import open_to_write
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_to_write, os, ours
 from cudaguard.model import Event
 
 TYPE_CHECKING = False

@@ -10,8 +10,7 @@ import re
 from typing import NamedTuple
 
 from cudaguard.core.reports import PREREQUISITE, Repaired
-from cudaguard.files import LARGEST, read_end
-from cudaguard.files.calls import os
+from cudaguard.files import LARGEST, os, read_end
 from cudaguard.model import SEVERITIES, Finding
 
 TYPE_CHECKING = False

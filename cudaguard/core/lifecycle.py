@@ -18,8 +18,7 @@ from cudaguard.core.replace import passes_through
 from cudaguard.core.reports import LATER
 from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import theirs
+from cudaguard.files import os, theirs
 from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False

@@ -22,7 +22,7 @@ from cudaguard.core.host import (
     slots_or_nothing,
 )
 from cudaguard.core.net import ON_PURPOSE, contained
-from cudaguard.files.foreign import ours, theirs
+from cudaguard.files import ours, theirs
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cudaguard.core import own_imports
 from cudaguard.errors import CudaGuardError, CudaGuardWarning
-from cudaguard.files.foreign import is_refusal, passes, standard_library
+from cudaguard.files import is_refusal, passes, standard_library
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.permit import permit_for
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.driver_status import named_status
 
 TYPE_CHECKING = False

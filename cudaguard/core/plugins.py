@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from cudaguard.core.rule_check import check_rule
 from cudaguard.errors import RuleError
-from cudaguard.files import read_bytes
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours, read_bytes
 from cudaguard.model import Record, Rule
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ from cudaguard.core.decide import plan
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
-from cudaguard.files.foreign import is_of_signal_handler
+from cudaguard.files import is_of_signal_handler
 from cudaguard.model import Record
 from cudaguard.system.facts import Facts
 

@@ -13,7 +13,7 @@ from cudaguard.core.loader import is_imported, is_under_way
 from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.core.registry import Registry
 from cudaguard.core.table import table
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

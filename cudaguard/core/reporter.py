@@ -11,8 +11,7 @@ import sys
 
 from cudaguard.config import local_rank
 from cudaguard.errors import CudaGuardWarning, ForkWarning
-from cudaguard.files.calls import open_file, os
-from cudaguard.files.foreign import theirs
+from cudaguard.files import open_file, os, theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

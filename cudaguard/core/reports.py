@@ -14,8 +14,7 @@ from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.own_imports import RefusedImportError
 from cudaguard.core.table import table
 from cudaguard.errors import ImportOrderError
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import theirs
+from cudaguard.files import os, theirs
 from cudaguard.model import Record
 
 TYPE_CHECKING = False

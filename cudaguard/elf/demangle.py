@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import re
 
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

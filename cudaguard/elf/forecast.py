@@ -15,8 +15,7 @@ from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath, header_of, machine_of, own_machine
 from cudaguard.elf.shared_object import SharedObject, Wanted
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

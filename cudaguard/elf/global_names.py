@@ -15,8 +15,7 @@ from cudaguard.elf.hash_tables import UnreadableError
 from cudaguard.elf.image import Image
 from cudaguard.elf.loaded import Library
 from cudaguard.elf.shared_object import SharedObject
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile
-from cudaguard.files import LARGEST, open_to_read, read_bytes
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import LARGEST, open_to_read, os, ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

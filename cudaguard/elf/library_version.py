@@ -6,9 +6,7 @@ libraries are installed elsewhere: ``libx.so.1`` is a link to ``libx.so.1.2.3``.
 
 from __future__ import annotations
 
-from cudaguard.files import read_start
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours, read_start
 
 _BEGINNING = 1 << 12  # bytes: the headers, and mostly the number of the build
 

@@ -14,8 +14,7 @@ import errno
 from typing import NamedTuple
 
 from cudaguard.elf.process import at_start
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

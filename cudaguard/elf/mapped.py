@@ -5,8 +5,7 @@ Source: ``proc(5)``, ``/proc/self/maps``.
 
 from __future__ import annotations
 
-from cudaguard.files.calls import open_file, os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_file, os, ours
 
 
 def mapped_files() -> set[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.files.calls import open_file, os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_file, os, ours
 
 
 def uses_glibc() -> bool:

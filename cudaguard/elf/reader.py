@@ -5,9 +5,7 @@ Source: the ELF specification (System V ABI, chapters 4 and 5), ``elf(5)``.
 
 from __future__ import annotations
 
-from cudaguard.files import open_to_read
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_to_read, os, ours
 from cudaguard.model import Record
 
 TYPE_CHECKING = False

@@ -15,8 +15,7 @@ import errno
 from typing import NamedTuple
 
 from cudaguard.elf.hash_tables import GnuTable, UnreadableError
-from cudaguard.files.calls import open_file
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_file, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

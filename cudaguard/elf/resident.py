@@ -12,7 +12,7 @@ from cudaguard.elf.image import Image
 from cudaguard.elf.loaded import ENTRY, Library, Memory
 from cudaguard.elf.shared_object import SharedObject
 from cudaguard.elf.symbols import AddressInfo
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.elf.process import at_start
-from cudaguard.files import LARGEST, read_start
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import LARGEST, os, ours, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

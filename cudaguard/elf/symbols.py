@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,5 +1,8 @@
 """Files of others, read within bounds; files of our own, readable by this user alone.
 
+Besides, what all floors need to leave the program alone: ``os`` as it was when the guard came
+(`cudaguard.files.calls`), and whose an error is (`cudaguard.files.foreign`).
+
 What should be metadata may be a pipe that nobody feeds, a link to ``/dev/zero``, or larger than
 memory. Where we write, somebody else may have put a link to a file that is not to be written to.
 """
@@ -9,8 +12,14 @@ from __future__ import annotations
 from os import O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
 from stat import S_ISDIR, S_ISREG
 
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files.calls import open_file as open_file
+from cudaguard.files.calls import os as os
+from cudaguard.files.foreign import is_of_signal_handler as is_of_signal_handler
+from cudaguard.files.foreign import is_refusal as is_refusal
+from cudaguard.files.foreign import ours as ours
+from cudaguard.files.foreign import passes as passes
+from cudaguard.files.foreign import standard_library as standard_library
+from cudaguard.files.foreign import theirs as theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.files import read_start
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours, read_start
 
 _HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
 _COMPILER = re.compile(rb"GCC: \([^)\0]{0,80}\) ([0-9.]{1,12})")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 _FILE = "libnvidia-ml.so"
 _NUMBER = re.compile(r"\+?\d+")  # "1x" is 1 as well

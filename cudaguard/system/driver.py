@@ -11,8 +11,7 @@ Management" and "Context Management".
 from __future__ import annotations
 
 from cudaguard.elf.loaded import Memory, entries
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.model import Record
 from cudaguard.system.loader_list import LoaderNews
 

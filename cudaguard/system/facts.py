@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import LARGEST, read_bytes
-from cudaguard.files.calls import open_file, os
-from cudaguard.files.foreign import ours
+from cudaguard.files import LARGEST, open_file, os, ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

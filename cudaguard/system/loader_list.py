@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from cudaguard.elf.loaded import ENTRY, Library, Memory, entries, first_entry
 from cudaguard.elf.rendezvous import rendezvous
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.modules import has_ctypes
 
 TYPE_CHECKING = False

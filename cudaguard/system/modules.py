@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

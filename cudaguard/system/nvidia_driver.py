@@ -11,9 +11,7 @@ from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files import read_start
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours, read_start
 
 LIBRARY = "libcuda.so.1"
 _SAID = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")

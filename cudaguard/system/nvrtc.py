@@ -16,8 +16,7 @@ from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
 from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.gpus import Compiler
 
 TYPE_CHECKING = False

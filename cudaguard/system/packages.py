@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.modules import peek
 
 

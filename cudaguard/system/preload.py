@@ -14,9 +14,7 @@ from glob import escape, glob
 
 from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import folders_of, read_elf
-from cudaguard.files import LARGEST, read_start
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import LARGEST, os, ours, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

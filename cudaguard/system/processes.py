@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

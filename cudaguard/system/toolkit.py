@@ -12,8 +12,7 @@ import sys
 import sysconfig
 from glob import glob
 
-from cudaguard.files import read_bytes
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,9 +9,7 @@ from mmap import ACCESS_READ, mmap
 from cudaguard.elf.extension_check import Surroundings
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.shared_object import DT_STRSZ, DT_STRTAB, SharedObject, Wanted
-from cudaguard.files import open_to_read, read_start
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_to_read, os, ours, read_start
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files.foreign import theirs
+from cudaguard.files import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

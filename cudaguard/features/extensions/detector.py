@@ -11,8 +11,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from cudaguard.elf.forecast import forecast
 from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions.messages.loading import error_text, not_loaded
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.build_traces import compiler
 from cudaguard.system.extensions.causes import ACCELERATED, TORCH_LIBRARIES
 from cudaguard.system.extensions.judgement import judged

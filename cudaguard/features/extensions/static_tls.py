@@ -14,8 +14,7 @@ from cudaguard.core.known_errors import text_of
 from cudaguard.elf.mapped import mapped_files
 from cudaguard.elf.reader import ElfFile
 from cudaguard.features.extensions.messages import static_tls as wording
-from cudaguard.files import read_start
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours, read_start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

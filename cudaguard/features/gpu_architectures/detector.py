@@ -12,8 +12,7 @@ import sys
 from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, frame_outside, frame_outside_of, module_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.driver import Driver
 from cudaguard.system.modules import peek
 

@@ -13,8 +13,7 @@ import sys
 from glob import escape, glob
 from mmap import ACCESS_READ, mmap
 
-from cudaguard.files import open_to_read
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_to_read, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from cudaguard.features.gpu_architectures.policy.kernel_compilers import (
     parts,
     release_that_fits,
 )
-from cudaguard.files import read_bytes
-from cudaguard.files.calls import os
+from cudaguard.files import os, read_bytes
 from cudaguard.system.gpus import Compiler
 from cudaguard.system.modules import peek
 from cudaguard.system.nvrtc import mapped_copies

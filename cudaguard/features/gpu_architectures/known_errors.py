@@ -8,7 +8,7 @@ from cudaguard.features.gpu_architectures.architectures import KNOWN
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 from cudaguard.features.gpu_architectures.triton import finding_of, lacking_ptxas
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.nvrtc import mapped_copies
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ from cudaguard.core.request import Done, Refused
 from cudaguard.features.gpu_architectures.architectures import FUSERS, KNOWN, PTXAS_VARIABLES
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.policy.architectures import helps, torch_of
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.preload import has_driver, is_mapped, open_all
 
 TYPE_CHECKING = False

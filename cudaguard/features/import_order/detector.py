@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.elf.process import at_start
 from cudaguard.features.import_order.messages import search_path_too_late
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

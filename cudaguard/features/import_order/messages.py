@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.messages import FIX
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False

@@ -6,7 +6,7 @@ from cudaguard.core.checks import Check
 from cudaguard.elf.reader import exported_runtime
 from cudaguard.elf.search_path import header_of, machine_of, own_machine
 from cudaguard.features.symbol_scope.messages import checks as wording
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.site import Skipped
 
 TYPE_CHECKING = False

@@ -16,8 +16,7 @@ from contextlib import ExitStack
 
 from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries, serving_file
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, exported_runtime
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

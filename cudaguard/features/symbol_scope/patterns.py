@@ -6,7 +6,7 @@ Prevention only: the mode of a load is changed before it happens, so nothing has
 from __future__ import annotations
 
 from cudaguard.core.patterns import matches, values_of
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.symbol_families import FAMILIES
 
 TYPE_CHECKING = False

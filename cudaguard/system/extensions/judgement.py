@@ -7,7 +7,7 @@ from cudaguard.elf.extension_check import ExtensionCheck
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.loaded import serving_file
 from cudaguard.elf.reader import needed_libraries
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.build_traces import torch_folder
 from cudaguard.system.extensions.causes import built_for_python, cause_of, library_of
 from cudaguard.system.extensions.words import words_for

@@ -21,7 +21,7 @@ from cudaguard.features.array_interface.repair import entries
 from cudaguard.features.array_interface.repair.handover import prepare
 from cudaguard.features.array_interface.repair.notes import tell
 from cudaguard.features.array_interface.repair.view import View
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False

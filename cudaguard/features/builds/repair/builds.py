@@ -23,7 +23,7 @@ from cudaguard.features.builds.repair.actions import (
     write_stamp,
 )
 from cudaguard.features.builds.repair.tools import Toolkit, variables_for
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.extensions.judgement import check_extension
 
 TYPE_CHECKING = False

@@ -12,7 +12,7 @@ from cudaguard.features.builds.locks import LockFacts, command_of, identity, loo
 from cudaguard.features.builds.messages import builds as wording
 from cudaguard.features.builds.policy import YOUNG, state_of
 from cudaguard.features.builds.repair.actions import take_over
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.redact import redacted_arguments
 
 TYPE_CHECKING = False

@@ -20,7 +20,7 @@ from cudaguard.features.cuda_graphs.repair.use import (
     without_graphs,
 )
 from cudaguard.features.cuda_graphs.repair.wrap import protect_copies, wrap
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False

@@ -13,7 +13,7 @@ import sys
 from cudaguard.errors import CudaGuardWarning
 from cudaguard.features.cuda_graphs.repair.clone import Copier, storage_of, tensors_in
 from cudaguard.features.cuda_graphs.repair.walk import has_tensor
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

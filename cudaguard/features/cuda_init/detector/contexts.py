@@ -17,8 +17,7 @@ from cudaguard.features.cuda_init import repair
 from cudaguard.features.cuda_init.initializers import REPORTED
 from cudaguard.features.cuda_init.latches import DRIVER, TORCH
 from cudaguard.features.cuda_init.messages import Change
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.facts import is_sibling
 from cudaguard.system.modules import has_ctypes, peek

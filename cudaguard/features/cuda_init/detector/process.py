@@ -16,8 +16,7 @@ from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.known_errors import line_of_fork
 from cudaguard.features.cuda_init.latches import DRIVER, LATCHES
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

@@ -16,7 +16,7 @@ from operator import index
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init.devices import ContextHandle, Device
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
 from cudaguard.system.driver_status import meaning
 from cudaguard.system.facts import built_for

@@ -8,7 +8,7 @@ from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.detector.contexts import CudaDetector
 from cudaguard.features.cuda_init.repair.context import create_context
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

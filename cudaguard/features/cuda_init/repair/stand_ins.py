@@ -9,7 +9,7 @@ from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first
 from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.cuda_init import messages as wording
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries.messages import duplicates as wording
 from cudaguard.features.duplicate_libraries.policy import duplicates as policy
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.runtimes import runtime_of
 
 TYPE_CHECKING = False

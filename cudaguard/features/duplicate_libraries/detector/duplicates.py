@@ -21,8 +21,7 @@ from cudaguard.features.duplicate_libraries.policy.duplicates import (
     are_parts,
     winners,
 )
-from cudaguard.files.calls import os
-from cudaguard.files.foreign import ours
+from cudaguard.files import os, ours
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.runtimes import IN_PARTS, stem_of
 

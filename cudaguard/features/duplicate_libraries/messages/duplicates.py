@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.core.verbs import toml_text
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
 

@@ -21,7 +21,7 @@ from cudaguard.features.symbol_scope.messages.hijack import (
 )
 from cudaguard.features.symbol_scope.patterns import names_library, packages_of
 from cudaguard.features.symbol_scope.repair.scope import hide, wanted_back
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.facts import Facts
 from cudaguard.system.packages import Packages
 from cudaguard.system.symbol_families import FAMILIES, LEGITIMATE_OWNERS

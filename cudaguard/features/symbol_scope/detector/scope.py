@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from cudaguard.elf.global_names import GlobalNames, Owner
 from cudaguard.elf.loaded import Memory
-from cudaguard.files.foreign import ours
+from cudaguard.files import ours
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import has_ctypes
 from cudaguard.system.symbol_families import FAMILIES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core.messages import FIX, too_late
 from cudaguard.features.symbol_scope.messages.hijack import STAY_GLOBAL, own_runtime
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False

@@ -21,7 +21,7 @@ from cudaguard.elf.symbols import GlobalScope
 from cudaguard.features.symbol_scope.facts import runtime_among
 from cudaguard.features.symbol_scope.patterns import packages_of, pattern_of_names
 from cudaguard.features.symbol_scope.repair.memory import write
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.modules import peek
 from cudaguard.system.packages import Packages
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from cudaguard.files.calls import open_file, os
-from cudaguard.files.foreign import ours
+from cudaguard.files import open_file, os, ours
 from cudaguard.system.loader_list import LoaderNews
 
 

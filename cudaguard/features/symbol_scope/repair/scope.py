@@ -8,7 +8,7 @@ from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.features.symbol_scope.messages import scope as wording
-from cudaguard.files.calls import os
+from cudaguard.files import os
 from cudaguard.system.facts import Facts
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 

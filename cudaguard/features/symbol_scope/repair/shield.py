@@ -7,7 +7,7 @@ kept local nor demoted. Source: ``dlopen(3)``.
 from __future__ import annotations
 
 from cudaguard.elf.process import at_start
-from cudaguard.files.calls import os
+from cudaguard.files import os
 
 RTLD_DEEPBIND: int = getattr(os, "RTLD_DEEPBIND", 0)  # 0: the platform has none
 
