@@ -52,7 +52,7 @@ def state_of(rule: Rule, facts: FactsLike, mode: str) -> str:
 
 
 def applies(rule: Rule, facts: FactsLike) -> bool:
-    """Do all conditions of the rule hold here? The cheap ones are asked first."""
+    """Return True if all conditions of the rule hold here; the cheap ones are asked first."""
     when = rule.when
     if not when and not rule.dist:
         return True
@@ -80,7 +80,7 @@ def applying(rules: Iterable[Rule], facts: FactsLike) -> list[Rule]:
 
 
 def may_apply(rule: Rule, facts: FactsLike) -> bool:
-    """May the rule apply where the program runs, which may be elsewhere?
+    """Return True if the rule may apply where the program runs, which may be elsewhere.
 
     Only versions that are installed here count against it.
     """

@@ -74,7 +74,7 @@ class Dispatch:
 
     @property
     def is_up(self) -> bool:
-        """Is the guard up?"""
+        """True if the guard is up."""
         return self.reporter.mode != "off"
 
     def permit(self, rule: Rule | None = None) -> Permit:
@@ -192,7 +192,7 @@ class Dispatch:
         return close
 
     def _is_asked_for(self, name: str) -> bool:
-        """Is the module watched for what it does to the driver, rather than for a rule?"""
+        """Return True if the module is watched for what it does to the driver, not for a rule."""
         if name in table.index.INITIALIZERS:
             return True
         is_watched = name != "ctypes" and name in self.finder.watched

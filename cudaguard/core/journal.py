@@ -52,7 +52,7 @@ class Journal:
 
     @property
     def is_written(self) -> bool:
-        """Are events copied to a file?"""
+        """True if events are copied to a file."""
         return bool(self._path or self._record)
 
     def note(self, kind: str, name: str, where: str = "", details: Details = None) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing import Any, Union
 
     Event = Union[
-        "Started", "Ended", "ModeSet", "Begun", "Over", "Mapped", "CudaUsed", "Found", "Raised",
-        Repaired, None,
+        "Started", "ProcessEnded", "ModeSet", "Begun", "Over", "Mapped", "CudaUsed", "Found",
+        "Raised", Repaired, None,
     ]  # fmt: skip
 
 # Of a line of the journal; the program may have written to it as well.
@@ -50,7 +50,7 @@ class Started(NamedTuple):
     arguments: tuple[str, ...]
 
 
-class Ended(NamedTuple):
+class ProcessEnded(NamedTuple):
     """The process has ended in its own good way."""
 
 
@@ -236,7 +236,7 @@ def _event(line: Mapping[str, Any]) -> Event:
         meant = details.get("finding")
         finding = _finding(_Details(meant), "") if isinstance(meant, dict) else None
         return Raised(name, details.frames("stack"), finding)
-    return Ended() if kind == "end" else None
+    return ProcessEnded() if kind == "end" else None
 
 
 class _Details(dict):  # type: ignore[type-arg]  # what JSON has

@@ -58,7 +58,7 @@ class Activation:
 
     @property
     def is_up(self) -> bool:
-        """Is the guard up?"""
+        """True if the guard is up."""
         return self.core.is_up
 
     def install(self, layer: Layer) -> None:

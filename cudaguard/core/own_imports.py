@@ -56,7 +56,7 @@ def load(name: str) -> Any:
 
 
 def is_put_off(call: Callable[[], None]) -> bool:
-    """Is a module of ours half imported in this thread? Then this is called when none is.
+    """Return True if a module of ours is half imported here; this is called once none is.
 
     What we import may make something of ours act that needs the very module that imports it.
     """

@@ -86,7 +86,7 @@ def import_first(module: str, rule: str) -> Outcome:
 
 
 def is_installed(module: str) -> bool:
-    """Could the top-level package of `module` be imported? Imports nothing."""
+    """Return True if the top-level package of `module` can be imported; nothing is."""
     import importlib.util
 
     root = module.partition(".")[0]

@@ -108,5 +108,5 @@ class Registry:
         return tuple(e for e in self.entries if any(verb in verbs for verb, _ in e.does))
 
     def is_users(self, rule: Rule) -> bool:
-        """Did the rule come from the user, a file or a plug-in rather than from us?"""
+        """Return True if the rule came from the user, a file or a plug-in, and not from us."""
         return self.origins.get(rule.id) != BUILT_IN

@@ -342,5 +342,5 @@ class Repairs:
 
 
 def _covers(one: RuleEntry, module: str) -> bool:
-    """Does the rule watch the module or a package around it?"""
+    """Return True if the rule watches the module or a package around it."""
     return any(module == name or module.startswith(f"{name}.") for name in one.watch)

@@ -33,7 +33,7 @@ class Replaced:
         setattr(owner, name, ours)
 
     def is_in_place(self, owner: Any) -> bool:
-        """Is it there still, and is that the owner, rather than one that was made anew?"""
+        """Return True if it is there still, and on this owner, not on one that was replaced."""
         return owner is self._owner and vars(owner).get(self._name) is self._ours
 
     def undo(self) -> bool:

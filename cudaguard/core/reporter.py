@@ -90,7 +90,7 @@ class Channel:
             log(str(finding), level="WARNING")
 
     def is_main_process(self) -> bool:
-        """Is this neither a worker nor a helper that another Python process has started?"""
+        """Return True unless this is a worker or helper that another Python process has started."""
         if os.getpid() != self._home and _is_alive(self._home):  # a forked worker, no daemon
             return False
         process = sys.modules.get("multiprocessing.process")
@@ -120,7 +120,7 @@ def _is_alive(process: int) -> bool:
 
 
 def _starts_worker(code: str) -> bool:
-    """Is it code that runs the main function of a worker, or of a server of workers?"""
+    """Return True for code that runs the main function of a worker, or of a server of workers."""
     for part in code.split(";"):
         words = part.split()
         if len(words) >= 4 and words[0] == "from" and words[2] == "import":

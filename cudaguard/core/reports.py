@@ -209,7 +209,7 @@ class Reporter:
         return is_news
 
     def is_heard(self, *, carried_by_error: bool = False) -> bool:
-        """Does the mode have findings told, those that an error says as well (see `found`)?"""
+        """Return True if the mode has findings told, those that an error says as well (see `found`)."""
         return self.mode == "strict" or (self.mode != "observe" and not carried_by_error)
 
     def stop(self, error: Exception) -> None:
@@ -223,7 +223,7 @@ class Reporter:
     # --- asked by others ------------------------------------------------------------
 
     def is_told_about(self, subject: str) -> bool:
-        """Was something found about it that says all there is to say?"""
+        """Return True if something was found about it that says all there is to say."""
         return subject in self._about
 
     @property

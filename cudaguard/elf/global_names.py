@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.elf.loaded import Memory
+    from cudaguard.elf.memory import Memory
 
 _ENTRY = 56  # bytes: the public part, the one before, itself, the name space
 

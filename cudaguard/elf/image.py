@@ -14,7 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudaguard.elf.loaded import Library, Memory
+    from cudaguard.elf.loaded import Library
+    from cudaguard.elf.memory import Memory
 
 DT_NEEDED, DT_PLTRELSZ, DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB = 1, 2, 3, 4, 5, 6
 DT_STRSZ, DT_SONAME, DT_GNU_HASH = 10, 14, 0x6FFFFEF5

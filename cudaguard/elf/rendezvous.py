@@ -19,23 +19,7 @@ from cudaguard.files import open_file, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Protocol
-
-    class Memory(Protocol):
-        """That of this process; every method raises OSError for what cannot be read."""
-
-        def some(self, address: int, length: int) -> bytes:
-            """Return up to `length` bytes; fewer where readable memory ends."""
-
-        def read(self, address: int, length: int) -> bytes:
-            """Return `length` bytes."""
-
-        def number(self, address: int) -> int:
-            """Return the 64-bit word at an address."""
-
-        def text(self, address: int, limit: int) -> bytes:
-            """Return the bytes up to the next zero byte, at most `limit`."""
-
+    from cudaguard.elf.memory import Memory
 
 _AT_PHDR, _AT_PHNUM, _AT_BASE, _AT_ENTRY = 3, 5, 7, 9
 _PT_DYNAMIC, _PT_PHDR, _HEADER = 2, 6, 56
@@ -49,7 +33,7 @@ _FIXED = 0x400000  # where a program lies that cannot be moved
 _ENTRY, _PUBLIC = 1536, 56
 
 
-class Program(NamedTuple):
+class ProgramHeaders(NamedTuple):
     """What the loader has on record of the program: its segments, their number, its start."""
 
     headers: int
@@ -87,7 +71,7 @@ def rendezvous(memory: Memory) -> Rendezvous:
 
 def _found(memory: Memory) -> Rendezvous:
     known = _auxiliary()
-    program = Program(known[_AT_PHDR], known[_AT_PHNUM], known[_AT_ENTRY])
+    program = ProgramHeaders(known[_AT_PHDR], known[_AT_PHNUM], known[_AT_ENTRY])
     base, dynamic = _segments(memory, program)
     tags = _tags(memory, dynamic)
     is_started_by_loader = not known[_AT_BASE]  # as in `ld.so python`: it is the program then
@@ -117,7 +101,7 @@ def _auxiliary() -> dict[int, int]:
     return {key: found.get(key, 0) for key in (_AT_PHDR, _AT_PHNUM, _AT_BASE, _AT_ENTRY)}
 
 
-def _segments(memory: Memory, program: Program) -> tuple[int, int]:
+def _segments(memory: Memory, program: ProgramHeaders) -> tuple[int, int]:
     """Return the base of an object, and the address of its dynamic section."""
     words = _words(memory.read(program.headers, program.number * _HEADER))
     kinds = {words[at] & 0xFFFFFFFF: words[at + 2] for at in range(0, len(words), _HEADER // 8)}
@@ -151,17 +135,17 @@ def _symbol(memory: Memory, base: int, tags: dict[int, int], name: bytes) -> int
     raise _unknown()
 
 
-def _program_at(memory: Memory, base: int) -> Program:
+def _program_at(memory: Memory, base: int) -> ProgramHeaders:
     """Return what the header of a file says that is mapped from its beginning."""
     place = base or _FIXED
     header = memory.read(place, 64)
     if header[:6] != b"\x7fELF\x02\x01":
         raise _unknown()
     start, table, count = _number(header, 24, 8), _number(header, 32, 8), _number(header, 56, 2)
-    return Program(place + table, count, base + start)
+    return ProgramHeaders(place + table, count, base + start)
 
 
-def _scope(memory: Memory, first: int, program: Program) -> int:
+def _scope(memory: Memory, first: int, program: ProgramHeaders) -> int:
     """Return where the search list stands in the entry of the program."""
     words = _words(memory.some(first, _ENTRY))
     for at in range(_PUBLIC // 8, len(words) - 4):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 
 from cudaguard.elf.image import Image
-from cudaguard.elf.loaded import ENTRY, Library, Memory
+from cudaguard.elf.loaded import ENTRY, Library
+from cudaguard.elf.memory import Memory
 from cudaguard.elf.shared_object import SharedObject
 from cudaguard.elf.symbols import AddressInfo
 from cudaguard.files import os

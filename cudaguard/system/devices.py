@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+from cudaguard.elf.loaded import first_entry, loaded_libraries
+from cudaguard.elf.memory import Memory
 from cudaguard.files import os
 
 _FILE = "libnvidia-ml.so"

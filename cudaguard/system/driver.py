@@ -10,7 +10,8 @@ Management" and "Context Management".
 
 from __future__ import annotations
 
-from cudaguard.elf.loaded import Memory, entries
+from cudaguard.elf.loaded import entries
+from cudaguard.elf.memory import Memory
 from cudaguard.files import os, ours
 from cudaguard.model import Record
 from cudaguard.system.loader_list import LoaderNews

@@ -11,7 +11,8 @@ Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
 
 from __future__ import annotations
 
-from cudaguard.elf.loaded import ENTRY, Library, Memory, entries, first_entry
+from cudaguard.elf.loaded import ENTRY, Library, entries, first_entry
+from cudaguard.elf.memory import Memory
 from cudaguard.elf.rendezvous import rendezvous
 from cudaguard.files import os, ours
 from cudaguard.system.modules import has_ctypes

@@ -12,7 +12,8 @@ import re
 import sys
 from glob import escape, glob
 
-from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+from cudaguard.elf.loaded import first_entry, loaded_libraries
+from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath

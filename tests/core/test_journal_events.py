@@ -10,11 +10,11 @@ from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.journal_reader import (
     Begun,
     CudaUsed,
-    Ended,
     Found,
     Mapped,
     ModeSet,
     Over,
+    ProcessEnded,
     Raised,
     Started,
     read_events,
@@ -39,7 +39,7 @@ FINDING = Finding("CG812", "It is there.", severity="error", evidence=("x", "y")
     [
         (("start", "python", {"parent": 7, "arguments": ["a.py"]}), Started(7, ("a.py",))),
         (("start", "python"), Started(None, ())),
-        (("end",), Ended()),
+        (("end",), ProcessEnded()),
         (("install", "fix"), ModeSet("fix")),
         (("uninstall", "off"), ModeSet("off")),
         (("import", "a", {"importing": ["b"]}), Begun("import", "a", "", ("b",))),

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 READ = """
 import sys
 from cudaguard.elf.global_names import GlobalNames
-from cudaguard.elf.loaded import Memory
+from cudaguard.elf.memory import Memory
 from cudaguard.features.symbol_scope.detector.scope import CANARIES
 from cudaguard.system.loader_list import LoaderList
 

@@ -6,7 +6,8 @@ import json
 import sys
 
 from cudaguard.elf.library_version import version_of
-from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+from cudaguard.elf.loaded import first_entry, loaded_libraries
+from cudaguard.elf.memory import Memory
 from cudaguard.features.gpu_architectures.architectures import KNOWN, NUMBA_WHEELS, NVRTC_WHEELS
 from cudaguard.features.gpu_architectures.messages import kernel_compilers as wording
 from cudaguard.features.gpu_architectures.policy.architectures import CANNOT_RUN, NO_JIT

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries, serving_file
+from cudaguard.elf.loaded import first_entry, loaded_libraries, serving_file
+from cudaguard.elf.memory import Memory
 from cudaguard.elf.reader import CXX_RUNTIME, ElfFile, exported_runtime
 from cudaguard.files import os, ours
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from cudaguard.core.journal_reader import (
     Begun,
     CudaUsed,
-    Ended,
     Found,
     Mapped,
     ModeSet,
     Over,
+    ProcessEnded,
     Raised,
     Started,
 )
@@ -117,7 +117,7 @@ class _Process:
             self._step("error", event.text, at, line)
         elif isinstance(event, ModeSet):
             self._mode = event.mode
-        elif isinstance(event, Ended):
+        elif isinstance(event, ProcessEnded):
             self._ended = at
 
     def _step(self, kind: str, name: str, at: float, line: Line, **more: Any) -> Step:

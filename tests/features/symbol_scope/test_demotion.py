@@ -72,7 +72,7 @@ ASK = "import consumer; print(consumer.ask())"
 # All but what the package is asked for, and one name to see that it is left alone.
 HIDE = {"names": "*", "keep": ["taker_*", "shown"]}
 HIDDEN = "2122"
-TAKEN_BACK = "libtaker.so: 3 names of it and 1 it brings hidden from the global symbol scope"
+TAKEN_BACK = "libtaker.so: 3 names of it and 1 of its dependencies hidden from the global symbol scope"
 SAID = """
 import cudaguard
 status = cudaguard.status()
@@ -644,7 +644,8 @@ def test_hardened_kernel_and_protections_are_put_back(scene, names, flag, table,
         """
     where = """
         from cudaguard.elf.image import Image
-        from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+        from cudaguard.elf.loaded import first_entry, loaded_libraries
+        from cudaguard.elf.memory import Memory
         with Memory() as memory:
             (found,) = [library for library in loaded_libraries(memory, first_entry())
                         if library.path.endswith("libtaker.so")]

@@ -11,7 +11,8 @@ from _thread import RLock
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
 from cudaguard.core.loader import here
 from cudaguard.elf.image import DT_SONAME, Image
-from cudaguard.elf.loaded import Memory, entries, first_entry
+from cudaguard.elf.loaded import entries, first_entry
+from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start
 from cudaguard.elf.search_path import DT_RPATH, DT_RUNPATH, Place
 from cudaguard.features.duplicate_libraries.policy.duplicates import (

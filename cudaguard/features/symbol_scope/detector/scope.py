@@ -7,7 +7,7 @@ library was loaded, their owners are compared with those of the last look; nothi
 from __future__ import annotations
 
 from cudaguard.elf.global_names import GlobalNames, Owner
-from cudaguard.elf.loaded import Memory
+from cudaguard.elf.memory import Memory
 from cudaguard.files import ours
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import has_ctypes

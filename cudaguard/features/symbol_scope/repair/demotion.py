@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from cudaguard.core.patterns import actions_of, matches, texts_of
 from cudaguard.elf.image import SYMBOL, Image
-from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+from cudaguard.elf.loaded import first_entry, loaded_libraries
+from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.symbols import GlobalScope
 from cudaguard.features.symbol_scope.facts import runtime_among

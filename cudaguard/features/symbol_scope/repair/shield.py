@@ -45,7 +45,8 @@ def _excluded(extension: str) -> str:
             f"LD_PRELOAD is set ({preloaded}): what it replaces, such as malloc, would be "
             "replaced everywhere but in the extension"
         )
-    from cudaguard.elf.loaded import Memory, first_entry, loaded_libraries
+    from cudaguard.elf.loaded import first_entry, loaded_libraries
+    from cudaguard.elf.memory import Memory
     from cudaguard.elf.reader import needed_libraries
     from cudaguard.elf.symbols import GlobalScope
 
