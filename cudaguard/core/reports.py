@@ -209,7 +209,7 @@ class Reporter:
         return is_news
 
     def is_heard(self, *, carried_by_error: bool = False) -> bool:
-        """Return True if the mode has findings told, those that an error says as well (see `found`)."""
+        """Return True if the mode has findings told (see `found`)."""
         return self.mode == "strict" or (self.mode != "observe" and not carried_by_error)
 
     def stop(self, error: Exception) -> None:

@@ -109,7 +109,9 @@ def test_guard_that_comes_after_decord_makes_the_sum_right(run, order):
     (line,) = touched
     assert line.startswith("touched libdecord.so: ")
     assert " names of it and 1" in line
-    assert line.endswith(" it brings hidden from the global symbol scope by CG001 (stays)")
+    assert line.endswith(
+        " of its dependencies hidden from the global symbol scope by CG001 (stays)"
+    )
     # Those who were bound in between cannot be helped, and are named. The modules of Python that
     # decord itself imports after its library are among them.
     findings = [line for line in said if line.startswith("finding")]

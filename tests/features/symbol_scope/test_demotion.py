@@ -72,7 +72,9 @@ ASK = "import consumer; print(consumer.ask())"
 # All but what the package is asked for, and one name to see that it is left alone.
 HIDE = {"names": "*", "keep": ["taker_*", "shown"]}
 HIDDEN = "2122"
-TAKEN_BACK = "libtaker.so: 3 names of it and 1 of its dependencies hidden from the global symbol scope"
+TAKEN_BACK = (
+    "libtaker.so: 3 names of it and 1 of its dependencies hidden from the global symbol scope"
+)
 SAID = """
 import cudaguard
 status = cudaguard.status()
