@@ -11,6 +11,8 @@ Source: ``link.h``; ``process_vm_readv(2)``, ``proc(5)``.
 
 from __future__ import annotations
 
+from _thread import RLock
+
 from cudaguard.elf.loaded import ENTRY, Library, entries, first_entry
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.rendezvous import rendezvous
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     Parts = list[tuple[int, int]]
 
 _NEXT = 24  # where in an entry the address of the next one lies
+_LONGEST_WAIT = 1  # seconds
 _WORDS = 16  # bytes: address and length of the search list
 
 
@@ -47,14 +50,35 @@ class LoaderList:
         self._seen = b""  # what stood there
         self._reader: _Reader | None = None
         self._libraries: list[Library] = []
+        # Re-entrant: what a signal handler loads while we look must not wait for ourselves.
+        self._lock, self._pid = RLock(), os.getpid()
+        self._is_looking = False
 
     def look(self) -> int:
-        """Look whether anything has changed; return `news`."""
+        """Look whether anything has changed; return `news`.
+
+        While another thread looks for longer than a moment, nothing has: the next look sees it.
+        """
+        if self._pid != os.getpid():  # forked, and another thread may have held the lock
+            self._lock, self._pid, self._is_looking = RLock(), os.getpid(), False
+        lock = self._lock
+        try:
+            if lock.acquire(timeout=_LONGEST_WAIT) and not self._is_looking:
+                self._is_looking = True
+                try:
+                    self._look()
+                finally:
+                    self._is_looking = False
+        finally:
+            if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
+                lock.release()
+        return self.news
+
+    def _look(self) -> None:
         seen = self._peek() if self._seen else b""
         if not seen or seen != self._seen:
             self.news += 1
             self._read(seen)
-        return self.news
 
     def libraries(self) -> list[Library]:
         """Return the libraries, their paths as the loader's: the list of the last call, extended.
@@ -156,35 +180,31 @@ class _Reader:
         self._read: Any = ctypes.pythonapi["process_vm_readv"]
         self._read.restype = ctypes.c_ssize_t
         self._pid = os.getpid()
-        self._lengths: list[int] = []
+        self._call: tuple[Any, int, Any]
         self.read_from(parts)
 
     def read_from(self, parts: Parts) -> None:
         """Read these parts from now on."""
-        lengths = [length for _, length in parts]
-        if lengths == self._lengths:
-            self._there[0] = parts[0][0]
-            self._there[2 * len(parts) - 2] = parts[-1][0]
-            return
         import ctypes
 
-        self._lengths = lengths
-        self._length = sum(lengths)
-        self._buffer = ctypes.create_string_buffer(self._length)
-        here = (ctypes.c_size_t * 2)(ctypes.addressof(self._buffer), self._length)
-        self._there: Any = (ctypes.c_size_t * (2 * len(parts)))(
+        length = sum(length for _, length in parts)
+        buffer = ctypes.create_string_buffer(length)
+        here = (ctypes.c_size_t * 2)(ctypes.addressof(buffer), length)
+        there: Any = (ctypes.c_size_t * (2 * len(parts)))(
             *(word for part in parts for word in part)
         )
         one, count, none = ctypes.c_ulong(1), ctypes.c_ulong(len(parts)), ctypes.c_ulong(0)
-        self._arguments = ctypes.c_int(self._pid), here, one, self._there, count, none
+        # By one assignment: the buffer has to outlive a call of another thread that writes to it.
+        self._call = buffer, length, (ctypes.c_int(self._pid), here, one, there, count, none)
 
     def read(self) -> bytes:
         """Return what stands there, empty if it cannot be read."""
+        buffer, length, arguments = self._call
         if self._pid != os.getpid():  # forked
-            self._pid = self._arguments[0].value = os.getpid()
-        if self._read(*self._arguments) != self._length:
+            self._pid = arguments[0].value = os.getpid()
+        if self._read(*arguments) != length:
             return b""
-        found: bytes = self._buffer.raw
+        found: bytes = buffer.raw
         return found
 
 
