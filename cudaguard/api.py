@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
-from cudaguard.core.rule_check import check_rule
 from cudaguard.core.settings import layer_of_call
 from cudaguard.core.table import table
 from cudaguard.features import _index
@@ -179,6 +178,8 @@ def add_rule(rule: Rule) -> None:
     Raises:
         RuleError: A malformed rule; the message names the field and what was expected.
     """
+    from cudaguard.core.rule_check import check_rule
+
     checked = check_rule(rule, "add_rule()", known=table.rule_ids)
     activation.add((entry_of(checked), "add_rule()"))
 

@@ -8,11 +8,10 @@ It holds no lock while foreign code runs.
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.core.detection import Detection, NativeLoad
-from cudaguard.core.dlopen import RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
+from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
 from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
@@ -23,7 +22,6 @@ from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
 from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
-from cudaguard.core.repairs import NOT_FOUND, Repairs
 from cudaguard.core.replace import Replacements
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
@@ -39,6 +37,7 @@ if TYPE_CHECKING:
     from cudaguard.core.host import Close
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
+    from cudaguard.core.repairs import Repairs
     from cudaguard.model import Rule
 
 
@@ -53,11 +52,11 @@ class Dispatch:
         self.reporter = Reporter(self.journal)
         self.recording = Recording(self.journal)
         self.replacements = Replacements(self.reporter)
-        self.repairs = Repairs(self.reporter, self.replacements, self.catch_up)
+        self._repairs: Repairs | None = None
         self.detection = Detection(self, self.reporter)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
-        self.ctypes = CtypesPatch(self.repairs.scope_of_library, self)
+        self.ctypes = CtypesPatch(self.scope_of_library, self)
         self.flags = FlagsPatch(self.scope_of_extensions, self)
         self.lazy = LazyFilter()
         self.end = ErrorHook(self.detection.error_passes)
@@ -70,7 +69,6 @@ class Dispatch:
         self._elf: Any = None
         self._slots: dict[str, Slots] = {}
         self._plain = Slots((self.arrived,), (self.window,))
-        self.may_move = allocate_lock()  # never released: a flag that is tested and set at once
 
     @property
     def is_up(self) -> bool:
@@ -81,9 +79,28 @@ class Dispatch:
         """Return what may be done now, for a rule or for none."""
         return permit_for(self.reporter.mode, rule.grade if rule is not None else "automatic")
 
+    @property
+    def repairs(self) -> Repairs:
+        """The caller of the repairs; made when first asked for, as most processes need none."""
+        if self._repairs is None:
+            from cudaguard.core.repairs import Repairs
+
+            made = Repairs(self.reporter, self.replacements, self.catch_up, table)
+            made.configure(self.registry)
+            self._repairs = made
+        return self._repairs
+
     def forget_slots(self) -> None:
         """Decide anew at each later import."""
         self._slots = {}
+
+    def put_in_force(self, registry: Registry) -> None:
+        """Follow the rules of a registry from now on."""
+        self.registry = registry
+        if self._repairs is not None:
+            self._repairs.configure(registry)
+        self.replacements.follow(registry)
+        self.forget_slots()
 
     # --- a watched import -----------------------------------------------------------
 
@@ -145,8 +162,11 @@ class Dispatch:
             self.recording.mappings.look()  # what has come before is not this import's doing
             details = {"importing": importing()}
         self.journal.note("import", spec.name, describe(caller_frame()), details)
-        if not self.finder.is_first:
-            self._regain_position()
+        other = self.finder.come_back()
+        if other is not None:
+            from cudaguard.core import messages
+
+            self.reporter.found(messages.position_lost(other))
         self.patch_ctypes()  # it was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without
@@ -160,18 +180,6 @@ class Dispatch:
         """Create the context that a setting asks for, where the mode permits it."""
         if self.permit().acts:
             table.resolve(table.index.PREREQUISITES["context"])(self, "", "", device)
-
-    def _regain_position(self) -> None:
-        if not self.finder.is_up:
-            return
-        other = sys.meta_path[0]
-        # Once, by one thread: two hooks that insist on the first place would fight for ever.
-        if self.may_move.acquire(False):
-            self.finder.put_first()
-        else:
-            from cudaguard.core import messages
-
-            self.reporter.found(messages.position_lost(other))
 
     def window(self, spec: ModuleSpec) -> Close | None:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
@@ -193,10 +201,8 @@ class Dispatch:
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        if name in table.index.INITIALIZERS:
-            return True
-        is_watched = name != "ctypes" and name in self.finder.watched
-        return is_watched and name not in self.registry.by_module
+        is_watched = name in self.finder.watched and name not in self.registry.by_module
+        return name in table.index.INITIALIZERS or (is_watched and name != "ctypes")
 
     # --- before a load --------------------------------------------------------------
 
@@ -234,6 +240,10 @@ class Dispatch:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         if self.detection.has_begun:
             self.detection.before_load()
+
+    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `core.dlopen.CtypesPatch`)."""
+        return self.repairs.scope_of_library(library)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
-from _thread import _local
+from _thread import _local, allocate_lock
 
 from cudaguard.core.frames import hide_frame, of_import_system
 from cudaguard.core.loader import GuardLoader
@@ -48,6 +48,7 @@ class GuardFinder:
         # Replaced as a whole, never changed in place: other threads read it without a lock.
         self.watched: Mapping[str, object] = {}
         self._thread = _local()
+        self._may_regain = allocate_lock()  # never released: a flag that is tested and set at once
 
     @of_import_system
     def find_spec(
@@ -117,8 +118,22 @@ class GuardFinder:
         """True if it is the first to be asked."""
         return _place(self) == 0
 
+    def come_back(self) -> object | None:
+        """Put it first again where another came in front; return that one if this may not be.
+
+        Once, by one thread: two hooks that insist on the first place would fight for ever.
+        """
+        if not self.is_up or self.is_first:
+            return None
+        if not self._may_regain.acquire(False):
+            return sys.meta_path[0]
+        self.put_first()
+        return None
+
     def put_first(self) -> None:
         """Put it before all others."""
+        if not self.is_up:
+            self._may_regain = allocate_lock()
         finders: list[Any] = sys.meta_path
         if finders and type(finders[0]) is Parting:
             finders[0] = self

@@ -7,7 +7,7 @@ left in any order and the last one to be left restores what was there before.
 from __future__ import annotations
 
 import sys
-from _thread import RLock, allocate_lock
+from _thread import RLock
 
 from cudaguard.config import MODE_VARIABLE
 from cudaguard.core.dispatch import Dispatch
@@ -164,17 +164,12 @@ class Activation:
         core.reporter.silenced = registry.silenced
         if wanted.mode != "strict":
             core.reporter.deferred = []
-        core.registry = registry
-        core.repairs.configure(registry)
-        core.replacements.follow(registry)
-        core.forget_slots()
+        core.put_in_force(registry)
         names = (*registry.by_module, *table.index.INITIALIZERS, *(self._plugins or ()))
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
         core.lazy.roots = frozenset(
             name.partition(".")[0] for one in registry.entries for name in (*one.watch, *one.needs)
         )
-        if not core.finder.is_up:
-            core.may_move = allocate_lock()
         if not core.finder.is_first:  # asked for again, after another finder was put in front
             core.finder.put_first()
         core.extensions.put_up()

@@ -9,7 +9,6 @@ directly; their format is the `entry points specification
 
 from __future__ import annotations
 
-from cudaguard.core.rule_check import check_rule
 from cudaguard.errors import RuleError
 from cudaguard.files import os, ours, read_bytes
 from cudaguard.model import Record, Rule
@@ -101,6 +100,8 @@ def load(entry: Entry, *, known: Iterable[str] = ()) -> tuple[Rule, ...]:
         Exception: whatever importing foreign code raises.
     """
     import importlib
+
+    from cudaguard.core.rule_check import check_rule
 
     module, _, attribute = entry.value.partition(":")
     value: object = importlib.import_module(module)

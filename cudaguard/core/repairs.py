@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.dlopen import RTLD_GLOBAL
+from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL
 from cudaguard.core.loader import is_imported, is_under_way
 from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.core.registry import Registry
-from cudaguard.core.table import table
 from cudaguard.files import os
 
 TYPE_CHECKING = False
@@ -26,9 +25,9 @@ if TYPE_CHECKING:
     from cudaguard.core.replace import Replacements
     from cudaguard.core.reports import Reporter
     from cudaguard.core.request import Outcomes, Request, Scope
+    from cudaguard.core.table import FeatureTable
     from cudaguard.model import Rule
 
-NOT_FOUND = ": cannot open shared object file"  # as glibc's loader says
 # When a repair is called. What it is given is a `Request`, and at some moments more.
 MOMENTS = {
     "before": "a watched module is about to be imported",
@@ -53,12 +52,19 @@ class Repairs:
         reporter: Is told.
         replacements: Has what is replaced.
         catch_up: Looks at what was loaded past us so far.
+        table: Has the repairs. Given: where a program has forgotten what it had imported, the one
+            that this module would import is another.
     """
 
     def __init__(
-        self, reporter: Reporter, replacements: Replacements, catch_up: Callable[[], None]
+        self,
+        reporter: Reporter,
+        replacements: Replacements,
+        catch_up: Callable[[], None],
+        table: FeatureTable,
     ) -> None:
         self._reporter, self._replacements, self._catch_up = reporter, replacements, catch_up
+        self._table = table
         self._registry = Registry((), {})
         self._checked: set[tuple[str, str, bool]] = set()  # module, rule, could it be repaired?
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
@@ -92,7 +98,7 @@ class Repairs:
             closes = [
                 (request, close)
                 for request in self._requests(entry, entries, spec.name, spec.origin)
-                for close in [table.resolve(entry)(request)]
+                for close in [self._table.resolve(entry)(request)]
                 if close is not None
             ]
 
@@ -114,7 +120,7 @@ class Repairs:
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
         own = self._registry.by_module.get(name, ()) if RTLD_GLOBAL else ()
         verbs = {verb for entry in own for verb, _ in entry.does}
-        for entry, its in table.moments(moment, verbs).items():
+        for entry, its in self._table.moments(moment, verbs).items():
             yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
 
     def _tell_unsupported(self, spec: ModuleSpec) -> None:
@@ -132,7 +138,7 @@ class Repairs:
         self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False
     ) -> None:
         for request in self._requests(entry, entries, spec.name, spec.origin, can_raise=can_raise):
-            self._tell(request, table.resolve(entry)(request))
+            self._tell(request, self._table.resolve(entry)(request))
 
     def _requests(
         self,
@@ -140,20 +146,17 @@ class Repairs:
         entries: Iterable[RuleEntry],
         name: str,
         path: str | None = None,
-        *,
-        can_raise: bool = False,
-        at_start: bool = False,
+        **how: bool,
     ) -> Iterator[Request]:
         """Yield what the rules ask for whose conditions hold; nothing once the guard is down."""
         from cudaguard.core.decide import applies
         from cudaguard.system.facts import Facts
 
+        its = self._table.index.VERBS
         for one in entries:
             if self._reporter.mode != "off" and applies(one.rule, Facts()):
-                verbs = tuple(v for v, _ in one.does if entry in table.index.VERBS[v].values())
-                yield self.request(
-                    one.rule, verbs, name, path, can_raise=can_raise, at_start=at_start
-                )
+                verbs = tuple(verb for verb, _ in one.does if entry in its[verb].values())
+                yield self.request(one.rule, verbs, name, path, **how)
 
     def request(self, *asked: Any, **more: Any) -> Request:
         """Return a request, with the arguments of `Request` from the rule on."""
@@ -230,7 +233,7 @@ class Repairs:
 
     def _map(self, entry: str, one: RuleEntry, spec: ModuleSpec, *more: Any) -> int:
         return sum(
-            self._tell(request, table.resolve(entry)(request, *more))
+            self._tell(request, self._table.resolve(entry)(request, *more))
             for request in self._requests(entry, [one], spec.name, spec.origin, can_raise=True)
         )
 
@@ -262,7 +265,7 @@ class Repairs:
         opening = Opening(source, subject, is_file=is_file)
         for one, entry in fitting:
             for request in self._requests(entry, [one], opening.source):
-                scope: Scope | None = table.resolve(entry)(request, opening)
+                scope: Scope | None = self._table.resolve(entry)(request, opening)
                 if scope is not None:
                     return scope.stays_local, self._opened(request, scope)
         return None
@@ -277,7 +280,7 @@ class Repairs:
         """Return rule, entry and the verb's value of all actions that have a part at a moment."""
         found = self._native.get(moment)
         if found is None:
-            verbs = table.index.VERBS
+            verbs = self._table.index.VERBS
             found = self._native[moment] = tuple(
                 (one, verbs[verb][moment], str(value))
                 for one in self._registry.entries
@@ -294,7 +297,7 @@ class Repairs:
             if is_imported(name) and not is_under_way(name):
                 for entry, entries in self._of_module("after", name):
                     for request in self._requests(entry, entries, name):
-                        self._tell(request, table.resolve(entry)(request))
+                        self._tell(request, self._table.resolve(entry)(request))
 
     def late(self, name: str, one: RuleEntry, *, is_late: bool, at_start: bool) -> tuple[bool, int]:
         """Have done what is left to do for a module that is there.
@@ -311,19 +314,19 @@ class Repairs:
         from cudaguard.core.request import MISSED
 
         is_missed, done = False, 0
-        for entry in table.moments("late", (verb for verb, _ in one.does)):
+        for entry in self._table.moments("late", (verb for verb, _ in one.does)):
             for request in self._requests(entry, [one], name, at_start=at_start):
                 key = (name, one.id, request.permit.acts)
                 if (is_late or request.permit.acts) and key not in self._checked:
                     self._checked.add(key)
-                    outcomes = list(table.resolve(entry)(request) or ())
+                    outcomes = list(self._table.resolve(entry)(request) or ())
                     is_missed = is_missed or MISSED in outcomes
                     done += self._tell(request, outcomes)
         return is_missed, done
 
     def late_verb(self, one: RuleEntry) -> str:
         """Return the first verb of a rule that has a part at this moment, empty if none has."""
-        return next((verb for verb, _ in one.does if "late" in table.index.VERBS[verb]), "")
+        return next((verb for verb, _ in one.does if "late" in self._table.index.VERBS[verb]), "")
 
     def do_now(
         self, repair: Callable[[Request], Outcomes], rule: Rule, verb: str, name: str
@@ -336,9 +339,9 @@ class Repairs:
         """Have late repairs done again: one may have brought something to light for another."""
         for one in self._registry.entries:
             for name in [name for name in one.watch if is_imported(name)][:1]:
-                for entry in table.moments("late", (verb for verb, _ in one.does)):
+                for entry in self._table.moments("late", (verb for verb, _ in one.does)):
                     for request in self._requests(entry, [one], name):
-                        self._tell(request, table.resolve(entry)(request))
+                        self._tell(request, self._table.resolve(entry)(request))
 
 
 def _covers(one: RuleEntry, module: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.table import RESERVED_PREFIX
 from cudaguard.errors import RuleError
 from cudaguard.model import GRADES, Rule
 
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
-RESERVED_PREFIX = "CG"
 
 
 def check_rule(

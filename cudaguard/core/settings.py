@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from cudaguard import config
 from cudaguard.core.registry import built_in, entry_of
-from cudaguard.core.rule_check import RESERVED_PREFIX, check_rule
-from cudaguard.core.table import table
+from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.model import Record
 
@@ -151,14 +150,17 @@ def layer_of_call(
     return Layer(
         None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
         _known_switches(switches, origin),
-        (
-            (entry_of(check_rule(rule, f"{origin}: rules", known=table.rule_ids)), origin)
-            for rule in rules
-        ),
+        ((_checked(rule, origin), origin) for rule in rules),
         file,
         None if context is None else config.parse_context(context, f"{origin}: context"),
         children=children,
     )
+
+
+def _checked(rule: object, origin: str) -> RuleEntry:
+    from cudaguard.core.rule_check import check_rule  # most programs bring no rules
+
+    return entry_of(check_rule(rule, f"{origin}: rules", known=table.rule_ids))
 
 
 def combine(

@@ -41,17 +41,21 @@ if TYPE_CHECKING:
         IDS: Mapping[str, tuple[str, str]]
 
 
+RESERVED_PREFIX = "CG"  # of the ids that are ours
+
+
 class FeatureTable:
     """What the features have for the core, resolved on first use."""
 
     def __init__(self) -> None:
         self.index: Index = None  # type: ignore[assignment]  # handed over before anything is asked
         self._found: dict[str, Any] = {}
+        self._ids: frozenset[str] = frozenset()
 
     def use(self, index: Any) -> None:
         """Take over the index of the features."""
         self.index = index
-        self._found = {}
+        self._found, self._ids = {}, frozenset()
 
     def resolve(self, entry: str) -> Any:
         """Return the object that an entry ``module:name`` stands for, and import its module."""
@@ -70,7 +74,9 @@ class FeatureTable:
     @property
     def rule_ids(self) -> frozenset[str]:
         """The ids of all built-in rules."""
-        return frozenset(id for id, *_ in self.index.RULES)
+        if not self._ids:
+            self._ids = frozenset(id for id, *_ in self.index.RULES)
+        return self._ids
 
     def rules(self) -> tuple[Rule, ...]:
         """Return all built-in rules."""

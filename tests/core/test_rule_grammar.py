@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import sys
 
 import pytest
-import tomli
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +14,11 @@ from cudaguard.core.table import table
 from cudaguard.core.verbs import declared, toml_text
 from cudaguard.errors import RuleError
 from cudaguard.model import GRADES, Rule
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 GOOD = Rule("MINE-1", ("torch",), "It breaks.")
 OPT_IN = {"grade": "opt-in"}
@@ -304,7 +309,7 @@ def test_examples_of_a_verb_fit_and_its_meaning_is_one_short_sentence(verb):
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
 def test_values_shown_as_toml_are_read_back(text):
     value = {"key": text, text: [text, True]}
-    assert tomli.loads(f"x = {toml_text(value)}")["x"] == value
+    assert tomllib.loads(f"x = {toml_text(value)}")["x"] == value
 
 
 @settings(max_examples=60)

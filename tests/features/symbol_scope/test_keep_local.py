@@ -15,7 +15,7 @@ def core():
     rule = Rule("WIDE", ("pkg",), "why", actions=({"load_local": "lib*.so*"},))
     made = Dispatch()
     made.reporter.mode = "fix"
-    made.repairs.configure(Registry([(entry_of(rule), "test")], {}))
+    made.put_in_force(Registry([(entry_of(rule), "test")], {}))
     return made
 
 
