@@ -25,12 +25,13 @@ from cudaguard.features.array_interface.consumers import (
 from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.model import GRADES
 from cudaguard.tools.catalog import RULES
-from cudaguard.tools.doctor.catalog import CHECKS, check_of
+from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from cudaguard import Rule
+    from cudaguard.core.checks import Check
     from cudaguard.core.verbs import Verb
     from cudaguard.features.array_interface.consumers import Consumer
     from cudaguard.features.array_interface.producers import Producer
@@ -243,12 +244,26 @@ def producers() -> str:
     return _table(("producer", "exports", "stream 0 means", "evidence"), map(_producer, PRODUCERS))
 
 
+# --- checks -----------------------------------------------------------------------------
+
+
+def _check(one: Check) -> tuple[str, ...]:
+    with_option = f" With `{one.option}`." if one.option else ""
+    return one.id, one.title, one.about + with_option
+
+
+def checks() -> str:
+    """Return the table of doctor's checks."""
+    return _table(("id", "check", "what it looks at"), map(_check, all_checks().values()))
+
+
 # --- files ------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "verbs": ("rules.md", verbs),
     "rules": ("catalog.md", rules),
     "ids": ("catalog.md", ids),
+    "checks": ("doctor.md", checks),
     "consumers": ("consumers.md", consumers),
     "producers": ("consumers.md", producers),
 }

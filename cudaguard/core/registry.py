@@ -44,9 +44,10 @@ class RuleEntry:
     @property
     def rule(self) -> Rule:
         """The rule."""
-        if isinstance(self._rule, str):
-            self._rule = table.rule(self.id, self._rule)
-        return self._rule
+        rule = self._rule  # read once: another thread may just be making it
+        if isinstance(rule, str):
+            rule = self._rule = table.rule(self.id, rule)
+        return rule
 
 
 def entry_of(rule: Rule) -> RuleEntry:

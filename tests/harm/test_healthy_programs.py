@@ -43,6 +43,7 @@ REFUSALS = {
 ALLOWED = """
 import sys
 ALLOWED = {"ctypes", "struct", "_ctypes", "_struct", "ran", "one", "importlib", "os", "errno"}
+ALLOWED |= set(sys.builtin_module_names)
 ALLOWED |= {"types", "warnings", "_bisect", *getattr(sys, "stdlib_module_names", ())}
 """
 WORK = """

@@ -51,7 +51,7 @@ def test_doctor_tells_odd_metadata(planted, make, file):
     (folder / file).unlink(missing_ok=True)
     make(folder / file)
     status, (found,) = planted.one("CG905", timeout=LIMIT)
-    assert status == "warn"
+    assert status == "warning"
     why = "larger than 67108864 bytes" if make is huge else "not a regular file"
     told = f"The metadata in {folder} cannot be used: OSError: [Errno 22] {why}"
     assert found["what"] == f"{told}: '{folder / file}'."

@@ -870,7 +870,6 @@ print(is_raw())
             {"normalize_argument": path, "parameter": "a"}
             for path in ("", "Image..load", "a b", "upload(a)", None)
         ),
-        {"normalize_argument": "upload", "parameter": "a"},
         {"fix_array_interface": "Array", "parameter": "buffer"},
         *({"fix_array_interface": name} for name in ("", "a-b", "Array.", 1)),
     ],

@@ -44,13 +44,12 @@ class Baton:
         os.remove(self.lock_file_path)
 
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.core.repairs import Request
 from cudaguard.tools.catalog import RULES
 from cudaguard.features.builds.repair import locks as build_locks
 core = Dispatch()
 core.reporter.mode = os.environ.get("MODE", "fix")
 (rule,) = (rule for rule in RULES if rule.id == "CG032")
-request = Request(core, rule, ("break_stale_locks",), "torch.utils.cpp_extension")
+request = core.repairs.request(rule, ("break_stale_locks",), "torch.utils.cpp_extension")
 permit = request.permit
 build_locks.PATIENCE, build_locks._BETWEEN_LOOKS = 0.5, 0.2
 Guarded = build_locks.lock_class(request, Baton, permit)

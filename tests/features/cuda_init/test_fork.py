@@ -487,7 +487,7 @@ from cudaguard.features.cuda_init.detector.contexts import CudaDetector
 def broken(*_):
     raise ZeroDivisionError("made to fail")
 # Code of the guard, by its module: what another raises is not the guard's to contain.
-CudaDetector.look = type(broken)(broken.__code__, {"__name__": "cudaguard.sabotage"})
+CudaDetector.look = type(broken)(broken.__code__, {**globals(), "__name__": "cudaguard.sabotage"})
 in_child(lambda: print("child"))
 print("parent", len(ids()))
 """

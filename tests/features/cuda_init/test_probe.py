@@ -425,7 +425,8 @@ import cudaguard.system.driver as probe
 def refuse(self):
     raise OSError("no /proc")
 # Code of the guard, by its module: what another raises is not the guard's to contain.
-probe.Memory.__enter__ = type(refuse)(refuse.__code__, {"__name__": "cudaguard.refusal"})
+of_the_guard = {**globals(), "__name__": "cudaguard.refusal"}
+probe.Memory.__enter__ = type(refuse)(refuse.__code__, of_the_guard)
 driver()
 show()
 print(driver_seen._news.names())

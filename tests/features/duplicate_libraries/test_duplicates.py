@@ -617,12 +617,12 @@ def test_library_that_comes_while_the_list_is_read_is_seen_by_the_next_look(scen
     """As where another thread loads something: the end of the list is not the end by then."""
     files = [str(scene.put(f"{at}/libx{at}.so", at)) for at in range(2)]
     code = f"""
-from cudaguard.system import driver
-real, files = driver.entries, {files!r}
+from cudaguard.system import driver, loader_list
+real, files = loader_list.entries, {files!r}
 def entries(memory, start):
     yield from real(memory, start)
     if files: ctypes.CDLL(files.pop())
-driver.entries = entries
+loader_list.entries = entries
 news = driver.LoaderNews()
 news.names()
 print(len(news.names()), len(news.names()), len(news.names()))
