@@ -96,7 +96,7 @@ def traced(_watched, _further):
     atexit.register(os.unlink, path)  # after the last look, which is registered later
     package.install("observe")
     activation.core.journal.record_to(path)
-    activation.core.trace()
+    activation.trace()
 
 
 def further_rules(rule, count):

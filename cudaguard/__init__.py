@@ -151,6 +151,8 @@ if not TYPE_CHECKING:  # a type checker must see the names above, not "anything 
             raise AttributeError(f"module 'cudaguard' has no attribute {name!r}")
         from cudaguard.core.own_imports import load
 
+        if home.startswith(("features.", "tools.")):
+            load("cudaguard.api")  # hands the features to the core
         value = getattr(load(f"cudaguard.{home}"), name)
         globals()[name] = value
         return value

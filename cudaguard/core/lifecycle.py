@@ -92,6 +92,7 @@ class Activation:
         """Take everything away that was asked for, and put the environment back."""
         with self.lock:
             self._base, self._blocks = None, ()
+            self.core.replacements.end_calls()
         self.apply()
 
     def add(self, *rules: Sourced) -> None:
@@ -198,7 +199,7 @@ class Activation:
         ):
             if not is_clean:
                 core.reporter.changed(passes_through(what), stays=True)
-        core.replacements.undo()
+        core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
         core.lazy.take_down()
         core.end.take_down()
         core.detection.forget()

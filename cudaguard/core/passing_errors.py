@@ -6,7 +6,6 @@ from cudaguard.core import known_messages as known
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.known_errors import DRIVER, known_error, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.core.permit import permit_for
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import ours
@@ -125,7 +124,7 @@ def _note(reporter: Reporter, error: BaseException) -> None:
             if exact is None:
                 return
             finding, is_found = exact, explainer.is_found
-    is_noted = permit_for(reporter.mode).tells and _add_note(error, f"cudaguard {finding}")
+    is_noted = reporter.is_heard() and _add_note(error, f"cudaguard {finding}")
     if is_found:
         reporter.found(finding, caller_frame(), noted_on_error=is_noted)
 

@@ -134,10 +134,10 @@ class Replacements:
             if not is_served or not kept:
                 self._undo(place)
 
-    def undo(self) -> None:
-        """Put everything back."""
+    def end_calls(self) -> None:
+        """Let what calls of the program have asked for be put back by the next `follow`."""
         for place in list(self._places.values()):  # an import in another thread may add to it
-            self._undo(place)
+            place.users[:] = [user for user in place.users if user[0] is not None]
 
     def _undo(self, place: ReplacedPlace) -> None:
         self._places.pop(place.name, None)

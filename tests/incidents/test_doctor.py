@@ -154,12 +154,12 @@ def test_advice_about_wheels_of_two_cuda_families_leaves_the_other_whole(tmp_pat
         return status, checks["CG905"]["status"], checks["CG905"]["findings"]
 
     _, status, (overlap, left_over) = examine()
-    assert (status, overlap["severity"]) == ("warning", "warn")
+    assert (status, overlap["severity"]) == ("warning", "warning")
     assert overlap["command"] == left_over["command"]
     remove, _, _ = overlap["command"].partition(" && ")
     subprocess.run(["sh", "-c", f"{remove} --quiet"], check=True, timeout=300)
     _, status, (missing,) = examine()
-    assert (status, missing["severity"]) == ("warning", "warn")
+    assert (status, missing["severity"]) == ("warning", "warning")
     subprocess.run(["sh", "-c", missing["command"]], check=True, timeout=300)
     assert examine() == (0, "ok", [])
     headers = environment.glob("lib/python*/site-packages/nvidia/cuda_runtime/include/**/*.h*")

@@ -153,7 +153,7 @@ if task == "rule":
         "kept": kept,
     }
 elif which == "new":
-    result = {"size": encode("tell", build()), "other": encode("tell", build(size=SIZE * 2))}
+    result = {"size": encode("report", build()), "other": encode("report", build(size=SIZE * 2))}
 else:
     result = {parked: encode(parked, build()) for parked in ("bare", "report", "copy")}
 print(json.dumps(result))
@@ -208,7 +208,7 @@ def test_old_code_parks_its_position_encoding(run):
     expected = {"graphs": 2, "right": True, "in graphs": 4, "warned": [], "found": []}
     assert ran["bare"] == expected
     warned = [f"[CG852] {text}" for text in told]
-    assert ran["tell"] == {**expected, "warned": warned, "found": told}
+    assert ran["report"] == {**expected, "warned": warned, "found": told}
     assert ran["copy"] == {**expected, "found": moved, "in graphs": 0}
 
 

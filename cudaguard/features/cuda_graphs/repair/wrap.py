@@ -13,7 +13,7 @@ import sys
 from cudaguard.errors import CudaGuardWarning
 from cudaguard.features.cuda_graphs.repair.clone import Copier, storage_of, tensors_in
 from cudaguard.features.cuda_graphs.repair.walk import has_tensor
-from cudaguard.files import ours
+from cudaguard.files import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def wrap(
             before()
         except CudaGuardWarning:
             raise
-        except ours(Exception) as error:
+        except theirs(Exception) as error:
             listener.broken(error)
         try:
             result = function(*args, **kwargs)
@@ -106,7 +106,7 @@ def wrap(
             return after((args, kwargs), result)
         except CudaGuardWarning:  # the program's filters make an error of what it is told
             raise
-        except ours(Exception) as error:
+        except theirs(Exception) as error:
             listener.broken(error)
             return result
 
