@@ -35,7 +35,7 @@ __attribute__((visibility("hidden"))) int stub_cuda_unmodeled(const char *functi
 #define F(name) \
     __attribute__((visibility("default"))) int name(void) { return stub_cuda_unmodeled(#name); }
 """
-LINE = re.compile(r"(\d+) (\d+) (\d+) (\w+)(?: (.*))? -> (-?\d+)")
+LINE = re.compile(r"(\d+) (\d+) (\d+) (\w+)(?: (.*?))??(?: @(\S+))? -> (-?\d+)")
 CONTROLS = set(
     re.findall(r"^ \*   STUB_CUDA_(\w+)", (SOURCES / "stub.h").read_text(), re.MULTILINE)
 )
@@ -52,6 +52,7 @@ class Call(NamedTuple):
     name: str
     args: str
     rc: int
+    context: str = ""  # that was current when it began: "primary0", "own1", "green0", "-"
 
 
 class Device(NamedTuple):
@@ -149,8 +150,9 @@ class DriverStubs:
         for line in log.read_text().splitlines() if log.exists() else ():
             match = LINE.fullmatch(line)
             assert match, f"not a line of the stubs: {line!r}"
-            pid, tid, seq, name, args, rc = match.groups()
-            found.append(Call(int(pid), int(tid), int(seq), name, args or "", int(rc)))
+            pid, tid, seq, name, args, context, rc = match.groups()
+            ids = int(pid), int(tid), int(seq)
+            found.append(Call(*ids, name, args or "", int(rc), context or ""))
         return found
 
 

@@ -15,13 +15,29 @@ _MEANINGS = {
     "prohibited (nvidia-smi -q -d COMPUTE)",
     100: "no CUDA device is there, or CUDA_VISIBLE_DEVICES hides them all",
     101: "there is no such device",
+    201: "no CUDA context is current in this thread: use the GPU in this thread first, or make a "
+    "context current in it",
+    400: "a stream, event or module of another CUDA context, or one that was destroyed",
     500: "the driver lacks this function: it is too old, or no driver at all",
+    708: "the context of the device is in use: its settings cannot be changed any more",
+    709: "the CUDA context is gone: it was destroyed, or its device was reset, while this thread "
+    "used it",
     801: "not supported by this driver",
     802: "the system is not ready: the fabric manager may not be running",
     803: "the driver library and the kernel module are of different versions: reboot after the "
     "update, or start the container with the host's driver",
     804: "forward-compatibility libraries (.../compat) on a device that does not support them: "
     "take them out of LD_LIBRARY_PATH, or update the driver",
+    900: "not allowed while a CUDA graph is being captured: do it before the capture begins",
+    901: "an earlier error has broken off the capture of a CUDA graph: look at the first error",
+    902: "it would merge two captures of CUDA graphs: keep their streams apart",
+    903: "the capture of a CUDA graph was begun on another stream: end it there",
+    904: "a stream was forked off the capture of a CUDA graph and never joined: have the captured "
+    "stream wait for it before the capture ends",
+    905: "a stream that is being captured cannot wait for work outside of the capture: do that "
+    "before the capture begins",
+    906: "the default stream cannot be used while a blocking stream is being captured: capture on a "
+    "non-blocking stream, as torch.cuda.graph does",
     999: "unknown error of the driver: device nodes may be missing, or the machine has slept",
 }
 

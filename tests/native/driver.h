@@ -24,6 +24,14 @@ enum {
     HOST_MEMORY_ALREADY_REGISTERED = 712,
     HOST_MEMORY_NOT_REGISTERED = 713,
     NOT_SUPPORTED = 801,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURE_INVALIDATED = 901,
+    CAPTURE_MERGE = 902,
+    CAPTURE_UNMATCHED = 903,
+    CAPTURE_ISOLATION = 905,
+    CAPTURE_IMPLICIT = 906,
+    CAPTURED_EVENT = 907,
+    CAPTURE_WRONG_THREAD = 908,
 };
 
 /* A context stays in memory when it is destroyed, so that its handle can still be recognized. */
@@ -31,6 +39,8 @@ typedef struct context {
     struct context *next; /* of those made by cuCtxCreate */
     int device;           /* CUDA ordinal */
     int is_primary;
+    int is_green; /* what a green context converts to; only its device counts */
+    int number;   /* of those made by cuCtxCreate, from 1 */
     int alive;
     unsigned flags;
     unsigned ended; /* how often: a primary context may come back, what was in it does not */
@@ -58,8 +68,18 @@ __attribute__((format(printf, 3, 4))) int leave(const char *function, int rc, co
 CUcontext current(void);
 struct owner owner_now(void);
 
-/* Each gives `rc` if that is a failure already. */
+/* Each gives `rc` if that is a failure already. A handle of a stream or an event that does not exist
+ * is undefined behavior by the manual: these abort, so that no program here can rely on an error. */
 int check_current(int rc);
 int check_stream(int rc, CUstream stream);
+CUcontext context_of_stream(CUstream stream);
+
+/* For what the manual calls potentially unsafe while a graph is captured. `whole` is a context that is
+ * waited for, or NULL. */
+int check_unsafe(int rc, CUcontext whole);
+
+/* The primary context of a device. */
+CUcontext primary_of(int device);
+int check_device(int rc, int device);
 
 #endif

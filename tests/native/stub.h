@@ -15,7 +15,8 @@
  *   STUB_CUDA_USED_MIB        what NVML reports as used by programs, default 0
  *   STUB_CUDA_PROCESSES       device:pid:MiB,... for NVML; "self" is the asking process, MiB "-"
  *                             is unknown
- *   STUB_CUDA_MIG             name=device,...: MIG instances that CUDA_VISIBLE_DEVICES may name
+ *   STUB_CUDA_MIG             name=device,...: MIG instances that CUDA_VISIBLE_DEVICES may name; if
+ *                             it is not set, the first of them is the only device
  *   STUB_CUDA_LOG             a file; each call appends one line to it
  *
  * Wherever a device is meant it is the index in PCI order. COMPUTE_MODE, CAPABILITY and USED_MIB
@@ -133,10 +134,12 @@ static inline void pause_before(const char *function)
         }
 }
 
-/* Append "pid tid seq name args -> rc". One write to a file opened with O_APPEND, so that lines
+/* Append "pid tid seq name args @context -> rc", the context being the one that was current when the
+ * call began; NVML has none, and `where` is NULL. One write to a file opened with O_APPEND, so that lines
  * of several threads and processes never mix; opened anew each time, because programs that fork
  * close files which they do not know. `seq` counts the calls of this library in this process. */
-static inline void log_call(const char *function, int rc, const char *format, va_list arguments)
+static inline void log_call(const char *function, int rc, const char *where, const char *format,
+                            va_list arguments)
 {
     static unsigned long sequence;
     const char *path = control("LOG");
@@ -145,9 +148,9 @@ static inline void log_call(const char *function, int rc, const char *format, va
     if (!path)
         return;
     vsnprintf(said, sizeof said, format, arguments);
-    length = snprintf(line, sizeof line, "%d %ld %lu %s%s%s -> %d\n", (int)getpid(),
+    length = snprintf(line, sizeof line, "%d %ld %lu %s%s%s%s%s -> %d\n", (int)getpid(),
                       (long)syscall(SYS_gettid), __atomic_add_fetch(&sequence, 1, __ATOMIC_RELAXED),
-                      function, *said ? " " : "", said, rc);
+                      function, *said ? " " : "", said, where ? " @" : "", where ? where : "", rc);
     file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (file < 0)
         return;

@@ -47,6 +47,22 @@ static const struct error {
     {HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
      "pointer does not correspond to a registered memory region"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+     "operation not permitted when stream is capturing"},
+    {CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+     "operation failed due to a previous error during capture"},
+    {CAPTURE_MERGE, "CUDA_ERROR_STREAM_CAPTURE_MERGE",
+     "operation would result in a merge of separate capture sequences"},
+    {CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED",
+     "capture was not ended in the same stream as it began"},
+    {CAPTURE_ISOLATION, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
+     "dependency created on uncaptured work in another stream"},
+    {CAPTURE_IMPLICIT, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+     "operation would make the legacy stream depend on a capturing blocking stream"},
+    {CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT",
+     "operation not permitted on an event last recorded in a capturing stream"},
+    {CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+     "attempt to terminate a thread-local capture sequence from another thread"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH",
      "system has unsupported display driver / cuda driver combination"},
@@ -104,11 +120,26 @@ __attribute__((constructor)) static void load(void)
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
+/* "primary0", "own1", "green0", or "-": which context was current when the call began. */
+static __thread char where[24];
+
+static void remember_context(void)
+{
+    CUcontext now = current();
+    if (!now)
+        snprintf(where, sizeof where, "-");
+    else
+        snprintf(where, sizeof where, "%s%d",
+                 now->is_primary ? "primary" : now->is_green ? "green" : "own",
+                 now->number ? now->number : now->device);
+}
+
 /* Every function begins with one of these two, which take the lock ... */
 static int enter_always(const char *function)
 {
     pause_before(function);
     pthread_mutex_lock(&lock);
+    remember_context();
     return forced(function);
 }
 
@@ -124,7 +155,7 @@ int leave(const char *function, int rc, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    log_call(function, rc, format, arguments);
+    log_call(function, rc, where, format, arguments);
     va_end(arguments);
     pthread_mutex_unlock(&lock);
     return rc;
@@ -174,8 +205,8 @@ static int by_number(const char *entry, int count)
  * entry are not visible; MIG instances by name. Not documented, and taken from
  * torch.cuda._parse_visible_devices, which says that it follows the driver: the first entry
  * decides whether names or numbers are meant, "1x" is 1, and a device named twice makes the whole
- * list empty. A MIG instance ends the enumeration, because a process sees one at most (MIG User
- * Guide, "CUDA Device Enumeration"). */
+ * list empty. A MIG instance ends the enumeration, because a process sees one at most; without the
+ * variable it is the first (MIG User Guide, "CUDA Device Enumeration"). */
 static void enumerate(void)
 {
     int count = control_devices();
@@ -183,6 +214,11 @@ static void enumerate(void)
     char copy[1024], *rest = copy, *entry;
     const char *kind = NULL;
     visible_count = 0;
+    if (!wanted && control("MIG")) {
+        const char *all = control("MIG");
+        snprintf(copy, sizeof copy, "%.*s", (int)strcspn(all, "="), all);
+        wanted = copy;
+    }
     if (!wanted) {
         for (int i = 0; i < count; i++) {
             visible[visible_count].physical = enumerated(i, count);
@@ -190,7 +226,8 @@ static void enumerate(void)
         }
         return;
     }
-    snprintf(copy, sizeof copy, "%s", wanted);
+    if (wanted != copy)
+        snprintf(copy, sizeof copy, "%s", wanted);
     while ((entry = strsep(&rest, ",")) != NULL) {
         const char *is = !strncmp(entry += strspn(entry, " "), "GPU-", 4) ? "GPU"
                          : !strncmp(entry, "MIG-", 4)                     ? "MIG"
@@ -255,7 +292,7 @@ API int cuDriverGetVersion(int *version)
 
 /* ---- Devices ------------------------------------------------------------------------------- */
 
-static int check_device(int rc, int device)
+int check_device(int rc, int device)
 {
     return rc ? rc : device < 0 || device >= visible_count ? INVALID_DEVICE : SUCCESS;
 }
@@ -285,7 +322,8 @@ API int cuDeviceGet(int *device, int ordinal)
     return leave("cuDeviceGet", rc, "ordinal=%d", ordinal);
 }
 
-/* `length` is the most that is written: the name is cut, not refused. */
+/* `length` is the most that is written: the name is cut, not refused. That the profile of a MIG
+ * instance is part of it is not in the manual; it is what nvidia-smi and torch show. */
 API int cuDeviceGetName(char *name, int length, int device)
 {
     int rc = check_device(enter("cuDeviceGetName"), device);
@@ -293,7 +331,7 @@ API int cuDeviceGetName(char *name, int length, int device)
         rc = INVALID_VALUE;
     if (!rc)
         snprintf(name, (size_t)length, "%s%s", device_of(device)->name,
-                 *visible[device].mig ? " MIG 1g" : "");
+                 *visible[device].mig ? " MIG 1g.5gb" : "");
     return leave("cuDeviceGetName", rc, "device=%d", device);
 }
 
@@ -449,7 +487,7 @@ static unsigned long long used_bytes(int device)
 {
     unsigned long long contexts = (unsigned long long)primaries[device].context.alive;
     for (const struct context *each = created; each; each = each->next)
-        contexts += each->alive && each->device == device;
+        contexts += each->alive && each->device == device && !each->is_green;
     return contexts * (unsigned long long)control_number("CONTEXT_MIB", 500) * MIB;
 }
 
@@ -475,6 +513,11 @@ static void end(CUcontext context)
 
 /* One per device, shared with the CUDA runtime. Its handle is the same for the life of the process,
  * also when it was destroyed in between (the manual leaves this open). */
+
+CUcontext primary_of(int device)
+{
+    return &primaries[device].context;
+}
 
 /* Makes the context active if it is not, and counts the user. Unlike cuCtxCreate it pushes nothing
  * onto the stack of the thread. */
@@ -614,6 +657,7 @@ static int push(CUcontext context)
  * comes back with cuCtxPopCurrent. */
 static int create(const char *function, CUcontext *context, unsigned flags, int device)
 {
+    static int numbers;
     int rc = check_device(enter(function), device);
     struct context *made = NULL;
     if (!rc && !context)
@@ -628,6 +672,7 @@ static int create(const char *function, CUcontext *context, unsigned flags, int 
         made->device = device;
         made->flags = flags;
         made->alive = 1;
+        made->number = ++numbers;
         made->next = created;
         created = made;
         *context = made;
@@ -670,6 +715,38 @@ API int cuCtxDestroy_v2(CUcontext context)
             depth--;
     }
     return leave("cuCtxDestroy_v2", rc, "context=%p", (void *)context);
+}
+
+/* A green context retains the primary one of its device. What it converts to is a context of its own,
+ * current to one thread at a time; the resources that it is made of are not modeled. The handle is
+ * not that of the context, so that one who does not convert it gets CUDA_ERROR_INVALID_CONTEXT. */
+API int cuGreenCtxCreate(char **green, void *resources, int device, unsigned flags)
+{
+    int rc = check_device(enter("cuGreenCtxCreate"), device);
+    struct context *made = NULL;
+    (void)resources;
+    if (!rc && (!green || flags != 1)) /* CU_GREEN_CTX_DEFAULT_STREAM is required */
+        rc = INVALID_VALUE;
+    if (!rc && !(made = calloc(1, sizeof *made)))
+        rc = OUT_OF_MEMORY;
+    if (!rc) {
+        primaries[device].context.alive = 1;
+        primaries[device].references++;
+        *made = (struct context){.next = created, .device = device, .is_green = 1, .alive = 1};
+        created = made;
+        *green = (char *)made + 1;
+    }
+    return leave("cuGreenCtxCreate", rc, "device=%d", device);
+}
+
+API int cuCtxFromGreenCtx(CUcontext *context, char *green)
+{
+    int rc = enter("cuCtxFromGreenCtx");
+    if (!rc && (!context || !green))
+        rc = INVALID_VALUE;
+    if (!rc)
+        *context = (CUcontext)(void *)(green - 1);
+    return leave("cuCtxFromGreenCtx", rc, "%s", "");
 }
 
 /* The old way: the context must be current, and come from cuCtxCreate. Its usage count is always 1,
@@ -755,11 +832,19 @@ API int cuCtxGetDevice_v2(int *device, CUcontext context)
     return get_device("cuCtxGetDevice_v2", device, context);
 }
 
+/* The narrow variant has no streams, so nothing is ever captured there. */
+__attribute__((weak)) int check_unsafe(int rc, CUcontext whole)
+{
+    (void)whole;
+    return rc;
+}
+
 /* There is never work to wait for. */
 static int synchronize(const char *function, CUcontext context)
 {
     int rc = enter(function);
     rc = rc || !context ? check_current(rc) : check_context(context);
+    rc = check_unsafe(rc, context ? context : current());
     return leave(function, rc, "context=%p", (void *)context);
 }
 
@@ -840,6 +925,7 @@ static const struct {
     {"cuEventElapsedTime", 0, "cuEventElapsedTime"},
     {"cuGetProcAddress", 12000, "cuGetProcAddress_v2"},
     {"cuGetProcAddress", 0, "cuGetProcAddress"},
+    {"cuStreamBeginCapture", 0, "cuStreamBeginCapture_v2"},
     {"cuStreamGetCtx", 12050, "cuStreamGetCtx_v2"},
     {"cuStreamGetCtx", 0, "cuStreamGetCtx"},
 };

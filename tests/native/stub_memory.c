@@ -3,19 +3,22 @@
  * From the manual ("Memory Management", "Unified Addressing", "Stream Ordered Memory Allocator").
  * Memory of a device is memory of the host, so a program that reads it without a copy gets away
  * with it. Fresh memory is full of FRESH, not of zeros. Allocations are not set off against the
- * memory of the device; there are no memory pools, no arrays and no virtual addresses.
+ * memory of the device. Memory of a pool (cuMemAllocAsync) belongs to a device and to no context
+ * (Programming Guide, "Stream Ordered Memory Allocator", "Pointer Attributes"), and stands for all
+ * that is mapped there, too; the pools themselves, arrays and virtual addresses are not modeled.
  */
 #include "memory.h"
 
 #define FRESH 0xA5
 
-enum kind { DEVICE, MANAGED, HOST, REGISTERED };
+enum kind { DEVICE, POOL, MANAGED, HOST, REGISTERED };
 
 struct allocation {
     struct allocation *next;
     char *base;
     size_t size;
-    struct owner owner;
+    struct owner owner; /* the context is NULL for memory of a pool */
+    int device;
     enum kind kind;
     unsigned flags;
     unsigned long long id;
@@ -28,7 +31,8 @@ static struct allocation *find(const void *address)
 {
     const char *wanted = address;
     for (struct allocation *each = allocations; each; each = each->next)
-        if (wanted >= each->base && wanted < each->base + each->size && lives(each->owner))
+        if (wanted >= each->base && wanted < each->base + each->size
+            && (each->kind == POOL || lives(each->owner)))
             return each;
     return NULL;
 }
@@ -48,7 +52,8 @@ static int add(char *base, size_t size, enum kind kind, unsigned flags)
     struct allocation *added = calloc(1, sizeof *added);
     if (!added)
         return OUT_OF_MEMORY;
-    *added = (struct allocation){allocations, base, size, owner_now(), kind, flags, ++made};
+    *added = (struct allocation){allocations, base,  size, owner_now(), current()->device,
+                                 kind,        flags, ++made};
     allocations = added;
     return SUCCESS;
 }
@@ -57,7 +62,7 @@ static int add(char *base, size_t size, enum kind kind, unsigned flags)
 static int allocate(int rc, void **address, size_t bytes, enum kind kind, unsigned flags)
 {
     void *base = NULL;
-    rc = check_current(rc);
+    rc = check_unsafe(check_current(rc), NULL);
     if (!rc && (!address || !bytes))
         rc = INVALID_VALUE;
     if (!rc && posix_memalign(&base, 512, bytes))
@@ -106,7 +111,11 @@ API int cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
 API int cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream stream)
 {
     int rc = check_stream(enter("cuMemAllocAsync"), stream);
-    rc = allocate(rc, (void **)address, bytes, DEVICE, 0);
+    rc = allocate(rc, (void **)address, bytes, POOL, 0);
+    if (!rc) {
+        allocations->device = context_of_stream(stream)->device;
+        allocations->owner.context = NULL;
+    }
     return leave("cuMemAllocAsync", rc, "bytes=%zu stream=%#llx address=%#llx", bytes,
                  (CUdeviceptr)(size_t)stream, written(rc, address));
 }
@@ -135,7 +144,7 @@ API int cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, si
 
 API int cuMemFree_v2(CUdeviceptr address)
 {
-    int rc = discard(check_current(enter("cuMemFree_v2")), AT(address), 0, 0);
+    int rc = discard(check_unsafe(check_current(enter("cuMemFree_v2")), NULL), AT(address), 0, 0);
     return leave("cuMemFree_v2", rc, "address=%#llx", address);
 }
 
@@ -228,7 +237,7 @@ static int write_attribute(void *value, int attribute, const struct allocation *
                            const char *address)
 {
     switch (attribute) {
-    case 1: /* CONTEXT */
+    case 1: /* CONTEXT: NULL for memory of a pool, and no error */
         *(CUcontext *)value = found ? found->owner.context : NULL;
         return SUCCESS;
     case 2: /* MEMORY_TYPE: 1 host, 2 device */
@@ -238,8 +247,8 @@ static int write_attribute(void *value, int attribute, const struct allocation *
         *(const char **)value = found ? address : NULL;
         return SUCCESS;
     case 4: /* HOST_POINTER: memory of devices has none */
-        *(const char **)value = found && found->kind != DEVICE ? address : NULL;
-        return found && found->kind == DEVICE ? INVALID_VALUE : SUCCESS;
+        *(const char **)value = found && found->kind > POOL ? address : NULL;
+        return found && found->kind <= POOL ? INVALID_VALUE : SUCCESS;
     case 7: /* BUFFER_ID */
         *(unsigned long long *)value = found ? found->id : 0;
         return SUCCESS;
@@ -247,7 +256,7 @@ static int write_attribute(void *value, int attribute, const struct allocation *
         *(unsigned *)value = found && found->kind == MANAGED;
         return SUCCESS;
     case 9: /* DEVICE_ORDINAL */
-        *(int *)value = found ? found->owner.context->device : -2;
+        *(int *)value = found ? found->device : -2;
         return SUCCESS;
     case 11: /* RANGE_START_ADDR */
         *(char **)value = found ? found->base : NULL;

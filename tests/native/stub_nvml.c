@@ -96,7 +96,7 @@ __attribute__((format(printf, 3, 4))) static int leave(const char *function, int
 {
     va_list arguments;
     va_start(arguments, format);
-    log_call(function, rc, format, arguments);
+    log_call(function, rc, NULL, format, arguments);
     va_end(arguments);
     pthread_mutex_unlock(&lock);
     return rc;

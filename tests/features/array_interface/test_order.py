@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import cudaguard
-from cudaguard import ArrayInterfaceError
 from cudaguard.features.array_interface.consumers import CONSUMERS, IGNORES
 from cudaguard.features.array_interface.repair import order as ordering
 from cudaguard.system.driver import ABSENT, FORKED, LOADED, DriverState
@@ -92,14 +91,19 @@ class Arrays(Program):
         assert ran.err == ""
         out = [line for line in ran.out if not line.startswith("start ")]
         (producers,) = [int(line[6:]) for line in ran.out if line.startswith("start ")]
+        return out, [wait.partition("@")[0] for wait in self.waits(producers)]
+
+    def waits(self, producers: int) -> list[str]:
+        """Return the waits of the last run, as ``call(handle)@context``, ``call(handle)=400@...``."""
         waits = []
         for call in self.stubs.calls(self.log):
             if call.name in WAITING:
                 told = dict(item.split("=") for item in call.args.split())
                 handle = int(told["stream"], 0)
-                waits.append(f"{call.name}({'P' if handle == producers else handle})")
-                assert call.rc == 0
-        return out, waits
+                which = "P" if handle == producers else handle
+                status = f"={call.rc}" if call.rc else ""
+                waits.append(f"{call.name}({which}){status}@{call.context}")
+        return waits
 
 
 @pytest.fixture
@@ -166,8 +170,8 @@ def test_stream_of_torch_waits_for_an_event_and_the_host_does_not(arrays):
     names = [call.name for call in calls]
     at = names.index
     assert at("cuEventCreate") < at("cuEventRecord") < at("cuStreamWaitEvent")
-    assert at("cuStreamWaitEvent") < at("cuEventDestroy_v2") < at("cuCtxPopCurrent_v2")
-    assert names.count("cuCtxPushCurrent_v2") == names.count("cuCtxPopCurrent_v2") == 1
+    assert at("cuStreamWaitEvent") < at("cuEventDestroy_v2")
+    assert names.count("cuCtxPushCurrent_v2") == names.count("cuCtxPopCurrent_v2") > 0
 
 
 @pytest.mark.parametrize("initialized", [True, False])
@@ -251,7 +255,8 @@ def test_everything_is_put_back_where_an_event_fails(arrays, call):
         rc={call: 900},
     )
     assert f"{call} answers 900" in ran.out[-1]
-    assert ran.calls.count("cuCtxPushCurrent_v2") == ran.calls.count("cuCtxPopCurrent_v2") == 1
+    assert ran.calls.count("cuCtxPushCurrent_v2") == ran.calls.count("cuCtxPopCurrent_v2") > 0
+    assert ran.calls.count("cuThreadExchangeStreamCaptureMode") == 2
     assert ran.calls.count("cuEventDestroy_v2") == (call != "cuEventCreate")
 
 
@@ -293,15 +298,11 @@ def test_nothing_is_asked_in_a_forked_child(arrays):
     assert ran.calls.count("cuStreamSynchronize") == 1
 
 
-# --- graphs that are being captured: the stub has none --------------------------------------------
-
-
 class FakeDriver:
-    """Answers for `Driver`; captured are the streams named."""
+    """Answers for `Driver`; takes note of what it is asked."""
 
-    def __init__(self, state=None, captured=()):
+    def __init__(self, state=None):
         self.answer = state or DriverState(is_mapped=True, is_initialized=True)
-        self.captured = captured
         self.calls = []
 
     def state(self):
@@ -309,40 +310,19 @@ class FakeDriver:
 
     def call(self, name, *arguments):
         self.calls.append(name)
-        if name == "cuStreamIsCapturing":
-            arguments[1]._obj.value = int(arguments[0].value in self.captured)
-        return 801 if name in ("cuStreamGetCtx", "cuPointerGetAttribute") else 0
-
-
-@pytest.mark.parametrize(
-    ("captured", "reader", "waits"),
-    [((), None, True), ((7,), None, False), ((), 9, True), ((7,), 9, False), ((9,), 9, False),
-     ((7, 9), 9, True)],
-)  # fmt: skip
-def test_captures_are_not_broken_off(monkeypatch, captured, reader, waits):
-    driver = FakeDriver(captured=captured)
-    monkeypatch.setattr(ordering, "_driver", driver)
-    monkeypatch.setattr(ordering, "_reader", lambda consumer, pointer: reader)
-    array = make(stream=7)
-    if waits:
-        assert cudaguard.normalize(array, consumer="torch") is array
-    else:
-        with pytest.raises(ArrayInterfaceError, match="being captured") as caught:
-            cudaguard.normalize(array, consumer="torch")
-        assert caught.value.field == "stream"
-    assert bool(set(WAITING) & set(driver.calls)) is waits
+        return 0
 
 
 @pytest.mark.parametrize("state", [ABSENT, LOADED, FORKED, DriverState(is_mapped=True, error=999)])
 def test_driver_that_is_not_initialized_is_asked_nothing(monkeypatch, state):
     driver = FakeDriver(state)
-    monkeypatch.setattr(ordering, "_driver", driver)
+    monkeypatch.setattr(ordering, "driver", driver)
     assert cudaguard.normalize(make(stream=7), consumer="warp")
     assert driver.calls == []
 
 
 def test_array_without_elements_is_not_waited_for(monkeypatch):
     driver = FakeDriver()
-    monkeypatch.setattr(ordering, "_driver", driver)
+    monkeypatch.setattr(ordering, "driver", driver)
     cudaguard.normalize(make(shape=(0,), data=(0, False), stream=7), consumer="warp")
     assert driver.calls == []

@@ -13,8 +13,9 @@ import sys
 from cudaguard.features.array_interface.consumers import DLPACK
 from cudaguard.features.array_interface.interface import AUTO, LEGACY_STREAM, item_size
 from cudaguard.features.array_interface.policy.faults import RefusedError, error_of, refused
+from cudaguard.features.array_interface.repair.contexts import device_of
 from cudaguard.features.array_interface.repair.handover import prepare, read
-from cudaguard.features.array_interface.repair.order import device_of, make_wait
+from cudaguard.features.array_interface.repair.order import make_wait
 from cudaguard.features.array_interface.repair.view import View
 
 TYPE_CHECKING = False
@@ -125,10 +126,11 @@ def _collected(phase: str, details: dict[str, int]) -> None:
 
 
 def _lend(loan: _Loan) -> object:
-    # Now and then: each loan is looked at, and with many of them that takes time.
-    if len(_loans) >= _lend_until[0]:
+    # What was given back is let go of before more is lent: each may be gigabytes of a frame. With
+    # many loans only now and then, as each of them is looked at.
+    if len(_loans) <= _FEW or len(_loans) >= _settle_at[0]:
         _settle()
-        _lend_until[0] = max(_FEW, 2 * len(_loans))
+        _settle_at[0] = 2 * len(_loans)
     capsule = loan.capsule  # held while the collector may run
     _loans[id(loan)] = loan
     if _collected not in gc.callbacks:
@@ -137,7 +139,7 @@ def _lend(loan: _Loan) -> object:
 
 
 _OLDEST, _FEW = 2, 16
-_lend_until = [_FEW]
+_settle_at = [0]
 _probe = _Loan(_Managed())
 _probe.capsule = object()
 _OURS = _probe.references()  # where nobody but the loan has one
@@ -201,7 +203,7 @@ class Bridge:
         reader = LEGACY_STREAM if stream is None else stream
         if reader == 0:
             raise BufferError("stream 0 is ambiguous: 1 is the legacy default stream, 2 the other")
-        if pending is None or reader in (_UNSYNCHRONIZED, pending):
+        if pending is None or reader == _UNSYNCHRONIZED:
             return
         try:
             make_wait(reader, pending, self._interface["data"][0])

@@ -2,10 +2,11 @@
 
 The driver is called only if the program has loaded and initialized it: otherwise nothing can be
 pending. In a forked process it is not called where it was known before the fork that the parent
-uses CUDA, as CUDA fails there.
+uses CUDA, as CUDA fails there. The handle of a stream that was destroyed is undefined behavior to
+the driver: nobody can check for that.
 
-Source: CUDA driver API reference, "Stream Management", "Event Management", "Context Management",
-"Unified Addressing"; CUDA programming guide, "Stream Capture".
+Source: CUDA driver API reference, "Stream Management", "Event Management"; CUDA programming guide,
+"Stream Capture".
 """
 
 from __future__ import annotations
@@ -13,21 +14,31 @@ from __future__ import annotations
 import ctypes
 import sys
 
-from cudaguard.features.array_interface.interface import LEGACY_STREAM, PER_THREAD_STREAM
+from cudaguard.features.array_interface.interface import LEGACY_STREAM
 from cudaguard.features.array_interface.policy.faults import refused
-from cudaguard.system.driver import Driver
+from cudaguard.features.array_interface.repair.contexts import (
+    DEFAULTS,
+    Contexts,
+    current,
+    device_of,
+    driver,
+    relaxed,
+)
 from cudaguard.system.driver_status import meaning
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudaguard.features.array_interface.consumers import Consumer
+    from cudaguard.features.array_interface.repair.contexts import Place
 
-_LACKING = 500  # CUDA_ERROR_NOT_FOUND: this driver has no such function
+_INVALID_HANDLE, _LACKING = 400, 500  # CUresult; the latter: this driver has no such function
 _WITHOUT_TIMES = 2  # CU_EVENT_DISABLE_TIMING
-_CONTEXT, _ORDINAL = 1, 9  # CU_POINTER_ATTRIBUTE_...
 
-_driver = Driver()
+# What was made to wait.
+NOBODY, HOST, READER = "", "host", "reader"
 
 
 def order(stream: int, consumer: Consumer, pointer: int) -> str:
@@ -46,18 +57,15 @@ def order(stream: int, consumer: Consumer, pointer: int) -> str:
     Raises:
         RefusedError: The driver cannot do it, as while a graph is captured.
     """
-    if not _driver.state().is_initialized:
+    if not driver.state().is_initialized:
         return ""
-    reader = _reader(consumer, pointer)
-    if reader == stream:
-        return ""
-    make_wait(reader, stream, pointer)
-    if reader is None:
+    waits = make_wait(_reader(consumer, pointer), stream, pointer)
+    if waits == HOST:
         return "the host has waited for it"
-    return f"the stream that {consumer.name} reads on was made to wait for it"
+    return f"the stream that {consumer.name} reads on was made to wait for it" if waits else ""
 
 
-def make_wait(reader: int | None, stream: int, pointer: int) -> None:
+def make_wait(reader: int | None, stream: int, pointer: int) -> str:
     """Make a stream wait for the work that is pending on another one; nothing if none can be.
 
     Args:
@@ -65,31 +73,30 @@ def make_wait(reader: int | None, stream: int, pointer: int) -> None:
         stream: The producer's.
         pointer: Address of the data.
 
+    Returns:
+        Who waits: `NOBODY`, `HOST` or `READER`.
+
     Raises:
         RefusedError: As for `order`.
     """
-    if not _driver.state().is_initialized:
-        return
-    entered = _enter(stream, pointer)
-    try:
-        if reader is None:
-            _refuse_capture(stream, False)
-            _do("cuStreamSynchronize", stream, ctypes.c_void_p(stream))
-        else:
-            _refuse_capture(stream, _is_captured(reader, stream))
-            _wait(reader, stream)
-    finally:
-        if entered:
-            _driver.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-
-
-def device_of(pointer: int) -> int | None:
-    """Return the ordinal of the device that has an address; None if the driver knows of none."""
-    if not _driver.state().is_initialized:
-        return None
-    device, address = ctypes.c_int(), ctypes.c_uint64(pointer)
-    status = _driver.call("cuPointerGetAttribute", ctypes.byref(device), _ORDINAL, address)
-    return None if status else device.value
+    if (reader == stream and reader not in DEFAULTS) or not driver.state().is_initialized:
+        return NOBODY
+    with relaxed(), Contexts(pointer) as contexts:
+        producers = contexts.of_producer(stream)
+        if not producers:
+            raise refused(
+                "stream", stream, "it is the default stream of a context, and none is current or "
+                "active on the device of the data",
+                "make that context current in this thread, or synchronize and hand the array over "
+                "with stream=None",
+            )  # fmt: skip
+        readers = () if reader is None else contexts.of_reader(reader)
+        if not readers:  # a default stream of a context that is yet to come waits for nobody
+            for place in producers:
+                _synchronize(place)
+            return HOST
+        waits = [_wait(readers, place) for place in producers]
+    return HOST if HOST in waits else READER if READER in waits else NOBODY
 
 
 def _reader(consumer: Consumer, pointer: int) -> int | None:
@@ -105,59 +112,68 @@ def _reader(consumer: Consumer, pointer: int) -> int | None:
     return int(stream.cuda_stream) or LEGACY_STREAM
 
 
-def _enter(stream: int, pointer: int) -> bool:
-    """Make the context of a stream current in this thread; False if it is left as it is.
-
-    Events are bound to contexts, and the default streams are those of the current one.
-    """
-    context = ctypes.c_void_p()
-    if stream in (LEGACY_STREAM, PER_THREAD_STREAM):
-        address = ctypes.c_uint64(pointer)
-        status = _driver.call(
-            "cuPointerGetAttribute", ctypes.byref(context), _CONTEXT, address
-        )  # fmt: skip
-    else:
-        status = _driver.call("cuStreamGetCtx", ctypes.c_void_p(stream), ctypes.byref(context))
-    if status or not context.value:  # memory of a pool belongs to no context
-        return False
-    return _driver.call("cuCtxPushCurrent_v2", context) == 0
+def _synchronize(producer: Place) -> None:
+    with current(producer.context):
+        _refuse_capture(_is_captured(producer, producer), False, producer)
+        _do("cuStreamSynchronize", producer, ctypes.c_void_p(producer.stream))
 
 
-def _wait(reader: int, stream: int) -> None:
+def _wait(readers: Sequence[Place], producer: Place) -> str:
+    """Make readers wait for a producer by an event, which is bound to the producer's context."""
+    readers = [reader for reader in readers if reader != producer]
+    if not readers:
+        return NOBODY
+    captured = []
+    for reader in readers:
+        with current(reader.context):
+            captured.append(_is_captured(reader, producer))
     event = ctypes.c_void_p()
-    _do("cuEventCreate", stream, ctypes.byref(event), _WITHOUT_TIMES)
+    with current(producer.context):
+        for is_reader_captured in captured:
+            _refuse_capture(_is_captured(producer, producer), is_reader_captured, producer)
+        _do("cuEventCreate", producer, ctypes.byref(event), _WITHOUT_TIMES)
     try:
-        _do("cuEventRecord", stream, event, ctypes.c_void_p(stream))
-        _do("cuStreamWaitEvent", stream, ctypes.c_void_p(reader), event, 0)
+        with current(producer.context):
+            status = driver.call("cuEventRecord", event, ctypes.c_void_p(producer.stream))
+        if status == _INVALID_HANDLE:  # a stream that takes no events of its context
+            _synchronize(producer)
+            return HOST
+        _check("cuEventRecord", status, producer)
+        for reader in readers:
+            with current(reader.context):
+                _do("cuStreamWaitEvent", producer, ctypes.c_void_p(reader.stream), event, 0)
     finally:
-        _driver.call("cuEventDestroy_v2", event)  # what waits for it goes on waiting
+        driver.call("cuEventDestroy_v2", event)  # what waits for it goes on waiting
+    return READER
 
 
-def _refuse_capture(stream: int, is_with_reader: bool) -> None:
+def _refuse_capture(is_captured: bool, is_with_reader: bool, producer: Place) -> None:
     """Keep captures of graphs whole: waiting from outside would break one off."""
-    if _is_captured(stream, stream) != is_with_reader:
+    if is_captured != is_with_reader:
         raise refused(
-            "stream", stream, "a graph is being captured, which no stream outside it can wait for",
+            "stream", producer.stream,
+            "a graph is being captured, which no stream outside it can wait for",
             "hand the array over before the capture begins, or on the captured stream",
         )  # fmt: skip
 
 
-def _is_captured(stream: int, producers: int) -> bool:
-    status, answer = ctypes.c_int(), 0
-    answer = _driver.call("cuStreamIsCapturing", ctypes.c_void_p(stream), ctypes.byref(status))
+def _is_captured(place: Place, producer: Place) -> bool:
+    """Return whether a stream of the current context is captured."""
+    status, handle = ctypes.c_int(), ctypes.c_void_p(place.stream)
+    answer = driver.call("cuStreamIsCapturing", handle, ctypes.byref(status))
     if answer == _LACKING:  # older than CUDA 10
         return False
-    _check("cuStreamIsCapturing", answer, producers)
+    _check("cuStreamIsCapturing", answer, producer)
     return status.value != 0
 
 
-def _do(call: str, stream: int, *arguments: object) -> None:
-    _check(call, _driver.call(call, *arguments), stream)
+def _do(call: str, producer: Place, *arguments: object) -> None:
+    _check(call, driver.call(call, *arguments), producer)
 
 
-def _check(call: str, status: int, stream: int) -> None:
+def _check(call: str, status: int, producer: Place) -> None:
     if status:
         raise refused(
-            "stream", stream, f"{call} answers {status}: {meaning(status)}",
+            "stream", producer.stream, f"{call} answers {status}: {meaning(status)}",
             "synchronize that stream, then hand the array over with stream=None",
         )  # fmt: skip
