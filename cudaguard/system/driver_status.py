@@ -36,8 +36,8 @@ _MEANINGS = {
     "stream wait for it before the capture ends",
     905: "a stream that is being captured cannot wait for work outside of the capture: do that "
     "before the capture begins",
-    906: "the default stream cannot be used while a blocking stream is being captured: capture on a "
-    "non-blocking stream, as torch.cuda.graph does",
+    906: "the default stream cannot be used while a blocking stream is being captured: capture on "
+    "a non-blocking stream, as torch.cuda.graph does",
     999: "unknown error of the driver: device nodes may be missing, or the machine has slept",
 }
 

@@ -1,7 +1,8 @@
 """What this machine offers to CUDA, as data: driver, NVML, devices, container, and what is wrong.
 
-CUDA is not initialized and libcuda is not loaded. NVML is, as it is made for questions from
-outside; where it is missing (Jetson, containers) less is known, and that is said.
+CUDA is not initialized. NVML is loaded, as it is made for questions from outside, and loads libcuda
+itself when it is asked for the CUDA version; where NVML is missing (Jetson, containers) less is
+known, and that is said.
 
 Source: NVML API reference, ``nvmlReturn_t``; NVIDIA container toolkit; Windows Subsystem for Linux.
 """
@@ -155,7 +156,7 @@ def look_at_machine(root: str = "/") -> Machine:
         root: Where its file system begins.
     """
     library = next((p for p in DRIVER_PLACES if os.path.exists(os.path.join(root, p[1:]))), "")
-    kind = _kind(root)
+    kind = kinds_of_machine(root)
     said = _ask_nvml()
     wanted = built_for()
     found: dict[str, Any] = {"driver_library": library, "kind": kind, "wanted": wanted, **said}
@@ -163,7 +164,12 @@ def look_at_machine(root: str = "/") -> Machine:
     return Machine(**found, problems=_problems(Machine(**found), status))
 
 
-def _kind(root: str) -> tuple[str, ...]:
+def kinds_of_machine(root: str = "/") -> tuple[str, ...]:
+    """Return what of ``container``, ``wsl`` and ``jetson`` applies here.
+
+    Args:
+        root: Where the file system begins.
+    """
     signs = {
         "container": ("/.dockerenv", "/run/.containerenv", "/.singularity.d"),
         "wsl": ("/dev/dxg", "/usr/lib/wsl"),

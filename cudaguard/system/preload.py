@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # Where the wheels that bring CUDA's libraries have them, below a folder of sys.path.
 CUDA_FOLDERS = os.path.join("nvidia", "*", "lib")
 DRIVER = "libcuda.so.1"
-# Made by the kernel's half of the driver; the second one under Windows' Linux.
-DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
+# Made by the kernel's half of the driver; the second one under Windows' Linux, the last one on
+# every Jetson, where there is no other before JetPack 5.
+DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvmap")
 LOADER_CACHE = "/etc/ld.so.cache"
 
 

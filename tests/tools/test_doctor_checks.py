@@ -271,6 +271,22 @@ def test_stand_in_for_the_driver_is_an_error(planted, tmp_path):
     assert f"stand-in for the driver, {tmp_path}/stubs/libcuda.so.1" in findings[0]["what"]
 
 
+@pytest.mark.parametrize("cuda", ["12.4", "13.0"])
+def test_driver_says_itself_which_cuda_it_supports(planted, driver_stubs, tmp_path, cuda):
+    torch(planted, f"2.9.0+cu{cuda.replace('.', '')}", repr(cuda))
+    log = tmp_path / "calls"
+    env = driver_stubs.environment(driver_version=12080, log=log)
+    status, findings = planted.one("CG904", env=env)
+    assert {call.name for call in driver_stubs.calls(log)} == {"cuDriverGetVersion"}
+    found = [one["what"] for one in findings if "supports CUDA" in one["what"]]
+    if cuda == "12.4":
+        assert (status, found) == ("ok", [])
+    else:
+        assert status == "fail"
+        assert "supports CUDA 12.8; torch 2.9.0+cu130 is built for CUDA 13.0" in found[0]
+        assert "needs driver 580 or later" in found[0]
+
+
 # --- CG905, CG906: distributions ---------------------------------------------------------
 
 

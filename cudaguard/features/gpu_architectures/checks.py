@@ -6,11 +6,18 @@ import os
 
 from cudaguard.core.checks import Check
 from cudaguard.features.gpu_architectures.messages import checks as wording
-from cudaguard.features.gpu_architectures.policy.driver import driver_wanted, numbers
+from cudaguard.features.gpu_architectures.policy.driver import (
+    first_driver,
+    halves_differ,
+    is_too_old,
+    numbers,
+)
+from cudaguard.system.machine import kinds_of_machine
 from cudaguard.system.nvidia_driver import look_at_driver
 from cudaguard.system.nvrtc import copy_for
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of, look_around
+from cudaguard.system.trial import try_imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,40 +26,50 @@ if TYPE_CHECKING:
     from cudaguard.system.site import Result, Site
 
 
-def check(_: Site) -> Result:
-    """Compare what files tell of each."""
+# Needs no cuInit, and starts nothing.
+_ASK_DRIVER = """
+from cudaguard.system.driver import Driver
+driver = Driver()
+driver.load()
+_note(f"answer {driver.version()}")
+"""
+
+
+def check(site: Site) -> Result:
+    """Compare what files tell of each; which CUDA the driver supports is asked of it in a child."""
     torch, driver = look_around(), look_at_driver()
     there = bool(driver.kernel or driver.library)
     if not there and not driver.devices and not torch.cuda:
         raise Skipped("there is no NVIDIA driver, and torch is none for CUDA")
-    findings = _of_driver(driver)
+    findings = of_driver(driver, is_container="container" in kinds_of_machine())
     if torch.torch and not torch.cuda:
         if driver.kernel:
             findings.append(wording.torch_without_cuda(torch.torch, driver.kernel))
     elif torch.cuda:
         if not there:
             findings.append(wording.no_driver(torch.torch, torch.cuda))
-        wanted = driver_wanted(torch.cuda, driver.kernel)
-        # A library of the forward-compatibility package brings a newer CUDA than the kernel's half.
-        if wanted and "compat" not in driver.library:
-            findings.append(wording.old_driver(driver.kernel, wanted, torch.torch, torch.cuda))
+        elif driver.library and not _is_stand_in(driver):
+            supported = _supported(site)
+            if is_too_old(torch.cuda, supported):
+                first = first_driver(torch.cuda)
+                found = wording.old_driver(driver, supported, torch.torch, torch.cuda, first)
+                findings.append(found)
         findings += _of_nvrtc(torch.cuda)
     seen = [f"driver {driver.kernel or 'none'}"]
     seen += [f"torch for CUDA {torch.cuda}"] if torch.cuda else []
     return findings, ", ".join(seen)
 
 
-def _of_driver(driver: DriverFiles) -> list[Finding]:
+def of_driver(driver: DriverFiles, *, is_container: bool) -> list[Finding]:
+    """Return what is wrong with the two halves of a driver."""
     findings = []
-    if os.path.basename(os.path.dirname(driver.library)) == "stubs":
+    how = halves_differ(driver.library_version, driver.kernel)
+    if _is_stand_in(driver):
         findings.append(wording.stand_in(driver.library))
-    elif (
-        driver.kernel
-        and numbers(driver.library_version)
-        and driver.kernel != driver.library_version
-        and "compat" not in driver.library
-    ):
-        findings.append(wording.halves_differ(driver))
+    elif how == "newer" and ("compat" in driver.library or is_container):
+        findings.append(wording.compatible(driver))
+    elif how:
+        findings.append(wording.halves_differ(driver, how, is_container=is_container))
     if driver.kernel and not driver.library:
         findings.append(wording.no_library(driver.kernel))
     if driver.devices and not driver.kernel:
@@ -60,6 +77,15 @@ def _of_driver(driver: DriverFiles) -> list[Finding]:
     if driver.closed:
         findings.append(wording.devices_closed(driver.closed))
     return findings
+
+
+def _supported(site: Site) -> int:
+    """Return the newest CUDA that the driver supports, 12040 for 12.4; 0 if it does not say."""
+    return int(try_imports((), site.environ, site.limit, code=_ASK_DRIVER).answer or 0)
+
+
+def _is_stand_in(driver: DriverFiles) -> bool:
+    return os.path.basename(os.path.dirname(driver.library)) == "stubs"
 
 
 def _of_nvrtc(cuda: str) -> list[Finding]:
@@ -73,7 +99,7 @@ DRIVER_AND_CUDA = Check(
     "CG904",
     "driver, CUDA and NVRTC",
     "What the driver's kernel module says (/proc/driver/nvidia), its library, the device files, "
-    "the CUDA that torch is built for, and the NVRTC that torch would load. No driver is loaded; "
-    "--deep asks NVML in a child.",
+    "the CUDA that torch is built for, and the NVRTC that torch would load. The driver says in a "
+    "child which CUDA it supports, if torch needs one; CUDA is not initialized.",
     check,
 )

@@ -133,7 +133,8 @@ def test_default_stream_of_torch_is_that_of_the_primary_context(places):
         """
     )
     recorded, *waiting = waits
-    assert recorded.startswith("cuEventRecord(") and recorded.endswith("@own1")
+    assert recorded.startswith("cuEventRecord(")
+    assert recorded.endswith("@own1")
     # A program that lets torch use the current context reads on its default stream.
     assert sorted(waiting) == ["cuStreamWaitEvent(1)@own1", "cuStreamWaitEvent(1)@primary0"]
 

@@ -94,7 +94,7 @@ class Arrays(Program):
         return out, [wait.partition("@")[0] for wait in self.waits(producers)]
 
     def waits(self, producers: int) -> list[str]:
-        """Return the waits of the last run, as ``call(handle)@context``, ``call(handle)=400@...``."""
+        """Return the waits of the last run: ``call(handle)@context``, ``call(handle)=400@...``."""
         waits = []
         for call in self.stubs.calls(self.log):
             if call.name in WAITING:

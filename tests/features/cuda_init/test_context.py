@@ -181,8 +181,34 @@ in_child(lambda: refused("MIG-9"))
 in_child(lambda: refused("MIG-"))
 """
     lines = output(code, devices=3, visible=MIG, mig={MIG: 1}, env={"LOCAL_RANK": "2"})
-    assert lines[:3] == ["Stub GPU B MIG 1g"] * 3
+    assert lines[:3] == ["Stub GPU B MIG 1g.5gb"] * 3
     assert all("fits no visible device" in line for line in lines[3:])
+
+
+@pytest.mark.parametrize("visible", [MIG, None])
+def test_uuid_of_a_mig_instance(output, visible):
+    """Without the variable the driver shows the first instance, and no entry says what it is."""
+    code = f"""
+print(cudaguard.create_context({MIG!r}).device.uuid)
+name({MIG.replace("MIG-", "GPU-")!r})
+"""
+    lines = output(code, devices=3, visible=visible, mig={MIG: 1})
+    assert lines == [MIG, "Stub GPU B MIG 1g.5gb"]
+
+
+def test_device_that_was_reset_gets_its_context_anew(output):
+    code = """
+import ctypes
+cu = ctypes.CDLL("libcuda.so.1")
+from cudaguard.system.driver import Driver
+first = cudaguard.create_context()
+print(cudaguard.create_context() is first, Driver().state().active)
+print(cu.cuDevicePrimaryCtxReset_v2(0), Driver().state().active)
+again = cudaguard.create_context()
+print(again.device == first.device, again is first, Driver().state().active)
+print(cudaguard.create_context() is again)
+"""
+    assert output(code) == ["True (0,)", "0 ()", "True False (0,)", "True"]
 
 
 WRONG_DEVICES = {
@@ -196,7 +222,8 @@ WRONG_DEVICES = {
     "1.9": "device 1.9: expected",
     "0.0": "device 0.0: expected",
     "float('inf')": "device inf: expected",
-    "'MIG-c1'": "device 'MIG-c1' fits no visible device",
+    "'MIG-c'": "device 'MIG-c' fits several devices",
+    "'MIG-e1'": "device 'MIG-e1' fits no visible device",
     "'GPU-c'": "device 'GPU-c' fits several devices",
     "'GPU-'": "device 'GPU-' fits no visible device",
     "'GPU-e'": "device 'GPU-e' fits no visible device",
@@ -371,18 +398,21 @@ TORCH = {
 }
 
 
+@pytest.mark.parametrize("is_imported", [True, False])
 @pytest.mark.parametrize(("dists", "driver"), TORCH)
-def test_driver_and_installed_torch(program, dists, driver):
+def test_driver_and_installed_torch(program, dists, driver, is_imported):
+    """Only a program that has imported torch is kept from what would be of no use to it."""
     for dist in dists.split(", "):
         name, version = dist.split(" ")
         folder = program.folder / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         (folder / "METADATA").write_text(text)
-    code = CREATE + "sys.path.insert(0, os.path.dirname(__file__))\nrefused()"
-    ran = program.run(code, driver_version=driver)
+    program.module("torch", "")
+    code = CREATE + "sys.path.insert(0, os.path.dirname(__file__))\n"
+    ran = program.run(code + "import torch\n" * is_imported + "refused()", driver_version=driver)
     (line,) = ran.out
-    if TORCH[dists, driver] is None:
+    if TORCH[dists, driver] is None or not is_imported:
         assert line.startswith("created ")
     else:
         assert TORCH[dists, driver] in line

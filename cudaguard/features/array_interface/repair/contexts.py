@@ -42,7 +42,7 @@ class Place(NamedTuple):
 
 
 class Contexts:
-    """Finds the places of streams; the primary contexts that it has retained are released at exit.
+    """Finds the places of streams, and retains primary contexts for it until `release`.
 
     Args:
         pointer: Address of the data.
@@ -52,12 +52,10 @@ class Contexts:
         self._pointer = pointer
         self._retained: dict[int, int] = {}  # device -> context
 
-    def __enter__(self) -> Contexts:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for device in self._retained:
-            driver.call("cuDevicePrimaryCtxRelease_v2", device)
+    def release(self) -> None:
+        """Release what was retained."""
+        while self._retained:
+            driver.call("cuDevicePrimaryCtxRelease_v2", self._retained.popitem()[0])
 
     def of_producer(self, stream: int) -> tuple[Place, ...]:
         """Return where the producer's stream is; nothing if that cannot be known.
@@ -123,6 +121,16 @@ def device_of(pointer: int) -> int | None:
     device, address = ctypes.c_int(), ctypes.c_uint64(pointer)
     status = driver.call("cuPointerGetAttribute", ctypes.byref(device), _ORDINAL, address)
     return None if status else device.value
+
+
+@contextmanager
+def contexts_of(pointer: int) -> Iterator[Contexts]:
+    """Find places of streams for the data at an address, for a while."""
+    contexts = Contexts(pointer)
+    try:
+        yield contexts
+    finally:
+        contexts.release()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from cudaguard.features.array_interface.interface import LEGACY_STREAM
 from cudaguard.features.array_interface.policy.faults import refused
 from cudaguard.features.array_interface.repair.contexts import (
     DEFAULTS,
-    Contexts,
+    contexts_of,
     current,
     device_of,
     driver,
@@ -81,7 +81,7 @@ def make_wait(reader: int | None, stream: int, pointer: int) -> str:
     """
     if (reader == stream and reader not in DEFAULTS) or not driver.state().is_initialized:
         return NOBODY
-    with relaxed(), Contexts(pointer) as contexts:
+    with relaxed(), contexts_of(pointer) as contexts:
         producers = contexts.of_producer(stream)
         if not producers:
             raise refused(

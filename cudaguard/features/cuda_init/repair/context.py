@@ -22,6 +22,8 @@ from cudaguard.system.driver_status import meaning
 from cudaguard.system.facts import built_for
 from cudaguard.system.modules import peek
 
+_INSTANCE = " MIG "  # in the name of a part of a GPU: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
+_KINDS = ("gpu-", "mig-")  # of UUIDs: 16 bytes to the driver, which has no kinds
 _COMPUTE_MODE, _PROHIBITED, _EXCLUSIVE = 20, 2, 3
 
 # Handles of the contexts that were retained here, by process and ordinal: never released, as the
@@ -30,7 +32,9 @@ _retained: dict[tuple[int, int], ContextHandle] = {}
 
 
 def create_context(device: int | str | None = None, *, is_asked_for: bool = True) -> ContextHandle:
-    """Retain the primary context of a device; the same handle again if it has been done.
+    """Retain the primary context of a device; the same handle again while it is active.
+
+    Once the device was reset (``cudaDeviceReset``) it is created and retained anew.
 
     Args:
         device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
@@ -52,7 +56,7 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     _check(status, "cuInit")
     chosen = _choose(device, _devices(driver))
     key = os.getpid(), chosen.ordinal
-    if key not in _retained:
+    if key not in _retained or chosen.ordinal not in driver.state().active:
         _refuse_by_mode(driver, chosen, is_asked_for)
         _retained[key] = _retain(driver, chosen)
         tell_torch()
@@ -129,15 +133,9 @@ def describe(driver: Driver, ordinal: int) -> Device:
     if not driver.call("cuDeviceGetUuid_v2", uuid, handle):
         digits = bytes(uuid).hex()
         cuts = (0, 8, 12, 16, 20, 32)
-        kind = "MIG-" if _is_instance(ordinal) else "GPU-"
+        kind = "MIG-" if _INSTANCE in name else "GPU-"
         identity = kind + "-".join(digits[a:b] for a, b in zip(cuts, cuts[1:]))
     return Device(ordinal, identity, bus, name)
-
-
-def _is_instance(ordinal: int) -> bool:
-    """Return True if the device was asked for as a part of a GPU; the driver does not say."""
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    return ordinal < len(shown) and shown[ordinal].strip().startswith("MIG-")
 
 
 def _choose(device: int | str | None, devices: list[Device]) -> Device:
@@ -180,8 +178,8 @@ def _by_identity(text: str, devices: list[Device]) -> Device:
     for device in devices:
         if wanted and wanted == _normal(device.pci_bus_id):
             return device
-    is_uuid = wanted.startswith(("gpu-", "mig-")) and not wanted.endswith("-")
-    found = [d for d in devices if is_uuid and _normal(d.uuid).startswith(wanted)]
+    digits = wanted[4:] if wanted.startswith(_KINDS) else ""
+    found = [d for d in devices if digits and d.uuid[4:].lower().startswith(digits)]
     if len(found) == 1:
         return found[0]
     problem = "fits several devices" if found else "fits no visible device"
@@ -216,7 +214,8 @@ def _refuse_by_mode(driver: Driver, device: Device, is_asked_for: bool) -> None:
 
 
 def _refuse_old(driver: Driver) -> None:
-    supported, wanted = driver.version(), built_for()
+    """Refuse what would be of no use to torch; a program without it may do with this driver."""
+    supported, wanted = driver.version(), built_for() if "torch" in sys.modules else 0
     if supported and wanted and supported // 1000 < wanted // 1000:
         raise ContextError(
             f"the driver supports CUDA {_dotted(supported)}, and torch is built for CUDA "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 CUDA = "CG904"
-_RESTART = "reboot after the update; in a container: restart it, with the host's driver"
+_COMPATIBILITY = "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html"
 
 
 def stand_in(library: str) -> Finding:
@@ -30,8 +30,42 @@ def stand_in(library: str) -> Finding:
     )
 
 
-def halves_differ(driver: DriverFiles) -> Finding:
-    """A library of one release and a kernel module of another."""
+def compatible(driver: DriverFiles) -> Finding:
+    """A library that is newer than the kernel module, as forward compatibility has it."""
+    return Finding(
+        CUDA,
+        f"The driver's library is {driver.library_version}, newer than the kernel module "
+        f"{driver.kernel}: forward compatibility.",
+        severity="info",
+        evidence=(driver.library, "/proc/driver/nvidia/version"),
+        consequence="newer CUDA works on data center GPUs; others answer status 804",
+        remedy="none is needed where CUDA works; else take that library out of the search path",
+        links=(_COMPATIBILITY,),
+    )
+
+
+def halves_differ(driver: DriverFiles, how: str, *, is_container: bool) -> Finding:
+    """A library of one release and a kernel module of another.
+
+    Args:
+        driver: The two.
+        how: ``newer`` or ``older``: the library.
+        is_container: True within a container.
+    """
+    if is_container:
+        remedy = (
+            "the image has a driver library of its own: remove it from the image, and start the "
+            "container with the NVIDIA runtime (docker run --gpus all), which brings the host's"
+        )
+        command = f"ls -l {shlex.quote(os.path.dirname(driver.library))}/libcuda.so*"
+    elif how == "newer":
+        remedy, command = "reboot: the driver was updated, and the old module runs", "sudo reboot"
+    else:
+        remedy = (
+            "remove that older copy, or install the driver again: its library is not the one that "
+            "the loader finds first"
+        )
+        command = "ldconfig -p | grep libcuda"
     return Finding(
         CUDA,
         f"The driver's library is {driver.library_version}, its kernel module {driver.kernel}.",
@@ -39,8 +73,8 @@ def halves_differ(driver: DriverFiles) -> Finding:
         evidence=(driver.library, "/proc/driver/nvidia/version"),
         consequence="CUDA fails: system has unsupported display driver / cuda driver combination "
         "(status 803)",
-        remedy=_RESTART,
-        command="sudo reboot",
+        remedy=remedy,
+        command=command,
     )
 
 
@@ -108,14 +142,24 @@ def no_driver(torch: str, cuda: str) -> Finding:
     )
 
 
-def old_driver(driver: str, wanted: str, torch: str, cuda: str) -> Finding:
-    """A driver that is too old for torch."""
+def old_driver(driver: DriverFiles, supported: int, torch: str, cuda: str, first: str) -> Finding:
+    """A driver that is too old for torch.
+
+    Args:
+        driver: The driver.
+        supported: The newest CUDA that it supports, 12040 for 12.4.
+        torch: Version of torch.
+        cuda: The CUDA that it is built for.
+        first: The first driver for that; may be empty.
+    """
+    version = f" {driver.kernel}" if driver.kernel else ""
+    needed = f", which needs driver {first} or later" if first else ""
     return Finding(
         CUDA,
-        f"The driver is {driver}, and CUDA {cuda}, which torch {torch} is built for, needs "
-        f"{wanted} or later.",
+        f"The driver{version} supports CUDA {supported // 1000}.{supported % 1000 // 10}; torch "
+        f"{torch} is built for CUDA {cuda}{needed}.",
         severity="error",
-        evidence=("/proc/driver/nvidia/version",),
+        evidence=(driver.library,),
         consequence="torch says 'The NVIDIA driver on your system is too old', and uses no GPU",
         remedy="update the driver, or install a torch for an older CUDA "
         "(https://pytorch.org/get-started/previous-versions)",
