@@ -71,6 +71,12 @@ FUSERS = (
     ("_jit_texpr_fuser_enabled", "_jit_set_texpr_fuser_enabled"),
 )
 
+# Integrated GPUs (Jetson): machine code for others does not run on them, nor theirs on others. The
+# last one is 10.1 to CUDA 12. Source: CUDA programming guide, "Binary Compatibility"; torch 2.13,
+# ``torch/cuda/__init__.py`` (``DEVICE_REQUIREMENT``).
+TEGRA = ((3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (11, 0))
+RENAMED = {(10, 1): (11, 0)}
+
 # CuPy asks NVRTC for the architecture of the device, but for no later one than this: release of
 # CuPy from which it holds -> release of NVRTC from which it holds -> architecture. Before 13.4 it
 # compares them as texts, by which 120 comes before 90. Read from CuPy 12.3, 13.0, 13.4, 13.6, 14.0

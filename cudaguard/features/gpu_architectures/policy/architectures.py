@@ -11,6 +11,8 @@ from cudaguard.features.gpu_architectures.architectures import (
     CAPPED_TO,
     KNOWN,
     NVRTC_WHEELS,
+    RENAMED,
+    TEGRA,
     TORCH_WHEELS,
 )
 from cudaguard.system.gpus import Cure, Torch, architecture
@@ -107,13 +109,15 @@ def runs_on(flag: str, device: Pair) -> bool:
     """Return True if code of one architecture runs on a device.
 
     Machine code runs on later minor versions of its major one, PTX on everything later; with the
-    letter ``a`` both run on that very architecture, with others within its major version.
+    letter ``a`` both run on that very architecture, with others within its major version. Machine
+    code of and for Jetson runs nowhere else.
     """
     match = _FLAG.fullmatch(flag)
     if match is None:
         return True  # of a kind that nobody here knows
     kind, letter = match[1], match[4]
     built = int(match[2]), int(match[3])
-    if letter == "a":
+    built, device = RENAMED.get(built, built), RENAMED.get(device, device)
+    if letter == "a" or (kind == "sm" and (built in TEGRA or device in TEGRA)):
         return built == device
     return built <= device and (built[0] == device[0] or (kind == "compute" and not letter))
