@@ -2,7 +2,8 @@
 
 For a machine with an NVIDIA GPU. Each line is measured in a process of its own, so that none finds
 what another has left; one that fails, or hangs, says so in its place, and the rest goes on. What is
-asked is in `gpu_questions` and `gpu_torch_questions`.
+asked is in `gpu_questions`, `gpu_torch_questions` and, what takes a minute in all,
+`gpu_wait_questions`: ``--only waits``.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import gpu_questions, harness
 from benchmarks.gpu_helpers import MARK
 from benchmarks.gpu_torch_questions import TORCH_QUESTIONS
+from benchmarks.gpu_wait_questions import WAITS, WAITS_WITH_TORCH
 
 if TYPE_CHECKING:
     from benchmarks.gpu_questions import Question
 
 TIME_LIMIT = 120  # seconds, for one question; the first import of torch takes many of them
-QUESTIONS = (*gpu_questions.QUESTIONS, *TORCH_QUESTIONS)
+QUESTIONS = (*gpu_questions.QUESTIONS, *WAITS, *WAITS_WITH_TORCH, *TORCH_QUESTIONS)
 
 
 def main(arguments: list[str] | None = None) -> int:

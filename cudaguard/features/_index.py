@@ -424,6 +424,7 @@ IDS = {'CG801': ('a module that a rule needs first could not be imported', 'Impo
  'CG852': ('a compiled call has left a tensor in a container of its module', 'GraphWarning'),
  'CG853': ('a result that is held was overwritten by a later call', 'GraphWarning'),
  'CG854': ('a result has tensors that are not copied', 'GraphWarning'),
+ 'CG855': ('a stored tensor gets a new address at every call', 'GraphWarning'),
  'CG861': ('an error message that is explained', ''),
  'CG862': ('an error message that is explained', ''),
  'CG863': ('an error message that is explained', ''),

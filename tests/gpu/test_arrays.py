@@ -27,6 +27,12 @@ class Exported:
 
 side = torch.cuda.Stream()
 filled = torch.zeros(COUNT, device="cuda")
+# Each kernel is loaded when it is first used, and that may wait for all streams.
+with torch.cuda.stream(side):
+    torch.cuda._sleep(1000)
+    filled.fill_(0)
+torch.as_tensor(torch.zeros(COUNT, device="cuda"), device="cuda").sum().item()
+torch.from_dlpack(filled).sum().item()
 torch.cuda.synchronize()
 with torch.cuda.stream(side):
     torch.cuda._sleep(2_000_000_000)

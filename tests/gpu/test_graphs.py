@@ -404,3 +404,39 @@ def test_cost_of_each_strategy(program, record_property):
     # What copies take is one set of results, and the one before that is still held.
     assert costs["none"][1] < size
     assert size <= costs["clone"][1] <= 3 * size
+
+
+RECURRENT = """
+import torch
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = torch.zeros(1 << 20, device="cuda")
+
+    def forward(self, x):
+        self.state = self.state * 0.5 + x
+        return self.state + 1
+
+torch.set_grad_enabled(False)
+module = Recurrent()
+compiled = torch.compile(module, mode="reduce-overhead")
+safe = cudaguard.graph_safe(compiled, stored_tensors="copy")
+x = torch.ones(1 << 20, device="cuda")
+state, memory = 0.0, []
+for number in range(300):
+    result = safe(x)
+    state = state * 0.5 + 1
+    assert abs(result[-1].item() - state - 1) < 1e-4, number
+    assert abs(module.state[-1].item() - state) < 1e-4, number
+    if number in (20, 299):
+        torch.cuda.synchronize()
+        memory.append(torch.cuda.memory_reserved() >> 20)
+print(memory[1] - memory[0])
+"""
+
+
+def test_recurrent_state_that_is_copied_records_no_new_graphs(program):
+    """A graph for each address would be recorded, with memory of its own."""
+    ran = program.run(RECURRENT)
+    assert int(ran.out[0]) <= 16

@@ -353,6 +353,18 @@ API int cuStreamQuery(CUstream stream)
     return wait("cuStreamQuery", stream);
 }
 
+/* It is called at once, like all other work. */
+API int cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *data)
+{
+    int rc = check_use(check_stream(enter("cuLaunchHostFunc"), stream), stream);
+    if (!rc && !function)
+        rc = INVALID_VALUE;
+    rc = leave("cuLaunchHostFunc", rc, "stream=%#llx", HANDLE(stream));
+    if (!rc)
+        function(data);
+    return rc;
+}
+
 /* A stream that waits for an event of a capture becomes a part of it; one that is captured cannot
  * wait for anything outside. */
 API int cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags)

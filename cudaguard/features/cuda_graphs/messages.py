@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.model import Finding
 
 OVERWRITTEN, PARKED, STALE, NOT_COPIED = "CG851", "CG852", "CG853", "CG854"
+MOVES = "CG855"
 NO_SETTING = "CG896"
 _LINK = "https://github.com/pytorch/pytorch/issues/122192"
 _SAM2 = "https://github.com/facebookresearch/sam2/issues/460"
@@ -79,6 +80,26 @@ def parked(place: str, shape: tuple[int, ...], *, is_copied: bool) -> Finding:
         remedy="cudaguard.graph_safe(..., stored_tensors='copy') replaces it by a copy after the "
         "call that stores it; or fill that container before the first compiled call",
         links=(_SAM2,),
+    )
+
+
+def moves(place: str, shape: tuple[int, ...]) -> Finding:
+    """A stored tensor is copied to a new address at every call, as somebody holds the last copy.
+
+    Args:
+        place: Where, as in ``Recurrent.state``.
+        shape: Its shape.
+    """
+    return Finding(
+        MOVES,
+        f"{place} {shape} gets a new address at every call, since the program holds the earlier "
+        "ones.",
+        severity="info",
+        consequence="if a CUDA graph reads it, torch records that graph again each time: calls take "
+        "longer, and memory grows.",
+        remedy="keep a copy of it (state.clone()) instead of the tensor itself, or compile this "
+        "module without CUDA graphs (mode='max-autotune-no-cudagraphs')",
+        links=(_LINK,),
     )
 
 

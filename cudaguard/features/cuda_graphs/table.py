@@ -54,6 +54,7 @@ IDS = {
     "CG852": ("a compiled call has left a tensor in a container of its module", "GraphWarning"),
     "CG853": ("a result that is held was overwritten by a later call", "GraphWarning"),
     "CG854": ("a result has tensors that are not copied", "GraphWarning"),
+    "CG855": ("a stored tensor gets a new address at every call", "GraphWarning"),
     "CG896": ("torch lacks the setting that a rule is to change", "GraphWarning"),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"

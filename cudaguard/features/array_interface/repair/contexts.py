@@ -29,7 +29,7 @@ _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 driver = Driver()
 
 
-class Place(NamedTuple):
+class StreamPlace(NamedTuple):
     """A stream.
 
     Args:
@@ -57,7 +57,7 @@ class Contexts:
         while self._retained:
             driver.call("cuDevicePrimaryCtxRelease_v2", self._retained.popitem()[0])
 
-    def of_producer(self, stream: int) -> tuple[Place, ...]:
+    def of_producer(self, stream: int) -> tuple[StreamPlace, ...]:
         """Return where the producer's stream is; nothing if that cannot be known.
 
         Several, where it may be the default stream of one context or of another.
@@ -67,24 +67,24 @@ class Contexts:
             address = ctypes.c_uint64(self._pointer)
             failed = driver.call("cuPointerGetAttribute", ctypes.byref(context), _CONTEXT, address)
             if context.value and not failed:
-                return (Place(context.value, stream),)
+                return (StreamPlace(context.value, stream),)
         return self.of_reader(stream)
 
-    def of_reader(self, stream: int) -> tuple[Place, ...]:
+    def of_reader(self, stream: int) -> tuple[StreamPlace, ...]:
         """Return where a stream is that reads; nothing if it is not there yet.
 
         The default streams are those of the primary context of the data's device, which torch and
         the CUDA runtime use, and of a context of somebody's own that is current on that device.
         """
         if stream not in DEFAULTS:
-            return (Place(_context_of(stream), stream),)
+            return (StreamPlace(_context_of(stream), stream),)
         device, current = device_of(self._pointer), driver.current_context()
         if device is None:  # memory that no driver knows
-            return (Place(current, stream),) if current else ()
+            return (StreamPlace(current, stream),) if current else ()
         now = ctypes.c_int()
         is_there = current and not driver.call("cuCtxGetDevice", ctypes.byref(now))
         found = {self._primary(device), current if is_there and now.value == device else 0}
-        return tuple(Place(context, stream) for context in sorted(found) if context)
+        return tuple(StreamPlace(context, stream) for context in sorted(found) if context)
 
     def _primary(self, device: int) -> int:
         """Return the primary context of a device, 0 if nobody has created it."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cudaguard.features.array_interface.consumers import Consumer
-    from cudaguard.features.array_interface.repair.contexts import Place
+    from cudaguard.features.array_interface.repair.contexts import StreamPlace
 
 _INVALID_HANDLE, _LACKING = 400, 500  # CUresult; the latter: this driver has no such function
 _WITHOUT_TIMES = 2  # CU_EVENT_DISABLE_TIMING
@@ -112,13 +112,13 @@ def _reader(consumer: Consumer, pointer: int) -> int | None:
     return int(stream.cuda_stream) or LEGACY_STREAM
 
 
-def _synchronize(producer: Place) -> None:
+def _synchronize(producer: StreamPlace) -> None:
     with current(producer.context):
         _refuse_capture(_is_captured(producer, producer), False, producer)
         _do("cuStreamSynchronize", producer, ctypes.c_void_p(producer.stream))
 
 
-def _wait(readers: Sequence[Place], producer: Place) -> str:
+def _wait(readers: Sequence[StreamPlace], producer: StreamPlace) -> str:
     """Make readers wait for a producer by an event, which is bound to the producer's context."""
     readers = [reader for reader in readers if reader != producer]
     if not readers:
@@ -147,7 +147,7 @@ def _wait(readers: Sequence[Place], producer: Place) -> str:
     return READER
 
 
-def _refuse_capture(is_captured: bool, is_with_reader: bool, producer: Place) -> None:
+def _refuse_capture(is_captured: bool, is_with_reader: bool, producer: StreamPlace) -> None:
     """Keep captures of graphs whole: waiting from outside would break one off."""
     if is_captured != is_with_reader:
         raise refused(
@@ -157,7 +157,7 @@ def _refuse_capture(is_captured: bool, is_with_reader: bool, producer: Place) ->
         )  # fmt: skip
 
 
-def _is_captured(place: Place, producer: Place) -> bool:
+def _is_captured(place: StreamPlace, producer: StreamPlace) -> bool:
     """Return whether a stream of the current context is captured."""
     status, handle = ctypes.c_int(), ctypes.c_void_p(place.stream)
     answer = driver.call("cuStreamIsCapturing", handle, ctypes.byref(status))
@@ -167,11 +167,11 @@ def _is_captured(place: Place, producer: Place) -> bool:
     return status.value != 0
 
 
-def _do(call: str, producer: Place, *arguments: object) -> None:
+def _do(call: str, producer: StreamPlace, *arguments: object) -> None:
     _check(call, driver.call(call, *arguments), producer)
 
 
-def _check(call: str, status: int, producer: Place) -> None:
+def _check(call: str, status: int, producer: StreamPlace) -> None:
     if status:
         raise refused(
             "stream", producer.stream, f"{call} answers {status}: {meaning(status)}",

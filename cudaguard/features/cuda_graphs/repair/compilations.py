@@ -65,6 +65,12 @@ class CompiledCalls:
         if self._reporter.found(finding, frame_outside_of("torch")) and is_copied:
             self._reporter.log(finding.what)
 
+    def moves(self, place: str, shape: tuple[int, ...]) -> None:
+        """Tell of a stored tensor that gets a new address at every call."""
+        finding = wording.moves(place, shape)
+        if self._reporter.found(finding, frame_outside_of("torch")):
+            self._reporter.log(finding.what)
+
     def stale(self, made_at: str, shape: tuple[int, ...], overwritten_at: str) -> None:
         """Tell of a result that was overwritten while somebody holds it."""
         finding = wording.stale(made_at, shape, overwritten_at)
@@ -94,7 +100,8 @@ def make_safe(
     looker = None
     if parked is not None and root is not None:
         is_copied = parked == "copy"
-        looker = Parked(root, is_copied, functools.partial(listener.parked, is_copied=is_copied))
+        tell = functools.partial(listener.parked, is_copied=is_copied)
+        looker = Parked(root, is_copied, tell, listener.moves)
     wrapper: Callable[[Any], Any] = functools.partial(
         wrap,
         listener=listener,

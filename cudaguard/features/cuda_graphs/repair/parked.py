@@ -12,6 +12,7 @@ import sys
 from collections import deque
 
 from cudaguard.features.cuda_graphs.repair.clone import storage_of, tensors_in
+from cudaguard.features.cuda_graphs.repair.kept import Kept
 from cudaguard.features.cuda_graphs.repair.walk import rebuilt_tuple
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Path = tuple[Any, ...]
+    Place = tuple[int, str, Path]  # number of the module, attribute, keys and indices in it
 
 # In which places are looked for: two until the graph is recorded, as many for one recompilation.
 CALLS = 4
@@ -38,17 +40,24 @@ class Parked:
         root: The module.
         is_copied: True to replace what is found by a copy.
         tell: Takes the place and the shape of each find.
+        tell_moves: Takes the same of a place whose copies must move at each call.
     """
 
     def __init__(
-        self, root: Any, is_copied: bool, tell: Callable[[str, tuple[int, ...]], None]
+        self,
+        root: Any,
+        is_copied: bool,
+        tell: Callable[[str, tuple[int, ...]], None],
+        tell_moves: Callable[[str, tuple[int, ...]], None],
     ) -> None:
         self._root = root
         self._is_copied = is_copied
         self._tell = tell
+        self._tell_moves = tell_moves
+        self._kept = Kept(self._moves)
         self._calls = 0
-        self._places: dict[tuple[int, str, Path], Any] = {}  # with the module that each is in
-        self._before: dict[tuple[int, str, Path], Any] = {}
+        self._places: dict[Place, Any] = {}  # with the module that each is in
+        self._before: dict[Place, Any] = {}
 
     def note(self) -> None:
         """Take note, before a call, of what is there."""
@@ -77,12 +86,16 @@ class Parked:
             if on_device and tensor.device.type == "cpu":
                 continue
             if self._is_copied:
-                _put(module, name, path, tensor.clone())
+                _put(module, name, path, self._kept.copy(place, self._before, tensor))
             if place not in self._places:
                 self._places[place] = module
                 self._tell(_words(module, name, path), tuple(tensor.shape))
         self._before = {}  # nobody else may hold those tensors any more
         self._calls += 1
+
+    def _moves(self, place: Place, tensor: Any) -> None:
+        _, name, path = place
+        self._tell_moves(_words(self._places[place], name, path), tuple(tensor.shape))
 
     def _is_over(self) -> bool:
         return self._calls >= CALLS and not (self._is_copied and self._places)

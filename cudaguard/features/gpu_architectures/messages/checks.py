@@ -55,7 +55,7 @@ def halves_differ(driver: DriverFiles, how: str, *, is_container: bool) -> Findi
     if is_container:
         remedy = (
             "the image has a driver library of its own: remove it from the image, and start the "
-            "container with the NVIDIA runtime (docker run --gpus all), which brings the host's"
+            "container with the NVIDIA runtime (docker run --gpus all), which mounts the host's"
         )
         command = f"ls -l {shlex.quote(os.path.dirname(driver.library))}/libcuda.so*"
     elif how == "newer":

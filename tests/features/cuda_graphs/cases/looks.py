@@ -4,12 +4,14 @@ import gc
 import weakref
 from collections import deque
 from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 from graph_tools import Counting, Pool, Replay, findings, raised, warned
 from torch._inductor.cudagraph_trees import CUDAGraphTreeManager
 
 import cudaguard
+from cudaguard.features.cuda_graphs.repair import kept
 
 ONE, TWO, THREE = (torch.full((4, 4), float(number)) for number in (1, 2, 3))
 
@@ -469,6 +471,127 @@ def case_buffer_that_a_call_replaces():
         assert torch.equal(first, ONE) is is_right
         assert [f.what.split(" (")[0] for f in found] == ["Average.mean"] * is_right
         assert sorted(module.state_dict()) == ["count", "mean"]
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.state = torch.zeros(4, 4)
+
+    def forward(self, x):
+        self.state = self.state * 0.5 + x
+        return self.state + 1
+
+
+def recur(count, hold):
+    """Return the addresses at which the state of a recurrent module was read, and the results."""
+    seen = []
+
+    def looking(graph, inputs):
+        names = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        states = [
+            at for at, node in enumerate(names)
+            if node.meta["tensor_dict"].get("_dynamo_static_input_type")
+        ]  # fmt: skip
+        assert len(states) == 1
+
+        def run(*arguments):
+            seen.append(arguments[states[0]].data_ptr())
+            return graph.forward(*arguments)
+
+        return run
+
+    torch._dynamo.reset()
+    module = Recurrent()
+    made = torch.compile(module, backend=looking)
+    safe = cudaguard.graph_safe(made, stored_tensors="copy")
+    results = []
+    for _ in range(count):
+        held = hold(module)
+        results.append((safe(ONE), module.state.clone()))
+    del held
+    return seen, results, module
+
+
+def case_state_of_a_recurrent_module_stays_at_few_addresses():
+    expected, state = [], torch.zeros(4, 4)
+    for _ in range(300):
+        state = state * 0.5 + ONE
+        expected.append((state + 1, state))
+    with findings() as found:
+        seen, results, _ = recur(300, lambda module: None)
+    assert len(seen) == 300
+    assert len(set(seen)) <= 3
+    assert [f.id for f in found] == ["CG852"]
+    assert all(torch.equal(a, b) for x, y in zip(results, expected) for a, b in zip(x, y))
+    # Red: without keeping one of them, each copy has an address of its own.
+    with patch.object(kept, "FRESH", 10**6):
+        held = []
+        seen, _, _ = recur(40, lambda module: held.append(module.state))
+    assert len(set(seen)) == 40
+
+
+def case_state_that_somebody_holds_is_never_written_over():
+    views = {
+        "tensor": lambda state: state,
+        "view": lambda state: state[1:],
+        "storage": lambda state: state.untyped_storage(),
+        "numpy": lambda state: state.numpy(),
+        "saved by autograd": lambda state: (state * torch.ones(4, 4, requires_grad=True)).sum(),
+    }
+    for what, view in views.items():
+        held, copies = [], []
+
+        def hold(module, view=view, held=held, copies=copies):
+            held.append(view(module.state))
+            copies.append((module.state.data_ptr(), module.state.clone()))
+
+        with findings() as found:
+            seen, results, _ = recur(20, hold)
+        assert len(set(seen)) == 20, what
+        if what == "tensor":  # it is told once
+            (told,) = (f for f in found if f.id == "CG855")
+            assert told.what.startswith("Recurrent.state (4, 4) gets a new address at every call")
+        for one, (_, copy) in zip(held, copies):
+            if what == "tensor":
+                assert torch.equal(one, copy)
+            elif what == "saved by autograd":
+                one.backward()
+        del held, results
+
+
+def case_state_with_gradients_or_of_another_kind_is_copied_anew():
+    class Growing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4, 4))
+            self.state = torch.zeros(1)
+
+        def forward(self, x):
+            self.state = x * self.weight
+            return x + 1
+
+    module = Growing()
+    safe = cudaguard.graph_safe(
+        torch.compile(module, backend="eager", dynamic=False), stored_tensors="copy"
+    )
+    for _ in range(6):
+        safe(ONE)
+        assert module.state.requires_grad
+    module.state.sum().backward()
+    assert torch.equal(module.weight.grad, ONE)
+    with torch.no_grad():
+        for _ in range(6):
+            safe(ONE)
+            assert not module.state.requires_grad
+    with torch.inference_mode():
+        for number in range(6):
+            safe(ONE * number)
+            assert torch.equal(module.state, ONE * number)
+    with torch.no_grad():
+        for number in range(6):
+            safe(ONE.double() * number)
+            assert torch.equal(module.state, ONE.double() * number)
 
 
 def case_parked_of_a_function_that_has_no_module():
