@@ -95,8 +95,8 @@ def moves(place: str, shape: tuple[int, ...]) -> Finding:
         f"{place} {shape} gets a new address at every call, since the program holds the earlier "
         "ones.",
         severity="info",
-        consequence="if a CUDA graph reads it, torch records that graph again each time: calls take "
-        "longer, and memory grows.",
+        consequence="if a CUDA graph reads it, torch records that graph again each time: calls "
+        "take longer, and memory grows.",
         remedy="keep a copy of it (state.clone()) instead of the tensor itself, or compile this "
         "module without CUDA graphs (mode='max-autotune-no-cudagraphs')",
         links=(_LINK,),
