@@ -18,6 +18,7 @@ INDEX = ROOT / "cudaguard" / "features" / "_index.py"
 FEATURES = (
     "symbol_scope", "import_order", "duplicate_libraries", "cuda_init", "array_interface",
     "cuda_graphs", "gpu_architectures", "builds", "extensions",
+    "other_errors",
 )  # fmt: skip
 HEAD = '''\
 """All features, as the core knows them. Generated: after a change, python .ci/make_index.py.
@@ -62,12 +63,19 @@ def checks_of(feature: str):
                 yield value.id, f"{module.__name__}:{name}"
 
 
+def known_errors(tables):
+    """Yield the messages that features know, each with the name of the feature."""
+    for name, table in tables.items():
+        if hasattr(table, "KNOWN_ERRORS"):
+            module, _, attribute = table.KNOWN_ERRORS.partition(":")
+            for one in getattr(imported(f"{name}.{module}"), attribute).known:
+                yield name, one
+
+
 def index() -> str:
     """Return the text of the index."""
     tables = {name: imported(f"{name}.table") for name in FEATURES}
-    core = [
-        importlib.import_module(f"cudaguard.core.{name}") for name in ("messages", "known_errors")
-    ]
+    core = [importlib.import_module("cudaguard.core.messages")]
 
     def entry(feature: str, text: str) -> str:
         return f"cudaguard.features.{feature}.{text}"
@@ -117,6 +125,10 @@ def index() -> str:
         for name, table in tables.items()
         if hasattr(table, "KNOWN_ERRORS")
     ]
+    for name, one in known_errors(tables):
+        title, _ = ids.setdefault(one.id, (one.title, ""))
+        if title != one.title:
+            raise SystemExit(f"{one.id} has two titles: {title!r} and, in {name}, {one.title!r}")
     checks = sorted(check for name in FEATURES for check in checks_of(name))
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cudaguard.core import known_errors, messages
+from cudaguard.core import messages
 from cudaguard.core.table import table
 from cudaguard.core.verbs import declared, toml_text
 from cudaguard.features.array_interface.consumers import (
@@ -166,12 +166,14 @@ def _feature_of(rule: Rule) -> str:
 
 def _ids() -> Iterator[tuple[str, str, str, str]]:
     """Yield id, title, class of warnings, and where it belongs, of all that is no rule."""
-    homes = [("core", messages), ("core", known_errors), *feature_tables()]
     found = {
-        id: (title, f"`{category}`" if category else "", f"`{home}`")
-        for home, words in homes
-        for id, (title, category) in words.IDS.items()
+        one.id: (one.title, "", f"`{entry.split('.')[2]}`")
+        for entry in table.index.KNOWN_ERRORS
+        for one in table.resolve(entry).known
     }
+    for home, words in [("core", messages), *feature_tables()]:
+        for id, (title, category) in words.IDS.items():
+            found[id] = (title, f"`{category}`" if category else "", f"`{home}`")
     for id in CHECKS:
         found[id] = (f"check: {check_of(id).title}", "", "`doctor`")
     yield from ((id, *what) for id, what in sorted(found.items()))

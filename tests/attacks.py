@@ -49,8 +49,20 @@ MADE = {
         "match",
     ),
     "cudaguard.system.redact": ("[_any_of(('abc', r'ab(?![\\w-])', r'(?<![^\\W_])b'))]", "sub"),
-    "cudaguard.core.known_errors": ("[_compiled(k.pattern) for k in KNOWN_ERRORS]", "search"),
+    "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
+    "cudaguard.core.known_errors": (
+        "[_compiled(one.pattern) for one in __import__('tests.attacks').attacks.known()]",
+        "finditer",
+    ),
 }
+
+
+def known() -> list[Any]:
+    """Return the messages that the features know."""
+    from cudaguard import api  # noqa: F401  # hands the features to the core
+    from cudaguard.core.passing_errors import known_errors
+
+    return known_errors()
 
 
 class Use(NamedTuple):

@@ -73,11 +73,12 @@ def test_texts_of_a_megabyte_are_explained_and_redacted(child, root):
         """
         from cudaguard.tools.known import explain
         from cudaguard.system.redact import redacted_arguments, redactor
-        from cudaguard.core.known_errors import KNOWN_ERRORS
+        from cudaguard.core.passing_errors import known_errors
         import re
 
         redact = redactor({}, (), "")
-        words = [w for known in KNOWN_ERRORS for w in re.findall(r"[\\w ]{6,}", known.pattern)]
+        words = [w for known in known_errors() for w in re.findall(r"[\\w ]{6,}", known.pattern)]
+        words += [hint for known in known_errors() for hint in known.hints]
         words += ["token", "a.", "--a-", "secret='", "-", "eyJa.", "api-key", "?key", "://", "@"]
         line = "".join(word * (1_000_000 // len(words) // len(word)) for word in words)
         assert len(line) > 900_000

@@ -6,29 +6,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from cudaguard.core.known_errors import KnownError
     from cudaguard.model import Finding
 
 
 class Explainer:
-    """What a feature can say of the texts of errors, beyond what `KNOWN_ERRORS` has.
+    """What a feature can say of the texts of errors.
 
     Args:
-        explain: Returns what a text means, None if it is not known.
-        ids: The ids of what it explains, and of what it adds to.
+        known: The messages that it knows.
         in_process: Returns what is to be said where the error is raised, with what is true of this
             process; None where that was said otherwise.
-        about: Returns what an id is about, without a text; None where the core knows.
+        adds: Ids of those for which it is asked.
         is_found: True if such an error is a finding, and not only a text that is explained.
     """
 
     def __init__(
         self,
-        explain: Callable[[str], Finding | None] = lambda _: None,
-        ids: Iterable[str] = (),
+        known: Iterable[KnownError],
         in_process: Callable[[Finding], Finding | None] = lambda finding: finding,
-        about: Callable[[str], Finding | None] = lambda _: None,
+        adds: Iterable[str] = (),
         *,
         is_found: bool = False,
     ) -> None:
-        self.explain, self.ids, self.about = explain, frozenset(ids), about
+        self.known = tuple(known)
+        self.ids = frozenset(adds)
         self.in_process, self.is_found = in_process, is_found

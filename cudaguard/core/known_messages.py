@@ -1,4 +1,4 @@
-"""The wording of what a message or an id means."""
+"""The wording of what an id means."""
 
 from __future__ import annotations
 
@@ -6,66 +6,7 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Protocol
-
     from cudaguard.model import Rule
-
-    class Known(Protocol):
-        """A message that is known (see `cudaguard.core.known_errors`)."""
-
-        @property
-        def id(self) -> str:
-            """Its id."""
-
-        @property
-        def what(self) -> str:
-            """What is wrong."""
-
-        @property
-        def remedy(self) -> str:
-            """What to do."""
-
-        @property
-        def consequence(self) -> str:
-            """What follows."""
-
-        @property
-        def links(self) -> tuple[str, ...]:
-            """Evidence."""
-
-
-def explained(known: Known, groups: Sequence[str], text: str) -> Finding:
-    """Return what a known message means.
-
-    Args:
-        known: What is known of it.
-        groups: What its pattern has found, to be named in the texts.
-        text: The message; its first line that is not empty is shown.
-    """
-    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return Finding(
-        known.id,
-        known.what.format(*groups),
-        severity="error",
-        evidence=(line if len(line) <= 200 else f"{line[:197]}...",),
-        consequence=known.consequence,
-        remedy=known.remedy.format(*groups),
-        links=known.links,
-    )
-
-
-def about_message(known: Known) -> Finding:
-    """Return what a known message is about, without one."""
-    nothing = ("the library", "", "")
-    return Finding(
-        known.id,
-        known.what.format(*nothing),
-        severity="info",
-        consequence=known.consequence,
-        remedy=known.remedy.format(*nothing),
-        links=known.links,
-    )
 
 
 def about_rule(rule: Rule) -> Finding:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from cudaguard.core import known_messages as known
 from cudaguard.core.caller import caller_frame
-from cudaguard.core.known_errors import DRIVER, known_error, text_of
+from cudaguard.core.known_errors import VAGUE, KnownError, best_in, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import ours
-from cudaguard.system.driver_status import named_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +25,11 @@ def explainers() -> list[Explainer]:
     return [table.resolve(entry) for entry in table.index.KNOWN_ERRORS] if table.index else []
 
 
+def known_errors() -> list[KnownError]:
+    """Return every message that is known."""
+    return [known for explainer in explainers() for known in explainer.known]
+
+
 def in_this_process(finding: Finding) -> Finding:
     """Return what a text means, with what is true of this process."""
     for explainer in explainers():
@@ -37,38 +40,32 @@ def in_this_process(finding: Finding) -> Finding:
 
 def explain_text(text: str) -> Finding | None:
     """Return what a message means, a whole log included; None if nothing is known of it."""
-    for explainer in explainers():
-        finding = explainer.explain(text)
-        if finding is not None:
-            return finding
-    found = known_error(text)
-    if found is not None:
-        return known.explained(*found)
-    status = named_status(text)
-    if status is not None:
-        number, meaning, line = status
-        return known.explained(DRIVER, (str(number), meaning), line)
-    return None
+    hit = best_in(text, known_errors())
+    return None if hit is None else hit.finding
 
 
 def explain_error(error: BaseException, *, with_context: bool = True) -> Finding | None:
     """Return what an error means, or one that led to it; None if nothing is known of them.
+
+    What is vague of the error gives way to what is certain of one that led to it.
 
     Args:
         error: The error.
         with_context: Also go by those that it was raised in the handling of, unless the program
             has said that they do not matter (``from None``).
     """
+    vague: Finding | None = None
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
         seen.add(id(current))
-        finding = explain_text(f"{type(current).__name__}: {text_of(current)}")
-        if finding is not None:
-            return finding
+        hit = best_in(f"{type(current).__name__}: {text_of(current)}", known_errors())
+        if hit is not None and hit.known.certainty > VAGUE:
+            return hit.finding
+        vague = vague or (None if hit is None else hit.finding)
         led = None if current.__suppress_context__ or not with_context else current.__context__
         current = current.__cause__ or led
-    return None
+    return vague
 
 
 def error_passes(reporter: Reporter, error: BaseException) -> None:

@@ -60,6 +60,33 @@ _TEXTS = {
 }
 
 
+# What to do, where a message has the status.
+_REMEDIES = {
+    3: "start workers by spawn or forkserver (multiprocessing.set_start_method('spawn')), or do "
+    "not use CUDA before the fork; in a process that was not forked call the library's own "
+    "initialization first",
+    34: "take the folder .../stubs out of LD_LIBRARY_PATH",
+    46: "see who holds the GPU (nvidia-smi), or have the compute mode changed (nvidia-smi -c 0)",
+    100: "see what CUDA_VISIBLE_DEVICES says, and whether nvidia-smi lists a GPU; in a container "
+    "start it with the GPUs (docker run --gpus all)",
+    101: "number the devices from 0 among those that CUDA_VISIBLE_DEVICES shows",
+    801: "update the driver, or leave that feature out",
+    802: "have the fabric manager of this machine started (systemctl status nvidia-fabricmanager)",
+    999: "see dmesg for lines with NVRM; after a suspend reload the module: sudo rmmod nvidia_uvm; "
+    "sudo modprobe nvidia_uvm",
+}
+
+
+def remedy_for(status: int) -> str:
+    """Return what to do about a status that a message has; empty if nothing is known."""
+    return _REMEDIES.get(status, "")
+
+
+def texts() -> tuple[str, ...]:
+    """Return how statuses stand in messages."""
+    return tuple(part for parts in _TEXTS.values() for part in parts)
+
+
 def named_status(text: str) -> tuple[int, str, str] | None:
     """Return the status that a message is about, what it means, and its line; None if of none."""
     for status, parts in _TEXTS.items():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from cudaguard.api import active_rules
 from cudaguard.core import known_messages as known
-from cudaguard.core.known_errors import KNOWN_ERRORS
 from cudaguard.core.passing_errors import (
     explain_error,
     explain_text,
-    explainers,
     in_this_process,
+    known_errors,
 )
 from cudaguard.core.table import table
 from cudaguard.tools.doctor.catalog import CHECKS, check_of
@@ -39,13 +38,9 @@ def _explain_id(id: str) -> Finding | None:
     rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
     if id in rules:
         return known.about_rule(rules[id])
-    for one in KNOWN_ERRORS:
+    for one in known_errors():
         if one.id == id:
-            return known.about_message(one)
-    about = (explainer.about(id) for explainer in explainers() if id in explainer.ids)
-    finding = next((found for found in about if found is not None), None)
-    if finding is not None:
-        return finding
+            return one.about()
     if id in CHECKS:
         check = check_of(id)
         return known.about_check(id, check.title, check.about)

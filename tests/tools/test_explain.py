@@ -5,18 +5,75 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import cudaguard
-from cudaguard.core.known_errors import DRIVER, KNOWN_ERRORS
-from cudaguard.features.cuda_init.known_errors import FORK
+from cudaguard.core.passing_errors import known_errors
 from cudaguard.tools.catalog import DETECTORS, RULES
 
 from ..documents import valid
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 # As they were printed; see the links of the entries.
 MESSAGES = {
+    "CG701": "ImportError: /x/_ext.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
+    "__cudaRegisterFatBinaryEnd",
+    "CG702": "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
+    "CG703": "ImportError: libpython3.8.so.1.0: cannot open shared object file: No such file",
+    "CG704": "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
+    "(required by /x/libfoo.so)",
+    "CG705": "WARNING[XFORMERS]: xFormers was built for:\n    PyTorch 2.1.2+cu121",
+    "CG706": "RuntimeError: operator torchvision::nms does not exist",
+    "CG707": "RuntimeError: Could not load libtorchcodec. Likely causes:",
+    "CG708": "RuntimeError: CUDA Setup failed despite GPU being available.",
+    "CG709": "ModuleNotFoundError: No module named 'torch._C'",
+    "CG710": "[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT",
+    "CG711": "ImportError: numpy.core.multiarray failed to import",
+    "CG712": "ImportError: DLL load failed while importing cublas: The specified procedure could "
+    "not be found.",
+    "CG713": "NameError: name 'ncclGetVersion' is not defined",
+    "CG714": "nvcc fatal   : Unsupported gpu architecture 'compute_120a'",
+    "CG715": "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
+    "CG716": "RuntimeError: CUDA has been initialized before the `notebook_launcher` could create",
+    "CG717": "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up "
+    "environment, e.g. changing env variable CUDA_VISIBLE_DEVICES after program start.",
+    "CG718": "pycuda._driver.LogicError: explicit_context_dependent failed: invalid device context "
+    "- no currently active context?",
+    "CG719": "PyCUDA ERROR: The context stack was not empty upon module cleanup.",
+    "CG720": "[TRT] [E] IExecutionContext::executeV2: Error Code 1: Cask",
+    "CG721": "RuntimeError: Error: Cannot swap an already initialized allocator",
+    "CG722": "RuntimeError: The MUJOCO_EGL_DEVICE_ID environment variable must be an integer "
+    "between 0 and 0 (inclusive), got 1.",
+    "CG725": "fatal error: Python.h: No such file or directory",
+    "CG726": "/usr/bin/ld: cannot find -lcuda: No such file or directory",
+    "CG728": "ValueError: given array strides not a multiple of the element byte size.",
+    "CG729": "RuntimeError: Can't get __cuda_array_interface__ on Variable that requires grad.",
+    "CG730": "CUDA backend failed to initialize: Found cuDNN version 8500, but JAX was built "
+    "against version 8600, which is newer.",
+    "CG731": "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+    "CG732": "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
+    "CG733": "OMP: Error #179: Function pthread_mutex_init failed:",
+    "CG734": "[libprotobuf ERROR descriptor_database.cc:121] File already exists in database: "
+    "a/b.proto",
+    "CG735": "CuPy may not function correctly because multiple CuPy packages are installed",
+    "CG736": "'Coding Error: TfType Tf_TypedPyEnumWrapper already has an associated C++ type'",
+    "CG737": "RuntimeError: std::bad_cast",
+    "CG738": "free(): invalid pointer",
+    "CG739": "ImportError: PyTorch was imported before isaacgym modules.",
+    "CG740": "UserWarning: WARNING: Unsloth should be imported before [transformers, trl, peft] to",
+    "CG741": "Modules: ['omni.isaac.kit'] were loaded before SimulationApp was started",
+    "CG743": "RuntimeError: CUDA error: device-side assert triggered",
+    "CG744": "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "CG745": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "CG746": "Segmentation fault (core dumped)",
+    "CG821": "ImportError: /lib/libgomp.so.1: cannot allocate memory in static TLS block",
+    "CG843": "Warning: CUDA runtime library `libcublas.so.12` was loaded from a system path, `/x`.",
     "CG818": "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
     "multiprocessing, you must use the 'spawn' start method",
     "CG842": "ImportError: /x/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined "
@@ -80,16 +137,63 @@ def test_message_is_known_alone_and_in_a_log(id):
 
 
 def test_every_entry_has_its_message_and_an_id_of_its_own():
-    ids = [known.id for known in (*KNOWN_ERRORS, DRIVER)]
+    ids = [known.id for known in known_errors()]
     assert len(ids) == len(set(ids))
     assert set(ids) <= set(DETECTORS)  # so that each can be switched off
     assert not set(DETECTORS) & {rule.id for rule in RULES}
-    assert {*ids, FORK.id, "CG851"} == set(MESSAGES)
+    assert set(ids) == set(MESSAGES)
+
+
+@pytest.mark.parametrize("known", known_errors(), ids=lambda known: known.id)
+def test_id_of_a_message_explains_itself(known):
+    finding = cudaguard.explain(known.id)
+    assert finding.id == known.id
+    assert finding.what
+    assert finding.remedy
+    for text in (finding.what, finding.remedy, finding.consequence, finding.command):
+        assert "{" not in text
+        assert "  " not in text
+    assert "disable" not in finding.remedy
+
+
+def test_the_message_of_each_hint_is_looked_at():
+    for known in known_errors():
+        assert known.hints
+        assert any(hint in MESSAGES[known.id] for hint in known.hints), known.id
+
+
+INCIDENTS = tomllib.loads(
+    Path(__file__).with_name("incident_messages.toml").read_text(encoding="utf-8")
+)["message"]
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident["ref"])
+def test_messages_of_public_reports(incident):
+    """Alone, and at the end of a log in which something harmless that is known stands before."""
+    text = incident["text"]
+    for said in (text, f"{HARMLESS}\nepoch 1\n{traceback_of(text)}\n"):
+        finding = cudaguard.explain(said)
+        assert finding is not None
+        assert (finding.id, incident["remedy"] in finding.remedy) == (incident["id"], True)
+        assert "{" not in finding.what + finding.remedy + finding.command
+
+
+# As TensorFlow says it where no GPU is wanted.
+HARMLESS = (
+    "2026-01-01 00:00:00.000000: W tensorflow/stream_executor/platform/default/dso_loader.cc:64] "
+    "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open "
+    "shared object file: No such file or directory"
+)
+
+
+def traceback_of(text):
+    frame = '  File "a.py", line 1, in <module>\n    f()'
+    return f"Traceback (most recent call last):\n{frame}\n{text}"
 
 
 def test_what_was_found_is_named():
     finding = cudaguard.explain(MESSAGES["CG868"])
-    assert finding.what.startswith("libcudart.so.11.0 is nowhere")
+    assert finding.what.startswith("libcudart.so.11.0 is not found: what needs it was built for")
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
     assert "sm_121a" in cudaguard.explain(MESSAGES["CG863"]).what
 
@@ -103,7 +207,7 @@ OF_COMPILERS = {
     "nvJitLinkError: ERROR_PTX_COMPILE (4)\nnvJitLink error log: ptxas fatal   : Value 'sm_120a' "
     "is not defined for option 'gpu-name'\nERROR NVJITLINK_ERROR_PTX_COMPILE: JIT the PTX": "CG898",
     "ImportError: /x/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommRegister": "CG842",
-    "ImportError: /x/libcustom.so: undefined symbol: ncclCommRegister": "CG871",
+    "ImportError: /x/libcustom.so: undefined symbol: ncclCommRegister": "CG842",
     "ImportError: /x/libtorch_mine.so: undefined symbol: nccl_helper": "CG871",
     "ValueError: Can't use arch-specific compute_120a with closest found compute capability "
     "compute_90": "CG898",
@@ -131,7 +235,16 @@ UNKNOWN = (
     "",
     "hello",
     "ValueError: invalid literal for int()",
-    "CUDA out of memory. Tried to allocate 2 GiB",
+    "RuntimeError: shape '[2, 3]' is invalid for input of size 5",
+    "ModuleNotFoundError: No module named 'torchvisionx'",
+    "ConnectionError: Max retries exceeded with url: /segmentation",
+    "fatal error: mylib.h: No such file or directory",
+    "/usr/bin/ld: cannot find -lfoo: No such file or directory",
+    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)",
+    "sqlite3.OperationalError: database is locked",
+    "OSError: [Errno 24] Too many open files",
+    "Task aborted by the scheduler",
+    "AssertionError: torch_scale must be positive",
     "IndexError: list index out of range",
     "LookupError: codec registered more than once",
     "RuntimeError: Logging system not yet initialized",
@@ -143,6 +256,87 @@ UNKNOWN = (
 @pytest.mark.parametrize("text", UNKNOWN)
 def test_what_is_not_known_is_not_guessed_at(text):
     assert cudaguard.explain(text) is None
+
+
+# --- whole logs: what ended the program counts ------------------------------------------------
+
+LINK = "\n\nDuring handling of the above exception, another exception occurred:\n\n"
+LOGS = {
+    "a harmless line, then an error of which nothing is known": (
+        f"{HARMLESS}\n{traceback_of('ValueError: learning rate must be positive')}\n",
+        None,
+    ),
+    "an error that was handled, then one of which nothing is known": (
+        (
+            f"{traceback_of('ImportError: libc10.so: cannot open shared object file: x')}\n"
+            f"going on without it\n{traceback_of('KeyError: 3')}\n"
+        ),
+        None,
+    ),
+    "an error that led to another one": (
+        (
+            f"{traceback_of('ImportError: libc10.so: cannot open shared object file: x')}{LINK}"
+            f"{traceback_of('RuntimeError: no backend was found')}\n"
+        ),
+        "CG867",
+    ),
+    "two known errors, the last one ended it": (
+        (
+            f"{traceback_of('ImportError: libc10.so: cannot open shared object file: x')}\n"
+            f"{traceback_of('RuntimeError: CUDA error: device-side assert triggered')}\n"
+        ),
+        "CG743",
+    ),
+    "the error of a worker, raised again": (
+        traceback_of(
+            "RuntimeError: Caught RuntimeError in DataLoader worker process 0.\n"
+            "Original Traceback (most recent call last):\n"
+            '  File "worker.py", line 3, in f\n'
+            "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+            "multiprocessing, you must use the 'spawn' start method\n"
+        ),
+        "CG818",
+    ),
+    "the report of torchrun behind the error of a rank": (
+        (
+            f"{traceback_of('ImportError: libcudart.so.11.0: cannot open shared object file: x')}\n"
+            "E1101 failed (exitcode: 1) local_rank: 0 (pid: 41) of binary: python\n"
+            f"{traceback_of('torch.distributed.elastic.multiprocessing.errors.ChildFailedError:')}\n"
+        ),
+        "CG868",
+    ),
+    "what a native library says right before": (
+        (
+            "libpng error: bad parameters to zlib\n"
+            f"{traceback_of(chr(39) + 'NoneType' + chr(39) + ' object has no attribute shape')}\n"
+        ),
+        "CG878",
+    ),
+    "a death without a word, behind what says why": (
+        (
+            "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: cannot "
+            "open shared object file: No such file or directory\nAborted (core dumped)\n"
+        ),
+        "CG731",
+    ),
+    "lines that go on for long behind the last traceback": (
+        f"{traceback_of('ImportError: libc10.so: cannot open shared object file: x')}\n"
+        + "INFO still serving\n" * 200_000,
+        "CG867",
+    ),
+    "a long log before it": (
+        "step 17: loss 0.25\n" * 200_000
+        + traceback_of("ImportError: libc10.so: cannot open shared object file: x"),
+        "CG867",
+    ),
+}
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_what_ended_the_program_is_explained(log):
+    text, id = LOGS[log]
+    finding = cudaguard.explain(text)
+    assert (finding and finding.id) == id
 
 
 def test_error_is_explained_by_one_that_led_to_it():

@@ -44,3 +44,4 @@ IDS = {
     ),
     "CG836": ("an entry point that a rule names is not there", ""),
 }
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -33,3 +33,4 @@ IDS = {
     "CG891": ("an extension in torch's cache was built for something else", "ExtensionWarning"),
     "CG892": ("an extension that was just built would not load", "ExtensionWarning"),
 }
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.explainer import Explainer
+from cudaguard.core.known_errors import KnownError
 from cudaguard.features.cuda_graphs import messages as wording
 from cudaguard.model import Record
 
@@ -48,12 +49,25 @@ def overwritten(text: str) -> Overwritten | None:
     return Overwritten(bool(hit[1]), f"{file}:{line}" if file else "", function)
 
 
-def explain(text: str) -> Finding | None:
-    """Return what a text means that says so, None for another."""
-    graph = overwritten(text)
+def _tell(match: re.Match[str]) -> Finding | None:
+    graph = overwritten(match.string[match.start() :])
     if graph is None:
         return None
     return wording.overwritten(graph.producer, graph.function, is_gradient=graph.is_gradient)
 
 
-EXPLAINER = Explainer(explain, [wording.OVERWRITTEN], is_found=True)
+_ABOUT = wording.overwritten("", "", is_gradient=False)
+KNOWN = (
+    KnownError(
+        wording.OVERWRITTEN,
+        "the output of a CUDA graph was read after it was overwritten",
+        ("output of CUDAGraphs that has been overwritten",),
+        _HIT.pattern,
+        _ABOUT.what,
+        _ABOUT.remedy,
+        _ABOUT.consequence,
+        links=_ABOUT.links,
+        tell=_tell,
+    ),
+)
+EXPLAINER = Explainer(KNOWN, adds=[wording.OVERWRITTEN], is_found=True)

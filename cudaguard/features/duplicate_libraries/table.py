@@ -13,3 +13,4 @@ DETECTORS = {
         "mapped",
     ),
 }
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -17,3 +17,4 @@ DETECTORS = {
     ),
     "static_tls:StaticTlsDetector": ("load_failed", "error_passes"),
 }
+KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"

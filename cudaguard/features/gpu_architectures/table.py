@@ -52,4 +52,4 @@ DETECTORS = {
         "forget",
     ),
 }
-KNOWN_ERRORS = "known_errors:EXPLAINER"
+KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"

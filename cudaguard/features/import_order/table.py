@@ -52,3 +52,4 @@ IDS = {
 DETECTORS = {
     "detector:SearchPathDetector": ("not_found",),
 }
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -54,3 +54,4 @@ DETECTORS = {
     ),
     "detector.runtime:RuntimeDetector": ("runtime_exported",),
 }
+KNOWN_ERRORS = "known_errors:EXPLAINER"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.core.explainer import Explainer
 from cudaguard.features.gpu_architectures import kernel_compilers
 from cudaguard.features.gpu_architectures.architectures import KNOWN
+from cudaguard.features.gpu_architectures.known_errors import compilers, driver
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 from cudaguard.features.gpu_architectures.triton import finding_of, lacking_ptxas
@@ -24,8 +25,8 @@ def with_facts(finding: Finding) -> Finding:
     """Return what a message of a compiler or of CUDA means, with what is true of this process.
 
     Args:
-        finding: One of `cudaguard.core.known_errors`; where nothing is known of the devices it
-            comes back as it is.
+        finding: What is known of the message; where nothing is known of the devices it comes back
+            as it is.
     """
     try:
         from cudaguard.system.driver import Driver
@@ -64,4 +65,4 @@ _ADDING: dict[str, Callable[[Finding, tuple[Capability, ...]], Finding]] = {
     "CG898": _with_compilers,
 }
 
-EXPLAINER = Explainer(ids=_ADDING, in_process=with_facts)
+EXPLAINER = Explainer((*compilers.KNOWN, *driver.KNOWN), with_facts, _ADDING)

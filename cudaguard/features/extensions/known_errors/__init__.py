@@ -1,0 +1,1 @@
+"""What the loader says of libraries and symbols, and what it means."""

@@ -1,0 +1,252 @@
+"""``undefined symbol``: who should define the name, and why nobody does.
+
+Source: glibc, ``elf/dl-lookup.c``; the reports linked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+from cudaguard.core.known_errors import LIKELY, KnownError
+from cudaguard.elf.demangle import in_short
+from cudaguard.system.name_owners import (
+    NVIDIA,
+    OTHER,
+    PYTHON,
+    RUNTIME,
+    TORCH,
+    NameOwner,
+    owner_of,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.model import Finding
+
+_HINTS = ("undefined symbol: ",)
+_PATTERN = (
+    r"(?:(?<![^\s'\"])([/A-Za-z_.][^\s:'\"]{0,400}): )?undefined symbol: (\w+)"
+    r"(?:, version (lib[\w.+-]{1,60}))?"
+)
+_EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$")
+_CHECK = "cudaguard check-extension {}"
+# Functions of the CUDA runtime that later releases have not: until which one they were there.
+_REMOVED = {"cudaSetupArgument": "9", "cudaLaunch": "9", "cudaConfigureCall": "9"}
+_INTERFACE = re.compile(r"(?:aoti_)?torch_[a-z]")
+_TYPES = re.compile(r"_ZT[VISC]")
+_REBUILD = (
+    "rebuild it against the installed torch (pip install --no-build-isolation --no-cache-dir "
+    "--force-reinstall --no-deps PACKAGE), or install the pair of releases that its project names"
+)
+
+
+def _is_extension(path: str) -> bool:
+    """Return True for an extension module: a library has a name that begins with ``lib``."""
+    return bool(_EXTENSION.search(path)) or not os.path.basename(path).startswith("lib")
+
+
+def _asked(match: re.Match[str], *kinds: str) -> tuple[str, str, str, NameOwner] | None:
+    """Return needer, name, library of the version and owner, for names of some kinds."""
+    needer, name, version = (group or "" for group in match.groups())
+    owner = owner_of(name)
+    return (needer, name, version, owner) if owner is not None and owner.kind in kinds else None
+
+
+def _named(path: str) -> str:
+    return os.path.basename(path) or "the library"
+
+
+# --- a library whose other copy came first ------------------------------------------------------
+
+
+def _of_older_copy(match: re.Match[str]) -> Finding | None:
+    needer, name, version = (group or "" for group in match.groups())
+    owner = owner_of(name) or (NameOwner(OTHER, version, version) if version else None)
+    if owner is None or owner.kind not in (NVIDIA, OTHER, RUNTIME):
+        return None
+    if _is_extension(needer) and not version:
+        return None  # it may not be linked to that library at all
+    file = version if version.startswith(owner.library) else f"{owner.library}.so"
+    if version and not version.startswith(owner.library):
+        file = version
+    found = OLDER_COPY.with_words(_named(needer), in_short(name), owner.title, file)
+    if owner.kind == NVIDIA:
+        return found
+    return found.replace(
+        remedy=f"import what brings the newer {owner.title} first (cudaguard bisect finds the "
+        "order that works), or take both packages from one source: all from conda, or all from pip",
+        command="cudaguard doctor --only CG903",
+    )
+
+
+OLDER_COPY = KnownError(
+    "CG842",
+    "two files of one library are in the process",
+    _HINTS,
+    _PATTERN,
+    "{0} needs {1} of {2}, and gets an older or another {3} that lacks it: that one was found "
+    "first, or was loaded first.",
+    "start without LD_LIBRARY_PATH if it leads to another CUDA (unset LD_LIBRARY_PATH); else see "
+    "whether pip list shows two releases of that nvidia-* package, and install the release that "
+    "torch pins; else import torch before the package that has the other copy",
+    command="cudaguard doctor --only CG902 --only CG903",
+    links=(
+        "https://github.com/pytorch/pytorch/issues/111469",
+        "https://github.com/pytorch/pytorch/issues/119932",
+        "https://github.com/cupy/cupy/issues/5211",
+    ),
+    nouns=("A library", "a function", "another library", "copy of it"),
+    tell=_of_older_copy,
+)
+
+
+# --- the CUDA runtime, by an extension ----------------------------------------------------------
+
+
+def _of_cuda(match: re.Match[str]) -> Finding | None:
+    asked = _asked(match, NVIDIA)
+    if asked is None or not _is_extension(asked[0]) or asked[2]:
+        return None
+    needer, name, _, owner = asked
+    last = _REMOVED.get(name, "")
+    why = (
+        f"{owner.title} has not had it since CUDA {int(last) + 1}, so the extension was built for "
+        f"CUDA {last} or earlier"
+        if last
+        else f"the extension was built for another CUDA, or without linking {owner.library}"
+    )
+    return OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
+
+
+OTHER_CUDA = KnownError(
+    "CG701",
+    "an extension was built for another CUDA",
+    _HINTS,
+    _PATTERN,
+    "{0} calls {1} of {2}, which no loaded library defines: {3}.",
+    "build it again with the CUDA that torch.version.cuda names, or install a build for it",
+    command="cudaguard check-extension FILE",
+    links=("https://github.com/fundamentalvision/Deformable-DETR/issues/3",),
+    certainty=LIKELY,
+    nouns=("An extension", "a function", "the CUDA runtime", "it was built for another CUDA"),
+    tell=_of_cuda,
+)
+
+
+# --- torch --------------------------------------------------------------------------------------
+
+
+def _of_torch(match: re.Match[str]) -> Finding | None:
+    asked = _asked(match, TORCH)
+    if asked is None:
+        return None
+    needer, name, _, _ = asked
+    if _INTERFACE.match(name):
+        why = "it is part of torch's stable interface, and newer than the installed torch"
+    elif _TYPES.match(name):
+        why = "it was built for another torch, or without linking torch's libraries"
+    elif name.startswith("_ZN3c104cuda") or "cuda" in name.lower():
+        why = "it was built for another torch, or for one with CUDA where this is a build for CPUs"
+    else:
+        why = "it was built for another torch, or with the other C++ ABI"
+    return OTHER_TORCH.with_words(_named(needer), in_short(name), why)
+
+
+OTHER_TORCH = KnownError(
+    "CG869",
+    "an extension was built for another torch",
+    _HINTS,
+    _PATTERN,
+    "{0} needs {1} of torch, which no loaded library defines: {2}.",
+    f"{_REBUILD}; check that only one torch is found (python -m pip list -v shows where; "
+    "PYTHONNOUSERSITE=1 hides those of the user)",
+    command="cudaguard check-extension FILE",
+    links=("https://github.com/Dao-AILab/flash-attention/issues/1644",),
+    nouns=("An extension", "a function", "it was built for another torch"),
+    tell=_of_torch,
+)
+
+
+# --- Python -------------------------------------------------------------------------------------
+
+
+OTHER_PYTHON = KnownError(
+    "CG883",
+    "an extension was built for another Python",
+    (*_HINTS, "module was compiled for Python "),
+    rf"{_PATTERN}|module was compiled for Python (\d+\.\d+), but the interpreter version is "
+    r"incompatible: (\d+\.\d+)",
+    "{0} {1}: it was built for another release of Python.",
+    "build it again with this interpreter: delete its build folder, then python -m pip install "
+    "--no-cache-dir --force-reinstall --no-deps PACKAGE",
+    nouns=("An extension", "is refused"),
+    tell=lambda match: _of_python_version(match) if match[4] else _of_python_symbol(match),
+)
+
+
+def _of_python_version(match: re.Match[str]) -> Finding:
+    return OTHER_PYTHON.with_words(
+        "The extension", f"was compiled for Python {match[4]}, and this is Python {match[5]}"
+    )
+
+
+def _of_python_symbol(match: re.Match[str]) -> Finding | None:
+    owner = owner_of(match[2] or "")
+    if owner is None or owner.kind != PYTHON:
+        return None
+    said = f"calls {match[2]}, which this Python does not have"
+    return OTHER_PYTHON.with_words(_named(match[1] or ""), said)
+
+
+# --- names of nobody that is known --------------------------------------------------------------
+
+
+def _of_nobody(match: re.Match[str]) -> Finding | None:
+    needer, name, version = (group or "" for group in match.groups())
+    owner = owner_of(name)
+    if version or (owner is not None and owner.kind not in (OTHER, RUNTIME)):
+        return None
+    if owner is not None and not _is_extension(needer):
+        return None
+    short, command = in_short(name), _CHECK.format(shlex.quote(needer) if needer else "FILE")
+    if owner is not None:
+        return NO_OWNER.with_words(
+            _named(needer), short, f"it was not linked with {owner.title}, or an older one is used"
+        ).replace(
+            remedy=f"install {owner.title} of the release that the package names, or build it again"
+            " here",
+            command=command,
+        )
+    if _is_extension(needer) and needer:
+        return NO_OWNER.with_words(
+            _named(needer), short,
+            "if it is a function of this project itself, the object file that has it was not "
+            "linked, as where a build found no nvcc and left out the CUDA sources",
+        ).replace(command=command)  # fmt: skip
+    return NO_OWNER.with_words(
+        _named(needer), short, "another release of a library that it needs was loaded first, or it "
+        "was built for another one"
+    ).replace(
+        remedy="see which library should define it, and which file of that one is loaded",
+        command=command,
+    )  # fmt: skip
+
+
+NO_OWNER = KnownError(
+    "CG871",
+    "no loaded library defines a function",
+    _HINTS,
+    _PATTERN,
+    "{0} needs {1}, which no loaded library defines: {2}.",
+    "build it again with nvcc on PATH, and read what the build says of the file that has this "
+    "function",
+    command="cudaguard check-extension FILE",
+    links=("https://github.com/fundamentalvision/Deformable-DETR/issues/225",),
+    certainty=LIKELY,
+    nouns=("A library", "a function", "it was not linked, or belongs to a library that is another"),
+    tell=_of_nobody,
+)
+
+KNOWN = (OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)

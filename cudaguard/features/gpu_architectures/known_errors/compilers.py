@@ -1,0 +1,134 @@
+"""Messages about architectures of GPUs, by NVRTC, ptxas, nvcc, torch, CuPy and numba."""
+
+from __future__ import annotations
+
+from cudaguard.core.known_errors import KnownError
+
+KNOWN = (
+    KnownError(
+        "CG897",
+        "CuPy cannot compile for a GPU",
+        ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CompileException: nvrtc"),
+        r"CUDA_ERROR_NO_BINARY_FOR_GPU(?:: no kernel image is available for execution)?|"
+        r"CompileException: nvrtc: error: invalid value for --gpu-architecture",
+        "CuPy's NVRTC does not know the architecture of this GPU: it is too old for it, or, from "
+        "CUDA 13 on, too new.",
+        "install an NVRTC that knows it (12.8 or 12.9 for Blackwell: pip install -U "
+        "'nvidia-cuda-nvrtc-cu12==12.9.*'; CuPy for CUDA 12 for GPUs before Turing); where it is "
+        "too old, CUPY_COMPILE_WITH_PTX=1 before CuPy is imported helps as well",
+        "nothing that CuPy compiles runs on this GPU.",
+        links=(
+            "https://github.com/cupy/cupy/issues/9121",
+            "https://github.com/cupy/cupy/issues/9475",
+        ),
+    ),
+    KnownError(
+        "CG899",
+        "code was compiled by a newer CUDA than the driver's",
+        (
+            "UNSUPPORTED_PTX_VERSION",
+            "UnsupportedPtxVersion",
+            "an unsupported toolchain",
+            "Unsupported .version",
+        ),
+        r"(?:CUDA_ERROR_UNSUPPORTED_PTX_VERSION|cudaErrorUnsupportedPtxVersion)?(?:: the "
+        r"provided )?"
+        r"PTX was compiled with an unsupported toolchain|CUDA_ERROR_UNSUPPORTED_PTX_VERSION|"
+        r"cudaErrorUnsupportedPtxVersion|fatal\s{0,9}: Unsupported \.version [\d.]+; current "
+        r"version is",
+        "The code was compiled by a release of CUDA that is newer than the one that is to assemble "
+        "it: this driver, or an older nvJitLink.",
+        "take packages for the CUDA of the driver, which nvidia-smi shows (cupy-cuda12x for 12, "
+        "cupy-cuda13x for 13; compilers: pip install 'nvidia-cuda-nvcc-cu12==12.4.*' "
+        "'nvidia-cuda-nvrtc-cu12==12.4.*' for 12.4), or update the driver; numba-cuda makes "
+        "machine "
+        "code with an nvJitLink of the release of its compilers (pip install -U "
+        "'numba-cuda[cu12]'), "
+        "CuPy unless CUPY_COMPILE_WITH_PTX is set",
+        command="nvidia-smi",
+        links=(
+            "https://github.com/NVIDIA/numba-cuda/issues/163",
+            "https://github.com/cupy/cupy/issues/9827",
+        ),
+    ),
+    KnownError(
+        "CG898",
+        "numba-cuda cannot compile for a GPU",
+        (
+            "nvJitLink",
+            "NVJITLINK_ERROR",
+            "Can't use arch-specific",
+            "GPU compute capability",
+            "No supported GPU compute",
+            "libNVVM cannot be found",
+        ),
+        r"nvJitLink[^']{0,300}'sm_\w{1,9}' is not defined|"
+        r"'sm_\w{1,9}' is not defined[\s\S]{0,100}NVJITLINK_ERROR|"
+        r"Can't use arch-specific compute_\w{1,9} with closest found compute capability|"
+        r"GPU compute capability \d{1,2}\.\d is not supported ?\(requires|"
+        r"No supported GPU compute capabilities found|libNVVM cannot be found",
+        "The compilers that numba.cuda has found (NVRTC, NVVM, nvJitLink) are of a release of CUDA "
+        "that does not know this GPU or this numba, or they are not there.",
+        "install those of one release that knows the GPU: pip install -U 'numba-cuda[cu12]' (or "
+        "cu13, for GPUs from Turing on); with a toolkit of your own set CUDA_HOME to it",
+        command="pip install -U 'numba-cuda[cu12]'",
+        links=(
+            "https://github.com/NVIDIA/numba-cuda/issues/163",
+            "https://github.com/numba/numba/pull/6227",
+        ),
+    ),
+    KnownError(
+        "CG861",
+        "NVRTC does not know a GPU",
+        ("invalid value for --gpu-architecture",),
+        r"invalid value for --gpu-architecture",
+        "The NVRTC in this process does not know the architecture of this GPU: it is too old for "
+        "it, or, from CUDA 13 on, too new.",
+        "install a torch that was built for this GPU; or an NVRTC of the same major version that "
+        "knows it, beside torch's own: pip install --no-deps --target DIR "
+        "'nvidia-cuda-nvrtc-cu12==12.9.*', with DIR on PYTHONPATH, and cudaguard.install() before "
+        "import torch, which has it loaded first (rule CG033)",
+        "ordinary kernels may run; those compiled at run time (TorchScript fusers, jiterator "
+        "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
+        links=("https://github.com/pytorch/pytorch/issues/87595",),
+    ),
+    KnownError(
+        "CG862",
+        "a library has no code for a GPU",
+        ("no kernel image is available", "is not compatible with the current PyTorch"),
+        r"no kernel image is available for execution|with CUDA capability (?:sm_\w{1,8}) is not "
+        r"compatible with the current PyTorch",
+        "This library has no code for the architecture of this GPU.",
+        "install a build for it (torch.cuda.get_arch_list() tells what torch has; Blackwell needs "
+        "torch 2.7 or later for CUDA 12.8), or build the extension with TORCH_CUDA_ARCH_LIST "
+        "set to "
+        "the GPU's compute capability",
+        command='python -c "import torch; print(torch.cuda.get_arch_list(), '
+        'torch.cuda.get_device_capability())"',
+        links=("https://github.com/pytorch/pytorch/issues/150733",),
+    ),
+    KnownError(
+        "CG863",
+        "Triton's ptxas does not know a GPU",
+        ("ptxas fatal",),
+        r"ptxas fatal[^'\n]{0,200}'(sm_\w{1,20})' is not defined",
+        "The ptxas that Triton uses does not know {0}.",
+        "set TRITON_PTXAS_PATH to the ptxas of a newer CUDA toolkit, or update triton",
+        command="pip install -U triton",
+        links=("https://github.com/triton-lang/triton/issues/8539",),
+        nouns=("this GPU",),
+    ),
+    KnownError(
+        "CG714",
+        "nvcc does not know an architecture",
+        ("nvcc fatal", "Unknown CUDA arch"),
+        r"nvcc fatal\s{0,9}: Unsupported gpu architecture '(\w{1,20})'|Unknown CUDA arch "
+        r"\(([\w.+]{1,20})\)",
+        "The CUDA toolkit is too old, or too new, to compile for {0}.",
+        "use the toolkit of torch.version.cuda (12.8 or later for compute_100 and compute_120), or "
+        "set TORCH_CUDA_ARCH_LIST to what it knows (nvcc --list-gpu-arch)",
+        command="nvcc --list-gpu-arch",
+        nouns=("a GPU",),
+        words=lambda match: (match[1] or match[2],),
+    ),
+)

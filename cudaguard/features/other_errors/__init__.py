@@ -1,0 +1,1 @@
+"""Errors that look like those of this field and are none of order: nobody need search for one."""

@@ -1,0 +1,69 @@
+"""Errors of CUDA programs that no order of imports causes or cures, and deaths without a word."""
+
+from __future__ import annotations
+
+from cudaguard.core.explainer import Explainer
+from cudaguard.core.known_errors import LIKELY, VAGUE, KnownError
+
+KNOWN = (
+    KnownError(
+        "CG743",
+        "a kernel has found a value that is not allowed",
+        ("device-side assert triggered", "CUDA_ERROR_ASSERT", "cudaErrorAssert"),
+        r"device-side assert triggered|CUDA_ERROR_ASSERT|cudaErrorAssert\b",
+        "A kernel has met a value that is not allowed, such as an index or a label out of range. "
+        "The order of imports has no part in it.",
+        "run it on the CPU, or with CUDA_LAUNCH_BLOCKING=1, to see the line; nothing works on the "
+        "GPU in this process after it",
+        command="CUDA_LAUNCH_BLOCKING=1 python SCRIPT",
+    ),
+    KnownError(
+        "CG744",
+        "a kernel has read or written where it may not",
+        ("illegal memory access", "unspecified launch failure", "misaligned address"),
+        r"CUDA error: (?:an illegal memory access was encountered|unspecified launch failure|"
+        r"misaligned address)|CUDA_ERROR_(?:ILLEGAL_ADDRESS|LAUNCH_FAILED|MISALIGNED_ADDRESS)",
+        "A kernel has read or written where it may not. It is reported by a later call, and the "
+        "order of imports has seldom a part in it.",
+        "find the kernel with compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1",
+        command="compute-sanitizer python SCRIPT",
+        certainty=LIKELY,
+    ),
+    KnownError(
+        "CG745",
+        "the memory of a GPU is used up",
+        ("CUDA out of memory", "CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation"),
+        r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation",
+        "The memory of the GPU is used up, by this process or by others. The order of imports "
+        "has no "
+        "part in it.",
+        "see who holds it (nvidia-smi); beside torch keep JAX and TensorFlow from taking all of it "
+        "at their start: XLA_PYTHON_CLIENT_PREALLOCATE=false, TF_FORCE_GPU_ALLOW_GROWTH=true "
+        "(rules "
+        "CG014 and CG015); else smaller batches",
+        command="nvidia-smi",
+        links=("https://github.com/jax-ml/jax/issues/1075",),
+        certainty=LIKELY,
+    ),
+    KnownError(
+        "CG746",
+        "a process died of a signal",
+        (
+            "Segmentation fault",
+            "SIGSEGV",
+            "Fatal Python error: Aborted",
+            "Bus error",
+            "Illegal instruction",
+            "exitcode: -11",
+            "exit code -11",
+        ),
+        r"Segmentation fault|SIGSEGV|Fatal Python error: Aborted|Bus error \(core|Illegal "
+        r"instruction \(core|exit ?code:? -11",
+        "The process died in native code, without a word of what was wrong.",
+        "run it under cudaguard run, which names the import or the call that it died in, what was "
+        "loaded, and the rule that fits; cudaguard bisect finds an order that works",
+        command="cudaguard run SCRIPT",
+        certainty=VAGUE,
+    ),
+)
+EXPLAINER = Explainer(KNOWN)

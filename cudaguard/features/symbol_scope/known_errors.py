@@ -1,0 +1,78 @@
+"""What is said where a library has got symbols of another one; what it means."""
+
+from __future__ import annotations
+
+from cudaguard.core.explainer import Explainer
+from cudaguard.core.known_errors import LIKELY, VAGUE, KnownError
+
+KNOWN = (
+    KnownError(
+        "CG877",
+        "two copies of LLVM share their symbols",
+        ("registered more than once", "registered CommandLine options"),
+        r"CommandLine Error: Option .{1,200} registered more than once|"
+        r"inconsistency in registered CommandLine options",
+        "Two copies of LLVM share their symbols: that of tensorflow or of another package, and "
+        "that "
+        "of triton, numba or a driver.",
+        "cudaguard.install() before the first of them is imported (rule CG002 for tensorflow and "
+        "triton); for other pairs: import triton first, or cudaguard trace to see which two",
+        command="cudaguard run SCRIPT",
+        links=(
+            "https://github.com/tensorflow/tensorflow/issues/124205",
+            "https://github.com/pytorch/pytorch/issues/90166",
+        ),
+    ),
+    KnownError(
+        "CG878",
+        "libpng calls another zlib",
+        ("libpng error",),
+        r"libpng error: bad parameters to zlib",
+        "libpng calls another library's copy of zlib, such as the one in decord.",
+        "cudaguard.install() before decord is imported (rule CG001)",
+        command="cudaguard run SCRIPT",
+        links=("https://github.com/dmlc/decord/issues/293",),
+        leads=True,
+    ),
+    KnownError(
+        "CG737",
+        "two C++ runtimes meet",
+        ("bad_cast", "No Python class registered for C++ class"),
+        r"std::bad_cast|No Python class registered for C\+\+ class (std::\S{1,40})",
+        "Two packages have C++ runtimes, or converters of Boost.Python, of their own, and one uses "
+        "what the other has set up.",
+        "import them in the other order (cudaguard bisect finds the one that works), or take "
+        "builds "
+        "that link the system's libstdc++",
+        command="cudaguard bisect SCRIPT",
+        links=(
+            "https://github.com/carla-simulator/carla/issues/1125",
+            "https://github.com/dexsuite/dex-retargeting/issues/23",
+        ),
+        certainty=LIKELY,
+    ),
+    KnownError(
+        "CG738",
+        "memory was freed by another library than the one that had allocated it",
+        (
+            "free(): invalid",
+            "double free or corruption",
+            "munmap_chunk(): invalid",
+            "corrupted size vs",
+            "corrupted double-linked",
+        ),
+        r"free\(\): invalid (?:pointer|size)|double free or corruption|munmap_chunk\(\): invalid "
+        r"pointer|corrupted (?:size vs|double-linked)",
+        "The C library found its heap damaged: where nothing but imports ran, mostly because two "
+        "packages bring C++ runtimes of their own, or share symbols.",
+        "let cudaguard run say which import it was, and cudaguard bisect which order works; often "
+        "import torch first cures it, or a newer build of the other package",
+        command="cudaguard run SCRIPT",
+        links=(
+            "https://github.com/pytorch/pytorch/issues/109923",
+            "https://github.com/isl-org/Open3D/issues/922",
+        ),
+        certainty=VAGUE,
+    ),
+)
+EXPLAINER = Explainer(KNOWN)

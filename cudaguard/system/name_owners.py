@@ -1,0 +1,149 @@
+"""Which library defines a function, by its name.
+
+Data: the names under which the libraries of this field keep their functions. The first entry that
+fits decides, so names that begin alike stand with the longer one first.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+# What a library is to the one that needs it.
+NVIDIA, TORCH, PYTHON, RUNTIME, OTHER = "nvidia", "torch", "python", "runtime", "other"
+
+
+class NameOwner(NamedTuple):
+    """Who defines names of a family.
+
+    Args:
+        kind: One of `NVIDIA`, `TORCH`, `PYTHON`, `RUNTIME` (of C++ or OpenMP) and `OTHER`.
+        library: The library, without ``.so``.
+        title: What it is called in a sentence.
+    """
+
+    kind: str
+    library: str
+    title: str
+
+
+_TORCH = (
+    r"_Z(?:T[VISC]|GV)?N[VKRO]*(?:2at|3c10|5torch|6caffe2)|(?:_Z\d+)?THP?[A-Z]|"
+    r"(?:aoti_)?torch_[a-z]"
+)
+_NAMES: tuple[tuple[str, NameOwner], ...] = (
+    (r"(?:__)?nvJitLink[A-Z]", NameOwner(NVIDIA, "libnvJitLink", "nvJitLink")),
+    (r"p?nccl[A-Z]", NameOwner(NVIDIA, "libnccl", "NCCL")),
+    (r"cudnn[A-Z]|_ZNK?5cudnn", NameOwner(NVIDIA, "libcudnn", "cuDNN")),
+    (r"cublasLt[A-Z]", NameOwner(NVIDIA, "libcublasLt", "cuBLASLt")),
+    (r"cublas[A-Z]", NameOwner(NVIDIA, "libcublas", "cuBLAS")),
+    (r"cusparseLt[A-Z]", NameOwner(NVIDIA, "libcusparseLt", "cuSPARSELt")),
+    (r"cusparse[A-Z]", NameOwner(NVIDIA, "libcusparse", "cuSPARSE")),
+    (r"cusolver[A-Z]", NameOwner(NVIDIA, "libcusolver", "cuSOLVER")),
+    (r"cufft[A-Z]", NameOwner(NVIDIA, "libcufft", "cuFFT")),
+    (r"curand[A-Z]", NameOwner(NVIDIA, "libcurand", "cuRAND")),
+    (r"cufile[A-Z]|cuFile[A-Z]", NameOwner(NVIDIA, "libcufile", "cuFile")),
+    (r"cupti[A-Z]", NameOwner(NVIDIA, "libcupti", "CUPTI")),
+    (r"nvrtc[A-Z]", NameOwner(NVIDIA, "libnvrtc", "NVRTC")),
+    (r"nvshmem", NameOwner(NVIDIA, "libnvshmem_host", "NVSHMEM")),
+    (r"(?:__)?cuda[A-Z]", NameOwner(NVIDIA, "libcudart", "the CUDA runtime")),
+    (r"cu[A-Z][a-z]", NameOwner(NVIDIA, "libcuda", "the CUDA driver")),
+    (_TORCH, NameOwner(TORCH, "libtorch", "torch")),
+    (r"_?Py[A-Z]", NameOwner(PYTHON, "libpython3", "Python")),
+    (r"_ZNK?St|_ZSt|_ZT[VIS]N?St|__cxa_|__gxx_", NameOwner(RUNTIME, "libstdc++", "libstdc++")),
+    (r"GOMP_|omp_[a-z]", NameOwner(RUNTIME, "libgomp", "OpenMP (libgomp)")),
+    (r"__kmpc_|kmp_", NameOwner(RUNTIME, "libiomp5", "OpenMP (libiomp5 or libomp)")),
+    (r"iJIT_|__itt_", NameOwner(OTHER, "libittnotify", "ITT, which MKL brings")),
+    (r"mkl_|MKL_", NameOwner(OTHER, "libmkl_core", "MKL")),
+    (r"sqlite3", NameOwner(OTHER, "libsqlite3", "SQLite")),
+    (r"FT_[A-Z]", NameOwner(OTHER, "libfreetype", "FreeType")),
+    (r"Fc[A-Z]", NameOwner(OTHER, "libfontconfig", "Fontconfig")),
+    (
+        r"av(?:codec|format|util|filter|device|io|_)\w|sws_|swr_",
+        NameOwner(OTHER, "libavcodec", "FFmpeg"),
+    ),
+    (r"png_", NameOwner(OTHER, "libpng16", "libpng")),
+    (r"jpeg_|tj[A-Z]", NameOwner(OTHER, "libjpeg", "libjpeg")),
+    (r"TIFF[A-Z]", NameOwner(OTHER, "libtiff", "libtiff")),
+    (r"deflate|inflate|crc32|adler32|gz[a-z]", NameOwner(OTHER, "libz", "zlib")),
+    (r"SSL_|EVP_|OPENSSL_|CRYPTO_", NameOwner(OTHER, "libcrypto", "OpenSSL")),
+    (r"curl_", NameOwner(OTHER, "libcurl", "libcurl")),
+    (r"H5[A-Z]", NameOwner(OTHER, "libhdf5", "HDF5")),
+    (r"g_[a-z]+_[a-z]", NameOwner(OTHER, "libglib-2.0", "GLib")),
+    (r"_ZNK?4llvm|LLVM[A-Z]", NameOwner(OTHER, "libLLVM", "LLVM")),
+    (r"_ZNK?6google8protobuf", NameOwner(OTHER, "libprotobuf", "protobuf")),
+    (r"_ZNK?4absl", NameOwner(OTHER, "libabsl", "Abseil")),
+    (r"_ZNK?5arrow", NameOwner(OTHER, "libarrow", "Arrow")),
+    (r"MPI_|ompi_", NameOwner(OTHER, "libmpi", "MPI")),
+    (r"Xml|xml[A-Z]", NameOwner(OTHER, "libxml2", "libxml2")),
+)
+
+
+def owner_of(name: str) -> NameOwner | None:
+    """Return who defines a function; None for one of nobody that is known here.
+
+    Args:
+        name: As the linker has it.
+    """
+    return next((owner for pattern, owner in _compiled() if pattern.match(name)), None)
+
+
+@cache
+def _compiled() -> tuple[tuple[re.Pattern[str], NameOwner], ...]:
+    return tuple((re.compile(pattern), owner) for pattern, owner in _NAMES)
+
+
+# NVIDIA's libraries whose number is CUDA's major version, and how the wheels are called.
+_WHEELS = {
+    "libcudart": "nvidia-cuda-runtime",
+    "libcublas": "nvidia-cublas",
+    "libcublasLt": "nvidia-cublas",
+    "libnvrtc": "nvidia-cuda-nvrtc",
+    "libnvJitLink": "nvidia-nvjitlink",
+    "libcupti": "nvidia-cuda-cupti",
+    "libnvToolsExt": "nvidia-nvtx",
+    "libcufft": "nvidia-cufft",
+    "libcurand": "nvidia-curand",
+    "libcusolver": "nvidia-cusolver",
+    "libcusparse": "nvidia-cusparse",
+    "libcusparseLt": "nvidia-cusparselt",
+    "libcudnn": "nvidia-cudnn",
+    "libnccl": "nvidia-nccl",
+    "libcufile": "nvidia-cufile",
+    "libnvshmem_host": "nvidia-nvshmem",
+    "libnvinfer": "tensorrt",
+}
+_OF_CUDA = ("libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti")
+# Numbers of their own: (library, number) -> CUDA's.
+_NUMBERS = {
+    ("libcufft", "10"): "11", ("libcufft", "11"): "12", ("libcufft", "12"): "13",
+    ("libcusolver", "12"): "13", ("libcusparse", "11"): "11",
+    ("libnvToolsExt", "1"): "",
+}  # fmt: skip
+_LIBRARY = re.compile(r"(lib[A-Za-z0-9_+-]+?)(?:_(?:adv|cnn|ops|engines|graph|heuristic)\w*)?\.so"
+                      r"(?:\.(\d+))?")  # fmt: skip
+
+
+def cuda_of(soname: str) -> str:
+    """Return the major version of CUDA that a library belongs to; empty if its name hides it."""
+    match = _LIBRARY.match(soname)
+    if match is None or not match[2]:
+        return ""
+    if match[1] in _OF_CUDA:
+        return match[2]
+    return _NUMBERS.get((match[1], match[2]), "")
+
+
+def wheel_of(soname: str) -> str:
+    """Return the distribution on PyPI that has one of NVIDIA's libraries; empty for others.
+
+    Where the name does not tell for which CUDA, ``cu12`` stands for it.
+    """
+    match = _LIBRARY.match(soname)
+    wheel = _WHEELS.get(match[1], "") if match is not None else ""
+    if not wheel or wheel == "tensorrt":
+        return wheel
+    cuda = cuda_of(soname) or "12"
+    no_suffix = cuda == "13" and not wheel.endswith(("cudnn", "nccl", "cusparselt", "nvshmem"))
+    return wheel if no_suffix else f"{wheel}-cu{cuda}"
