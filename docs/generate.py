@@ -1,7 +1,7 @@
-"""Write the generated tables of the reference, and the JSON schema of rules.
+"""Write the generated tables of the reference and of the README, and the JSON schema of rules.
 
-Run ``python docs/generate.py`` after a change of rules, verbs, ids or consumers. A test compares
-the files with the data.
+Run ``python docs/generate.py`` after a change of rules, verbs, ids, consumers or incidents. A test
+compares the files with the data.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.model import GRADES
 from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+from cudaguard.tools.rules.coverage import GRADES as COVERAGE
+from cudaguard.tools.rules.coverage import incidents, totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.producers import Producer
 
 ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
 FEATURES = ROOT / "cudaguard" / "features"
 SCHEMA = ROOT / "cudaguard" / "tools" / "schema" / "rules.json"
@@ -259,6 +262,21 @@ def checks() -> str:
     return _table(("id", "check", "what it looks at"), map(_check, all_checks().values()))
 
 
+# --- incidents --------------------------------------------------------------------------
+
+
+def coverage() -> str:
+    """Return how many public incidents have which grade."""
+    found = incidents()
+    head = ("grade", "what happens", "expected", "reached", "real", "native", "model", "no test")
+    rows = (
+        (f"`{one['grade']}`", COVERAGE[one["grade"]],
+         *(str(n) for n in (one["expected"], one["reached"], *one["proof"].values())))
+        for one in totals(found)
+    )  # fmt: skip
+    return f"{len(found)} public incidents, by what cudaguard does:\n\n{_table(head, rows)}"
+
+
 # --- files ------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -268,6 +286,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "checks": ("doctor.md", checks),
     "consumers": ("consumers.md", consumers),
     "producers": ("consumers.md", producers),
+    "coverage": (README.name, coverage),
 }
 
 
@@ -275,7 +294,7 @@ def documents() -> dict[Path, str]:
     """Return the files as they should be."""
     texts: dict[Path, str] = {}
     for part, (name, make) in PARTS.items():
-        path = REFERENCE / name
+        path = README if name == README.name else REFERENCE / name
         text = texts.get(path) or path.read_text(encoding="utf-8")
         begin, end = f"<!-- {part}: written by docs/generate.py -->\n", f"<!-- end of {part} -->\n"
         before, _, rest = text.partition(begin)

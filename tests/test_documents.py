@@ -104,6 +104,16 @@ def test_generated_tables_name_every_rule_verb_id_and_consumer_once(root, genera
     assert ids == {*DETECTORS, *CHECKS}
 
 
+def test_readme_counts_every_incident(root, generate):
+    from cudaguard.tools.rules.coverage import GRADES, incidents
+
+    text = (root / "README.md").read_text(encoding="utf-8")
+    part = text.partition("<!-- coverage: ")[2].partition("<!-- end of coverage -->")[0]
+    assert f"{len(incidents())} public incidents" in part
+    assert re.findall(r"^\| `([\w-]+)` \|", part, re.MULTILINE) == [*GRADES]
+    assert root / "README.md" in generate.documents()
+
+
 def test_every_variable_is_explained(root):
     from cudaguard import config
 

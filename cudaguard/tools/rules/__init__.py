@@ -1,1 +1,1 @@
-"""``cudaguard rules``: list, show, check and test rules."""
+"""``cudaguard rules``: list, show, check and test rules; what they do about public incidents."""

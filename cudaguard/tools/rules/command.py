@@ -41,6 +41,7 @@ examples:
   cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
   cudaguard rules test CG001                  does its fault still occur, and does it cure?
   cudaguard rules test --latest CG001         the same with the newest releases
+  cudaguard rules coverage                    public incidents, and what is done about each
 
 exit status: 0 all well, 1 a file cannot be used, or a rule is not needed or does not cure,
 2 wrong usage, 3 a rule could not be tested
@@ -81,9 +82,12 @@ def configure(parser: ArgumentParser) -> None:
         metavar="S",
         help=f"seconds for each of the two runs (default: {TIME_LIMIT:.0f})",
     )
+    covering = tasks.add_parser(
+        "coverage", help="public incidents: prevented, told, explained or not, and by what"
+    )
     for task in (showing, testing):
         task.add_argument("id", metavar="ID", help="as in CG001")
-    for task in (listing, showing, testing):
+    for task in (listing, showing, testing, covering):
         add_format(task, FORMATS)
 
 
@@ -91,6 +95,8 @@ def execute(args: Namespace) -> int:
     """Do it, and return the exit status."""
     if args.task == "check":
         return max(_check(file) for file in args.file)
+    if args.task == "coverage":
+        return _coverage(args)
     from cudaguard.api import active_rules
     from cudaguard.tools.catalog import RULES
 
@@ -117,6 +123,19 @@ def execute(args: Namespace) -> int:
         for rule in chosen:
             state, grade = _state_of(rule, active)
             show(printable(f"{rule.id}  {state:<3}  {grade:<9}  {rule.title or rule.why}"))
+    return OK
+
+
+def _coverage(args: Namespace) -> int:
+    from cudaguard.tools.rules import coverage, messages
+
+    found = coverage.incidents()
+    totals = coverage.totals(found)
+    if args.format == "json":
+        incidents = [one.to_dict() for one in found]
+        show(json_text({"tool": "rules coverage", "totals": totals, "incidents": incidents}))
+    else:
+        show(messages.coverage(found, totals))
     return OK
 
 

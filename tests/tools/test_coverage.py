@@ -1,0 +1,196 @@
+"""What is claimed about public incidents: ids and tests that exist, and totals that add up."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import zipfile
+
+import pytest
+
+import cudaguard
+from cudaguard.tools.catalog import DETECTORS, RULES
+from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.rules.coverage import GRADES, PROOFS, Incident, incidents, totals
+
+from ..documents import valid
+from ..test_words import SPELLING, WORDS
+
+GRADE_OF = {rule.id: rule.grade for rule in RULES}
+FUNCTIONS = {name for name in cudaguard.__all__ if name[0].islower()}
+KNOWN = {*GRADE_OF, *DETECTORS, *CHECKS, *FUNCTIONS}
+# What may answer with this grade: a rule of that grade, or a function that is called.
+REPAIRS = {
+    "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"},
+    "prevented-on-request": {id for id, grade in GRADE_OF.items() if grade == "opt-in"} | FUNCTIONS,
+}
+NODE = re.compile(r"(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?P<case>\[.+\])?")
+
+
+def fault_of_test(node, root):
+    """Returns what is wrong with the name of a test; empty if there is such a test."""
+    found = NODE.fullmatch(node)
+    if found is None:
+        return f"not the name of a test: {node}"
+    path = root / found["file"]
+    if not path.is_file():
+        return f"no such file: {path.name}"
+    for one in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(one, ast.FunctionDef) and one.name == found["name"]:
+            marks = " ".join(map(ast.unparse, one.decorator_list))
+            return "" if not found["case"] or "parametrize" in marks else f"no cases: {node}"
+    return f"no such test: {found['name']}"
+
+
+def faults_of(one, root):
+    """Yields what is wrong with one entry."""
+    if not re.fullmatch(r"I\d{3}", one.id):
+        yield f"not an id: {one.id}"
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+#\d+", one.ref):
+        yield f"not a reference: {one.ref}"
+    for grade in (one.expected, one.grade):
+        if grade not in GRADES:
+            yield f"unknown grade: {grade}"
+    for id in one.by:
+        if id not in KNOWN:
+            yield f"unknown id: {id}"
+    if len(set(one.by)) < len(one.by):
+        yield "an id is named twice"
+    if bool(one.by) != (one.grade != "none"):
+        yield "an answer and no grade, or a grade and no answer"
+    if one.grade in REPAIRS and not REPAIRS[one.grade] & set(one.by):
+        yield f"nothing named is {one.grade}"
+    if one.proof not in PROOFS:
+        yield f"unknown proof: {one.proof}"
+    if bool(one.test) != (one.proof != "none"):
+        yield "a test and no proof, or a proof and no test"
+    if one.test and (fault := fault_of_test(one.test, root)):
+        yield fault
+    if not one.reason and "none" in (one.proof, one.grade):
+        yield "no reason"
+    for pattern in (WORDS, SPELLING):
+        yield from (f"reason: {found[0]!r}" for found in pattern.finditer(one.reason))
+
+
+def faults(found, root):
+    """Returns what is wrong with a table of incidents, each with the id of its entry."""
+    told = [f"{one.id}: {fault}" for one in found for fault in faults_of(one, root)]
+    for name in ("id", "ref"):
+        values = [getattr(one, name) for one in found]
+        twice = {value for value in values if values.count(value) > 1}
+        told += [f"{value}: there twice" for value in sorted(twice)]
+    return told
+
+
+@pytest.fixture(scope="module")
+def table():
+    return incidents()
+
+
+def test_entries_name_what_exists(table, root):
+    assert faults(table, root) == []
+
+
+def test_order_is_that_of_the_ids(table):
+    assert [one.id for one in table] == sorted(one.id for one in table)
+
+
+HERE = "tests/tools/test_coverage.py::test_entries_name_what_exists"
+GOOD = {
+    "id": "I001", "ref": "a/b#1", "expected": "told", "grade": "told", "by": ["CG818"],
+    "proof": "real", "test": HERE, "reason": "",
+}  # fmt: skip
+PLANTED = {
+    "not an id: 1": {"id": "1"},
+    "not a reference: b#1": {"ref": "b#1"},
+    "unknown grade: perhaps": {"grade": "perhaps"},
+    "unknown grade: certain": {"expected": "certain"},
+    "unknown id: CG799": {"by": ["CG799"]},
+    "unknown id: no_function": {"by": ["no_function"]},
+    "an id is named twice": {"by": ["CG818", "CG818"]},
+    "an answer and no grade, or a grade and no answer": {"by": []},
+    "nothing named is prevented": {"grade": "prevented"},
+    "nothing named is prevented-on-request": {"grade": "prevented-on-request", "by": ["CG001"]},
+    "unknown proof: word of honor": {"proof": "word of honor"},
+    "a test and no proof, or a proof and no test": {"test": ""},
+    "not the name of a test: test_x": {"test": "test_x"},
+    "no such file: test_nothing.py": {"test": "tests/tools/test_nothing.py::test_x"},
+    "no such test: test_x": {"test": "tests/tools/test_coverage.py::test_x"},
+    f"no cases: {HERE}[one]": {"test": f"{HERE}[one]"},
+    "no reason": {"proof": "none", "test": ""},
+    "reason: 'serves'": {"reason": "Another library serves it."},
+}
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_seen(root, fault):
+    assert faults([Incident(**GOOD)], root) == []
+    assert faults([Incident(**{**GOOD, **PLANTED[fault]})], root)[0].endswith(f": {fault}")
+
+
+def test_entry_without_an_answer_needs_a_reason(root):
+    silent = {"grade": "none", "by": [], "proof": "none", "test": ""}
+    assert faults([Incident(**{**GOOD, **silent})], root) == ["I001: no reason"]
+    assert faults([Incident(**{**GOOD, **silent, "reason": "Why."})], root) == []
+
+
+def test_entries_that_are_there_twice(root):
+    again = Incident(**{**GOOD, "id": "I002"})
+    assert faults([Incident(**GOOD), again], root) == ["a/b#1: there twice"]
+    assert "I001: there twice" in faults([Incident(**GOOD)] * 2, root)
+
+
+def test_cases_in_brackets(root):
+    node = "tests/tools/test_coverage.py::test_planted_fault_is_seen"
+    assert fault_of_test(f"{node}[no reason]", root) == fault_of_test(node, root) == ""
+
+
+def test_totals_add_up(table):
+    rows = totals(table)
+    assert [row["grade"] for row in rows] == [*GRADES]
+    for name in ("expected", "reached"):
+        assert sum(row[name] for row in rows) == len(table)
+    for row in rows:
+        assert [*row["proof"]] == [*PROOFS]
+        assert sum(row["proof"].values()) == row["reached"]
+
+
+@pytest.fixture
+def coverage(child):
+    """Runs the command, and returns what it prints."""
+
+    def coverage(*arguments):
+        command = (sys.executable, "-m", "cudaguard", "rules", "coverage", *arguments)
+        done = child.command(*command)
+        assert done.stderr == ""
+        return done.stdout
+
+    return coverage
+
+
+def test_command_lists_the_incidents_and_the_totals(coverage, table):
+    lines = coverage().splitlines()
+    assert lines[0].split() == ["id", "incident", "grade", "by"]
+    listed = [line.split() for line in lines[1 : len(table) + 1]]
+    assert listed == [[one.id, one.ref, one.grade, *one.by] for one in table]
+    empty, title, head, *sums = lines[len(table) + 1 :]
+    assert empty == ""
+    assert title.startswith(f"{len(table)} public incidents")
+    assert head.split()[:3] == ["grade", "expected", "reached"]
+    assert [line.split() for line in sums] == [
+        [str(n) for n in (row["grade"], row["expected"], row["reached"], *row["proof"].values())]
+        for row in totals(table)
+    ]
+
+
+def test_json(coverage, table):
+    document = valid("rules", coverage("--format", "json"))
+    assert document["tool"] == "rules coverage"
+    assert document["incidents"] == [one.to_dict() for one in table]
+    assert document["totals"] == totals(table)
+
+
+def test_table_is_in_the_wheel(wheel):
+    with zipfile.ZipFile(wheel) as files:
+        assert "cudaguard/tools/rules/coverage.toml" in files.namelist()
