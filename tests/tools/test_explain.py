@@ -314,8 +314,8 @@ LOGS = {
     ),
     "a death without a word, behind what says why": (
         (
-            "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: cannot "
-            "open shared object file: No such file or directory\nAborted (core dumped)\n"
+            "Could not load library libcudnn_ops_infer.so.8. Error: libcudnn_ops_infer.so.8: "
+            "cannot open shared object file: No such file or directory\nAborted (core dumped)\n"
         ),
         "CG731",
     ),
