@@ -58,16 +58,19 @@ class ExtensionDetector:
             raise error
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look why a library was refused.
+        """Look why a library was refused, and keep the reason.
 
-        Of extensions for torch that are loaded by their path (``torch.ops.load_library``), the
-        reason is kept.
+        A library that is not there at all says so itself.
         """
-        is_absent = str(error) == f"{library}{_ABSENT}"
-        if os.sep in library and not is_absent and sys.platform.startswith("linux"):
+        said = str(error)
+        if not sys.platform.startswith("linux") or said == f"{library}{_ABSENT}":
+            return
+        # One that was found by its name stands in the loader's words.
+        path = library if os.sep in library else said.partition(": ")[0]
+        if os.sep in path:
             from cudaguard.features.extensions.repair import refused
 
-            self._keep(refused(library, error))
+            self._keep(refused(path, error))
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was refused, where the mode permits it."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
 _NO_VERSION = ": version `"
+# Causes that hold for any library, whoever has made it.
+_CERTAIN = ("older-library", "library-missing", "symbol-version", "cuda-major", "truncated",
+            "wrong-machine", "not-elf")  # fmt: skip
 # How glibc's loader begins or ends what it says of a file; anything else is an extension's own.
 _OF_THE_FILE = (
     "invalid ELF header",
@@ -91,16 +94,19 @@ def explained(spec: ModuleSpec, error: ImportError) -> tuple[Refusal | None, Imp
 
 
 def refused(path: str, error: Exception) -> Refusal | None:
-    """Return why a library was not loaded by its path, if it is one for torch.
+    """Return why a library was not loaded by its path.
+
+    Of one that is no extension for torch only what is certain: who has its functions is unknown.
 
     Args:
         path: The library.
         error: What ctypes has raised, and goes on to raise.
     """
-    if not any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path)):
-        return None
     check = _check_as_said(path, str(error))
     if check is None:
+        return None
+    is_for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in needed_libraries(path))
+    if not is_for_torch and check.cause not in _CERTAIN:
         return None
     return _refusal(check, str(error), frame_outside_of("torch"), is_import=False)
 

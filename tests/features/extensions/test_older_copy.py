@@ -1,0 +1,105 @@
+"""A library that gets an older copy of another one, be it by LD_LIBRARY_PATH or by who came first.
+
+As in pytorch/pytorch#111469: libcusparse needs a function of libnvJitLink that an older one lacks.
+The libraries are stand-ins of those names; the loader, its words and its order are real.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .conftest import Builder
+
+SYMBOL = "__nvJitLinkComplete_12_4"
+PACKAGE = """
+import ctypes, os
+HERE = os.path.dirname(__file__)
+sparse = ctypes.CDLL(os.path.join(HERE, "lib", "libcusparse.so.12"))  # fails
+"""
+
+
+@pytest.fixture
+def site(child, tmp_path):
+    """A package that opens its libcusparse, and an older libnvJitLink elsewhere."""
+    own = Builder(child.folder / "sparsepkg" / "lib")
+    version = child.write("v.map", f"libnvJitLink.so.12 {{ global: {SYMBOL}; old_one; }};\n")
+    link = "-Wl,-soname,libnvJitLink.so.12"
+    with_version = f"-Wl,--version-script={version}"
+    good = own(
+        "libnvJitLink.so.12", f"int {SYMBOL}(void){{return 1;}} int old_one(void){{return 2;}}",
+        link, with_version,
+    )  # fmt: skip
+    own(
+        "libcusparse.so.12", f"int {SYMBOL}(void); int go(void) {{ return {SYMBOL}(); }}",
+        "-Wl,-soname,libcusparse.so.12", good, "-Wl,--enable-new-dtags,-rpath,$ORIGIN",
+        "-Wl,-z,now",
+    )  # fmt: skip
+    old = Builder(tmp_path / "old")(
+        "libnvJitLink.so.12", "int old_one(void) { return 2; }", link, with_version
+    )
+    child.write("sparsepkg/__init__.py", PACKAGE)
+    child.old = old
+    return child
+
+
+def run(site, program, **env):
+    path = site.write("main.py", program)
+    return site.command(sys.executable, path, env=env, check=False)
+
+
+WAYS = {
+    "LD_LIBRARY_PATH": "",
+    "loaded first": "import ctypes\nctypes.CDLL({old!r}, ctypes.RTLD_GLOBAL)\n",
+}
+GUARDS = {
+    "install": "import cudaguard\ncudaguard.install()\n{first}import sparsepkg\n",
+    "guard": "import cudaguard\n{first}with cudaguard.guard():\n    import sparsepkg\n",
+    "variable": "{first}import sparsepkg\n",
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_which_file_came_first_is_told(site, way, guard):
+    first = WAYS[way].format(old=str(site.old))
+    env = {} if first else {"LD_LIBRARY_PATH": str(site.old.parent)}
+    if guard == "variable":
+        env["CUDAGUARD"] = "fix"
+    done = run(site, GUARDS[guard].format(first=first), **env)
+    assert done.returncode == 1
+    assert f"undefined symbol: {SYMBOL}" in done.stderr  # the loader's own words stay
+    assert str(site.old) in done.stderr.partition("Warning: [CG841]")[2]
+    assert "libnvJitLink.so.12" in done.stderr
+    assert done.stderr.count("Warning: [CG841]") == 1
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_program_that_does_without_it_hears_nothing(site, guard):
+    code = GUARDS[guard].format(first="").replace(
+        "import sparsepkg", "__import__('contextlib').suppress(OSError).__enter__()"
+    )
+    code += "\ntry:\n    import sparsepkg\nexcept OSError:\n    print('without')\n"
+    env = {"CUDAGUARD": "fix"} if guard == "variable" else {}
+    done = run(site, code, LD_LIBRARY_PATH=str(site.old.parent), **env)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "without\n", "")
+
+
+def test_healthy_package_is_not_spoken_of(site):
+    done = run(site, GUARDS["install"].format(first=""))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes before Python 3.11")
+def test_error_that_leaves_a_block_says_it(site):
+    program = """
+import cudaguard
+try:
+    with cudaguard.guard():
+        import sparsepkg
+except OSError as error:
+    print(*getattr(error, "__notes__", ["none"]))
+"""
+    done = run(site, program, LD_LIBRARY_PATH=str(site.old.parent))
+    assert done.stdout.startswith("cudaguard [CG842] libcusparse.so.12 needs __nvJitLinkComplete")
