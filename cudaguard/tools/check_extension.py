@@ -75,6 +75,7 @@ def execute(args: Namespace) -> int:
             (file, *(checked(file, settled) if check.missing_symbols else (check, given)))
             for file, check, given in checks
         ]
+    checks = [one for one in checks if files[one[0]] or _is_told_of(one[0], one[1])]
     if args.format == "json":
         data = [{**check.to_dict(), "assume_imported": list(given)} for _, check, given in checks]
         show(json_text({"tool": "check-extension", "checks": data}))
@@ -83,6 +84,13 @@ def execute(args: Namespace) -> int:
     else:
         _print(checks, files)
     return FOUND if any(check.ok is False for _, check, _ in checks) else OK
+
+
+def _is_told_of(file: str, check: ExtensionCheck) -> bool:
+    """Return False for a library of a folder that may get what it lacks from who loads it."""
+    from cudaguard.features.extensions.checks import CERTAIN_OF_LIBRARIES, is_library
+
+    return check.ok is True or not is_library(file) or check.cause in CERTAIN_OF_LIBRARIES
 
 
 def _annotate(checks: list[tuple[str, ExtensionCheck, tuple[str, ...]]]) -> None:
@@ -108,7 +116,7 @@ def _print(
     results = [check.ok for _, check, _ in checks]
     counts = (("would load", True), ("would not load", False), ("cannot be judged", None))
     told = ", ".join(f"{results.count(ok)} {words}" for words, ok in counts if ok in results)
-    show(f"{len(results)} checked: {told}" if results else "no extensions found")
+    show(f"{len(results)} checked: {told}" if results else "no extensions or libraries found")
 
 
 def _files_of(what: str) -> list[str] | None:
@@ -131,9 +139,10 @@ def _files_of(what: str) -> list[str] | None:
 
 
 def _below(folder: str) -> Iterator[str]:
-    from cudaguard.features.extensions.checks import is_extension
+    from cudaguard.features.extensions.checks import is_extension, is_library
 
     for root, folders, names in os.walk(folder):
         # What wheels bundle is loaded by way of what needs it, and may well fail alone.
         folders[:] = [name for name in folders if not name.endswith(".libs")]
-        yield from (os.path.join(root, name) for name in names if is_extension(name))
+        found = (name for name in names if is_extension(name) or is_library(name))
+        yield from (os.path.join(root, name) for name in found)

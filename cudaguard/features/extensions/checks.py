@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from cudaguard.core.checks import Check
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
 
 # What comes with the driver, and is nowhere without one.
 DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
+# What can be told of a library that others may serve with symbols once they are loaded.
+CERTAIN_OF_LIBRARIES = ("older-library", "symbol-version", "truncated", "wrong-machine")
+_LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*")
 
 
 def check(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
     files = [file for file in site.shared_files if is_extension(file.path) and _is_for_cuda(file)]
-    if not files:
+    libraries = [file for file in site.shared_files if _may_be_opened(file)]
+    if not files and not libraries:
         raise Skipped("nothing that is installed links torch or CUDA")
     findings = []
     in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
@@ -55,6 +60,10 @@ def check(site: Site) -> Result:
         # asked for; with torch it is torch that does, and only for its own.
         elif not missing or missing - in_wheels or _is_for_torch(file):
             failed.setdefault((file.dist, str(check.cause)), []).append(check)
+    for file in libraries:
+        check, _ = checked(file.path, settled)
+        if check.ok is False and check.cause in CERTAIN_OF_LIBRARIES:
+            failed.setdefault((file.dist, str(check.cause)), []).append(check)
     for (dist, _), found in failed.items():
         is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
         findings.append(
@@ -62,7 +71,14 @@ def check(site: Site) -> Result:
         )
     if without_driver:
         findings.append(wording.need_the_driver(list(without_driver)))
-    return findings, f"extensions that link torch or CUDA: {len(files)}"
+    seen = f"extensions that link torch or CUDA: {len(files)}"
+    return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
+
+
+def _may_be_opened(file: SharedFile) -> bool:
+    """Return True for a library for CUDA that its package may open itself, as by ctypes."""
+    is_of_others = file.dist.startswith("nvidia-") or file.dist == "torch"
+    return is_library(file.path) and not is_of_others and _is_for_cuda(file)
 
 
 def _is_for_torch(file: SharedFile) -> bool:
@@ -82,6 +98,11 @@ def is_extension(file: str) -> bool:
     other = built_for_python(name)
     ours = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return name.endswith(".so") and not name.startswith("lib") and other in ("", ours)
+
+
+def is_library(file: str) -> bool:
+    """Return True for a shared library that is no extension module, judged by its name."""
+    return _LIBRARY.fullmatch(os.path.basename(file)) is not None
 
 
 def checked(file: str, settled: dict[object, Settled]) -> tuple[ExtensionCheck, tuple[str, ...]]:

@@ -60,7 +60,7 @@ def test_folder_is_searched_for_what_an_import_may_load(build, command):
 
 
 def test_folder_without_extensions(command, tmp_path):
-    assert command(tmp_path) == (0, ["no extensions found"], "")
+    assert command(tmp_path) == (0, ["no extensions or libraries found"], "")
 
 
 def test_installed_distribution_by_name(build, command, tmp_path):
