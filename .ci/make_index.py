@@ -130,11 +130,14 @@ def index() -> str:
         if title != one.title:
             raise SystemExit(f"{one.id} has two titles: {title!r} and, in {name}, {one.title!r}")
     checks = sorted(check for name in FEATURES for check in checks_of(name))
+    about = ["cudaguard.core.messages:ABOUT"]
+    about += [entry(name, "table:ABOUT") for name, t in tables.items() if hasattr(t, "ABOUT")]
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
         "TABLES": tuple(entry(n, "table:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
         "DETECTORS": tuple(detectors), "PREREQUISITES": prerequisites,
         "INITIALIZERS": tuple(initializers), "KNOWN_ERRORS": tuple(known),
+        "ABOUT": tuple(about),
         "CHECKS": dict(checks),
         "IDS": dict(sorted(ids.items())),
     }  # fmt: skip

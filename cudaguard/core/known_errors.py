@@ -49,6 +49,7 @@ class KnownError(Record):
         links: Evidence.
         certainty: `CERTAIN`, `LIKELY` or `VAGUE`.
         nouns: What stands for the groups where there is no message.
+        unguarded: What the guard does about it, for a program that has none.
         leads: True if a native library prints it, and something else fails for it later.
         words: Returns what is to be named in the texts in place of the groups, or None if it is
             another error after all.
@@ -68,6 +69,7 @@ class KnownError(Record):
         "remedy",
         "tell",
         "title",
+        "unguarded",
         "what",
         "words",
     )
@@ -82,6 +84,7 @@ class KnownError(Record):
     links: tuple[str, ...]
     certainty: int
     nouns: tuple[str, ...]
+    unguarded: str
     leads: bool
     words: Callable[[re.Match[str]], tuple[str, ...] | None] | None
     tell: Callable[[re.Match[str]], Finding | None] | None
@@ -99,6 +102,7 @@ class KnownError(Record):
         links: Iterable[str] = (),
         certainty: int = CERTAIN,
         nouns: Iterable[str] = (),
+        unguarded: str = "",
         leads: bool = False,
         words: Callable[[re.Match[str]], tuple[str, ...] | None] | None = None,
         tell: Callable[[re.Match[str]], Finding | None] | None = None,
@@ -115,6 +119,7 @@ class KnownError(Record):
             links=tuple(links),
             certainty=certainty,
             nouns=tuple(nouns),
+            unguarded=unguarded,
             leads=leads,
             words=words,
             tell=tell,
@@ -138,7 +143,12 @@ class KnownError(Record):
 
     def about(self) -> Finding:
         """Return what such messages are about."""
-        return self._finding(self.nouns, "info")
+        return self.to_unguarded(self._finding(self.nouns, "info"))
+
+    def to_unguarded(self, finding: Finding) -> Finding:
+        """Return a finding with what the guard would do, for a program that has none."""
+        both = "; ".join(filter(None, (finding.remedy, self.unguarded)))
+        return finding.replace(remedy=both)
 
     def _finding(self, named: tuple[str, ...], severity: Severity) -> Finding:
         return Finding(

@@ -32,13 +32,23 @@ def about_rule(rule: Rule) -> Finding:
     )
 
 
-def about_detector(id: str, title: str) -> Finding:
-    """Return what a detector is about."""
+def about_detector(id: str, title: str, about: tuple[str, str, str]) -> Finding:
+    """Return what a detector is about.
+
+    Args:
+        id: Its id.
+        title: Of what it finds.
+        about: What follows from it, what to do, and the page.
+    """
+    consequence, remedy, page = about
+    off = f"not wanted: install(disable=[{id!r}]) or CUDAGUARD_RULES=-{id}"
     return Finding(
         id,
-        f"A finding of the guard itself: {title}.",
+        f"{title[:1].upper()}{title[1:]}.",
         severity="info",
-        remedy=f"switch it off with install(disable=[{id!r}]) or CUDAGUARD_RULES=-{id}",
+        consequence=consequence,
+        remedy=f"{remedy}; {off}" if remedy else off,
+        links=(f"docs/{page}",) if page else (),
     )
 
 

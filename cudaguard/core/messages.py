@@ -28,6 +28,67 @@ IDS = {
     "CG810": ("a prerequisite imports the module that it should precede", "ImportOrderWarning"),
     "CG811": ("a watched module was imported past the guard", "ImportOrderWarning"),
 }
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG801": (
+        "the module that needs it may crash, or give wrong results.",
+        "install the module that is named, or see why its import fails",
+        "explanation/how-it-works.md",
+    ),
+    "CG802": (
+        "what that module has done when it was imported cannot be undone.",
+        "call cudaguard.install() on the first line of the program, or start it with CUDAGUARD=fix",
+        "howto/activation.md",
+    ),
+    "CG803": (
+        "that finder answers before the guard, so the modules it finds are not looked at.",
+        "install the guard after that finder, or leave the finder out",
+        "explanation/how-it-works.md",
+    ),
+    "CG804": (
+        "the guard cannot follow both, and follows neither for that pair.",
+        "switch one of the two rules off, or give one of them a narrower condition",
+        "reference/rules.md",
+    ),
+    "CG805": (
+        "the rules of that plug-in are not in force.",
+        "update the package that has it, or tell its authors what the message says",
+        "reference/rules.md",
+    ),
+    "CG806": (
+        "the setting is left out; the rest of the configuration counts.",
+        "correct the name or the value that the message names",
+        "reference/configuration.md",
+    ),
+    "CG807": (
+        "the program goes on as if there were no guard in that place.",
+        "please report it, with what is printed; CUDAGUARD=off switches the guard off",
+        "explanation/how-it-works.md",
+    ),
+    "CG808": (
+        "a module may be imported later than its import statement, and after the guard's block.",
+        (
+            "import what must come early with importlib.import_module(), or use install() in place "
+            "of guard()"
+        ),
+        "explanation/how-it-works.md",
+    ),
+    "CG809": (
+        "the library is used as it is, with the fault that the rule is about.",
+        "use the remedy that the message names in place of the repair",
+        "explanation/how-it-works.md",
+    ),
+    "CG810": (
+        "the order that the rule asks for cannot be had from here.",
+        "import the prerequisite in the program itself, before anything else",
+        "reference/rules.md",
+    ),
+    "CG811": (
+        "the rules of that module did not act.",
+        "import it by an import statement or importlib, after cudaguard.install()",
+        "explanation/how-it-works.md",
+    ),
+}
 LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
 

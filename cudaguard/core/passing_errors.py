@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame
-from cudaguard.core.known_errors import VAGUE, KnownError, best_in, text_of
+from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
@@ -38,13 +38,24 @@ def in_this_process(finding: Finding) -> Finding:
     return finding
 
 
-def explain_text(text: str) -> Finding | None:
-    """Return what a message means, a whole log included; None if nothing is known of it."""
+def explain_text(text: str, *, is_guarded: bool = False) -> Finding | None:
+    """Return what a message means, a whole log included; None if nothing is known of it.
+
+    Args:
+        text: The message.
+        is_guarded: True if it is said to a program that has the guard.
+    """
     hit = best_in(text, known_errors())
-    return None if hit is None else hit.finding
+    return None if hit is None else _said(hit, is_guarded=is_guarded)
 
 
-def explain_error(error: BaseException, *, with_context: bool = True) -> Finding | None:
+def _said(hit: Hit, *, is_guarded: bool) -> Finding:
+    return hit.finding if is_guarded else hit.known.to_unguarded(hit.finding)
+
+
+def explain_error(
+    error: BaseException, *, with_context: bool = True, is_guarded: bool = False
+) -> Finding | None:
     """Return what an error means, or one that led to it; None if nothing is known of them.
 
     What is vague of the error gives way to what is certain of one that led to it.
@@ -53,6 +64,7 @@ def explain_error(error: BaseException, *, with_context: bool = True) -> Finding
         error: The error.
         with_context: Also go by those that it was raised in the handling of, unless the program
             has said that they do not matter (``from None``).
+        is_guarded: True if it is said to a program that has the guard.
     """
     vague: Finding | None = None
     seen: set[int] = set()
@@ -61,8 +73,8 @@ def explain_error(error: BaseException, *, with_context: bool = True) -> Finding
         seen.add(id(current))
         hit = best_in(f"{type(current).__name__}: {text_of(current)}", known_errors())
         if hit is not None and hit.known.certainty > VAGUE:
-            return hit.finding
-        vague = vague or (None if hit is None else hit.finding)
+            return _said(hit, is_guarded=is_guarded)
+        vague = vague or (None if hit is None else _said(hit, is_guarded=is_guarded))
         led = None if current.__suppress_context__ or not with_context else current.__context__
         current = current.__cause__ or led
     return vague
@@ -85,7 +97,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
     """Record the error that ends the program, where it was raised, and what it means."""
     try:
         details: dict[str, Any] = {"stack": _stack(error)}
-        finding = explain_error(error)
+        finding = explain_error(error, is_guarded=True)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
         text = text_of(error)[:_LONGEST_TEXT]
@@ -111,7 +123,7 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
 def _note(reporter: Reporter, error: BaseException) -> None:
     if isinstance(error, CudaGuardError):  # ours say it themselves
         return
-    finding = explain_error(error, with_context=False)
+    finding = explain_error(error, with_context=False, is_guarded=reporter.is_up)
     if finding is None or finding.id in reporter.silenced:
         return
     is_found = False

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         PREREQUISITES: Mapping[str, str]
         INITIALIZERS: tuple[str, ...]
         KNOWN_ERRORS: tuple[str, ...]
+        # Entries of what ids mean.
+        ABOUT: tuple[str, ...]
         # Those of doctor, by id.
         CHECKS: Mapping[str, str]
         IDS: Mapping[str, tuple[str, str]]
@@ -81,6 +83,12 @@ class FeatureTable:
     def rules(self) -> tuple[Rule, ...]:
         """Return all built-in rules."""
         return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
+
+    def about(self, id: str) -> tuple[str, str, str]:
+        """Return what follows from a finding, what to do, and the page about it; often empty."""
+        nothing = ("", "", "")
+        found = (self.resolve(entry).get(id, nothing) for entry in self.index.ABOUT)
+        return next(filter(any, found), nothing)
 
     def moments(self, moment: str, verbs: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the entries of what is done at a moment, each with those of the verbs it does."""

@@ -380,6 +380,16 @@ KNOWN_ERRORS = ('cudaguard.features.symbol_scope.known_errors:EXPLAINER',
  'cudaguard.features.extensions.known_errors.explainer:EXPLAINER',
  'cudaguard.features.other_errors.known_errors:EXPLAINER')
 
+ABOUT = ('cudaguard.core.messages:ABOUT',
+ 'cudaguard.features.symbol_scope.table:ABOUT',
+ 'cudaguard.features.import_order.table:ABOUT',
+ 'cudaguard.features.cuda_init.table:ABOUT',
+ 'cudaguard.features.array_interface.table:ABOUT',
+ 'cudaguard.features.cuda_graphs.table:ABOUT',
+ 'cudaguard.features.gpu_architectures.table:ABOUT',
+ 'cudaguard.features.builds.table:ABOUT',
+ 'cudaguard.features.extensions.table:ABOUT')
+
 CHECKS = {'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
  'CG903': 'cudaguard.features.duplicate_libraries.checks.libraries:LIBRARIES',
  'CG904': 'cudaguard.features.gpu_architectures.checks:DRIVER_AND_CUDA',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cudaguard.api import active_rules
 from cudaguard.core import known_messages as known
+from cudaguard.core.lifecycle import activation
 from cudaguard.core.passing_errors import (
     explain_error,
     explain_text,
@@ -25,13 +26,14 @@ def explain(about: BaseException | str) -> Finding | None:
         about: An exception, with those that led to it; the text of a message, a whole log included;
             or an id, as in ``CG001``.
     """
+    is_guarded = activation.core.reporter.is_up
     if isinstance(about, BaseException):
-        finding = explain_error(about)
+        finding = explain_error(about, is_guarded=is_guarded)
         return None if finding is None else in_this_process(finding)
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
-    return _explain_id(id) or _explain_id(id.upper()) or explain_text(about)
+    return _explain_id(id) or _explain_id(id.upper()) or explain_text(about, is_guarded=is_guarded)
 
 
 def _explain_id(id: str) -> Finding | None:
@@ -45,4 +47,4 @@ def _explain_id(id: str) -> Finding | None:
         check = check_of(id)
         return known.about_check(id, check.title, check.about)
     title, _ = table.index.IDS.get(id, ("", ""))
-    return known.about_detector(id, title) if title else None
+    return known.about_detector(id, title, table.about(id)) if title else None

@@ -156,6 +156,21 @@ def test_id_of_a_message_explains_itself(known):
     assert "disable" not in finding.remedy
 
 
+def test_every_id_explains_itself(root):
+    """What it means, what to do, where to read on; how to switch it off comes last."""
+    explained = {known.id for known in known_errors()}
+    for id in sorted(set(DETECTORS) - explained):
+        finding = cudaguard.explain(id)
+        assert finding.what.endswith("."), id
+        assert finding.consequence, id
+        (link,) = finding.links
+        assert (root / link).is_file(), id
+        remedy, _, off = finding.remedy.rpartition("; not wanted: ")
+        assert remedy, id
+        assert id in off
+        assert "{" not in str(finding)
+
+
 def test_the_message_of_each_hint_is_looked_at():
     for known in known_errors():
         assert known.hints
@@ -446,6 +461,16 @@ def explain(*arguments, text=""):
     return subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def test_guarded_program_is_not_advised_to_install_the_guard():
+    message = MESSAGES["CG867"]
+    assert "cudaguard.install() on the first line does that" in cudaguard.explain(message).remedy
+    with cudaguard.guard():
+        assert cudaguard.explain(message).remedy == "import torch first"
+        assert "install()" not in cudaguard.explain(ImportError(message)).remedy
+    for known in known_errors():
+        assert "cudaguard.install()" not in known.remedy, known.id
 
 
 def test_command():

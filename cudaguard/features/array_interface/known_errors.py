@@ -19,8 +19,8 @@ KNOWN = (
         r"TensorGPU",
         "DALI does not take the __cuda_array_interface__ of this array: a stream None or 0, a "
         "NumPy integer, or a list in it.",
-        'hand over cudaguard.normalize(array, consumer="dali"); rule CG019 does so under '
-        "cudaguard.install()",
+        'hand over cudaguard.normalize(array, consumer="dali")',
+        unguarded="under cudaguard.install() rule CG019 does so",
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
     ),
     KnownError(

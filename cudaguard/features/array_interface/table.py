@@ -45,3 +45,39 @@ IDS = {
     "CG836": ("an entry point that a rule names is not there", ""),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG831": (
+        (
+            "without a wait it would read data that is not there yet; the guard has waited in its "
+            "place."
+        ),
+        "none is needed; name the stream in normalize(..., stream=...) where the array does not",
+        "howto/arrays.md",
+    ),
+    "CG832": (
+        "it may write to memory that its owner takes for constant.",
+        "hand over a copy where it writes",
+        "howto/arrays.md",
+    ),
+    "CG833": (
+        "strict readers refuse the array, others misread it.",
+        "follow what the finding says of each field, or hand over cudaguard.normalize(array)",
+        "howto/arrays.md",
+    ),
+    "CG834": (
+        "the library got the same data in a form that it reads correctly.",
+        "none is needed",
+        "howto/arrays.md",
+    ),
+    "CG835": (
+        "the library gets the array as it is, and refuses or misreads it.",
+        "follow what the finding says of the field, or hand over a copy",
+        "howto/arrays.md",
+    ),
+    "CG836": (
+        "the rule does nothing in this release of the package.",
+        "update cudaguard, or switch the rule off",
+        "reference/rules.md",
+    ),
+}

@@ -34,3 +34,49 @@ IDS = {
     "CG892": ("an extension that was just built would not load", "ExtensionWarning"),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG885": (
+        "every later build of that extension waits without end.",
+        (
+            "none is needed where the guard took the lock over; else delete the lock file that is "
+            "named"
+        ),
+        "howto/builds.md",
+    ),
+    "CG886": (
+        "the program stands still until the other build ends.",
+        "wait, or end the process that the message names",
+        "howto/builds.md",
+    ),
+    "CG887": (
+        "the extension does not compile, or has no code for GPUs.",
+        "install a CUDA build of torch",
+        "howto/builds.md",
+    ),
+    "CG888": (
+        "nvcc or its headers are not found, and the build fails.",
+        "install the toolkit of torch.version.cuda, and set CUDA_HOME",
+        "howto/builds.md",
+    ),
+    "CG889": (
+        "torch refuses to build with it.",
+        "install the toolkit of torch.version.cuda, and set CUDA_HOME to it",
+        "howto/builds.md",
+    ),
+    "CG890": (
+        "nvcc stops with 'unsupported GNU version'.",
+        "install the compiler that the message names, and set CC and CXX to it",
+        "howto/builds.md",
+    ),
+    "CG891": (
+        "it would fail when it is loaded, or give wrong results.",
+        "none is needed where it is built again; else delete its folder in torch's cache",
+        "howto/builds.md",
+    ),
+    "CG892": (
+        "the import that follows will fail.",
+        "follow the remedy beside its cause",
+        "howto/extensions.md",
+    ),
+}

@@ -58,3 +58,31 @@ IDS = {
     "CG896": ("torch lacks the setting that a rule is to change", "GraphWarning"),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG852": (
+        "where that call uses CUDA graphs a later one overwrites it.",
+        "cudaguard.graph_safe(fn, stored_tensors='copy')",
+        "howto/graphs.md",
+    ),
+    "CG853": (
+        "the next read of that result gets the values of another call.",
+        "keep a copy (result.clone()), or cudaguard.graph_safe(fn)",
+        "howto/graphs.md",
+    ),
+    "CG854": (
+        "a later call of the compiled function overwrites them.",
+        "return them in a dictionary, list, tuple or dataclass, or copy them",
+        "howto/graphs.md",
+    ),
+    "CG855": (
+        "torch records the graph again at each call, which takes time and memory.",
+        "keep a copy of the tensor in place of the tensor itself",
+        "howto/graphs.md",
+    ),
+    "CG896": (
+        "results of callables that use CUDA graphs are overwritten as before.",
+        "fn = cudaguard.graph_safe(fn), or torch 2.14 or later",
+        "howto/graphs.md",
+    ),
+}

@@ -18,8 +18,8 @@ FORK = KnownError(
     "|".join(_CERTAIN),
     "A forked process uses CUDA, which its parent had initialized.",
     "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
-    "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork: "
-    "under cudaguard.install() you are told which line that was",
+    "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork",
+    unguarded="under cudaguard.install() you are told which line that was",
     links=("https://github.com/pytorch/pytorch/issues/17357",),
 )
 _CUDA = r"[Cc][Uu][Dd][Aa]|\bcu[A-Z]"
@@ -125,7 +125,8 @@ KNOWN = (
         "was destroyed.",
         "have all libraries share the primary context: with PyCUDA import pycuda.autoprimaryctx in "
         "place of autoinit (rule CG013); otherwise make the context of the object current before "
-        "the call. Under cudaguard.install() CG816 names what left a context of its own",
+        "the call",
+        unguarded="under cudaguard.install() CG816 names what left a context of its own",
         links=(
             "https://github.com/NVIDIA/TensorRT/issues/4335",
             "https://github.com/taichi-dev/taichi/issues/5502",

@@ -53,3 +53,40 @@ DETECTORS = {
 PREREQUISITES = {"context": "repair.creation:prepare"}
 INITIALIZERS = "initializers:INITIALIZERS"
 KNOWN_ERRORS = "known_errors:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG814": (
+        (
+            "variables such as CUDA_VISIBLE_DEVICES count no longer, and processes that are forked "
+            "cannot use CUDA."
+        ),
+        "none is needed, unless one of the two matters: then move the first use of CUDA",
+        "howto/cuda.md",
+    ),
+    "CG815": (
+        "the context takes memory on that device, in each process.",
+        "none is needed; choose the device before the first use if it is the wrong one",
+        "howto/cuda.md",
+    ),
+    "CG816": (
+        (
+            "libraries that use the CUDA runtime (torch, CuPy) work in that context, or fail with "
+            "'invalid resource handle'."
+        ),
+        "use the primary context: with PyCUDA import pycuda.autoprimaryctx (rule CG013)",
+        "howto/cuda.md",
+    ),
+    "CG817": (
+        "the program goes on without it, and the first use of the GPU may fail in the same way.",
+        "follow the reason that the message gives",
+        "howto/cuda.md",
+    ),
+    "CG819": (
+        (
+            "the value is not used: it was read once, when the library was loaded or CUDA was "
+            "initialized."
+        ),
+        "set it before Python starts, or above the import that the message names",
+        "howto/cuda.md",
+    ),
+}

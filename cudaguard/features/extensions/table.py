@@ -18,3 +18,16 @@ DETECTORS = {
     "static_tls:StaticTlsDetector": ("load_failed", "error_passes"),
 }
 KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG840": (
+        "to load it would end the process with SIGBUS, so it is refused.",
+        "delete the file, and build or install it again",
+        "howto/extensions.md",
+    ),
+    "CG841": (
+        "the extension is not loaded.",
+        "follow the remedy beside its cause; cudaguard check-extension FILE shows both again",
+        "howto/extensions.md",
+    ),
+}

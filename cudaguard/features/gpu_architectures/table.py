@@ -53,3 +53,21 @@ DETECTORS = {
     ),
 }
 KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG893": (
+        "every kernel of torch fails on it with 'no kernel image is available'.",
+        "install the torch that the message names",
+        "howto/architectures.md",
+    ),
+    "CG894": (
+        "ordinary kernels run; TorchScript fusers and jiterator operators fail.",
+        "install the NVRTC that the message names (rule CG033)",
+        "howto/architectures.md",
+    ),
+    "CG895": (
+        "kernels that Triton compiles, torch.compile's among them, fail on it.",
+        "update triton, or name a newer ptxas (rule CG038)",
+        "howto/architectures.md",
+    ),
+}

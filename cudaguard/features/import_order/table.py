@@ -53,3 +53,11 @@ DETECTORS = {
     "detector:SearchPathDetector": ("not_found",),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG820": (
+        "the loader reads LD_LIBRARY_PATH once, when Python starts: later changes do nothing.",
+        "set LD_LIBRARY_PATH before Python starts, or open the library by its path",
+        "howto/cuda.md",
+    ),
+}

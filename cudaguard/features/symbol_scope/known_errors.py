@@ -15,13 +15,14 @@ KNOWN = (
         "Two copies of LLVM share their symbols: that of tensorflow or of another package, and "
         "that "
         "of triton, numba or a driver.",
-        "cudaguard.install() before the first of them is imported (rule CG002 for tensorflow and "
-        "triton); for other pairs: import triton first, or cudaguard trace to see which two",
+        "import triton first, or use cudaguard trace to see which two they are",
         command="cudaguard run SCRIPT",
         links=(
             "https://github.com/tensorflow/tensorflow/issues/124205",
             "https://github.com/pytorch/pytorch/issues/90166",
         ),
+        unguarded="cudaguard.install() before the first of them is imported keeps those of "
+        "tensorflow and triton apart (rule CG002)",
     ),
     KnownError(
         "CG878",
@@ -29,9 +30,11 @@ KNOWN = (
         ("libpng error",),
         r"libpng error: bad parameters to zlib",
         "libpng calls another library's copy of zlib, such as the one in decord.",
-        "cudaguard.install() before decord is imported (rule CG001)",
+        "import what reads images before decord is imported, or use another decoder",
         command="cudaguard run SCRIPT",
         links=("https://github.com/dmlc/decord/issues/293",),
+        unguarded="cudaguard.install() before decord is imported keeps its zlib to itself (rule "
+        "CG001)",
         leads=True,
     ),
     KnownError(

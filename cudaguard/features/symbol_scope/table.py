@@ -55,3 +55,22 @@ DETECTORS = {
     "detector.runtime:RuntimeDetector": ("runtime_exported",),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG812": (
+        (
+            "libraries that are loaded later are bound to these copies: they crash, hang or give "
+            "wrong results."
+        ),
+        (
+            "import that library after the others, or write the rule that the warning shows, which "
+            "keeps its symbols local"
+        ),
+        "reference/rules.md",
+    ),
+    "CG813": (
+        "C++ libraries that are loaded later may call this runtime in place of their own.",
+        "take a build of it that links the system's libstdc++, or import it last",
+        "howto/extensions.md",
+    ),
+}

@@ -86,11 +86,11 @@ KNOWN = (
         "it, or, from CUDA 13 on, too new.",
         "install a torch that was built for this GPU; or an NVRTC of the same major version that "
         "knows it, beside torch's own: pip install --no-deps --target DIR "
-        "'nvidia-cuda-nvrtc-cu12==12.9.*', with DIR on PYTHONPATH, and cudaguard.install() before "
-        "import torch, which has it loaded first (rule CG033)",
+        "'nvidia-cuda-nvrtc-cu12==12.9.*', with DIR on PYTHONPATH",
         "ordinary kernels may run; those compiled at run time (TorchScript fusers, jiterator "
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
         links=("https://github.com/pytorch/pytorch/issues/87595",),
+        unguarded="cudaguard.install() before import torch has it loaded first (rule CG033)",
     ),
     KnownError(
         "CG862",
