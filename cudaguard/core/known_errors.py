@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 # How sure an explanation is. What is vague tells that something died, and not of what.
 VAGUE, LIKELY, CERTAIN = 1, 2, 3
+_SURE = {
+    VAGUE: ("the message alone does not tell the cause",),
+    LIKELY: ("this is likely, and not certain",),
+}
 _AROUND = 2000  # characters on each side of a hint in which a message lies
 _MOST = 12  # places of one hint that are looked at, from the last one on
 
@@ -250,7 +254,8 @@ def _hits(text: str, known: Iterable[KnownError], part: Part) -> Iterator[Hit]:
                 finding = one.explain(match)
                 if finding is not None:
                     line = line_at(text, place).strip()
-                    finding = finding.replace(evidence=(_cut(line), *finding.evidence))
+                    sure = _SURE.get(one.certainty, ())
+                    finding = finding.replace(evidence=(_cut(line), *finding.evidence, *sure))
                     yield Hit(one, place, begin + match.end(), finding)
 
 

@@ -52,7 +52,11 @@ _TEXTS = {
     ),
     34: ("CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"),
     46: ("CUDA_ERROR_DEVICE_UNAVAILABLE", "devices are busy or unavailable"),
-    100: ("CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"),
+    100: (
+        "CUDA_ERROR_NO_DEVICE",
+        "no CUDA-capable device is detected",
+        "No CUDA GPUs are available",
+    ),
     101: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
     801: ("CUDA_ERROR_NOT_SUPPORTED",),
     802: ("CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"),

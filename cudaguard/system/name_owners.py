@@ -54,7 +54,7 @@ _NAMES: tuple[tuple[str, NameOwner], ...] = (
     (r"_ZNK?St|_ZSt|_ZT[VIS]N?St|__cxa_|__gxx_", NameOwner(RUNTIME, "libstdc++", "libstdc++")),
     (r"GOMP_|omp_[a-z]", NameOwner(RUNTIME, "libgomp", "OpenMP (libgomp)")),
     (r"__kmpc_|kmp_", NameOwner(RUNTIME, "libiomp5", "OpenMP (libiomp5 or libomp)")),
-    (r"iJIT_|__itt_", NameOwner(OTHER, "libittnotify", "ITT, which MKL brings")),
+    (r"iJIT_|__itt_", NameOwner(OTHER, "libittnotify", "ITT, as in MKL")),
     (r"mkl_|MKL_", NameOwner(OTHER, "libmkl_core", "MKL")),
     (r"sqlite3", NameOwner(OTHER, "libsqlite3", "SQLite")),
     (r"FT_[A-Z]", NameOwner(OTHER, "libfreetype", "FreeType")),

@@ -50,6 +50,9 @@ MESSAGES = {
     "CG721": "RuntimeError: Error: Cannot swap an already initialized allocator",
     "CG722": "RuntimeError: The MUJOCO_EGL_DEVICE_ID environment variable must be an integer "
     "between 0 and 0 (inclusive), got 1.",
+    "CG723": "ImportError: /x/libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",
+    "CG724": "AssertionError: Torch not compiled with CUDA enabled",
+    "CG727": "fatal error: cuda_runtime.h: No such file or directory",
     "CG725": "fatal error: Python.h: No such file or directory",
     "CG726": "/usr/bin/ld: cannot find -lcuda: No such file or directory",
     "CG728": "ValueError: given array strides not a multiple of the element byte size.",

@@ -73,6 +73,18 @@ KNOWN = (
         command="apt-get install python3-dev",
     ),
     KnownError(
+        "CG727",
+        "CUDA's headers are not found",
+        ("cuda_runtime", "cuda.h", "cublas_v2.h", "cusparse.h", "cudnn.h", "nccl.h", "cuda_fp16.h"),
+        r"fatal error: ((?:cuda\w*|cublas\w*|cusparse|cusolver\w*|cudnn|nccl|curand\w*|nvToolsExt)"
+        r"\.h): No such file or directory",
+        "The compiler does not find CUDA's {0}.",
+        "set CUDA_HOME to the folder of a whole toolkit (nvcc alone has no headers of the "
+        "libraries), of the version that torch.version.cuda names",
+        command="cudaguard doctor --only CG907",
+        nouns=("headers",),
+    ),
+    KnownError(
         "CG726",
         "the linker does not find a library",
         ("cannot find -l",),

@@ -45,7 +45,8 @@ KNOWN = (
         ("CUDNN_STATUS_SUBLIBRARY", "libcudnn", "CUDNN_STATUS_VERSION_MISMATCH"),
         r"CUDNN_STATUS_SUBLIBRARY_(?:VERSION_MISMATCH|LOADING_FAILED)|"
         r"CUDNN_STATUS_VERSION_MISMATCH|"
-        r"Could not load library libcudnn_\w{1,40}\.so\.\d[^\n]{0,300}|"
+        r"Could not load library libcudnn_\w{1,40}\.so\.\d(?:\. Error: "
+        r"\S{0,200}libcudnn[^\n]{0,300})?|"
         r"Unable to load any of \{libcudnn_[^}\n]{1,300}\}|Cannot load symbol cudnn\w{1,60}",
         "cuDNN has a dispatcher and several parts, which must be of one release and lie in one "
         "folder: here a part is missing, or comes from another copy.",

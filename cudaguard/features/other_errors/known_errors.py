@@ -51,14 +51,17 @@ KNOWN = (
         (
             "Segmentation fault",
             "SIGSEGV",
-            "Fatal Python error: Aborted",
+            "Fatal Python error: ",
             "Bus error",
-            "Illegal instruction",
             "exitcode: -11",
+            "Illegal instruction",
             "exit code -11",
         ),
-        r"Segmentation fault|SIGSEGV|Fatal Python error: Aborted|Bus error \(core|Illegal "
-        r"instruction \(core|exit ?code:? -11",
+        r"Fatal Python error: (?:Segmentation fault|Aborted|Bus error|Illegal instruction)|"
+        r"(?:Segmentation fault|Bus error|Illegal instruction)(?: \(core dumped\))?[ "
+        r"\t\r]*(?=\n|$)|"
+        r"(?:died|killed|terminated|crashed)[^\n]{0,40}SIGSEGV|Signal 11 \(SIGSEGV\)|exit "
+        r"?code:? -11",
         "The process died in native code, without a word of what was wrong.",
         "run it under cudaguard run, which names the import or the call that it died in, what was "
         "loaded, and the rule that fits; cudaguard bisect finds an order that works",

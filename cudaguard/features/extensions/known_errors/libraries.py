@@ -75,10 +75,10 @@ def _of_nvidia(match: re.Match[str]) -> Finding | None:
     stem, _, number = library.partition(".so.")
     if cuda:
         why = f"what needs it was built for CUDA {cuda}"
-    elif number:
+    elif number and number[0] not in "01":
         why = f"what needs it was built for release {number.partition('.')[0]} of {stem}"
     else:
-        why = "what needs it does not bring it"
+        why = "what needs it has no copy of its own"
     other = "" if cuda or not wheel.endswith("-cu12") else " (-cu13 or -cu11 for another CUDA)"
     return MISSING_CUDA.with_words(library, why, wheel, other)
 
@@ -193,8 +193,9 @@ NO_MODULE = KnownError(
 STATIC_TLS = KnownError(
     "CG821",
     "the dynamic loader had no room for thread-local variables",
-    ("cannot allocate memory in static TLS block",),
-    r"(?:(?<![^\s'\"])([^\s:]{1,400}): )?cannot allocate memory in static TLS block",
+    ("in static TLS block", "object with static TLS"),
+    r"(?:(?<![^\s'\"])([^\s:]{1,400}): )?cannot (?:allocate memory in static TLS block|load any "
+    r"more object with static TLS)",
     "The loader has no room left for the thread-local variables of {0}, which must be loaded "
     "early.",
     "import what needs it first, before torch, TensorFlow and other large libraries; or set "
@@ -203,7 +204,9 @@ STATIC_TLS = KnownError(
     command="export GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384",
     links=("https://github.com/opencv/opencv/issues/14884",),
     nouns=("a library",),
-    words=lambda match: ((match[1] or "the library").rpartition("/")[2],),
+    words=lambda match: (
+        "a library" if match[1] in (None, "dlopen") else match[1].rpartition("/")[2],
+    ),
 )
 
 KNOWN = (

@@ -78,6 +78,17 @@ KNOWN = (
         links=("https://github.com/btx0424/OmniDrones/issues/53",),
     ),
     KnownError(
+        "CG724",
+        "torch is a build without CUDA",
+        ("Torch not compiled with CUDA",),
+        r"Torch not compiled with CUDA enabled",
+        "The installed torch is a build for CPUs.",
+        "install a CUDA build of torch (https://pytorch.org/get-started/locally); conda and pip "
+        "may "
+        "have put a second torch in the environment",
+        command='python -c "import torch; print(torch.__version__, torch.__file__)"',
+    ),
+    KnownError(
         "CG710",
         "a TensorRT engine is of another release",
         ("incompatible version of", "Version tag does not match", "engine plan file"),

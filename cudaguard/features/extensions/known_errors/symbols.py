@@ -31,6 +31,7 @@ _PATTERN = (
     r"(?:, version (lib[\w.+-]{1,60}))?"
 )
 _EXTENSION = re.compile(r"\.cpython-|\.abi3\.so$|\.pypy|(?:^|/)_[A-Za-z]\w*\.so$")
+_ITT = "libittnotify"
 _CHECK = "cudaguard check-extension {}"
 # Functions of the CUDA runtime that later releases have not: until which one they were there.
 _REMOVED = {"cudaSetupArgument": "9", "cudaLaunch": "9", "cudaConfigureCall": "9"}
@@ -55,7 +56,14 @@ def _asked(match: re.Match[str], *kinds: str) -> tuple[str, str, str, NameOwner]
 
 
 def _named(path: str) -> str:
-    return os.path.basename(path) or "the library"
+    return os.path.basename(path) or "A library"
+
+
+def _short(name: str) -> str:
+    """Return a name as it stands in the source, without its arguments."""
+    if _TYPES.match(name):
+        return f"the type {in_short(f'_Z{name[4:]}').partition('(')[0]}"
+    return in_short(name)
 
 
 # --- a library whose other copy came first ------------------------------------------------------
@@ -64,14 +72,12 @@ def _named(path: str) -> str:
 def _of_older_copy(match: re.Match[str]) -> Finding | None:
     needer, name, version = (group or "" for group in match.groups())
     owner = owner_of(name) or (NameOwner(OTHER, version, version) if version else None)
-    if owner is None or owner.kind not in (NVIDIA, OTHER, RUNTIME):
+    if owner is None or owner.kind not in (NVIDIA, OTHER, RUNTIME) or owner.library == _ITT:
         return None
     if _is_extension(needer) and not version:
         return None  # it may not be linked to that library at all
-    file = version if version.startswith(owner.library) else f"{owner.library}.so"
-    if version and not version.startswith(owner.library):
-        file = version
-    found = OLDER_COPY.with_words(_named(needer), in_short(name), owner.title, file)
+    file = version or (f"{owner.library}.so" if owner.kind == NVIDIA else f"copy of {owner.title}")
+    found = OLDER_COPY.with_words(_named(needer), _short(name), owner.title, file)
     if owner.kind == NVIDIA:
         return found
     return found.replace(
@@ -151,7 +157,7 @@ def _of_torch(match: re.Match[str]) -> Finding | None:
         why = "it was built for another torch, or for one with CUDA where this is a build for CPUs"
     else:
         why = "it was built for another torch, or with the other C++ ABI"
-    return OTHER_TORCH.with_words(_named(needer), in_short(name), why)
+    return OTHER_TORCH.with_words(_named(needer), _short(name), why)
 
 
 OTHER_TORCH = KnownError(
@@ -208,9 +214,11 @@ def _of_nobody(match: re.Match[str]) -> Finding | None:
     owner = owner_of(name)
     if version or (owner is not None and owner.kind not in (OTHER, RUNTIME)):
         return None
+    if owner is not None and owner.library == _ITT:
+        return None
     if owner is not None and not _is_extension(needer):
         return None
-    short, command = in_short(name), _CHECK.format(shlex.quote(needer) if needer else "FILE")
+    short, command = _short(name), _CHECK.format(shlex.quote(needer) if needer else "FILE")
     if owner is not None:
         return NO_OWNER.with_words(
             _named(needer), short, f"it was not linked with {owner.title}, or an older one is used"
@@ -249,4 +257,16 @@ NO_OWNER = KnownError(
     tell=_of_nobody,
 )
 
-KNOWN = (OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)
+NEW_MKL = KnownError(
+    "CG723",
+    "MKL is newer than this torch can use",
+    ("undefined symbol: iJIT_", "undefined symbol: __itt_"),
+    r"undefined symbol: ((?:iJIT|__itt)_\w{1,60})",
+    "torch was built with an MKL that defines {0}, and MKL 2024.1 and later do not.",
+    "install the older MKL beside this torch: conda install 'mkl<2024.1'; or a newer torch",
+    command="conda install 'mkl<2024.1'",
+    links=("https://github.com/pytorch/pytorch/issues/123097",),
+    nouns=("functions for profilers",),
+)
+
+KNOWN = (NEW_MKL, OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)

@@ -40,8 +40,8 @@ KNOWN = (
     KnownError(
         "CG864",
         "there is no NVIDIA driver",
-        ("libcuda.so.1: ", "Found no NVIDIA driver", "libnvidia-ml.so.1: "),
-        r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file|Found no NVIDIA driver",
+        ("libcuda.so", "Found no NVIDIA driver", "libnvidia-ml.so"),
+        r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open shared object file|Found no NVIDIA driver",
         "There is no NVIDIA driver for this process.",
         "see whether nvidia-smi works here; in a container start it with the GPUs (docker run "
         "--gpus all); else install the driver",
