@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding
 
+_LEAST = 20  # characters of a message that cannot be another one
 _LONGEST_TEXT, _DEEPEST = 2000, 30  # characters of an error, frames: what a record needs
 
 
@@ -97,7 +98,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
     """Record the error that ends the program, where it was raised, and what it means."""
     try:
         details: dict[str, Any] = {"stack": _stack(error)}
-        finding = explain_error(error, is_guarded=True)
+        finding = _told(reporter, error) or explain_error(error, is_guarded=True)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
         text = text_of(error)[:_LONGEST_TEXT]
@@ -106,6 +107,21 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         return
     except ours(Exception) as failure:
         reporter.broken("recording an error", failure)
+
+
+def _told(reporter: Reporter, error: BaseException) -> Finding | None:
+    """Return the finding that was told about these very words of the error, None if none was."""
+    said = text_of(error)
+    if len(said) < _LEAST:
+        return None
+    return next(
+        (
+            finding
+            for finding in reporter.channel.findings
+            if any(said in line for line in finding.evidence)
+        ),
+        None,
+    )
 
 
 def _stack(error: BaseException) -> list[tuple[str, int, str]]:
@@ -122,6 +138,8 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
 
 def _note(reporter: Reporter, error: BaseException) -> None:
     if isinstance(error, CudaGuardError):  # ours say it themselves
+        return
+    if _told(reporter, error) is not None:
         return
     finding = explain_error(error, with_context=False, is_guarded=reporter.is_up)
     if finding is None or finding.id in reporter.silenced:

@@ -94,7 +94,7 @@ def test_healthy_package_is_not_spoken_of(site):
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes before Python 3.11")
-def test_error_that_leaves_a_block_says_it(site):
+def test_error_that_leaves_a_block_is_explained_once(site):
     program = """
 import cudaguard
 try:
@@ -104,7 +104,18 @@ except OSError as error:
     print(*getattr(error, "__notes__", ["none"]))
 """
     done = run(site, program, LD_LIBRARY_PATH=str(site.old.parent))
-    assert done.stdout.startswith("cudaguard [CG842] libcusparse.so.12 needs __nvJitLinkComplete")
+    assert done.stdout == "none\n"  # the warning says more than a note could
+    assert done.stderr.count("[CG8") == 1
+    assert str(site.old) in done.stderr
+
+
+def test_run_explains_it_once(site):
+    site.write("main.py", "import sparsepkg\n")
+    command = (sys.executable, "-m", "cudaguard", "run", "main.py")
+    done = site.command(*command, env={"LD_LIBRARY_PATH": str(site.old.parent)}, check=False)
+    report = done.stderr.partition("cudaguard run: ")[2]
+    assert report.count("[CG8") == 1
+    assert f"error: [CG841] libcusparse.so.12 needs `{SYMBOL}`" in report
 
 
 @pytest.mark.parametrize("is_old_first", [True, False])
