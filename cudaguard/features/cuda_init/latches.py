@@ -1,17 +1,80 @@
 """Environment variables that are read once: at which moment each of them becomes useless.
 
 Sources: CUDA programming guide, "CUDA Environment Variables"; torch's ``c10/cuda`` (CUDAFunctions,
-CUDAAllocatorConfig); pytorch/pytorch#159641, #104801.
+CUDAAllocatorConfig) and ``torch/_inductor/config.py``; JAX, "GPU memory allocation";
+TensorFlow's ``gpu_device.cc``; CuPy's ``_environment.py``; pytorch/pytorch#159641, #104801,
+#92074, jax-ml/jax#19267, axolotl-ai-cloud/axolotl#2183.
 """
 
 from __future__ import annotations
 
-DRIVER, TORCH = "CUDA is initialized", "torch is imported"
+import sys
+from typing import NamedTuple
+
+from cudaguard.system.modules import peek
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+class Moment(NamedTuple):
+    """When a variable is read for good.
+
+    Args:
+        text: The moment, as in ``torch is imported``.
+        module: The module that reads it then; empty where the moment is an event.
+        is_past: Returns True of that module, once it is imported, if it has read the variable.
+    """
+
+    text: str
+    module: str = ""
+    is_past: Callable[[Any], bool] = lambda module: module is not None
+
+    def has_come(self) -> bool:
+        """Return True if the module has read its variables."""
+        module = sys.modules.get(self.module) if self.module else None
+        return module is not None and self.is_past(module)
+
+
+def _has_backends(bridge: Any) -> bool:
+    return bool(peek(bridge, "_backends"))
+
+
+def _is_started(eager: Any) -> bool:
+    return peek(peek(eager, "_context"), "_initialized") is True
+
+
+def _has_cuda(cuda: Any) -> bool:
+    return peek(cuda, "_initialized") is True
+
+
+DRIVER = Moment("CUDA is initialized")
+TORCH = Moment("torch is imported")
+_TORCH_CUDA = Moment("torch's CUDA is initialized", "torch.cuda", _has_cuda)
+_INDUCTOR = Moment("torch._inductor.config is imported", "torch._inductor.config")
+_JAX = Moment("JAX's backend is created", "jax._src.xla_bridge", _has_backends)
+_JAX_IMPORT = Moment("jax is imported", "jax")
+_TENSORFLOW = Moment("TensorFlow is initialized", "tensorflow.python.eager.context", _is_started)
+_CUPY = Moment("cupy is imported", "cupy")
 
 # The short list: setting one of these too late is a fault that users make and cannot see.
-LATCHES: dict[str, str] = {
+LATCHES: dict[str, Moment] = {
     "CUDA_VISIBLE_DEVICES": DRIVER,
     "CUDA_DEVICE_ORDER": DRIVER,
     "PYTORCH_CUDA_ALLOC_CONF": TORCH,
     "PYTORCH_ALLOC_CONF": TORCH,
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": _TORCH_CUDA,
+    "TORCHINDUCTOR_CUDAGRAPHS": _INDUCTOR,
+    "XLA_PYTHON_CLIENT_PREALLOCATE": _JAX,
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": _JAX,
+    "XLA_PYTHON_CLIENT_ALLOCATOR": _JAX,
+    "JAX_PLATFORMS": _JAX_IMPORT,
+    "TF_FORCE_GPU_ALLOW_GROWTH": _TENSORFLOW,
+    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": _CUPY,
 }
+# Before torch 2.11 its allocator reads them when CUDA is first used.
+OLDER_TORCH = {name: _TORCH_CUDA for name, moment in LATCHES.items() if moment is TORCH}
+# Whose variables are looked at from their import on.
+READERS = frozenset({"jax", "tensorflow", "cupy"})

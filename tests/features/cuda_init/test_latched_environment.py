@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from .program import INITIALIZE, on_both_drivers
@@ -463,3 +465,81 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
     if said:
         assert ran.err.startswith(f"{program.where('install')}: LateEnvironmentWarning: ")
         assert f"CUDA_VISIBLE_DEVICES is {value!r}, and was set too late" in ran.err
+
+
+# --- what libraries read at moments of their own ------------------------------------------------
+
+# Stand-ins: what each module has once its variables are read.
+LIBRARIES = {
+    "jax/__init__": "from jax._src import xla_bridge\ndef devices(): xla_bridge._backends[1] = 2",
+    "jax/_src/__init__": "",
+    "jax/_src/xla_bridge": "_backends = {}",
+    "tensorflow/__init__": "from tensorflow.python.eager import context\n"
+    "def ones(): context._context._initialized = True",
+    "tensorflow/python/__init__": "",
+    "tensorflow/python/eager/__init__": "",
+    "tensorflow/python/eager/context": "class Context: _initialized = False\n_context = Context()",
+    "cupy/__init__": "",
+    "torch/__init__": "class version: cuda = '12.4'\n__version__ = '2.6.0'\nfrom torch import cuda",
+    "torch/cuda": "_initialized = False\ndef init():\n    global _initialized\n"
+    "    _initialized = True",
+    "torch/_inductor/__init__": "",
+    "torch/_inductor/config": "",
+}
+MOMENTS = {
+    # variable: what is imported, what makes the library read it, and the words
+    "XLA_PYTHON_CLIENT_PREALLOCATE": ("jax", "jax.devices()", "when JAX's backend was created"),
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": ("jax", "jax.devices()", "when JAX's backend was created"),
+    "JAX_PLATFORMS": ("jax", "", "when jax was imported"),
+    "TF_FORCE_GPU_ALLOW_GROWTH": ("tensorflow", "tensorflow.ones()", "when TensorFlow was"),
+    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": ("cupy", "", "when cupy was imported"),
+    "PYTORCH_CUDA_ALLOC_CONF": ("torch", "torch.cuda.init()", "when torch's CUDA was initialized"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("torch", "torch.cuda.init()", "when torch's CUDA was"),
+    "TORCHINDUCTOR_CUDAGRAPHS": ("torch", "import torch._inductor.config", "config was imported"),
+}
+
+
+@pytest.fixture
+def libraries(child):
+    for name, code in LIBRARIES.items():
+        child.write(f"{name}.py", code + "\n")
+    return child
+
+
+@pytest.mark.parametrize("variable", MOMENTS)
+def test_library_that_has_read_its_variable(libraries, variable):
+    module, reads, words = MOMENTS[variable]
+    program = f"""
+import os
+import cudaguard; cudaguard.install()
+import {module}
+os.environ[{variable!r}] = "0"
+before = [f.id for f in cudaguard.status().findings]
+{reads}
+os.environ[{variable!r}] = "0"
+os.environ.update({variable}="1")  # late
+print(before, [f.what for f in cudaguard.status().findings if f.id == "CG819"])
+"""
+    path = libraries.write("main.py", program)
+    done = libraries.command(sys.executable, path, env={variable: "2"})
+    assert done.stderr.count("[CG819]") == (1 if reads else 3)  # one for each line
+    assert words in done.stdout
+    if reads:
+        assert done.stdout.startswith("[]")
+        assert f"{path}:9, too late" in done.stdout
+
+
+def test_variables_of_libraries_that_have_not_read_them_are_not_spoken_of(libraries):
+    lines = "".join(f"os.environ[{name!r}] = 'x'\n" for name in MOMENTS)
+    program = f"""
+import os
+import cudaguard; cudaguard.install()
+import torch
+{lines}
+import jax, tensorflow, cupy
+jax.devices(), tensorflow.ones(), torch.cuda.init()
+print(cudaguard.status().findings)
+"""
+    path = libraries.write("main.py", program)
+    done = libraries.command(sys.executable, path)
+    assert (done.stdout, done.stderr) == ("()\n", "")

@@ -15,7 +15,7 @@ from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init import repair
 from cudaguard.features.cuda_init.initializers import REPORTED
-from cudaguard.features.cuda_init.latches import DRIVER, TORCH
+from cudaguard.features.cuda_init.latches import DRIVER, READERS, TORCH
 from cudaguard.features.cuda_init.messages import Change
 from cudaguard.files import os, ours
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
@@ -76,6 +76,8 @@ class CudaDetector:
             self._tell_what_came_too_late(state)
         if "torch" in sys.modules:
             self._torch_is_there()
+        if not READERS.isdisjoint(sys.modules):
+            self._listen()
 
     def unseen(self) -> None:
         """Look whether the driver has come."""
@@ -102,6 +104,8 @@ class CudaDetector:
                 self.error_passes(error)
             if spec.name == "torch" and error is None:
                 self._torch_is_there()
+            elif spec.name in READERS and error is None:
+                self._listen()
             if after.current != NOWHERE:
                 self._look_at_current(spec.name, after)
 

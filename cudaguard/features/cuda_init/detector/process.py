@@ -15,7 +15,7 @@ from cudaguard.core.known_errors import text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.known_errors import line_of_fork
-from cudaguard.features.cuda_init.latches import DRIVER, LATCHES
+from cudaguard.features.cuda_init.latches import DRIVER, LATCHES, OLDER_TORCH, TORCH
 from cudaguard.files import os, ours
 from cudaguard.system.modules import peek
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.features.cuda_init.latches import Moment
     from cudaguard.features.cuda_init.messages import Change
     from cudaguard.system.driver import Driver
 
@@ -62,6 +63,7 @@ class ProcessDetector:
         self._told: set[tuple[str, str]] = set()
         self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
+        self._moments: set[Moment] = set()  # that have come
         self._has_forked = False  # since CUDA was initialized
         self._stand_ins: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
 
@@ -70,10 +72,11 @@ class ProcessDetector:
         audit.listen(self)
         self._core.reporter.changed(_HOOKS, stays=True)
 
-    def latch(self, moment: str) -> None:
+    def latch(self, moment: Moment) -> None:
         """Remember the variables that have been read for good now, as they are."""
+        self._moments.add(moment)
         for name, when in LATCHES.items():
-            if when == moment:
+            if when is moment:
                 self._latched.setdefault(name, os.environ.get(name))
 
     # --- called by the audit hook: nothing may be raised from these ------------------
@@ -121,19 +124,24 @@ class ProcessDetector:
             self._watch_data_loader()
 
     def _look_at(self, name: str, value: str | None) -> None:
-        if LATCHES[name] == DRIVER:
+        moment = LATCHES[name]
+        if moment is DRIVER:
             self._cuda.look()
+        elif moment is TORCH and TORCH not in self._moments:
+            moment = OLDER_TORCH[name]
+        if moment.has_come():  # what is there now was there then, or was told of
+            self._latched.setdefault(name, os.environ.get(name))
         if name not in self._latched or value == self._latched[name]:
             return
         frame = caller_frame()
         where = describe(frame)
-        self._core.journal.note("environment", f"{name} changed after {LATCHES[name]}", where)
+        self._core.journal.note("environment", f"{name} changed after {moment.text}", where)
         # Once per line: a loop over values for children says the same each time.
         if _is_users(frame) and (name, where) not in self._told:
             self._told.add((name, where))
-            first = self._cuda.initializer if LATCHES[name] == DRIVER else None
+            first = self._cuda.initializer if moment is DRIVER else None
             finding = wording.too_late_to_set(
-                name, value, self._latched[name], LATCHES[name], where, first
+                name, value, self._latched[name], moment.text, where, first
             )
             self._core.reporter.found(finding, frame)
 
