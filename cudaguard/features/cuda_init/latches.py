@@ -38,8 +38,9 @@ class Moment(NamedTuple):
         return module is not None and self.is_past(module)
 
 
-def _has_backends(bridge: Any) -> bool:
-    return bool(peek(bridge, "_backends"))
+def _has_gpus(bridge: Any) -> bool:
+    """Return True if JAX has made a backend for GPUs: to others these variables mean nothing."""
+    return any(name in (peek(bridge, "_backends") or ()) for name in ("cuda", "gpu", "rocm"))
 
 
 def _is_started(eager: Any) -> bool:
@@ -54,7 +55,7 @@ DRIVER = Moment("CUDA is initialized")
 TORCH = Moment("torch is imported")
 _TORCH_CUDA = Moment("torch's CUDA is initialized", "torch.cuda", _has_cuda)
 _INDUCTOR = Moment("torch._inductor.config is imported", "torch._inductor.config")
-_JAX = Moment("JAX's backend is created", "jax._src.xla_bridge", _has_backends)
+_JAX = Moment("JAX's backend is created", "jax._src.xla_bridge", _has_gpus)
 _JAX_IMPORT = Moment("jax is imported", "jax")
 _TENSORFLOW = Moment("TensorFlow is initialized", "tensorflow.python.eager.context", _is_started)
 _CUPY = Moment("cupy is imported", "cupy")
