@@ -471,7 +471,8 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
 
 # Stand-ins: what each module has once its variables are read.
 LIBRARIES = {
-    "jax/__init__": "from jax._src import xla_bridge\ndef devices(): xla_bridge._backends['cuda'] = 2",
+    "jax/__init__": "from jax._src import xla_bridge\ndef devices(): "
+    "xla_bridge._backends['cuda'] = 2",
     "jax/_src/__init__": "",
     "jax/_src/xla_bridge": "_backends = {}",
     "tensorflow/__init__": "from tensorflow.python.eager import context\n"
