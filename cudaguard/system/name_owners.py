@@ -50,7 +50,7 @@ _NAMES: tuple[tuple[str, NameOwner], ...] = (
     (r"(?:__)?cuda[A-Z]", NameOwner(NVIDIA, "libcudart", "the CUDA runtime")),
     (r"cu[A-Z][a-z]", NameOwner(NVIDIA, "libcuda", "the CUDA driver")),
     (_TORCH, NameOwner(TORCH, "libtorch", "torch")),
-    (r"_?Py[A-Z]", NameOwner(PYTHON, "libpython3", "Python")),
+    (r"_?Py(?!Init_)[A-Z]", NameOwner(PYTHON, "libpython3", "Python")),
     (r"_ZNK?St|_ZSt|_ZT[VIS]N?St|__cxa_|__gxx_", NameOwner(RUNTIME, "libstdc++", "libstdc++")),
     (r"GOMP_|omp_[a-z]", NameOwner(RUNTIME, "libgomp", "OpenMP (libgomp)")),
     (r"__kmpc_|kmp_", NameOwner(RUNTIME, "libiomp5", "OpenMP (libiomp5 or libomp)")),

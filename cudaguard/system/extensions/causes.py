@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from cudaguard.system.name_owners import NVIDIA, OTHER, RUNTIME, TORCH, owner_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,24 +22,11 @@ ACCELERATED = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", 
 # The number in the soname is CUDA's major version. (It is not for cuFFT, cuRAND, cuSOLVER, cuDNN.)
 _CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
 _PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)[a-z]*\.so")
-_CUDA_SYMBOL = re.compile(r"(cuda[A-Z]|__cuda|cu[A-Z]|cu(blas|dnn|fft|rand|solver|sparse)|nvrtc)")
-# What the functions of NVIDIA's libraries begin with.
-_LIBRARIES = (
-    ("__nvJitLink", "libnvJitLink"), ("nvJitLink", "libnvJitLink"), ("nccl", "libnccl"),
-    ("cudnn", "libcudnn"), ("cublasLt", "libcublasLt"), ("cublas", "libcublas"),
-    ("cusparseLt", "libcusparseLt"), ("cusparse", "libcusparse"), ("cusolver", "libcusolver"),
-    ("cufft", "libcufft"), ("curand", "libcurand"), ("nvrtc", "libnvrtc"),
-)  # fmt: skip
-_TORCH_SYMBOL = re.compile(r"_Z(T[VIST]|GV)?N[VKRO]*(2at|3c10|5torch|6caffe2)|(_Z\d+)?THP?[A-Z]")
 _TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]*\.so$")
 # What stands in a mangled name besides identifiers: substitutions, parameters, literals.
 _NO_LENGTH = re.compile(r"S[0-9A-Z]{0,12}_|T[0-9]{0,12}_|L[a-z]n?[0-9]+E|(\d+)")
-OTHERS = (
-    (("_ZNSt", "_ZNKSt", "_ZSt", "_ZTVSt", "_ZTISt", "__gxx_", "__cxa_", "_ZTVN10__cxxabiv1"),
-     "the C++ runtime"),
-    (("GOMP_", "omp_", "__kmpc_"), "an OpenMP runtime"),
-    (("__asan", "__tsan", "__ubsan", "__msan"), "a sanitizer's runtime"),
-)  # fmt: skip
+# Runtimes that no library of wheels defines.
+_SANITIZERS = ("__asan", "__tsan", "__ubsan", "__msan")
 
 
 def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -70,19 +59,18 @@ def cuda_major(library: str) -> str:
 
 def library_of(symbol: str) -> str:
     """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
-    return next(
-        (
-            library
-            for start, library in _LIBRARIES
-            if symbol.startswith(start) and symbol[len(start) : len(start) + 1].isupper()
-        ),
-        "",
-    )
+    owner = owner_of(symbol)
+    # The runtime and the driver are linked in many ways: an older one is seldom what is wrong.
+    is_of_library = owner is not None and owner.library not in ("libcudart", "libcuda")
+    return owner.library if owner is not None and owner.kind == NVIDIA and is_of_library else ""
 
 
 def belongs_to_others(symbol: str) -> str:
     """Return whose function that is, if it is well known and not torch's, CUDA's or Python's."""
-    return next((whose for starts, whose in OTHERS if symbol.startswith(starts)), "")
+    if symbol.startswith(_SANITIZERS):
+        return "a sanitizer's runtime"
+    owner = owner_of(symbol)
+    return owner.title if owner is not None and owner.kind in (RUNTIME, OTHER) else ""
 
 
 def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
@@ -125,11 +113,11 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
     older = tuple(lack for lack in lacks if lack.library)
     if older:
         return "older-library", older
-    cuda = _named(lacks, lambda n: bool(_CUDA_SYMBOL.match(n)))
+    cuda = _named(lacks, lambda n: _kind_of(n) == NVIDIA)
     if cuda:
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
         return ("cuda-major" if has_runtime else "cuda-not-linked"), cuda
-    torchs = _named(lacks, lambda n: bool(_TORCH_SYMBOL.match(n)))
+    torchs = _named(lacks, lambda n: _kind_of(n) == TORCH)
     if torchs:
         if around.old_strings is not None:
             strings = _named(torchs, lambda n: has_old_strings(n) is (not around.old_strings))
@@ -138,6 +126,11 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
         return "other-torch", torchs
     own = _named(lacks, lambda n: not belongs_to_others(n))
     return ("own-source-missing", own) if own else ("unknown", lacks)
+
+
+def _kind_of(symbol: str) -> str:
+    owner = owner_of(symbol)
+    return "" if owner is None else owner.kind
 
 
 def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.files import os
+from cudaguard.system.name_owners import owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -199,10 +200,13 @@ def _older_library(case: _Case) -> tuple[str, str]:
 
 
 def _cuda_not_linked(case: _Case) -> tuple[str, str]:
-    message = (
-        f"{case.file} calls the CUDA runtime and was not linked with it: nobody has "
-        f"{case.functions}"
-    )
+    owners = {owner for lack in case.about for owner in [owner_of(lack.name)] if owner is not None}
+    others = sorted(owner for owner in owners if owner.library != "libcudart")
+    titles = " and ".join(owner.title for owner in others) or "the CUDA runtime"
+    message = f"{case.file} calls {titles} and was not linked with it: nobody has {case.functions}"
+    if others:
+        flags = " ".join(f"-l{owner.library[3:]}" for owner in others)
+        return message, f"link it as well: add {flags} to the libraries of the extension"
     remedy = (
         "build it with CUDAExtension (setup.py) or from CUDA sources (load), which link cudart, "
         "or add -lcudart"

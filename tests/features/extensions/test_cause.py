@@ -78,6 +78,8 @@ def symbols(*names: str, needed: tuple[str, ...] = ()) -> Forecast:
          ["_ZTVN5torch3jit6ModuleE"]),
         (symbols("_ZN2at4reluERKNS_6TensorEii"), CPU_TORCH, "other-torch", None),
         (symbols("THPVariableClass"), CPU_TORCH, "other-torch", None),
+        (symbols("torch_from_blob"), CPU_TORCH, "other-torch", None),  # of the stable interface
+        (symbols("sqlite3_deserialize"), CPU_TORCH, "unknown", None),
         (symbols("_Z16THPVariable_WrapN2at6TensorE"), CPU_TORCH, "other-torch", None),
         (symbols("_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i"), CPU_TORCH,
          "own-source-missing", None),

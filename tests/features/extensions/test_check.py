@@ -358,7 +358,8 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
     comes = build.module("comes", through, "-Wl,-rpath,$ORIGIN", body="int g(void);", call="g();")
     alone = build.module("alone", **call)
     assert check(links)["ok"] is check(comes)["ok"] is True
-    assert check(alone)["cause"] == "own-source-missing"
+    assert check(alone)["cause"] == "cuda-not-linked"
+    assert check(alone)["remedy"].startswith("link it as well: add -lnvJitLink to")
     code = f"""
         import sys, ctypes, cudaguard
         cudaguard.install()
