@@ -213,6 +213,8 @@ def test_what_was_found_is_named():
     finding = cudaguard.explain(MESSAGES["CG868"])
     assert finding.what.startswith("libcudart.so.11.0 is not found: what needs it was built for")
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
+    (path,) = re.findall(r"/x/\S+", cudaguard.explain(MESSAGES["CG869"]).command)
+    assert path == "/x/_ext.so"
     assert "sm_121a" in cudaguard.explain(MESSAGES["CG863"]).what
 
 

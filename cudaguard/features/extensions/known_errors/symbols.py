@@ -59,6 +59,10 @@ def _named(path: str) -> str:
     return os.path.basename(path) or "A library"
 
 
+def _check(path: str) -> str:
+    return _CHECK.format(shlex.quote(path) if path else "FILE")
+
+
 def _short(name: str) -> str:
     """Return a name as it stands in the source, without its arguments."""
     if _TYPES.match(name):
@@ -123,7 +127,8 @@ def _of_cuda(match: re.Match[str]) -> Finding | None:
         if last
         else f"the extension was built for another CUDA, or without linking {owner.library}"
     )
-    return OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
+    found = OTHER_CUDA.with_words(_named(needer), name, owner.title, why)
+    return found.replace(command=_check(needer))
 
 
 OTHER_CUDA = KnownError(
@@ -157,7 +162,8 @@ def _of_torch(match: re.Match[str]) -> Finding | None:
         why = "it was built for another torch, or for one with CUDA where this is a build for CPUs"
     else:
         why = "it was built for another torch, or with the other C++ ABI"
-    return OTHER_TORCH.with_words(_named(needer), _short(name), why)
+    found = OTHER_TORCH.with_words(_named(needer), _short(name), why)
+    return found.replace(command=_check(needer))
 
 
 OTHER_TORCH = KnownError(
@@ -218,7 +224,7 @@ def _of_nobody(match: re.Match[str]) -> Finding | None:
         return None
     if owner is not None and not _is_extension(needer):
         return None
-    short, command = _short(name), _CHECK.format(shlex.quote(needer) if needer else "FILE")
+    short, command = _short(name), _check(needer)
     if owner is not None:
         return NO_OWNER.with_words(
             _named(needer), short, f"it was not linked with {owner.title}, or an older one is used"
