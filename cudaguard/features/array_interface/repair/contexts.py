@@ -87,7 +87,7 @@ class Contexts:
         return tuple(StreamPlace(context, stream) for context in sorted(found) if context)
 
     def _primary(self, device: int) -> int:
-        """Return the primary context of a device, 0 if nobody has created it."""
+        """Return the primary context of a device, 0 if it is not active."""
         if device not in self._retained:
             flags, active, context = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
             state = ctypes.byref(flags), ctypes.byref(active)

@@ -1,7 +1,7 @@
 """Copies of stored tensors that stay at few addresses.
 
 A CUDA graph reads a stored tensor where it lay when the graph was recorded. In a recurrent module
-each call leaves a new tensor, and a copy at a new address has torch record the graph anew at every
+each call leaves a new tensor, and a copy at a new address has torch record the graph again at every
 call. So from the third copy of a place on, the last one is written over, unless somebody else holds
 it: then nothing is, and that is told.
 

@@ -129,7 +129,7 @@ class ProcessDetector:
             self._cuda.look()
         elif moment is TORCH and TORCH not in self._moments:
             moment = OLDER_TORCH[name]
-        if moment.has_come():  # what is there now was there then, or was told of
+        if moment.has_come():  # the value of now is that of then, or there was a finding
             self._latched.setdefault(name, os.environ.get(name))
         if name not in self._latched or value == self._latched[name]:
             return

@@ -34,7 +34,7 @@ _retained: dict[tuple[int, int], ContextHandle] = {}
 def create_context(device: int | str | None = None, *, is_asked_for: bool = True) -> ContextHandle:
     """Retain the primary context of a device; the same handle again while it is active.
 
-    Once the device was reset (``cudaDeviceReset``) it is created and retained anew.
+    After a device reset (``cudaDeviceReset``) it is created and retained again.
 
     Args:
         device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
