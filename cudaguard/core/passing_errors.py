@@ -110,7 +110,7 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
 
 
 def _told(reporter: Reporter, error: BaseException) -> Finding | None:
-    """Return the finding that was told about these very words of the error, None if none was."""
+    """Return the finding that was warned of about these very words of the error, if any."""
     said = text_of(error)
     if len(said) < _LEAST:
         return None
@@ -118,7 +118,7 @@ def _told(reporter: Reporter, error: BaseException) -> Finding | None:
         (
             finding
             for finding in reporter.channel.findings
-            if any(said in line for line in finding.evidence)
+            if finding.severity != "info" and any(said in line for line in finding.evidence)
         ),
         None,
     )

@@ -30,7 +30,8 @@ class NameOwner(NamedTuple):
 
 _TORCH = (
     r"_Z(?:T[VISC]|GV)?N[VKRO]*(?:2at|3c10|5torch|6caffe2)|(?:_Z\d+)?THP?[A-Z]|"
-    r"(?:aoti_)?torch_[a-z]"
+    r"aoti_torch_|torch_(?:c10|call|cuda_stream|delete|dtype|exception|from_blob|generator|get|library|"
+    r"list|new|parallel|parse_device|set|stream|string|tag)(?:_|\b)"
 )
 _NAMES: tuple[tuple[str, NameOwner], ...] = (
     (r"(?:__)?nvJitLink[A-Z]", NameOwner(NVIDIA, "libnvJitLink", "nvJitLink")),
@@ -66,11 +67,17 @@ _NAMES: tuple[tuple[str, NameOwner], ...] = (
     (r"png_", NameOwner(OTHER, "libpng16", "libpng")),
     (r"jpeg_|tj[A-Z]", NameOwner(OTHER, "libjpeg", "libjpeg")),
     (r"TIFF[A-Z]", NameOwner(OTHER, "libtiff", "libtiff")),
-    (r"deflate|inflate|crc32|adler32|gz[a-z]", NameOwner(OTHER, "libz", "zlib")),
+    (
+        r"deflate|inflate|crc32|adler32|gz(?:open|read|write|close|getc|puts|eof|flush|seek|tell)",
+        NameOwner(OTHER, "libz", "zlib"),
+    ),
     (r"SSL_|EVP_|OPENSSL_|CRYPTO_", NameOwner(OTHER, "libcrypto", "OpenSSL")),
     (r"curl_", NameOwner(OTHER, "libcurl", "libcurl")),
     (r"H5[A-Z]", NameOwner(OTHER, "libhdf5", "HDF5")),
-    (r"g_[a-z]+_[a-z]", NameOwner(OTHER, "libglib-2.0", "GLib")),
+    (
+        r"g_(?:object|type|value|main|signal|string|list|hash|file|thread|mutex|variant|once)_",
+        NameOwner(OTHER, "libglib-2.0", "GLib"),
+    ),
     (r"_ZNK?4llvm|LLVM[A-Z]", NameOwner(OTHER, "libLLVM", "LLVM")),
     (r"_ZNK?6google8protobuf", NameOwner(OTHER, "libprotobuf", "protobuf")),
     (r"_ZNK?4absl", NameOwner(OTHER, "libabsl", "Abseil")),
@@ -114,6 +121,8 @@ _WHEELS = {
     "libnvshmem_host": "nvidia-nvshmem",
     "libnvinfer": "tensorrt",
 }
+_OWN_RELEASES = ("libcudnn", "libnvinfer")  # whose number is that of the release
+_FIRST_WITH_WHEELS = 11
 _OF_CUDA = ("libcudart", "libcublas", "libcublasLt", "libnvrtc", "libnvJitLink", "libcupti")
 # Numbers of their own: (library, number) -> CUDA's.
 _NUMBERS = {
@@ -133,6 +142,19 @@ def cuda_of(soname: str) -> str:
     if match[1] in _OF_CUDA:
         return match[2]
     return _NUMBERS.get((match[1], match[2]), "")
+
+
+def requirement_of(soname: str) -> str:
+    """Return what pip is to install for one of NVIDIA's libraries; empty where no wheel has it.
+
+    Where the name does not tell for which CUDA, ``cu12`` stands for it. There are no wheels for
+    CUDA before 11.
+    """
+    wheel, cuda = wheel_of(soname), cuda_of(soname)
+    match = _LIBRARY.match(soname)
+    if not wheel or match is None or (cuda and int(cuda) < _FIRST_WITH_WHEELS):
+        return ""
+    return f"{wheel}=={match[2]}.*" if match[1] in _OWN_RELEASES and match[2] else wheel
 
 
 def wheel_of(soname: str) -> str:

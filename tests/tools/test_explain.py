@@ -212,6 +212,20 @@ def traceback_of(text):
 def test_what_was_found_is_named():
     finding = cudaguard.explain(MESSAGES["CG868"])
     assert finding.what.startswith("libcudart.so.11.0 is not found: what needs it was built for")
+    assert finding.command == "pip install nvidia-cuda-runtime-cu11"
+    absent = ": cannot open shared object file: No such file or directory"
+    for library, command in (
+        ("libcudnn.so.8", "pip install 'nvidia-cudnn-cu12==8.*'"),
+        ("libnvinfer.so.8", "pip install 'tensorrt==8.*'"),
+        ("libcublas.so.13", "pip install nvidia-cublas"),
+        ("libcudart.so.10.2", ""),  # there is none
+    ):
+        assert cudaguard.explain(f"ImportError: {library}{absent}").command == command
+    # A name that only begins like one of torch or GLib is the project's own.
+    for name in ("torch_my_kernel", "g_my_state", "gzap"):
+        found = cudaguard.explain(f"ImportError: /x/_ext.so: undefined symbol: {name}")
+        assert found.id == "CG871"
+        assert "a function of this project itself" in found.what
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
     (path,) = re.findall(r"/x/\S+", cudaguard.explain(MESSAGES["CG869"]).command)
     assert path == "/x/_ext.so"

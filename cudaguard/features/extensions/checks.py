@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # What comes with the driver, and is nowhere without one.
 DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
-# What can be told of a library that others may serve with symbols once they are loaded.
+# What is certain of a library, which may get its symbols from others once they are loaded.
 CERTAIN_OF_LIBRARIES = ("older-library", "symbol-version", "truncated", "wrong-machine")
 _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*")
 

@@ -65,7 +65,7 @@ class ExtensionDetector:
         said = str(error)
         if not sys.platform.startswith("linux") or said == f"{library}{_ABSENT}":
             return
-        # One that was found by its name stands in the loader's words.
+        # The loader names the file of a library that was found by its name.
         path = library if os.sep in library else said.partition(": ")[0]
         if os.sep in path:
             from cudaguard.features.extensions.repair import refused

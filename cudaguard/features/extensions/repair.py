@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"
 _NO_VERSION = ": version `"
-# Causes that hold for any library, whoever has made it.
+# Causes that hold for any library.
 _CERTAIN = ("older-library", "library-missing", "symbol-version", "cuda-major", "truncated",
             "wrong-machine", "not-elf")  # fmt: skip
 # How glibc's loader begins or ends what it says of a file; anything else is an extension's own.

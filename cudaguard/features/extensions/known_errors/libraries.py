@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 
 from cudaguard.core.known_errors import KnownError
-from cudaguard.system.name_owners import cuda_of, wheel_of
+from cudaguard.system.name_owners import cuda_of, requirement_of, wheel_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,8 +80,15 @@ def _of_nvidia(match: re.Match[str]) -> Finding | None:
         why = f"what needs it was built for release {number.partition('.')[0]} of {stem}"
     else:
         why = "what needs it has no copy of its own"
-    other = "" if cuda or not wheel.endswith("-cu12") else " (-cu13 or -cu11 for another CUDA)"
-    return MISSING_CUDA.with_words(library, why, wheel, other)
+    wanted = requirement_of(library)
+    if not wanted:
+        return MISSING_CUDA.with_words(library, why, "", "").replace(
+            remedy="install a build for the CUDA that torch.version.cuda names: for this one there "
+            "is no package",
+            command="",
+        )
+    other = "" if cuda or "-cu12" not in wanted else " (-cu13 or -cu11 for another CUDA)"
+    return MISSING_CUDA.with_words(library, why, shlex.quote(wanted), other)
 
 
 MISSING_CUDA = KnownError(

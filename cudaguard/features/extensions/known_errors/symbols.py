@@ -35,7 +35,7 @@ _ITT = "libittnotify"
 _CHECK = "cudaguard check-extension {}"
 # Functions of the CUDA runtime that later releases have not: until which one they were there.
 _REMOVED = {"cudaSetupArgument": "9", "cudaLaunch": "9", "cudaConfigureCall": "9"}
-_INTERFACE = re.compile(r"(?:aoti_)?torch_[a-z]")
+_INTERFACE = re.compile(r"(?:aoti_)?torch_")
 _TYPES = re.compile(r"_ZT[VISC]")
 _REBUILD = (
     "rebuild it against the installed torch (pip install --no-build-isolation --no-cache-dir "
@@ -64,7 +64,7 @@ def _check(path: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a name as it stands in the source, without its arguments."""
+    """Return a name as in the source, without its arguments."""
     if _TYPES.match(name):
         return f"the type {in_short(f'_Z{name[4:]}').partition('(')[0]}"
     return in_short(name)
