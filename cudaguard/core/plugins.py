@@ -61,8 +61,11 @@ def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
             if project in seen:
                 continue
             seen.add(project)
+            file = f"{folder or '.'}/{name}/entry_points.txt"
+            if not os.access(file, os.F_OK):  # most have none, and an error costs more
+                continue
             try:
-                data = read_bytes(os.path.join(folder, name, "entry_points.txt"), _LARGEST)
+                data = read_bytes(file, _LARGEST)
             except ours(OSError):
                 continue
             if _HEADER in data:

@@ -118,9 +118,9 @@ class Repairs:
         ]
 
     def _of_module(self, moment: str, name: str) -> Iterator[tuple[str, list[RuleEntry]]]:
-        own = self._registry.by_module.get(name, ()) if RTLD_GLOBAL else ()
+        own = [e for e in self._registry.by_module.get(name, ()) if e.does and RTLD_GLOBAL]
         verbs = {verb for entry in own for verb, _ in entry.does}
-        for entry, its in self._table.moments(moment, verbs).items():
+        for entry, its in self._table.moments(moment, verbs).items() if own else ():
             yield entry, [e for e in own if any(verb in its for verb, _ in e.does)]
 
     def _tell_unsupported(self, spec: ModuleSpec) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 def peek(module: object, name: str) -> Any:
     """Return an attribute of a module, None if it has none; a lazy module is not loaded by it."""
+    if module is None:  # not imported, which is asked at each import
+        return None
     try:
         return object.__getattribute__(module, "__dict__").get(name)
     except ours(AttributeError):

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.repair.handover import Note
     from cudaguard.model import Finding
 
-_profiles: dict[tuple[bool, str], Consumer] = {}  # (is it a name, or a module?, which)
+_by_name: dict[str, Consumer] = {}
+_by_module: dict[str, Consumer] = {}
 
 
 def normalize(
@@ -57,11 +58,17 @@ def normalize(
             attributes ``field``, ``value``, ``rule`` and ``remedy`` say what and why.
         ValueError: The consumer is not known; the message has the nearest name and all names.
     """
-    if consumer == DLPACK.name:
+    if consumer is None:
+        profile = ANYONE
+    elif type(consumer) is str and consumer in _by_name:
+        profile = _by_name[consumer]
+    elif consumer == DLPACK.name:
         from cudaguard.features.array_interface.repair.dlpack import bridge
 
         return bridge(obj, stream, _tell)
-    return hand_over(obj, ANYONE if consumer is None else _profile(consumer), stream, _tell)
+    else:
+        profile = _profile(consumer)
+    return hand_over(obj, profile, stream, _tell)
 
 
 def validate(obj: Any) -> list[Finding]:
@@ -90,12 +97,13 @@ def _profile(consumer: ModuleType | type | str) -> Consumer:
     key = consumer if is_name else getattr(consumer, place, "")
     if not isinstance(key, str):
         key = ""
-    known = _profiles.get((is_name, key))
+    profiles = _by_name if is_name else _by_module
+    known = profiles.get(key)
     if known is None:
         known = (consumer_named if is_name else consumer_of)(key, Facts().version)
         if known is None:
             raise ValueError(unknown_consumer(consumer))
-        _profiles[is_name, key] = known
+        profiles[key] = known
     return known
 
 
