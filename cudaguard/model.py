@@ -129,7 +129,8 @@ class Rule(Record):
             among them stands for a CUDA context (see `install`, `context`).
         actions: Repairs, each a table with one verb and its parameters, for example
             ``{"load_local": "libdecord.so*"}``; docs/reference/rules.md lists all verbs.
-        grade: ``automatic`` (repaired by default), ``opt-in`` (only when enabled by id) or
+        grade: ``automatic`` (repaired by default), ``opt-in`` (when enabled by id; an
+            order also where the program imports both in lines that follow each other) or
             ``report`` (reported, never repaired).
         links: Public evidence.
         fixed_in: First upstream release that does not need the rule, if there is one.

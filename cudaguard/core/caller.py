@@ -60,6 +60,11 @@ def _outside(frame: FrameType | None, packages: tuple[str, ...]) -> FrameType | 
     return None
 
 
+def is_between(frame: FrameType) -> bool:
+    """Return True if a frame is ours or the import system's."""
+    return frame.f_code.co_filename.startswith(_FILES_BETWEEN)
+
+
 def module_of(frame: FrameType | None) -> str:
     """Return the name of the module whose code runs in a frame, empty if it has none."""
     name = frame.f_globals.get("__name__") if frame is not None else None

@@ -124,16 +124,14 @@ class Dispatch:
     def _slots_of(self, name: str) -> Slots:
         own = self.registry.by_module.get(name, ())
         before: list[Callable[[ModuleSpec], None]] = [self.arrived]
-        if any(one.needs or one.grade == "report" for one in own):
-            prerequisites = self.prerequisites()
-            plan = prerequisites.planned(name)
-            if plan is not None:
-                before.append(lambda spec: prerequisites.follow(plan, spec))
+        sleeping = self.registry.dormant.get(name, ())
+        if sleeping or any(one.needs or one.grade == "report" for one in own):
+            before += self.prerequisites().before(name)
         before += self.repairs.before(name)
         around = self.repairs.around(name)
         # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
         # for what is known, or asked, to be looked at.
-        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not own:
+        if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or sleeping):
             around.append(self.window)
         after = self.repairs.after(name)
         if name == "ctypes" and RTLD_GLOBAL:
@@ -201,7 +199,8 @@ class Dispatch:
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        is_watched = name in self.finder.watched and name not in self.registry.by_module
+        has_rules = name in self.registry.by_module or name in self.registry.dormant
+        is_watched = name in self.finder.watched and not has_rules
         return name in table.index.INITIALIZERS or (is_watched and name != "ctypes")
 
     # --- before a load --------------------------------------------------------------

@@ -166,7 +166,12 @@ class Activation:
         if wanted.mode != "strict":
             core.reporter.deferred = []
         core.put_in_force(registry)
-        names = (*registry.by_module, *table.index.INITIALIZERS, *(self._plugins or ()))
+        names = (
+            *registry.by_module,
+            *registry.dormant,
+            *table.index.INITIALIZERS,
+            *(self._plugins or ()),
+        )
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
         core.lazy.roots = frozenset(
             name.partition(".")[0] for one in registry.entries for name in (*one.watch, *one.needs)

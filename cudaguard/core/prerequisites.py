@@ -11,6 +11,7 @@ from _thread import _local
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import plan
+from cudaguard.core.foresight import coming
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
@@ -115,14 +116,33 @@ class Prerequisites:
         words: Mapping[str, Callable[[str, str], None]],
     ) -> None:
         self._registry, self._reporter, self._words = registry, reporter, words
+        self._woken: dict[str, Rule] = {}
 
-    def planned(self, name: str) -> Plan | None:
-        """Return what must come before a module, None if there is nothing to do or to tell."""
-        registry = self._registry
-        found = plan(name, registry.rules_of, registry.is_users, Facts())
-        return found if found.needs or found.told or found.problems else None
+    def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
+        """Return what is to be called before a module is imported."""
+        self._woken = self._wake()
+        found = plan(name, self._rules_of, self._registry.is_users, Facts())
+        if not (found.needs or found.told or found.problems):
+            return []
+        return [lambda spec: self._follow(found, spec)]
 
-    def follow(self, plan: Plan, spec: ModuleSpec) -> None:
+    def _wake(self) -> dict[str, Rule]:
+        """Return the rules that are off and whose needs the program will import all the same."""
+        entries = {one.id: one for some in self._registry.dormant.values() for one in some}
+        missing = {
+            id: frozenset(need for need in one.needs if need not in sys.modules)
+            for id, one in entries.items()
+        }
+        wanted = frozenset(need for needs in missing.values() for need in needs)
+        known = coming(wanted) if wanted else frozenset()
+        return {id: entries[id].rule for id, needs in missing.items() if needs and needs <= known}
+
+    def _rules_of(self, name: str) -> tuple[Rule, ...]:
+        sleeping = self._registry.dormant.get(name, ())
+        woken = (self._woken[one.id] for one in sleeping if one.id in self._woken)
+        return (*self._registry.rules_of(name), *woken)
+
+    def _follow(self, plan: Plan, spec: ModuleSpec) -> None:
         """Carry out the plan of one module: tell, then import what must come first.
 
         Raises:
@@ -139,7 +159,7 @@ class Prerequisites:
             if not rule.needs and not rule.actions:
                 reporter.found(messages.known_fault(rule, plan.name, describe(frame)), frame)
         for need, id in plan.needs:
-            named = self._registry.rule(id)
+            named = self._registry.rule(id) or self._woken.get(id)
             if named is None:  # switched off by another thread meanwhile
                 continue
             if not permit_for(reporter.mode, named.grade).acts:

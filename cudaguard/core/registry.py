@@ -67,14 +67,17 @@ def built_in() -> list[tuple[RuleEntry, str]]:
 
 
 class Registry:
-    """Rules that are switched on.
+    """Rules that are switched on, and orders that are kept at no cost.
+
+    An opt-in rule that nobody has switched is off, but for one thing: where the program itself
+    imports what the rule needs a line later, the two change places (`dormant`).
 
     Args:
         entries: Pairs of (entry, origin); a later one replaces an earlier one of the same id.
         switches: Rule id -> True (enabled) or False (disabled).
     """
 
-    __slots__ = ("by_module", "entries", "origins", "silenced")
+    __slots__ = ("by_module", "dormant", "entries", "origins", "silenced")
 
     def __init__(
         self, entries: Iterable[tuple[RuleEntry, str]], switches: Mapping[str, bool]
@@ -86,10 +89,13 @@ class Registry:
         # Detectors that were disabled: what they find is neither kept nor told.
         self.silenced = frozenset(id for id, is_on in switches.items() if not is_on) - chosen.keys()
         self.origins: dict[str, str] = {id: origin for id, (_, origin) in chosen.items()}
-        self.by_module: dict[str, tuple[RuleEntry, ...]] = {}
-        for entry in self.entries:
-            for name in entry.watch:
-                self.by_module[name] = (*self.by_module.get(name, ()), entry)
+        self.by_module = _by_module(self.entries)
+        self.dormant = _by_module(
+            entry
+            for entry, _ in chosen.values()
+            if entry.grade == "opt-in" and entry.id not in switches
+            if entry.needs and not any(need in table.index.PREREQUISITES for need in entry.needs)
+        )
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -111,3 +117,11 @@ class Registry:
     def is_users(self, rule: Rule) -> bool:
         """Return True if the rule came from the user, a file or a plug-in, and not from us."""
         return self.origins.get(rule.id) != BUILT_IN
+
+
+def _by_module(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]:
+    found: dict[str, tuple[RuleEntry, ...]] = {}
+    for entry in entries:
+        for name in entry.watch:
+            found[name] = (*found.get(name, ()), entry)
+    return found

@@ -19,6 +19,7 @@ LOADERS = {
     "pytest": "importorskip",
 }
 # Parts of a statement that are run later, or apart from its head; also of ``lambda``.
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BODIES = ("body", "orelse", "finalbody", "handlers", "cases", "annotation", "returns")
 
 
@@ -94,6 +95,52 @@ def imports_in(tree: ast.Module, loaders: Iterable[str] | None = None) -> list[I
     """
     known = frozenset(loaders_in(tree) if loaders is None else loaders)
     return list(_in_block(tree.body, (), known))
+
+
+def imports_after(tree: ast.Module, line: int) -> list[str]:
+    """Return the modules that will be imported next by a module in the middle of an import.
+
+    Args:
+        tree: The module.
+        line: The line of the import statement that is being executed.
+
+    Returns:
+        What that statement and those which follow it import, up to the first statement of another
+        kind: nothing else is done in between. Nothing if the line is in a ``try`` or in a loop,
+        or is no import.
+    """
+    block, place = tree.body, None
+    while place is None:
+        found = _standing_at(block, line)
+        if found is None:
+            return []
+        statement = block[found]
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            place = found
+        elif isinstance(statement, (*_FUNCTIONS, ast.With, ast.AsyncWith)):
+            block = statement.body
+        elif isinstance(statement, ast.If):
+            block = (
+                statement.body
+                if _standing_at(statement.body, line) is not None
+                else (statement.orelse)
+            )
+        else:
+            return []
+    names: list[str] = []
+    for statement in block[place:]:
+        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
+            break
+        names += [one.module for one in _named(statement, ())]
+    return names
+
+
+def _standing_at(block: list[ast.stmt], line: int) -> int | None:
+    """Return which statement of a block a line is in."""
+    for place, statement in enumerate(block):
+        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            return place
+    return None
 
 
 def loaders_in(tree: ast.Module) -> set[str]:

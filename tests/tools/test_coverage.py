@@ -20,9 +20,11 @@ from ..test_words import SPELLING, WORDS
 GRADE_OF = {rule.id: rule.grade for rule in RULES}
 FUNCTIONS = {name for name in cudaguard.__all__ if name[0].islower()}
 KNOWN = {*GRADE_OF, *DETECTORS, *CHECKS, *FUNCTIONS}
+# Kept without being enabled where the program imports both (see `core.foresight`).
+ORDERS = {rule.id for rule in RULES if rule.needs and "context" not in rule.needs}
 # What may answer with this grade: a rule of that grade, or a function that is called.
 REPAIRS = {
-    "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"},
+    "prevented": {id for id, grade in GRADE_OF.items() if grade == "automatic"} | ORDERS,
     "prevented-on-request": {id for id, grade in GRADE_OF.items() if grade == "opt-in"} | FUNCTIONS,
 }
 NODE = re.compile(r"(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?P<case>\[.+\])?")

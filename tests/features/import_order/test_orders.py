@@ -1,0 +1,71 @@
+"""The built-in orders, each with packages of the versions that its rule is about.
+
+The packages are stand-ins: the one that comes first by mistake ends the process, as the real ones
+were reported to do.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from cudaguard.tools.catalog import RULES
+
+# Rule -> what is installed (distribution: version), and the lines of the program.
+ORDERS = {
+    "CG006": ({"cupy-cuda11x": "12.3.0", "torch": "2.0.1"}, "import cupy\nimport torch"),
+    "CG008": ({"tensorrt": "8.6.1", "torch": "2.0.1"}, "import tensorrt as trt\nimport torch"),
+    "CG009": ({"open3d": "0.15.2", "torch": "1.11.0"}, "import open3d\nimport torch"),
+    "CG010": ({"open3d": "0.9.0", "torch": "1.4.0"}, "import torch\nimport open3d"),
+    "CG011": ({"isaacgym": "1.0", "torch": "1.13.1"}, "import torch\nfrom isaacgym import gymapi"),
+    "CG012": ({"isaacgym": "1.0", "pin": "2.6"}, "import isaacgym\nimport pinocchio"),
+    "CG041": (
+        {"unsloth": "2026.10.9", "transformers": "4.57"},
+        "from transformers import gymapi\nfrom unsloth import gymapi",
+    ),
+    "CG042": (
+        {"pymeshlab": "2023.12", "weasyprint": "66.0"},
+        "import pymeshlab\nfrom weasyprint import gymapi",
+    ),
+    "CG043": ({"migraphx": "2.10", "torch": "2.4.0"}, "import migraphx\nimport torch"),
+    "CG044": (
+        {"pyarrow": "19.0.1", "torch": "2.3.0", "tensorflow": "2.15.1"},
+        "import torch\nimport tensorflow\nimport pyarrow",
+    ),
+}
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="these rules are for Linux")
+
+
+def made_up(child, dists):
+    """Install stand-ins: each package notes whether those it must follow were there."""
+    names = {"pin": "pinocchio", "cupy-cuda11x": "cupy"}
+    for dist, version in dists.items():
+        text = f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n"
+        child.write(f"{dist.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        child.write(f"{names.get(dist, dist)}/__init__.py", "gymapi = None\n")
+
+
+def test_every_order_of_the_catalog_is_here():
+    assert {rule.id for rule in RULES if rule.needs and "context" not in rule.needs} == set(ORDERS)
+
+
+@LINUX_ONLY
+@pytest.mark.parametrize("id", ORDERS)
+def test_order_is_kept_where_the_program_imports_both(child, id):
+    dists, lines = ORDERS[id]
+    rule = next(rule for rule in RULES if rule.id == id)
+    made_up(child, dists)
+    (needed,) = rule.needs
+    for early in rule.watch:  # dies without the other one
+        text = f"import sys\nif {needed!r} not in sys.modules:\n    sys.exit('crash')\n"
+        child.write(f"{early}/__init__.py", f"{text}gymapi = None\n")
+    child.write("train.py", f"import cudaguard\ncudaguard.install()\n{lines}\nprint('trained')\n")
+
+    def run(**env):
+        done = child.command(sys.executable, "train.py", env=env, check=False)
+        return done.stdout.strip(), done.stderr.strip()
+
+    assert run(CUDAGUARD="off") == ("", "crash")
+    assert run(CUDAGUARD_RULES=f"-{id}") == ("", "crash")
+    assert run() == ("trained", "")
