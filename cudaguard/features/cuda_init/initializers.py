@@ -33,4 +33,8 @@ INITIALIZERS: tuple[str, ...] = (
     "torchaudio", "torchvision", "triton", "unsloth", "warp",
     # Parts that are imported for themselves, after their package.
     "transformer_engine.jax", "transformer_engine.pytorch",
+    # Where others must not have (see `expectations`).
+    "accelerate.launchers", "distributed.comm.ucx", "distributed_ucxx.ucxx",
+    "lightning.fabric.strategies.launchers.multiprocessing",
+    "lightning_fabric.strategies.launchers.multiprocessing",
 )  # fmt: skip

@@ -77,5 +77,6 @@ LATCHES: dict[str, Moment] = {
 }
 # Before torch 2.11 its allocator reads them when CUDA is first used.
 OLDER_TORCH = {name: _TORCH_CUDA for name, moment in LATCHES.items() if moment is TORCH}
+BACKEND = "backend:"  # a setting of theirs, which torch 2.0 and later reads at its import
 # Whose variables are looked at from their import on.
 READERS = frozenset({"jax", "tensorflow", "cupy"})

@@ -9,9 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.features.cuda_init.expectations import Expectation
     from cudaguard.model import Rule
 
 
+EXPECTED = "CG822"
 INITIALIZED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
 FORK, LATCHED = "CG818", "CG819"
 
@@ -216,6 +218,27 @@ def worker_failed(first: Change, error: str) -> Finding:
         consequence="every CUDA call fails in such a worker.",
         remedy=_FORKED_REMEDY,
         links=("https://github.com/pytorch/pytorch/issues/17357",),
+    )
+
+
+def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Finding:
+    """A library expects CUDA not to have been used yet, and it has been.
+
+    Args:
+        one: Where it expects that.
+        changes: What was done to the driver.
+        where: The line that calls it.
+    """
+    first = changes[0]
+    library = one.module.partition(".")[0]
+    return Finding(
+        EXPECTED,
+        f"{library} {one.does}{_at(where)}: {said(first, where=True)}{_HOW[first.how]}.",
+        evidence=tuple(said(change, where=True) for change in changes[1:]),
+        consequence=one.consequence,
+        remedy="move that into the function that the workers run, below `if __name__ == "
+        "'__main__':` where a script starts them; in a notebook restart the kernel first",
+        links=one.links,
     )
 
 

@@ -84,17 +84,17 @@ RULES: tuple[Rule, ...] = (
         id="CG014",
         title="JAX takes most of the device's memory at its first computation",
         watch=("jax",),
-        dist=("jax",),
-        when={"dists": {"torch": ""}},
+        dist=("torch", "tensorflow", "tensorflow-gpu"),  # who else wants memory
         actions=({"set_env": "XLA_PYTHON_CLIENT_PREALLOCATE", "value": "false"},),
         grade="opt-in",
         why=(
             "JAX allocates most of the device's memory in advance when it first computes, some "
-            "packages do so while they are imported; torch in the same process then runs out of "
-            "memory. With the variable JAX allocates as it needs, somewhat slower."
+            "packages do so while they are imported; torch or TensorFlow in the same process then "
+            "runs out of memory. With the variable JAX allocates as it needs, somewhat slower."
         ),
         links=(
             "https://github.com/lucidrains/jax2torch/issues/2",
+            "https://github.com/jax-ml/jax/issues/1075",
             "https://github.com/PythonOT/POT/issues/516",
         ),
     ),
@@ -102,18 +102,31 @@ RULES: tuple[Rule, ...] = (
         id="CG015",
         title="TensorFlow takes the memory of all devices at its first use",
         watch=("tensorflow",),
-        dist=("tensorflow", "tensorflow-gpu"),
-        when={"dists": {"torch": ""}},
+        dist=("torch", "jax"),  # who else wants memory
         actions=({"set_env": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"},),
         grade="opt-in",
         why=(
             "TensorFlow allocates nearly all memory of every visible device when it first uses "
-            "one; torch in the same process then runs out of memory. With the variable it "
+            "one; torch or JAX in the same process then runs out of memory. With the variable it "
             "allocates as it needs."
         ),
         links=(
             "https://github.com/PythonOT/POT/issues/516",
             "https://github.com/google/flax/issues/445",
         ),
+    ),
+    Rule(
+        id="CG045",
+        title="torch 2.9.1 does not read PYTORCH_ALLOC_CONF for CUDA",
+        watch=("torch",),
+        dist=("torch==2.9.1",),
+        when={"env": {"PYTORCH_ALLOC_CONF": True, "PYTORCH_CUDA_ALLOC_CONF": False}},
+        grade="report",
+        why=(
+            "torch 2.9.1 reads its allocator's settings from PYTORCH_CUDA_ALLOC_CONF only, and "
+            "says nothing of PYTORCH_ALLOC_CONF, the name that its documentation gives: what is "
+            "set there has no effect on the GPU. Set both."
+        ),
+        links=("https://github.com/pytorch/pytorch/issues/183387",),
     ),
 )

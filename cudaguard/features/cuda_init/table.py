@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.verbs import MODULE, TEXT, VARIABLE, Parameter, Verb
+from cudaguard.features.cuda_init.expectations import EXPECTATIONS
 
 VERBS = (
     Verb(
@@ -36,6 +37,7 @@ IDS = {
         "an environment variable was set after it had been read for good",
         "LateEnvironmentWarning",
     ),
+    "CG822": ("a library finds CUDA in use that expects it not to be", "ContextWarning"),
 }
 DETECTORS = {
     "detector.contexts:CudaDetector": (
@@ -48,6 +50,7 @@ DETECTORS = {
         "loaded",
         "error_passes",
         "forget",
+        *(f"imported:{module}" for module in dict.fromkeys(one.module for one in EXPECTATIONS)),
     ),
 }
 PREREQUISITES = {"context": "repair.creation:prepare"}
@@ -79,6 +82,11 @@ ABOUT: dict[str, tuple[str, str, str]] = {
     "CG817": (
         "the program goes on without it, and the first use of the GPU may fail in the same way.",
         "follow the reason that the message gives",
+        "howto/cuda.md",
+    ),
+    "CG822": (
+        "workers that are forked cannot use CUDA; others keep a context on the wrong device.",
+        "move the first use of CUDA into the function that the workers run",
         "howto/cuda.md",
     ),
     "CG819": (

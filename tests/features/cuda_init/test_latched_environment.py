@@ -530,6 +530,28 @@ print(before, [f.what for f in cudaguard.status().findings if f.id == "CG819"])
         assert f"{path}:9, too late" in done.stdout
 
 
+def test_backend_of_the_allocator_is_chosen_when_torch_is_imported(libraries):
+    """In torch 2.0 to 2.10, which reads all else when CUDA is first used."""
+    program = """
+import os
+import cudaguard; cudaguard.install()
+import torch
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+before = [f.id for f in cudaguard.status().findings]
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+print(before, [f.what for f in cudaguard.status().findings])
+"""
+    path = libraries.write("main.py", program)
+    done = libraries.command(sys.executable, path)
+    assert "when torch was imported" in done.stdout
+    assert done.stdout.startswith("[]")
+    assert done.stderr.count("[CG819]") == 1
+    same = libraries.command(
+        sys.executable, path, env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    )
+    assert (same.stdout, same.stderr) == ("[] []\n", "")
+
+
 def test_variables_of_libraries_that_have_not_read_them_are_not_spoken_of(libraries):
     lines = "".join(f"os.environ[{name!r}] = 'x'\n" for name in MOMENTS)
     program = f"""

@@ -36,6 +36,7 @@ INITIALIZED, CONTEXT = "initialized", "context"
 # torch whose allocator configuration is known to be read when it is imported; in older releases
 # parts of it are read later.
 _ALLOCATOR_READ_AT_IMPORT = (2, 11)
+_BACKEND_READ_AT_IMPORT = (2, 0)
 
 
 class CudaDetector:
@@ -110,6 +111,10 @@ class CudaDetector:
                 self._look_at_current(spec.name, after)
 
         return close
+
+    def imported(self, name: str) -> None:
+        """Have it noticed where a library finds CUDA in use that expects it not to be."""
+        self._listen().expect(name)
 
     @property
     def initializer(self) -> Change | None:
@@ -244,8 +249,11 @@ class CudaDetector:
         version = peek(torch, "version")
         if peek(version, "cuda") is not None:  # else a build without CUDA
             process = self._listen()
-            if _parts(peek(torch, "__version__")) >= _ALLOCATOR_READ_AT_IMPORT:
+            release = _parts(peek(torch, "__version__"))
+            if release >= _ALLOCATOR_READ_AT_IMPORT:
                 process.latch(TORCH)
+            elif release >= _BACKEND_READ_AT_IMPORT:
+                process.latch_backend()
             first = self.initializer
             if first is not None and first.pid != os.getpid():
                 process.watch_torch()

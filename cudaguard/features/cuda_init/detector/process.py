@@ -14,8 +14,9 @@ from cudaguard.core.caller import caller_frame, describe, describe_line, frame_o
 from cudaguard.core.known_errors import text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init.expectations import EXPECTATIONS
 from cudaguard.features.cuda_init.known_errors import line_of_fork
-from cudaguard.features.cuda_init.latches import DRIVER, LATCHES, OLDER_TORCH, TORCH
+from cudaguard.features.cuda_init.latches import BACKEND, DRIVER, LATCHES, OLDER_TORCH, TORCH
 from cudaguard.files import os, ours
 from cudaguard.system.modules import peek
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.features.cuda_init.expectations import Expectation
     from cudaguard.features.cuda_init.latches import Moment
     from cudaguard.features.cuda_init.messages import Change
     from cudaguard.system.driver import Driver
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         """What is asked of `cudaguard.features.cuda_init.detector.contexts.CudaDetector`."""
 
         driver: Driver
+        changes: list[Change]
 
         @property
         def initializer(self) -> Change | None:
@@ -61,6 +64,7 @@ class ProcessDetector:
         self._cuda = cuda
         self._here = _local()  # .busy: this thread is inside one of the calls below
         self._told: set[tuple[str, str]] = set()
+        self._expected: set[str] = set()  # functions of which was told
         self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
         self._moments: set[Moment] = set()  # that have come
@@ -78,6 +82,11 @@ class ProcessDetector:
         for name, when in LATCHES.items():
             if when is moment:
                 self._latched.setdefault(name, os.environ.get(name))
+
+    def latch_backend(self) -> None:
+        """Remember the allocator's settings: torch has chosen its backend by them."""
+        for name in OLDER_TORCH:
+            self._latched.setdefault(name + BACKEND, os.environ.get(name))
 
     # --- called by the audit hook: nothing may be raised from these ------------------
 
@@ -124,14 +133,17 @@ class ProcessDetector:
             self._watch_data_loader()
 
     def _look_at(self, name: str, value: str | None) -> None:
-        moment = LATCHES[name]
+        moment, key = LATCHES[name], name
         if moment is DRIVER:
             self._cuda.look()
         elif moment is TORCH and TORCH not in self._moments:
-            moment = OLDER_TORCH[name]
+            if BACKEND in (value or "") and name + BACKEND in self._latched:
+                key = name + BACKEND
+            else:
+                moment = OLDER_TORCH[name]
         if moment.has_come():  # the value of now is that of then, or there was a finding
             self._latched.setdefault(name, os.environ.get(name))
-        if name not in self._latched or value == self._latched[name]:
+        if key not in self._latched or value == self._latched[key]:
             return
         frame = caller_frame()
         where = describe(frame)
@@ -141,7 +153,7 @@ class ProcessDetector:
             self._told.add((name, where))
             first = self._cuda.initializer if moment is DRIVER else None
             finding = wording.too_late_to_set(
-                name, value, self._latched[name], moment.text, where, first
+                name, value, self._latched[key], moment.text, where, first
             )
             self._core.reporter.found(finding, frame)
 
@@ -169,6 +181,25 @@ class ProcessDetector:
             is_told_there = peek(worker, "_worker_info") is not None
             self._core.reporter.found(finding, frame, only_logged=is_told_there)
 
+    def expect(self, module: str) -> None:
+        """Notice where a library finds CUDA in use, in a module that was imported."""
+        for one in EXPECTATIONS:
+            if one.module == module:
+
+                def called(*args: Any, one: Expectation = one, **kwargs: Any) -> None:
+                    self._cuda.look()
+                    if one.is_meant(args, kwargs):
+                        self._tell_expectation(one)
+
+                self._precede(sys.modules.get(module), one.function, called)
+
+    def _tell_expectation(self, one: Expectation) -> None:
+        changes = self._cuda.changes
+        if changes and one.function not in self._expected:
+            self._expected.add(one.function)
+            frame = frame_outside_of(one.module.partition(".")[0])
+            self._core.reporter.found(wording.not_untouched(one, changes, describe(frame)), frame)
+
     def watch_torch(self) -> None:
         """Notice the first use of CUDA by torch in a child where it must fail.
 
@@ -178,7 +209,7 @@ class ProcessDetector:
         self._precede(
             peek(sys.modules.get("torch"), "cuda"),
             "_lazy_init",
-            lambda: self.used_in_child("torch initializes CUDA"),
+            lambda *_, **__: self.used_in_child("torch initializes CUDA"),
         )
 
     def _watch_data_loader(self) -> None:
@@ -190,7 +221,7 @@ class ProcessDetector:
         self._precede(
             peek(utils, "ExceptionWrapper"),
             "reraise",
-            lambda wrapper: self._tell_of_worker(line_of_fork(str(wrapper.exc_msg))),
+            lambda wrapper, **_: self._tell_of_worker(line_of_fork(str(wrapper.exc_msg))),
         )
 
     def error_passes(self, error: BaseException) -> None:
@@ -229,12 +260,13 @@ class ProcessDetector:
         if original is None or known or not self._core.permit().tells:
             return
 
-        def stand_in(*arguments: Any) -> Any:
-            self._quietly("telling of a fork", lambda: action(*arguments))
-            return original(*arguments)
+        def stand_in(*args: Any, **kwargs: Any) -> Any:
+            self._quietly("telling of a fork", lambda: action(*args, **kwargs))
+            return original(*args, **kwargs)
 
         for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
             setattr(stand_in, attribute, getattr(original, attribute, None))
+        vars(stand_in)["__wrapped__"] = original  # for who asks for its signature
         setattr(owner, name, stand_in)
         self._stand_ins.append((owner, name, original, stand_in))
         self._core.reporter.changed(_patched(original), stays=False)

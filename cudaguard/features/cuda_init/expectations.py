@@ -1,0 +1,90 @@
+"""Functions that are called where CUDA should not have been used yet.
+
+Each is the place where a library starts processes that are to use CUDA themselves, or where it
+finds out that it is too late. None of them can say who it was that used CUDA first.
+
+Sources: accelerate's ``launchers.py``; Lightning's ``strategies/launchers/multiprocessing.py``;
+distributed's ``comm/ucx.py`` and dask-cuda's ``initialize.py``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Arguments = tuple[Any, ...]
+    Keywords = dict[str, Any]
+
+
+class Expectation(NamedTuple):
+    """One such function.
+
+    Args:
+        module: Where it is.
+        function: Its name there.
+        does: What the library does or finds there, after its name.
+        consequence: What follows where CUDA has been used.
+        links: Reports of programs that broke there.
+        is_meant: Returns False for calls of it to which CUDA does not matter.
+    """
+
+    module: str
+    function: str
+    does: str
+    consequence: str
+    links: tuple[str, ...]
+    is_meant: Callable[[Arguments, Keywords], bool] = lambda *_: True
+
+
+def _are_several(arguments: Arguments, keywords: Keywords) -> bool:
+    """Return True if accelerate is asked for more than one process, which it forks."""
+    number = keywords.get("num_processes", arguments[2] if len(arguments) > 2 else None)
+    return isinstance(number, int) and number > 1
+
+
+_FORKED = (
+    "forks workers that use CUDA",
+    "every CUDA call fails in them: 'Cannot re-initialize CUDA in forked subprocess'.",
+)
+_FOUND = (
+    "found a CUDA context that it had not created",
+    "a worker keeps memory on that device, and computes on it, whichever it was given.",
+)
+_LIGHTNING = (
+    "https://github.com/Lightning-AI/pytorch-lightning/issues/21389",
+    "https://github.com/Lightning-AI/pytorch-lightning/issues/18728",
+)
+_DASK = (
+    "https://github.com/rapidsai/dask-cuda/issues/719",
+    "https://github.com/rapidsai/dask-cuda/issues/867",
+)
+EXPECTATIONS = (
+    Expectation(
+        "accelerate.launchers",
+        "notebook_launcher",
+        *_FORKED,
+        (
+            "https://github.com/huggingface/accelerate/issues/1293",
+            "https://github.com/huggingface/accelerate/issues/1807",
+        ),
+        _are_several,
+    ),
+    *(
+        Expectation(
+            f"{package}.strategies.launchers.multiprocessing",
+            "_check_bad_cuda_fork",
+            *_FORKED,
+            _LIGHTNING,
+        )
+        for package in ("lightning.fabric", "lightning_fabric")
+    ),
+    *(
+        Expectation(module, function, *_FOUND, _DASK)
+        for module in ("distributed.comm.ucx", "distributed_ucxx.ucxx")
+        for function in ("_warn_existing_cuda_context", "_warn_cuda_context_wrong_device")
+    ),
+)

@@ -1,0 +1,126 @@
+"""Libraries that find CUDA in use, which they cannot have: who it was is told, and where.
+
+The libraries are stand-ins with the functions of the real ones, which say what those say.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+
+import pytest
+
+from cudaguard.features.cuda_init.expectations import EXPECTATIONS
+
+from .program import INITIALIZE
+
+LAUNCHER = '''
+def notebook_launcher(function, args=(), num_processes=None, mixed_precision="no"):
+    """Launches."""
+    print("launching", num_processes)
+'''
+REFUSES = """
+def _check_bad_cuda_fork():
+    raise RuntimeError("Lightning can't create new processes if CUDA is already initialized.")
+"""
+WARNS = """
+def _warn_existing_cuda_context(device_info, pid):
+    print("A CUDA context for device", device_info, "already exists on process ID", pid)
+def _warn_cuda_context_wrong_device(expected, actual, pid):
+    print("Worker with process ID", pid)
+"""
+LAUNCH = "from accelerate.launchers import notebook_launcher\n"
+
+
+@pytest.fixture
+def run(program):
+    """Runs code beside stand-ins for the libraries, and kaolin, which initializes CUDA."""
+    program.module("kaolin", INITIALIZE)
+    program.module("accelerate.launchers", LAUNCHER)
+    program.module("lightning_fabric.strategies.launchers.multiprocessing", REFUSES)
+    program.module("distributed.comm.ucx", WARNS)
+    return lambda code, **how: program.run("cudaguard.install()\n" + textwrap.dedent(code), **how)
+
+
+def test_launcher_is_told_who_was_first(run, program):
+    ran = run(f"{LAUNCH}import kaolin  # init\nnotebook_launcher(print, (), 2)  # here\n")
+    assert ran.out == ["launching 2"]
+    assert "[CG822] accelerate forks workers that use CUDA at " in ran.err
+    assert f"kaolin initialized CUDA at {program.where('init')} while it was imported" in ran.err
+    assert program.where("here") in ran.err
+    assert "see: https" in ran.err
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["notebook_launcher(print)", "notebook_launcher(print, num_processes=1)"],
+)
+def test_one_process_is_no_fork(run, call):
+    ran = run(f"{LAUNCH}import kaolin\n{call}\nprint(ids())")
+    assert ran.out[1:] == ["['CG814']"]
+    assert ran.err == ""
+
+
+def test_launcher_of_an_untouched_process_is_let_be(run):
+    ran = run(f"{LAUNCH}notebook_launcher(print, num_processes=2)\nprint(ids())")
+    assert (ran.out, ran.err) == (["launching 2", "[]"], "")
+
+
+def test_refusal_of_lightning_is_preceded_by_the_culprit(run, program):
+    ran = run(
+        """
+        from lightning_fabric.strategies.launchers.multiprocessing import _check_bad_cuda_fork
+        import kaolin  # init
+        for _ in range(2):
+            try:
+                _check_bad_cuda_fork()
+            except RuntimeError as error:
+                print(error)
+        """
+    )
+    assert len(ran.out) == 2
+    assert ran.err.count("[CG822]") == 1
+    assert f"kaolin initialized CUDA at {program.where('init')}" in ran.err
+
+
+def test_context_that_a_dask_worker_finds_has_a_name(run, program):
+    ran = run(
+        """
+        import distributed.comm.ucx as ucx
+        import kaolin  # init
+        cu = driver()
+        import ctypes
+        cu.cuDevicePrimaryCtxRetain(ctypes.byref(ctypes.c_void_p()), 1)
+        ucx._warn_existing_cuda_context(1, 42)
+        """
+    )
+    assert ran.out == ["A CUDA context for device 1 already exists on process ID 42"]
+    assert "distributed found a CUDA context that it had not created" in ran.err
+    assert program.where("init") in ran.err
+    assert "created a context on device 1" in ran.err
+
+
+def test_functions_are_put_back_and_look_as_they_did(run):
+    ran = run(
+        """
+        import inspect
+        import accelerate.launchers as launchers
+        ours = launchers.notebook_launcher
+        print(inspect.signature(ours), ours.__doc__, ours.__name__)
+        cudaguard.uninstall()
+        print(launchers.notebook_launcher is ours, launchers.notebook_launcher.__module__)
+        """
+    )
+    signature = "(function, args=(), num_processes=None, mixed_precision='no')"
+    assert ran.out == [f"{signature} Launches. notebook_launcher", "False accelerate.launchers"]
+
+
+def test_mode_observe_records_and_changes_nothing(program, run):
+    code = f"cudaguard.install('observe')\n{LAUNCH}print(hasattr(notebook_launcher, '__wrapped__'))"
+    assert run(code).out == ["False"]
+
+
+def test_every_expectation_has_a_report():
+    for one in EXPECTATIONS:
+        assert one.links
+        assert list(inspect.signature(one.is_meant).parameters)

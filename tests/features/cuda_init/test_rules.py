@@ -1,0 +1,67 @@
+"""The built-in rules about memory and variables, each with packages of the versions it is about."""
+
+from __future__ import annotations
+
+import pytest
+
+# What is installed, the rule that is enabled, the program, and the variable that is to be set.
+MEMORY = {
+    "JAX beside torch": (("jax", "torch"), "CG014", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
+    "JAX beside TensorFlow": (
+        ("jax", "tensorflow"), "CG014", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
+    ),
+    "TensorFlow beside torch": (
+        ("tensorflow", "torch"), "CG015", "TF_FORCE_GPU_ALLOW_GROWTH", "true"
+    ),
+    "TensorFlow beside JAX": (("tensorflow", "jax"), "CG015", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def install(child):
+    """Makes stand-ins for packages, which have a name, a version and nothing else."""
+
+    def install(*names, version="2.0"):
+        for name in names:
+            text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            child.write(f"{name}-{version}.dist-info/METADATA", text)
+            child.write(f"{name}.py", "")
+
+    return install
+
+
+@pytest.mark.parametrize("case", MEMORY)
+def test_memory_is_not_taken_in_advance(child, install, case):
+    names, rule, variable, value = MEMORY[case]
+    install(*names)
+    code = f"import cudaguard, os; cudaguard.install(); import {names[0]}"
+    code += f"; print(os.environ.get({variable!r}))"
+    assert child.python(code).stdout.strip() == "None"
+    done = child.python(code, env={"CUDAGUARD_RULES": f"+{rule}"})
+    assert (done.stdout.strip(), done.stderr) == (value, "")
+    done = child.python(code, env={"CUDAGUARD_RULES": f"+{rule}", variable: "mine"})
+    assert done.stdout.strip() == "mine"
+
+
+def test_memory_of_one_alone_is_its_own(child, install):
+    install("jax")
+    code = "import cudaguard, os; cudaguard.install(); import jax"
+    code += "; print(os.environ.get('XLA_PYTHON_CLIENT_PREALLOCATE'))"
+    assert child.python(code, env={"CUDAGUARD_RULES": "+CG014"}).stdout.strip() == "None"
+
+
+@pytest.mark.parametrize(
+    ("version", "env", "told"),
+    [
+        ("2.9.1", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, True),
+        ("2.9.1+cu130", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, True),
+        ("2.9.1", {}, False),
+        ("2.9.1", {"PYTORCH_ALLOC_CONF": "x", "PYTORCH_CUDA_ALLOC_CONF": "x"}, False),
+        ("2.10.0", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, False),
+    ],
+)
+def test_name_of_a_variable_that_torch_291_does_not_read(child, install, version, env, told):
+    install("torch", version=version)
+    done = child.python("import cudaguard; cudaguard.install()\nimport torch", env=env)
+    assert ("[CG045]" in done.stderr) is told
+    assert bool(done.stderr) is told
