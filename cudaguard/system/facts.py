@@ -47,16 +47,21 @@ class Facts:
 
 
 def _installed_version(dist: str) -> str | None:
-    return next(filter(None, map(_version, _spellings(dist))), None)
+    return next(filter(None, (_of(name, "version") for name in _spellings(dist))), None)
 
 
-def _version(name: str) -> str | None:
+def requires_of(dist: str) -> tuple[str, ...]:
+    """Return what an installed distribution requires, in its words; nothing if that is unknown."""
+    return tuple(next(filter(None, (_of(name, "requires") for name in _spellings(dist))), ()))
+
+
+def _of(name: str, what: str) -> Any:
     # Not importlib_metadata: importing it puts a finder on sys.meta_path, and takes the standard
     # library's ability to find distributions away for good.
     from importlib import metadata
 
     try:
-        return bounded(metadata.distribution(name)).version
+        return getattr(bounded(metadata.distribution(name)), what)
     # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
     # Releases of Python raise different things, and a rule must be certain to act.
     except Exception:

@@ -475,6 +475,42 @@ def test_wheels_that_torch_does_not_pin(planted):
     assert "nvidia-cublas==13.1.*, and it is not installed" in findings[1]["what"]
 
 
+JAX = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)
+
+
+def test_wheels_that_others_want_in_a_later_release(planted):
+    planted.distribution("jax-cuda12-plugin", "0.6.0", requires=JAX)
+    planted.distribution(
+        "tensorflow", "2.19.0", requires=("nvidia-cudnn-cu12==9.3.0.75; extra == 'and-cuda'",)
+    )
+    planted.distribution("nvidia-cudnn-cu12", "9.1.0.70")
+    status, findings = planted.one("CG906")
+    assert status == "warning"
+    assert sorted(one["what"] for one in findings) == [
+        "jax-cuda12-plugin 0.6.0 requires nvidia-cudnn-cu12<10.0,>=9.8, and 9.1.0.70 is installed.",
+        "tensorflow 2.19.0 requires nvidia-cudnn-cu12==9.3.0.75, and 9.1.0.70 is installed.",
+    ]
+    assert "pip install 'nvidia-cudnn-cu12<10.0,>=9.8'" in [one["command"] for one in findings]
+    assert [one["severity"] for one in findings] == ["warning"] * 2
+
+
+def test_wheels_that_are_late_enough_are_no_fault(planted):
+    planted.distribution("jax-cuda12-plugin", "0.6.0", requires=JAX)
+    planted.distribution(
+        "tensorflow", "2.19.0", requires=("nvidia-cudnn-cu12==9.3.0.75; extra == 'and-cuda'",)
+    )
+    planted.distribution("nvidia-cudnn-cu12", "9.8.0.87")
+    status, findings = planted.one("CG906")
+    assert status == "ok"
+    assert [one["severity"] for one in findings] == ["info"]  # the pin of an extra, and later
+
+
+def test_extras_that_nobody_has_installed_are_no_pins(planted):
+    planted.distribution("jax-cuda12-plugin", "0.6.0", requires=JAX)
+    status, findings = planted.one("CG906")
+    assert (status, findings) == ("skipped", [])
+
+
 # --- CG907, CG908: builds ----------------------------------------------------------------
 
 

@@ -28,9 +28,9 @@ INITIALIZERS: tuple[str, ...] = (
     "apex", "bitsandbytes", "causal_conv1d", "cucim", "cudf", "cuml", "cupy", "cuspatial",
     "detectron2", "dgl", "diff_gaussian_rasterization", "faiss", "gsplat", "horovod", "jax",
     "kaolin", "mamba_ssm", "mmcv", "numba.cuda", "nvdiffrast", "nvidia.dali", "onnxruntime",
-    "open3d", "pycuda.autoinit", "pycuda.autoprimaryctx", "pylibraft", "pytorch3d", "rmm", "spconv",
-    "taichi", "tensorflow", "tensorrt", "tinycudann", "torch_cluster", "torch_sparse",
-    "torchaudio", "torchvision", "triton", "unsloth", "warp",
+    "open3d", "paddle", "pycuda.autoinit", "pycuda.autoprimaryctx", "pylibraft", "pytorch3d",
+    "rmm", "spconv", "taichi", "tensorflow", "tensorrt", "tinycudann", "torch_cluster",
+    "torch_sparse", "torchaudio", "torchvision", "triton", "unsloth", "warp",
     # Parts that are imported for themselves, after their package.
     "transformer_engine.jax", "transformer_engine.pytorch",
     # Where others must not have (see `expectations`).

@@ -1,4 +1,4 @@
-"""CG905, CG906: distributions that overwrite or contradict one another, and torch's own pins."""
+"""CG905, CG906: distributions that overwrite or contradict one another, and pins of wheels."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from cudaguard.features.duplicate_libraries.policy.installed import Overlap
+    from cudaguard.features.duplicate_libraries.policy.installed import Asked, Overlap, Unmet
     from cudaguard.model import Finding
     from cudaguard.system.distributions import Distribution
     from cudaguard.system.site import Result, Site
 
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
+
+_WITH_TORCH = ("torch", "cuda-toolkit")  # whose pins are torch's
+_EXTRA = re.compile(r"extra\s*==\s*['\"]([\w.-]+)")
 
 
 def check(site: Site) -> Result:
@@ -101,24 +104,64 @@ def _missing(dist: Distribution) -> list[str]:
 
 
 def check_pins(site: Site) -> Result:
-    """Compare the wheels of NVIDIA's with what torch pins."""
+    """Compare the wheels of NVIDIA's with what is required of them."""
     torch = next((dist for dist in site.distributions if dist.key == "torch"), None)
-    if torch is None:
-        raise Skipped("torch is not installed")
+    findings, pins = _of_torch(torch, site) if torch is not None else ([], 0)
+    for dist in site.distributions:
+        if dist.key not in _WITH_TORCH and not dist.key.startswith("nvidia-"):
+            asked = _of_installed(dist, site)
+            pins += len(asked)
+            findings += [
+                wording.not_the_release(f"{dist.name} {dist.version}", lack, is_older=is_older)
+                for lack in unmet(dist.name, asked, site.version)
+                for is_older in [_is_older(lack)]
+            ]
+    if not pins:
+        raise Skipped("nothing that is installed requires wheels of NVIDIA's")
+    return findings, f"pins: {pins}"
+
+
+def _of_installed(dist: Distribution, site: Site) -> list[Asked]:
+    """Return what a distribution requires of wheels of NVIDIA's that are installed, for any extra.
+
+    Which extras it was installed with is written nowhere; with another release they fail alike.
+    """
+    about = _about(dist.requires, "nvidia-")
+    extras = {found[1] for one in about for found in _EXTRA.finditer(one)}
+    return [
+        one
+        for one in asked_for(about, sorted(extras))
+        if cuda_of(key_of(one.name), site.version(one.name) or "")
+        and site.version(one.name) is not None
+    ]
+
+
+def _is_older(lack: Unmet) -> bool:
+    """Return True if what is installed is earlier than all that is wanted."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    wanted = [one for one in SpecifierSet(lack.wanted) if one.operator in ("==", ">=", "~=", ">")]
+    try:
+        least = [Version(one.version.replace(".*", "")) for one in wanted]
+        return any(Version(lack.found or "0") < one for one in least)
+    except InvalidVersion:
+        return False
+
+
+def _of_torch(torch: Distribution, site: Site) -> tuple[list[Finding], int]:
     asked = [
         one
         for start in ("nvidia-", "cuda-", "triton")
         for one in asked_for(_about(torch.requires, start))
     ]
-    if not asked:
-        raise Skipped(f"torch {torch.version} requires no wheels of NVIDIA's")
     for dist in site.distributions:  # from CUDA 13 on, cuda-toolkit[cublas,...] has the pins
         for one in asked:
             if one.extras and key_of(one.name) == dist.key:
                 asked = [*asked, *asked_for(dist.requires, one.extras)]
                 break
     lacking = unmet(torch.name, asked, site.version)
-    return [wording.other_release(torch.version, lack) for lack in lacking], f"pins: {len(asked)}"
+    return [wording.other_release(torch.version, lack) for lack in lacking], len(asked)
 
 
 def _left_over(site: Site, listed: Files) -> list[Finding]:
@@ -176,8 +219,9 @@ DISTRIBUTIONS = Check(
 
 PINNED_WHEELS = Check(
     "CG906",
-    "NVIDIA wheels that torch pins",
-    "The metadata of torch pins each wheel of NVIDIA's to one release. pip moves them when "
-    "another package asks for it, and says so in one line at most.",
+    "NVIDIA wheels that packages pin",
+    "torch pins each wheel of NVIDIA's to one release, and JAX, TensorFlow, CuPy and others want "
+    "releases of their own. pip moves the wheels when another package asks for it, and says so in "
+    "one line at most.",
     check_pins,
 )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
+    from cudaguard.features.duplicate_libraries.detector.wants import Wants
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
@@ -60,6 +61,7 @@ class DuplicateDetector:
         self._told: set[tuple[str, ...]] = set()
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
+        self._wants: Wants | None = None
 
     def begin(self, since: str) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -72,6 +74,14 @@ class DuplicateDetector:
     def mapped(self, load: NativeLoad) -> None:
         """Look at what has come with a load."""
         self._look(load, "")
+
+    def imported(self, _: str) -> None:
+        """Look whether what serves is as new as those want that were imported."""
+        from cudaguard.features.duplicate_libraries.detector.wants import Wants
+
+        if self._wants is None:
+            self._wants = Wants(self._core)
+        self._wants.judge(self._copies.values())
 
     def _look(self, load: NativeLoad | None, since: str) -> None:
         """Look once at what is new, and tell of what is there twice.

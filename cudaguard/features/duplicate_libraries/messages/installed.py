@@ -146,3 +146,28 @@ def other_release(torch: str, unmet: Unmet) -> Finding:
         remedy="install the release that torch pins",
         command=f"pip install {wanted}",
     )
+
+
+def not_the_release(by: str, unmet: Unmet, *, is_older: bool) -> Finding:
+    """A wheel of another release than a package wants.
+
+    Args:
+        by: The package, with its version.
+        unmet: What it wants, and what is installed.
+        is_older: True if that is earlier than all it wants.
+    """
+    wanted = f"{unmet.name}{unmet.wanted}"
+    return Finding(
+        PINS,
+        f"{by} requires {wanted}, and {unmet.found} is installed.",
+        severity="warning" if is_older else "info",
+        consequence="it was built for a later release: its functions fail on the GPU, or it runs "
+        "on the CPU"
+        if is_older
+        else "a later release mostly works",
+        remedy="install the release that it asks for; a package that pins an earlier one works "
+        "with a later one of the same major version"
+        if is_older
+        else "none is needed while it works",
+        command=f"pip install {shlex.quote(wanted)}",
+    )

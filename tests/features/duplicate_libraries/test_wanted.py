@@ -1,0 +1,181 @@
+"""cuDNN that is older than JAX, TensorFlow or torch were built for, told when they are imported.
+
+Stand-ins: packages with the metadata of real releases, and small libraries with cuDNN's names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+
+from cudaguard.features.duplicate_libraries.policy.wanted import is_older, wanted_by
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="which library is loaded is read from Linux' loader"
+)
+
+CUDNN = "libcudnn.so.9"
+JAX_WANTS = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)
+GUARD = """
+import ctypes, os
+from cudaguard.system import preload
+preload.DRIVER, preload.DRIVER_FILES = "libc.so.6", ({driver!r},)
+import cudaguard; cudaguard.install()
+"""
+SAID = "\nprint([f.id for f in cudaguard.status().findings if f.id == 'CG823'])\n"
+
+
+class Scene:
+    """A folder with packages, some of which load a cuDNN of theirs."""
+
+    def __init__(self, child, compiler):
+        self.child, self.compiler, self.folder = child, compiler, child.folder
+
+    def install(self, name, version, requires=(), code=""):
+        lines = "".join(f"Requires-Dist: {one}\n" for one in requires)
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{lines}"
+        self.child.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        self.child.write(f"{name.replace('-', '_')}/__init__.py", code)
+
+    def cudnn(self, folder, version):
+        """A file as a toolkit has it: the version in the name behind a link."""
+        built = self.compiler.library(CUDNN, "int v;", f"-Wl,-soname,{CUDNN}")
+        target = self.folder / folder / f"libcudnn.so.{version}"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(built, target)
+        (target.parent / CUDNN).symlink_to(target.name)
+        return target.parent / CUDNN
+
+    def run(self, code, driver=__file__):
+        path = self.child.write("main.py", GUARD.format(driver=driver) + code + SAID)
+        return self.child.command(sys.executable, path)
+
+
+@pytest.fixture
+def scene(child, compiler):
+    scene = Scene(child, compiler)
+    scene.install("jax-cuda12-plugin", "0.6.0", JAX_WANTS)
+    scene.install("jax", "0.6.0")
+    return scene
+
+
+def taker(file):
+    return f"import ctypes\nctypes.CDLL({str(file)!r})\n"
+
+
+def test_older_copy_that_torch_has_loaded(scene):
+    scene.install("torch", "2.5.1", code=taker(scene.cudnn("old", "9.1.0")))
+    done = scene.run("import torch\nimport jax  # here\n")
+    assert done.stdout == "['CG823']\n"
+    first = done.stderr.splitlines()[0]
+    assert "main.py:7: ImportOrderWarning: [CG823] " in first
+    assert first.endswith("jax was built for cuDNN 9.8 or later, and 9.1.0 is loaded.")
+    assert "(9.1.0) was loaded by torch" in done.stderr
+    assert "import jax and use it once before `import torch`" in done.stderr
+    assert "run: pip install 'nvidia-cudnn-cu12<10.0,>=9.8'" in done.stderr
+
+
+def test_older_copy_that_comes_after_jax(scene):
+    """JAX opens cuDNN at its first computation: torch, imported in between, decides for it."""
+    scene.install("torch", "2.5.1", code=taker(scene.cudnn("old", "9.1.0")))
+    done = scene.run("import jax\nimport torch\n")
+    assert done.stdout == "['CG823']\n"
+
+
+def test_older_wheel_that_is_not_loaded_yet(scene):
+    scene.install("nvidia-cudnn-cu12", "9.1.0.70")
+    done = scene.run("import jax\n")
+    assert "jax was built for cuDNN 9.8 or later, and 9.1.0.70 is installed." in done.stderr
+
+
+def test_torch_with_an_older_one_than_it_pins(scene):
+    scene.install("torch", "2.7.0", ('nvidia-cudnn-cu12==9.5.1.17; platform_system == "Linux"',))
+    taken = scene.cudnn("old", "9.1.0")
+    done = scene.run(f"ctypes.CDLL({str(taken)!r})\nimport torch\n")
+    assert "torch was built for cuDNN 9.5 or later, and 9.1.0 is loaded." in done.stderr
+
+
+QUIET = {
+    "late enough": ("import torch\nimport jax\n", "9.8.0", __file__),
+    "later": ("import torch\nimport jax\n", "9.20.0", __file__),
+    "of another major release": ("import torch\nimport jax\n", "8.9.2", __file__),
+    "without JAX": ("import torch\n", "9.1.0", __file__),
+    "without a driver": ("import torch\nimport jax\n", "9.1.0", "/no/driver"),
+}
+
+
+@pytest.mark.parametrize("case", QUIET)
+def test_nothing_is_told(scene, case):
+    code, version, driver = QUIET[case]
+    name = "libcudnn.so.8" if version.startswith("8") else CUDNN
+    file = scene.cudnn("some", version)
+    if name != CUDNN:
+        built = scene.compiler.library(name, "int v;", f"-Wl,-soname,{name}")
+        file = shutil.copy(built, scene.folder / "some" / name)
+    scene.install("torch", "2.5.1", code=taker(file))
+    done = scene.run(code, driver)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_once(scene):
+    scene.install("torch", "2.5.1", code=taker(scene.cudnn("old", "9.1.0")))
+    scene.install("tensorflow", "2.10.0")
+    done = scene.run("import torch\nimport jax\nimport tensorflow\n")
+    assert done.stderr.count("[CG823]") == 1
+
+
+METADATA = {
+    # package: what is installed and requires what; what follows
+    "a plug-in": ("jax", {"jax-cuda12-plugin": ("0.6.0", JAX_WANTS)}, (9, 8)),
+    "jaxlib's version": ("jax", {"jaxlib": ("0.4.23+cuda12.cudnn89", ())}, (8, 9)),
+    "jaxlib for the CPU": ("jax", {"jaxlib": ("0.4.30", ())}, None),
+    "a pin": (
+        "tensorflow",
+        {"tensorflow": ("2.15.0", ("nvidia-cudnn-cu12 ==8.9.4.25 ; extra == 'and-cuda'",))},
+        (8, 9),
+    ),
+    "a compatible release": (
+        "onnxruntime",
+        {"onnxruntime-gpu": ("1.22.0", ("nvidia-cudnn-cu12~=9.0; extra == 'cudnn'",))},
+        (9, 0),
+    ),
+    "no word of it": ("torch", {"torch": ("2.6.0", ("nvidia-cublas-cu12==12.4.5.8",))}, None),
+    "no release": ("torch", {"torch": ("2.6.0", ("nvidia-cudnn-cu12",))}, None),
+    "nonsense": ("torch", {"torch": ("2.6.0", ("nvidia-cudnn-cu12 === !",))}, None),
+    "not installed": ("paddle", {}, None),
+}
+
+
+@pytest.mark.parametrize("case", METADATA)
+def test_what_metadata_say(case):
+    package, installed, least = METADATA[case]
+    want = wanted_by(
+        package,
+        lambda name: installed.get(name, (None,))[0],
+        lambda name: installed.get(name, ("", ()))[1],
+    )
+    assert (want and want.least) == least
+
+
+def test_wheel_that_is_installed_counts_first():
+    requires = ("nvidia-cudnn-cu11>=8.6; extra == 'cuda11'", *JAX_WANTS)
+    versions = {"jax-cuda12-plugin": "0.6.0", "nvidia-cudnn-cu12": "9.1"}
+    want = wanted_by("jax", versions.get, lambda _: requires)
+    assert (want.wheel, want.least) == ("nvidia-cudnn-cu12", (9, 8))
+
+
+@pytest.mark.parametrize(
+    ("release", "least", "older"),
+    [
+        ((9, 1, 0), (9, 8), True),
+        ((9, 8, 0), (9, 8), False),
+        ((9, 10, 1), (9, 8), False),
+        ((8, 9), (9, 8), False),
+        ((), (9, 8), False),
+        ((9,), (9, 8), False),
+    ],
+)
+def test_which_release_is_older(release, least, older):
+    assert is_older(release, least) is older
