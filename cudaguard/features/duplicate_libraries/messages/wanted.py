@@ -19,7 +19,7 @@ _LINKS = (
 
 
 def older_than_wanted(want: Want, release: tuple[int, ...], serving: Copy | None) -> Finding:
-    """The cuDNN that serves is older than the one that a package was built for.
+    """The cuDNN of this process is older than the one that a package was built for.
 
     Args:
         want: What it was built for.
@@ -32,11 +32,9 @@ def older_than_wanted(want: Want, release: tuple[int, ...], serving: Copy | None
     if serving is not None:
         evidence.insert(0, f"{serving.path} ({version}) {serving.how}")
     other = serving.by.partition(".")[0] if serving is not None else ""
-    remedy = "install the release that it asks for, which also serves others that ask for an older"
+    remedy = "install the release that it asks for (what was built for an earlier one works with it)"
     if other and other != want.package:
-        remedy += f" one; or import {want.package} and use it once before `import {other}`"
-    else:
-        remedy += " one"
+        remedy += f"; or import {want.package} and use it once before `import {other}`"
     return Finding(
         OLDER,
         f"{want.package} was built for cuDNN {least} or later, and {version} {how}.",
