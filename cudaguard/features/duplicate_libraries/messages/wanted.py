@@ -32,7 +32,7 @@ def older_than_wanted(want: Want, release: tuple[int, ...], serving: Copy | None
     if serving is not None:
         evidence.insert(0, f"{serving.path} ({version}) {serving.how}")
     other = serving.by.partition(".")[0] if serving is not None else ""
-    remedy = "install the release that it asks for (what was built for an earlier one works with it)"
+    remedy = "install the release that it asks for: what was built for an earlier one works with it"
     if other and other != want.package:
         remedy += f"; or import {want.package} and use it once before `import {other}`"
     return Finding(
