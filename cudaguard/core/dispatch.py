@@ -32,9 +32,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
-    from typing import Any
 
     from cudaguard.core.host import Close
+    from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.core.repairs import Repairs
@@ -53,10 +53,11 @@ class Dispatch:
         self.recording = Recording(self.journal)
         self.replacements = Replacements(self.reporter)
         self._repairs: Repairs | None = None
+        self._native: NativeRepairs | None = None
         self.detection = Detection(self, self.reporter)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
-        self.ctypes = CtypesPatch(self.scope_of_library, self)
+        self.ctypes = CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
         self.flags = FlagsPatch(self.scope_of_extensions, self)
         self.lazy = LazyFilter()
         self.end = ErrorHook(self.detection.error_passes)
@@ -66,7 +67,6 @@ class Dispatch:
         self.on_first_hit: Callable[[], None] | None = None
         # Adds the rules of a module's plug-ins; None where there are none left to load.
         self.load_plugins: Callable[[str], None] | None = None
-        self._elf: Any = None
         self._slots: dict[str, Slots] = {}
         self._plain = Slots((self.arrived,), (self.window,))
 
@@ -90,13 +90,22 @@ class Dispatch:
             self._repairs = made
         return self._repairs
 
+    @property
+    def native(self) -> NativeRepairs:
+        """The caller of those where something is mapped; made at the first load."""
+        if self._native is None:
+            from cudaguard.core.native_repairs import NativeRepairs
+
+            self._native = NativeRepairs(self.repairs)
+        return self._native
+
     def forget_slots(self) -> None:
         """Decide anew at each later import."""
         self._slots = {}
 
     def put_in_force(self, registry: Registry) -> None:
         """Follow the rules of a registry from now on."""
-        self.registry = registry
+        self.registry, self._native = registry, None
         if self._repairs is not None:
             self._repairs.configure(registry)
         self.replacements.follow(registry)
@@ -199,9 +208,9 @@ class Dispatch:
 
     def _is_asked_for(self, name: str) -> bool:
         """Return True if the module is watched for what it does to the driver, not for a rule."""
-        has_rules = name in self.registry.by_module or name in self.registry.dormant
-        is_watched = name in self.finder.watched and not has_rules
-        return name in table.index.INITIALIZERS or (is_watched and name != "ctypes")
+        is_watched = name in self.finder.watched and name not in self.registry.dormant
+        is_named = name in self.registry.by_module or name == "ctypes"
+        return name in table.index.INITIALIZERS or (is_watched and not is_named)
 
     # --- before a load --------------------------------------------------------------
 
@@ -210,44 +219,32 @@ class Dispatch:
         self.catch_up()
         if spec.origin is None:
             return
-        elf = self._reader().read_elf(spec.origin)
+        elf = self.native.reader.read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
         if elf.runtime:
             self.detection.publish("runtime_exported", spec.name, spec.origin, elf.runtime)
-        self.repairs.mapping(spec, elf.needed, self.flags.masked_for)
+        self.native.mapping(spec, elf.needed, self.flags.masked_for)
         if self.journal.is_written:
             self.recording.mappings.begins(spec.origin, spec.name)
 
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `core.loader.Host`)."""
         self.catch_up()
-        if self.is_up and os.sep in library and self._reader().is_truncated(library):
+        if self.is_up and os.sep in library and self.native.reader.is_truncated(library):
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.mappings.begins(library)
-
-    def _reader(self) -> Any:
-        """Return the module that reads ELF files; imported once, as that takes its time."""
-        if self._elf is None:
-            from cudaguard.elf import reader
-
-            self._elf = reader
-        return self._elf
 
     def catch_up(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
         if self.detection.has_begun:
             self.detection.before_load()
 
-    def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about a library to be loaded with RTLD_GLOBAL (see `core.dlopen.CtypesPatch`)."""
-        return self.repairs.scope_of_library(library)
-
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
         """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
         self.look()
-        return self.repairs.scope_of_extensions(module)
+        return self.native.scope_of_extensions(module)
 
     # --- after a load ---------------------------------------------------------------
 
@@ -274,8 +271,12 @@ class Dispatch:
             self.detection.publish("load_failed", error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Import what has the library that an extension lacks (see `core.loader.Host`)."""
-        return self.is_up and self.repairs.provide_after(spec, error)
+        """Bring the library that an extension lacks (see `core.loader.Host`)."""
+        return self.is_up and self.native.provide_after(spec, error)
+
+    def fetch_missing(self, library: str, error: OSError) -> bool:
+        """Bring the library that another one lacks (see `core.loader.Host`)."""
+        return self.is_up and self.native.fetch(library, os.path.basename(library), error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
         """Return an error that says why an extension was not loaded (see `core.loader.Host`)."""

@@ -11,7 +11,7 @@ from _thread import allocate_lock
 
 from cudaguard.core.caller import caller_frame, describe, module_of
 from cudaguard.core.frames import hide_frame
-from cudaguard.core.host import call_each, look_at_failure
+from cudaguard.core.host import call_each, fetched, look_at_failure
 from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
 from cudaguard.files import os, ours
@@ -265,7 +265,12 @@ class CtypesPatch:
                     hide_frame(error)
                     raise
             try:
-                original(library, name, mode, *args, **kwargs)
+                try:
+                    original(library, name, mode, *args, **kwargs)
+                except OSError as error:
+                    if not loaded or not fetched(self._host, path, error):
+                        raise
+                    original(library, name, mode, *args, **kwargs)
             except BaseException as error:
                 if loaded and isinstance(error, OSError):
                     look_at_failure(self._host, error, path)

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
             """
 
         def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-            """Import what has the library that an extension was refused for; True if it came."""
+            """Bring the library that an extension was refused for; True if it came."""
+
+        def fetch_missing(self, library: str, error: OSError) -> bool:
+            """Bring the library that another one was refused for by ctypes; True if it came."""
 
         def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
             """Return an error that says why an extension was not loaded, None to let it be."""
@@ -110,6 +113,18 @@ def brought(host: Host, spec: ModuleSpec, error: ImportError) -> bool:
         return host.bring_missing(spec, error)
     except BaseException as failure:
         if not contained(host, "looking for the library that an extension lacks", failure):
+            raise
+    return False
+
+
+def fetched(host: Host, library: str, error: OSError) -> bool:
+    """Return True if what a library was refused for is there now; try again then."""
+    try:
+        return host.fetch_missing(library, error)
+    except ON_PURPOSE as warning:  # who loads a library by ctypes is prepared for no other error
+        print_instead(warning)
+    except BaseException as failure:
+        if not contained(host, "looking for the library that another one lacks", failure):
             raise
     return False
 

@@ -60,6 +60,19 @@ def unmet_needs(library: str) -> tuple[str, ...]:
     return _unmet({}, [asking] if asking else [])
 
 
+def in_wheels(missing: str, asking: str) -> tuple[str, ...]:
+    """Return a library that the loader has not found, from the wheel that has it, and its needs.
+
+    Args:
+        missing: Its name; nothing where it is in the process, or in no wheel.
+        asking: The file that needs it: what else of that is missing comes along.
+    """
+    file = next(_below(os.path.join(CUDA_FOLDERS, escape(missing))), None)
+    if file is None or is_mapped(missing):
+        return ()
+    return _unmet({missing: file}, [asking, file])
+
+
 def unfound(names: Iterable[str]) -> tuple[str, ...]:
     """Return what the loader would not find by its bare name, and what that needs, from the wheels.
 

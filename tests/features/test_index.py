@@ -17,7 +17,7 @@ from cudaguard.core.table import table
 from cudaguard.core.verbs import declared
 from cudaguard.features import _index as index
 
-MORE = {"needing": 2, "opening": 2}  # arguments of a repair, where it is not one
+MORE = {"lacking": 2, "needing": 2, "opening": 2}  # arguments of a repair, where it is not one
 REPAIRS = sorted(
     {(moment, entry) for entries in index.VERBS.values() for moment, entry in entries.items()}
 )

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ..core.hook.conftest import compiler as compiler
 from ..kept import PIP, run_python
 
 if TYPE_CHECKING:
@@ -387,3 +388,28 @@ def test_two_releases_of_llvm_bear_one_another(run, child, llvm, flags):
     ]
     assert "was loaded by one" in found[0]["evidence"][0]
     assert "was loaded by two" in found[0]["evidence"][1]
+
+
+# --- a library that is installed as a wheel, and not found (CG046) ------------------------------
+
+ENGINE = """
+int cudaRuntimeGetVersion(int *version);
+int engine(void) { int version = 0; cudaRuntimeGetVersion(&version); return version; }
+"""
+ENGINE_PACKAGE = """
+import ctypes, os
+engine = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "libengine.so")).engine()
+"""
+
+
+def test_library_that_needs_the_runtime_of_a_wheel(run, wheel, child, compiler):
+    """As transformer_engine, which opens its own library by its path before torch is there."""
+    site = wheel("nvidia-cuda-runtime-cu12==12.4.127")
+    runtime = site / "nvidia/cuda_runtime/lib/libcudart.so.12"
+    built = compiler.library("libengine.so", ENGINE, str(runtime))
+    child.write("engine/__init__.py", ENGINE_PACKAGE)
+    shutil.copy(built, child.folder / "engine")
+    red = run("import engine; print(engine.engine)", site=site)
+    assert "OSError: libcudart.so.12: cannot open shared object file" in red.stderr
+    green = run(GUARD, "import engine; print(engine.engine)", site=site)
+    assert (green.stdout, green.stderr) == ("12040\n", "")

@@ -40,6 +40,11 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
     )
 
 
+def fetched(asking: str) -> str:
+    """Return what has become of a library that another one was refused for."""
+    return f"loaded for {asking}, which did not find it"
+
+
 def search_path_too_late(library: str, folder: str, where: str) -> Finding:
     """A library was not found, and LD_LIBRARY_PATH has named its folder only since the start."""
     return Finding(

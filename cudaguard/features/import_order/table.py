@@ -39,6 +39,14 @@ VERBS = (
         "Load a library that a package opens by its name, from the NVIDIA wheel that has it.",
         {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
     ),
+    Verb(
+        "fetch_from_wheels",
+        FILE_PATTERN,
+        "libcu*.so*",
+        "Load a library that another one was refused for from the NVIDIA wheel that has it, and "
+        "try again.",
+        {"lacking": "repair.preload:fetch"},
+    ),
 )
 
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone

@@ -20,7 +20,7 @@ def core():
 
 
 def test_library_of_its_own_is_kept_local(core):
-    stays_local, opened = core.repairs.scope_of_library("/pkg/libother.so.1")
+    stays_local, opened = core.native.scope_of_library("/pkg/libother.so.1")
     assert stays_local
     assert core.reporter.changes == ()
     opened()
@@ -32,8 +32,8 @@ def test_library_of_its_own_is_kept_local(core):
     "name", ["libtorch_global_deps.so", "libgomp-a34b3233.so.1", "libcudart.so.12", "libc.so.6"]
 )
 def test_wide_pattern_takes_nothing_from_what_is_global_on_purpose(core, name):
-    assert core.repairs.scope_of_library(f"/pkg/{name}") is None
+    assert core.native.scope_of_library(f"/pkg/{name}") is None
 
 
 def test_other_names_are_no_business_of_the_rule(core):
-    assert core.repairs.scope_of_library("/pkg/plugin.so") is None
+    assert core.native.scope_of_library("/pkg/plugin.so") is None

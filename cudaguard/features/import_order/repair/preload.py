@@ -33,6 +33,22 @@ def preload(request: Request) -> Iterator[Outcome]:
         yield Refused(messages.not_preloaded(request.rule, request.name, error), cause=error)
 
 
+def fetch(request: Request, missing: str) -> Iterator[Outcome]:
+    """Open what a library was refused for, and what that needs, from the wheels that have it.
+
+    Args:
+        request: For the library that was refused.
+        missing: The name that the loader has not found.
+    """
+    from cudaguard.system.preload import in_wheels, open_all
+
+    # Who is refused may know another way (torch does): what is told is its error, if it has one.
+    files = in_wheels(missing, request.path or "") if request.permit.acts else ()
+    opened, _ = open_all(files)
+    for file in opened:
+        yield Done(file, wording.fetched(request.name))
+
+
 def came_too_late(request: Request) -> Iterator[Outcome]:
     """Return True if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import installed, is_mapped

@@ -31,6 +31,25 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-20: an extension compiled against torch 2.13.0",
     ),
+    Rule(
+        id="CG046",
+        title="a library needs one of CUDA's that is installed as a wheel, and does not find it",
+        watch=("nvidia",),
+        when={"platform": "linux"},
+        # Only after the loader has refused it: what was found is as it was.
+        actions=({"fetch_from_wheels": "lib*.so*"},),
+        why=(
+            "The loader does not look into site-packages/nvidia: a package that names "
+            "libcudnn.so.9 or libcublas.so.12 and has no path to that folder is loaded only after "
+            "torch, and fails before it with 'cannot open shared object file'."
+        ),
+        links=(
+            "https://github.com/NVIDIA/TransformerEngine/issues/1853",
+            "https://github.com/pytorch/pytorch/issues/101314",
+            "https://github.com/huggingface/autotrain-advanced/issues/292",
+        ),
+        verified="2026-11-23: a library compiled against nvidia-cuda-runtime-cu12 12.4.127",
+    ),
     # The rest is opt-in: the module that is watched works, it is another one that fails afterwards.
     Rule(
         id="CG005",

@@ -1,0 +1,153 @@
+"""A library was refused for want of one of CUDA's that is installed as a wheel.
+
+Small libraries stand for CUDA's; where they are, how they are asked for, and the loader are real.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
+    reason="which library is found is tested with the loader of glibc",
+)
+
+CUBLAS, CUBLAS_LT = "libcublas.so.12", "libcublasLt.so.12"
+WHEEL = "site/nvidia/cublas/lib"
+EXTENSION = """
+#include <Python.h>
+int cublas(void);
+static PyObject *ask(PyObject *self, PyObject *args) { return PyLong_FromLong(cublas()); }
+static PyMethodDef methods[] = {{"ask", ask, METH_NOARGS, 0}, {0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "consumer", 0, -1, methods};
+PyMODINIT_FUNC PyInit_consumer(void) { return PyModule_Create(&definition); }
+"""
+ENGINE = """
+import ctypes, os
+try:
+    engine = ctypes.CDLL(os.path.join(os.path.dirname(__file__), "libengine.so"))
+    print("engine", engine.engine())
+except OSError as error:
+    print("OSError", str(error).partition(":")[0])
+"""
+GUARD = "import ctypes, cudaguard; cudaguard.install({!r})\n"
+DONE = "\nprint(*[one.rpartition('/')[2] for one in cudaguard.status().changes if 'CG046' in one])"
+
+
+class Scene:
+    """A folder `site` with NVIDIA's wheels, a package that opens a library, and an extension."""
+
+    def __init__(self, child, compiler):
+        self.child, self.compiler = child, compiler
+        self.folder = Path(os.path.realpath(child.folder))
+        lt = self.put(f"{WHEEL}/{CUBLAS_LT}", "int lt(void) { return 2; }")
+        # The wheel's files name one another, and lead nowhere.
+        blas = "int lt(void); int cublas(void) { return 10 * lt(); }"
+        self.cublas = self.put(f"{WHEEL}/{CUBLAS}", blas, str(lt))
+
+    def put(self, path, source, *flags):
+        name = os.path.basename(path)
+        built = self.compiler.library(name, source, f"-Wl,-soname,{name}", *flags)
+        target = self.folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(built, target))
+
+    def engine(self):
+        """A package that opens its own library by its path, as transformer_engine does."""
+        source = "int cublas(void); int engine(void) { return cublas(); }"
+        self.put(
+            "site/engine/libengine.so", source, str(self.cublas), "-Wl,--allow-shlib-undefined"
+        )
+        self.child.write("site/engine/__init__.py", ENGINE)
+
+    def consumer(self):
+        name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
+        include = f"-I{sysconfig.get_path('include')}"
+        lax = "-Wl,--allow-shlib-undefined"
+        built = self.compiler.library(name, EXTENSION, include, str(self.cublas), lax)
+        shutil.copy(built, self.folder / "site")
+
+    def run(self, *code, **variables):
+        env = {"PYTHONPATH": str(self.folder / "site"), **variables}
+        path = self.child.write("program.py", "\n".join(code))
+        return self.child.command(sys.executable, path, env=env)
+
+
+@pytest.fixture
+def scene(child, compiler):
+    return Scene(child, compiler)
+
+
+def test_library_of_a_package(scene):
+    scene.engine()
+    assert scene.run("import engine").stdout == f"OSError {CUBLAS}\n"
+    done = scene.run(GUARD.format("fix"), "import engine", DONE)
+    first, changes = done.stdout.splitlines()
+    assert (first, done.stderr) == ("engine 20", "")
+    assert changes.count("loaded for libengine.so, which did not find it by CG046 (stays)") == 2
+
+
+def test_extension(scene):
+    scene.consumer()
+    ask = "try:\n    import consumer; print('consumer', consumer.ask())\n"
+    ask += "except ImportError as error:\n    print('ImportError', str(error).partition(':')[0])"
+    assert scene.run(ask).stdout == f"ImportError {CUBLAS}\n"
+    done = scene.run(GUARD.format("strict"), ask, DONE)
+    assert done.stdout.splitlines()[0] == "consumer 20"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_other_modes_leave_it_to_the_program(scene, mode):
+    """Which may know another way, as torch does: nothing is said of an error that it expects."""
+    scene.engine()
+    done = scene.run(GUARD.format(mode), "import engine", DONE)
+    assert (done.stdout, done.stderr) == (f"OSError {CUBLAS}\n\n", "")
+
+
+def test_disabled(scene):
+    scene.engine()
+    done = scene.run(GUARD.format("fix"), "import engine", DONE, CUDAGUARD_RULES="-CG046")
+    assert done.stdout == f"OSError {CUBLAS}\n\n"
+
+
+def test_what_the_loader_finds_is_as_it_was(scene):
+    scene.engine()
+    other = scene.put("elsewhere/" + CUBLAS, "int cublas(void) { return 7; }")
+    path = {"LD_LIBRARY_PATH": str(other.parent)}
+    done = scene.run(GUARD.format("fix"), "import engine", DONE, **path)
+    assert (done.stdout, done.stderr) == ("engine 7\n\n", "")
+
+
+def test_bare_names_are_what_programs_try(scene):
+    code = f"try:\n    ctypes.CDLL({CUBLAS!r})\nexcept OSError as error:\n    print('none')"
+    done = scene.run(GUARD.format("fix"), code, DONE)
+    assert (done.stdout, done.stderr) == ("none\n\n", "")
+
+
+def test_what_no_wheel_has_is_missing_as_before(scene):
+    scene.engine()
+    shutil.rmtree(scene.folder / "site/nvidia")
+    done = scene.run(GUARD.format("fix"), "import engine", DONE)
+    assert (done.stdout, done.stderr) == (f"OSError {CUBLAS}\n\n", "")
+
+
+def test_a_wheel_that_cannot_be_loaded_either(scene):
+    scene.engine()
+    (scene.folder / WHEEL / CUBLAS_LT).unlink()
+    done = scene.run(GUARD.format("fix"), "import engine")
+    assert done.stdout == f"OSError {CUBLAS}\n"
+
+
+def test_a_file_that_is_not_there_is_nobodys_need(scene):
+    code = "try:\n    ctypes.CDLL('/nowhere/libx.so')\nexcept OSError as error:\n    print(error)"
+    done = scene.run(GUARD.format("fix"), code)
+    expected = "/nowhere/libx.so: cannot open shared object file: No such file or directory\n"
+    assert (done.stdout, done.stderr) == (expected, "")
