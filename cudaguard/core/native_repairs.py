@@ -32,6 +32,7 @@ class NativeRepairs:
         self._repairs = repairs
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
         self._starts: tuple[str, ...] | None = None  # of what rules say that is needed
+        self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
         self._reader: Any = None
 
     @property
@@ -52,6 +53,12 @@ class NativeRepairs:
             masked_for: The module whose RTLD_GLOBAL was taken from the flags in force.
         """
         self.provide(spec, needed)
+        if self._first is None:
+            self._first = list(self._with_moment("first"))
+        for item in [item for item in self._first if item[2] in needed]:
+            if item in self._first:  # else another thread has come here meanwhile
+                self._first.remove(item)
+            self._map(item[1], item[0], spec)
         name = os.path.basename(spec.origin or "")
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):

@@ -33,6 +33,7 @@ MOMENTS = {
     "mapping": "an extension is about to be mapped whose file the verb's pattern fits",
     "needing": "an extension is about to be mapped, or was refused, that needs a library which the "
     "pattern fits, while the watched module is not imported; is given the libraries",
+    "first": "the first extension is about to be mapped that needs the library of that name",
     "lacking": "a library or extension with a path was refused for want of another, which the "
     "pattern fits; is given its name",
     "masking": "an extension is about to be mapped without the RTLD_GLOBAL that was asked for",

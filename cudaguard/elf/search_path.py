@@ -95,10 +95,13 @@ class SearchPath:
             path = os.path.join(folder, name)
             if fits(path):
                 return path
-        if place.has_defaults:
-            for path in (*_cached(name), *(f"{folder}/{name}" for folder in _default_folders())):
-                if fits(path):
-                    return path
+        return self.find_default(name) if place.has_defaults else ""
+
+    def find_default(self, name: str) -> str:
+        """Return what is found where nobody names a folder: in the cache, or the system's own."""
+        for path in (*_cached(name), *(f"{folder}/{name}" for folder in _default_folders())):
+            if fits(path):
+                return path
         return ""
 
     def _folders(self, place: Place) -> Iterator[str]:

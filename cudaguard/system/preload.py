@@ -12,8 +12,10 @@ from __future__ import annotations
 import sys
 from glob import escape, glob
 
+from cudaguard.elf.library_version import version_of
 from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import folders_of, read_elf
+from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import LARGEST, os, ours, read_start
 
 TYPE_CHECKING = False
@@ -103,6 +105,41 @@ def _unmet(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
+def newer_in_environment(soname: str, asking: str = "") -> str:
+    """Return the environment's copy of a library where the loader would take an older one.
+
+    That is conda's, in ``lib`` of the environment. Empty where the library is mapped, or a folder
+    of LD_LIBRARY_PATH has it: somebody wants that one.
+
+    Args:
+        soname: As in ``libstdc++.so.6``.
+        asking: The file that is about to ask for it; empty for one that names no folders.
+    """
+    if is_mapped(soname) or _is_in_variable(soname):
+        return ""
+    own = [
+        (version_of(file, soname), file)
+        for prefix in dict.fromkeys((sys.prefix, sys.base_prefix))
+        for file in glob(os.path.join(escape(prefix), "lib", f"{escape(soname)}*"))
+        if read_elf(file).soname == soname
+    ]
+    if not own:
+        return ""
+    version, newest = max(own)
+    elf = read_elf(asking) if asking else None
+    folders = folders_of(elf.search_path, asking) if elf is not None else ()
+    found = next((f"{f}/{soname}" for f in folders if os.path.exists(f"{f}/{soname}")), "")
+    found = found or SearchPath(()).find_default(soname)
+    serving = version_of(found, soname) if found else (0,)
+    return newest if serving and serving < version else ""
+
+
+def _is_in_variable(name: str) -> bool:
+    # The loader has read the variable when the process was started, and never since.
+    folders = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
+    return any(folder and os.path.exists(os.path.join(folder, name)) for folder in folders)
+
+
 def has_driver() -> bool:
     """Return True if there is an NVIDIA driver, kernel and library; none of it is loaded."""
     return any(os.path.exists(file) for file in DRIVER_FILES) and (
@@ -176,11 +213,7 @@ def _below(pattern: str) -> Iterator[str]:
 
 def _is_findable(name: str, folders: Iterable[str]) -> bool:
     """Return True if the loader would find the library: by folders, variable or cache."""
-    # The loader has read the variable when the process was started, and never since.
-    variable = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
-    if any(
-        folder and os.path.exists(os.path.join(folder, name)) for folder in (*folders, *variable)
-    ):
+    if any(os.path.exists(os.path.join(f, name)) for f in folders if f) or _is_in_variable(name):
         return True
     try:
         return os.fsencode(f"/{name}") + b"\0" in read_start(LOADER_CACHE, LARGEST)

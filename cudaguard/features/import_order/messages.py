@@ -45,6 +45,11 @@ def fetched(asking: str) -> str:
     return f"loaded for {asking}, which did not find it"
 
 
+def newest_first(asking: str) -> str:
+    """Return what has become of the environment's copy of a library."""
+    return f"loaded before {asking}, as the newest copy"
+
+
 def search_path_too_late(library: str, folder: str, where: str) -> Finding:
     """A library was not found, and LD_LIBRARY_PATH has named its folder only since the start."""
     return Finding(

@@ -40,6 +40,14 @@ VERBS = (
         {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
     ),
     Verb(
+        "preload_newest",
+        SONAME,
+        "libstdc++.so.6",
+        "Load the environment's own copy of a library, if that is newer than the one that the "
+        "loader would find, before the first extension that needs it.",
+        {"before": "repair.preload:preload_newest", "first": "repair.preload:preload_newest"},
+    ),
+    Verb(
         "fetch_from_wheels",
         FILE_PATTERN,
         "libcu*.so*",

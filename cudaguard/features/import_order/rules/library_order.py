@@ -50,6 +50,24 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-23: a library compiled against nvidia-cuda-runtime-cu12 12.4.127",
     ),
+    Rule(
+        id="CG047",
+        title="the system's libstdc++ is mapped before the newer one of a conda environment",
+        watch=("torch", "tensorflow", "jaxlib", "nvidia.dali"),
+        when={"platform": "linux"},
+        # libstdc++ keeps the names of all its releases: the newest is right for everybody.
+        actions=({"preload_newest": "libstdc++.so.6"},),
+        why=(
+            "The first libstdc++.so.6 of a process is used by all. Packages from pip lead to the "
+            "system's, packages from conda are built for the newer one of the environment: they "
+            'fail with "version `GLIBCXX_3.4.30\' not found" where one from pip came first.'
+        ),
+        links=(
+            "https://github.com/NVIDIA/DALI/issues/4369",
+            "https://github.com/pytorch/pytorch/issues/115138",
+            "https://github.com/pytorch/pytorch/issues/157709",
+        ),
+    ),
     # The rest is opt-in: the module that is watched works, it is another one that fails afterwards.
     Rule(
         id="CG005",

@@ -1,0 +1,153 @@
+"""The environment's newer copy of a library is loaded before an older one of the system.
+
+`libshim.so.6` plays libstdc++: each release has all the names of the one before, with versions, and
+the first copy that is mapped decides for the process. conda's is in ``lib`` of ``sys.prefix``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from cudaguard.tools.catalog import RULES
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
+    reason="which library is found is tested with the loader of glibc",
+)
+
+SHIM = "libshim.so.6"
+NAMES = {1: "SHIM_1 { global: shim_one; local: *; };", 2: "SHIM_2 { global: shim_two; } SHIM_1;"}
+EXTENSION = """
+#include <Python.h>
+int {function}(void);
+static PyObject *ask(PyObject *self, PyObject *args) {{ return PyLong_FromLong({function}()); }}
+static PyMethodDef methods[] = {{{{"ask", ask, METH_NOARGS, 0}}, {{0}}}};
+static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "{name}", 0, -1, methods}};
+PyMODINIT_FUNC PyInit_{name}(void) {{ return PyModule_Create(&definition); }}
+"""
+RULE = """
+import os, sys
+sys.prefix = os.path.abspath("conda")
+import cudaguard
+rule = cudaguard.Rule("SHIM", ("bigpackage",), "the newest is right for everybody",
+                      actions=({"preload_newest": "libshim.so.6"},))
+cudaguard.install(MODE, rules=[rule])
+"""
+ASK = """
+import pip_one
+print("pip", pip_one.ask())
+try:
+    import conda_two
+    print("conda", conda_two.ask())
+except ImportError as error:
+    print("not found" if "`SHIM_2' not found" in str(error) else error)
+"""
+MAPPED = """
+with open("/proc/self/maps") as maps:
+    print(*sorted({line.split("/")[-2] for line in maps if "libshim" in line}))
+"""
+SAID = "print(*[one for one in cudaguard.status().changes if 'SHIM' in one])"
+
+
+class Scene:
+    """Two copies of the library, and an extension that leads to each."""
+
+    def __init__(self, child, compiler):
+        self.child, self.compiler = child, compiler
+        self.folder = Path(os.path.realpath(child.folder))
+        self.old = self.shim("system", 1, "6.0.28")
+        new = self.shim("conda/lib", 2, "6.0.33")
+        self.extension("pip_one", "shim_one", self.old, "$ORIGIN/system")
+        self.extension("conda_two", "shim_two", new, "$ORIGIN/conda/lib")
+
+    def shim(self, folder, release, version):
+        source = "int shim_one(void) { return 1; }\n"
+        source += "int shim_two(void) { return 2; }\n" if release > 1 else ""
+        script = self.child.write("names.map", "\n".join(NAMES[n] for n in range(1, release + 1)))
+        flags = (f"-Wl,-soname,{SHIM}", f"-Wl,--version-script={script}")
+        built = self.compiler.library(f"libshim{release}.so", source, *flags)
+        target = self.folder / folder / f"libshim.so.{version}"
+        target.parent.mkdir(parents=True)
+        shutil.copy(built, target)
+        (target.parent / SHIM).symlink_to(target.name)
+        return target
+
+    def extension(self, name, function, library, folder):
+        file = name + sysconfig.get_config_var("EXT_SUFFIX")
+        flags = (f"-I{sysconfig.get_path('include')}", str(library), f"-Wl,-rpath,{folder}")
+        flags += ("-Wl,--enable-new-dtags",)
+        source = EXTENSION.format(name=name, function=function)
+        shutil.copy(self.compiler.library(file, source, *flags), self.folder / file)
+
+    def run(self, code, mode="fix", **variables):
+        program = self.child.write("program.py", RULE.replace("MODE", repr(mode)) + code)
+        return self.child.command(sys.executable, program, env=variables)
+
+
+@pytest.fixture
+def scene(child, compiler):
+    return Scene(child, compiler)
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_newest_is_first(scene, mode):
+    assert scene.run(ASK, "off").stdout.splitlines() == ["pip 1", "not found"]
+    done = scene.run(ASK + MAPPED + SAID, mode)
+    *lines, said = done.stdout.splitlines()
+    assert lines == ["pip 1", "conda 2", "lib"]
+    assert said.endswith("loaded before pip_one, as the newest copy by SHIM (stays)")
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_other_modes_change_nothing_and_are_silent(scene, mode):
+    done = scene.run(ASK + MAPPED, mode)
+    assert done.stdout.splitlines() == ["pip 1", "not found", "system"]
+
+
+def test_before_a_watched_module(scene):
+    scene.child.write("bigpackage.py", "import pip_one")
+    done = scene.run("import bigpackage" + MAPPED)
+    assert (done.stdout, done.stderr) == ("lib\n", "")
+
+
+def test_file_without_the_link_that_the_loader_needs(scene):
+    """As in an environment that lost libstdc++.so.6 and has libstdc++.so.6.0.34."""
+    (scene.folder / "conda/lib" / SHIM).unlink()
+    assert scene.run(ASK, "off").stdout.splitlines() == ["pip 1", "not found"]
+    assert scene.run(ASK).stdout.splitlines() == ["pip 1", "conda 2"]
+
+
+def test_an_older_one_of_the_environment_is_let_be(scene):
+    (scene.folder / "conda/lib/libshim.so.6.0.33").rename(
+        scene.folder / "conda/lib/libshim.so.6.0.2"
+    )
+    assert scene.run("import pip_one" + MAPPED).stdout == "system\n"
+
+
+def test_folder_of_the_variable_is_what_somebody_wants(scene):
+    done = scene.run("import pip_one" + MAPPED, LD_LIBRARY_PATH=str(scene.old.parent))
+    assert done.stdout == "system\n"
+
+
+def test_what_is_mapped_stays(scene):
+    code = f"import ctypes\nctypes.CDLL({str(scene.old)!r})\nimport pip_one" + MAPPED
+    assert scene.run(code).stdout == "system\n"
+
+
+def test_environment_without_a_copy(scene):
+    shutil.rmtree(scene.folder / "conda")
+    done = scene.run("import pip_one" + MAPPED + SAID)
+    assert (done.stdout, done.stderr) == ("system\n\n", "")
+
+
+def test_rule_of_the_catalog_is_about_the_cxx_runtime():
+    (rule,) = [rule for rule in RULES if rule.id == "CG047"]
+    assert rule.actions == ({"preload_newest": "libstdc++.so.6"},)
