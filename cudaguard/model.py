@@ -124,14 +124,14 @@ class Rule(Record):
         when: Further conditions, all of which must hold. Keys: ``python`` (version
             specifier), ``platform`` (``sys.platform``, one or several), ``machine`` (one or
             several), ``env`` (variable -> exact value, or True / False for set / not set),
-            ``dists`` (distribution -> version specifier, ``""`` for any version).
+            ``dists`` (distribution -> version specifier, ``""`` for any version), ``unless``
+            (such tables, for none of which the rule is).
         needs: Modules that must be imported before the watched one, in this order; ``context``
             among them stands for a CUDA context (see `install`, `context`).
         actions: Repairs, each a table with one verb and its parameters, for example
             ``{"load_local": "libdecord.so*"}``; docs/reference/rules.md lists all verbs.
-        grade: ``automatic`` (repaired by default), ``opt-in`` (when enabled by id; an
-            order also where the program imports both in lines that follow each other) or
-            ``report`` (reported, never repaired).
+        grade: ``automatic`` (repaired by default), ``opt-in`` (when enabled by id; an order also
+            where the program imports both) or ``report`` (reported, never repaired).
         links: Public evidence.
         fixed_in: First upstream release that does not need the rule, if there is one.
         verified: Date and versions with which the fault was last reproduced; None means

@@ -52,6 +52,7 @@ SECTIONS = {
     "gpu_architectures": "GPUs that compilers do not know",
     "cuda_graphs": "CUDA graphs",
     "builds": "Builds",
+    "extensions": "Packages that fit in pairs",
 }
 
 
@@ -126,6 +127,9 @@ def feature_tables() -> Iterator[tuple[str, Any]]:
 def _condition(key: str, value: Any) -> Iterator[str]:
     if key == "dists":
         yield from (f"`{dist}{versions}` installed" for dist, versions in value.items())
+    elif key == "unless":
+        pairs = (" with ".join(f"`{d}{v}`" for d, v in table.items()) for table in value)
+        yield f"none of {', '.join(pairs)}"
     elif key == "env":
         for name, wanted in value.items():
             text = {True: "set", False: "not set"}.get(wanted) if isinstance(wanted, bool) else None

@@ -67,11 +67,20 @@ def applies(rule: Rule, facts: FactsLike) -> bool:
             return False
     if "python" in when and not in_range(facts.python, when["python"]):
         return False
-    for dist, specifier in when.get("dists", {}).items():
+    if not _are_installed(when.get("dists", {}), facts):
+        return False
+    if rule.dist and not any(requirement_met(item, facts.version) for item in rule.dist):
+        return False
+    return not any(_are_installed(table, facts) for table in when.get("unless", ()))
+
+
+def _are_installed(dists: Mapping[str, str], facts: FactsLike) -> bool:
+    """Return True if all of these distributions are installed, in these versions."""
+    for dist, specifier in dists.items():
         version = facts.version(dist)
         if version is None or (specifier and not in_range(version, specifier)):
             return False
-    return not rule.dist or any(requirement_met(item, facts.version) for item in rule.dist)
+    return True
 
 
 def applying(rules: Iterable[Rule], facts: FactsLike) -> list[Rule]:

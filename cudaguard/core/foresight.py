@@ -1,7 +1,11 @@
-"""Which modules the program is about to import anyway, read from the lines that follow.
+"""What the program is about to do, read from the source of whatever is importing just now.
+
+Which modules it is about to import anyway, by the lines that follow; and whether it is prepared
+for an error, by the ``try`` around its line.
 
 An order that is wanted only where both modules are used costs nothing there: the second import
-statement becomes the first. That is known from the source of whatever is importing just now.
+statement becomes the first. Who is prepared for a library that is not there goes another way
+then, and is not to be led back by us.
 """
 
 from __future__ import annotations
@@ -36,6 +40,34 @@ def coming(wanted: frozenset[str]) -> frozenset[str]:
     return frozenset(
         name for name in wanted if any(f"{one}.".startswith(f"{name}.") for one in found)
     )
+
+
+def is_error_expected(library: str) -> bool:
+    """Return True if a load that is under way stands in a ``try``, of its package or the program.
+
+    Args:
+        library: The file that is loaded. What others try (notebooks run each cell so) says nothing.
+    """
+    from cudaguard.system.source import is_prepared, parsed
+
+    package = _package_of(library)
+    for file, line in dict.fromkeys(_lines(caller_frame())):
+        if _package_of(file) in ("", package):
+            try:
+                if is_prepared(parsed(_source(file), file), line):
+                    return True
+            except ours(SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+    return False
+
+
+def _package_of(file: str) -> str:
+    """Return the folder or file below ``site-packages`` that a file is in, empty if it is not."""
+    for place in ("/site-packages/", "/dist-packages/"):
+        _, found, rest = file.rpartition(place)
+        if found:
+            return rest.partition("/")[0]
+    return ""
 
 
 def _lines(frame: FrameType | None) -> list[tuple[str, int]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import NoReturn
 
-WHEN_KEYS = ("python", "platform", "machine", "env", "dists")
+WHEN_KEYS = ("python", "platform", "machine", "env", "dists", "unless")
 
 
 def check_rule(
@@ -107,6 +107,13 @@ def _check_when(when: object, refuse: _Refuse) -> None:
             names = (value,) if isinstance(value, str) else value
             if not isinstance(names, (list, tuple)) or not all(isinstance(n, str) for n in names):
                 refuse(field, f"expected a name or a list of names, got {value!r}")
+        elif key == "unless":
+            if not isinstance(value, (list, tuple)):
+                refuse(field, f"expected a list of tables, got {value!r}")
+            for table in value:
+                if not isinstance(table, dict):
+                    refuse(field, f"expected tables in the list, got {table!r}")
+                _check_when({"dists": table}, refuse)
         elif not isinstance(value, dict):
             refuse(field, f"expected a table, got {value!r}")
         elif not all(isinstance(name, str) and name.strip() for name in value):

@@ -17,6 +17,7 @@ from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import folders_of, read_elf
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import LARGEST, os, ours, read_start
+from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,13 +44,26 @@ def installed(pattern: str) -> tuple[str, ...]:
     return tuple({os.path.realpath(file): file for file in found.values()}.values())
 
 
-def not_mapped(pattern: str) -> tuple[str, ...]:
-    """Return the installed files that a pattern finds and whose name nobody has taken yet."""
-    return tuple(
-        file
-        for file in installed(pattern)
-        if not is_mapped(read_elf(file).soname or os.path.basename(file))
-    )
+def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the files whose name nobody has taken yet."""
+    return tuple(file for file in files if not is_mapped(_name_of(file)))
+
+
+def finds_older(file: str) -> bool:
+    """Return True if the loader finds an older file of the name of this one."""
+    name = _name_of(file)
+    folders = at_start("LD_LIBRARY_PATH").replace(";", ":").split(":")
+    found = [path for f in folders if f for path in glob(os.path.join(escape(f), f"{name}*"))]
+    found.append(SearchPath(()).find_default(name))
+    stem = stem_of(name)
+    wheel = runtime_of(stem).wheel if stem else ""
+    own = version_of(file, name, wheel)
+    versions = [version_of(path, name, wheel) for path in found if path]
+    return any(version and version < own[: len(version)] for version in versions)
+
+
+def _name_of(file: str) -> str:
+    return read_elf(file).soname or os.path.basename(file)
 
 
 def unmet_needs(library: str) -> tuple[str, ...]:

@@ -135,6 +135,23 @@ def imports_after(tree: ast.Module, line: int) -> list[str]:
     return names
 
 
+_CATCH = frozenset(("OSError", "EnvironmentError", "ImportError", "Exception", "BaseException"))
+
+
+def is_prepared(tree: ast.Module, line: int) -> bool:
+    """Return True if a line is in a ``try`` that catches the errors of imports and loads."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and _standing_at(node.body, line) is not None:
+            for handler in node.handlers:
+                names = {
+                    getattr(one, "id", getattr(one, "attr", ""))
+                    for one in (ast.walk(handler.type) if handler.type is not None else ())
+                }
+                if handler.type is None or names & _CATCH:
+                    return True
+    return False
+
+
 def _standing_at(block: list[ast.stmt], line: int) -> int | None:
     """Return which statement of a block a line is in."""
     for place, statement in enumerate(block):

@@ -97,6 +97,21 @@ def test_any_one_of_the_distributions_is_enough(dist, holds):
     assert applies(rule(dist=dist), facts) is holds
 
 
+@pytest.mark.parametrize(
+    ("versions", "holds"),
+    [
+        ({"x": "1.4", "y": "2.0"}, False),
+        ({"x": "3.0", "y": "4.1"}, False),
+        ({"x": "1.4", "y": "4.1"}, True),
+        ({"x": "1.4"}, True),
+        ({}, True),
+    ],
+)
+def test_pairs_that_fit_one_another_are_excepted(versions, holds):
+    pairs = [{"x": "==1.*", "y": "==2.*"}, {"x": "==3.*", "y": "==4.*"}]
+    assert applies(rule(when={"unless": pairs}), HandMade(dists=versions)) is holds
+
+
 def test_metadata_is_read_only_if_the_cheap_conditions_hold():
     facts = HandMade(platform="win32")
     assert not applies(rule(when={"platform": "linux"}, dist=("decord",)), facts)

@@ -51,6 +51,7 @@ OPT_IN = {"grade": "opt-in"}
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
         {"when": {"env": {"A": True, "B": False, "C": "text", "D": ""}, "dists": {"x": ">1"}}},
         {"when": {"python": "", "dists": {"x": ""}, "platform": ("linux",)}},
+        {"when": {"unless": [{"x": "==1.*", "y": ">=2"}, {"x": ""}]}},
         {"title": "One line", "links": ("https://example.org",)},
         {"fixed_in": "2.0", "verified": "2026-01-01: x 1.0"},
     ],
@@ -181,6 +182,9 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
         ({"when": {"dists": {"x": 1}}}, "when.dists.x", "expected a version specifier"),
         ({"when": {"dists": {"x": "1.0"}}}, "when.dists.x", "got '1.0'"),
         ({"when": {"dists": {7: ""}}}, "when.dists", "expected names as keys"),
+        ({"when": {"unless": {"x": ""}}}, "when.unless", "expected a list of tables"),
+        ({"when": {"unless": ["x"]}}, "when.unless", "expected tables in the list, got 'x'"),
+        ({"when": {"unless": [{"x": "1"}]}}, "when.dists.x", "expected a version specifier"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip

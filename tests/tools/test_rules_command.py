@@ -54,7 +54,7 @@ def test_show(rules):
     assert lines[0].startswith("CG005: cupy loads an older NCCL")
     text = "\n".join(lines)
     parts = (
-        "state: off, grade opt-in",
+        "state: on, grade automatic",
         "seen: 2026-11-20: cupy-cuda12x 13.1.0",
         "fixed in: cupy 13.2.0",
         "watches: cupy",
@@ -78,7 +78,7 @@ def test_json(rules):
     assert document["tool"] == "rules list"
     assert {rule["id"]: rule["is_on"] for rule in document["rules"]}["CG001"] is True
     (rule,) = valid("rules", "\n".join(rules("show", "CG005", "--format", "json")[1]))["rules"]
-    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG005", False, "opt-in")
+    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG005", True, "automatic")
 
 
 @pytest.mark.parametrize(

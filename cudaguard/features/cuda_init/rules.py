@@ -129,4 +129,23 @@ RULES: tuple[Rule, ...] = (
         ),
         links=("https://github.com/pytorch/pytorch/issues/183387",),
     ),
+    Rule(
+        id="CG050",
+        title="MPI is initialized before a CUDA context is on the right device",
+        watch=("mpi4py.MPI",),
+        dist=("mpi4py",),
+        needs=("context",),
+        # Opt-in: a context takes memory, and nothing says that this MPI looks at GPUs.
+        grade="opt-in",
+        why=(
+            "mpi4py calls MPI_Init when mpi4py.MPI is imported, and an MPI that passes GPU memory "
+            "(Open MPI with UCX) takes the device of the context that is there then: without one "
+            "it was reported to fail with 'invalid device context'. The context that is created "
+            "is that of the local rank."
+        ),
+        links=(
+            "https://github.com/openucx/ucx/issues/4707",
+            "https://github.com/NVIDIA/AMGX/issues/149",
+        ),
+    ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import FILE_PATTERN, LIBRARY_PATH, Kind, Verb
+from cudaguard.core.verbs import FILE_PATTERN, LIBRARY_PATH, SWITCH, Kind, Parameter, Verb
 
 SONAME = Kind(
     "the soname of a library",
@@ -24,6 +24,7 @@ VERBS = (
         "nvidia/nccl/lib/libnccl.so.2",
         "Load an installed library before the watched module is imported.",
         {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
+        parameters=(Parameter("if_older", SWITCH, True, required=False),),
     ),
     Verb(
         "preload_dependencies",
@@ -43,8 +44,7 @@ VERBS = (
         "preload_newest",
         SONAME,
         "libstdc++.so.6",
-        "Load the environment's own copy of a library, if that is newer than the one that the "
-        "loader would find, before the first extension that needs it.",
+        "Load the environment's copy of a library where the loader would take an older one.",
         {"before": "repair.preload:preload_newest", "first": "repair.preload:preload_newest"},
     ),
     Verb(

@@ -779,12 +779,27 @@ def test_cupy_and_nccl(scene, cupy, torch, applies):
     scene.put(f"{name}.16.2", OLD, at="old", soname=name)
     scene.child.write("site/cupy.py", TAKER.format(name=f"{name}.16.2"))
     distribution(scene, *cupy)
+    distribution(scene, "nvidia-nccl-cu12", "2.19.3")
     if torch:
         distribution(scene, "torch", torch)
     old, good = f"old/{name}.16.2", f"site/nvidia/nccl/lib/{name}"
-    assert scene.lines("import cudaguard; cudaguard.install()", "import cupy", MAPPED) == [old]
-    lines = scene.lines(enabled("CG005"), "import cupy", MAPPED)
+    off = "import cudaguard; cudaguard.install(disable=['CG005'])"
+    assert scene.lines(off, "import cupy", MAPPED) == [old]
+    lines = scene.lines("import cudaguard; cudaguard.install('strict')", "import cupy", MAPPED)
     assert lines == [f"{old} {good}" if applies else old]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="rule CG005 is about x86-64 only")
+@pytest.mark.parametrize("version", ["2.12.12", "2.16.2"])
+def test_a_newer_nccl_of_the_machine_is_let_be(scene, version):
+    name = "libnccl.so.2"
+    scene.put(f"nvidia/nccl/lib/{name}", GOOD)
+    scene.put(f"{name}.16.2", OLD, at="old", soname=name)
+    scene.child.write("site/cupy.py", TAKER.format(name=f"{name}.16.2"))
+    for one in (("cupy-cuda12x", "13.1.0"), ("torch", "2.2.2"), ("nvidia-nccl-cu12", version)):
+        distribution(scene, *one)
+    code = ("import cudaguard; cudaguard.install('strict')", "import cupy", MAPPED)
+    assert scene.lines(*code) == [f"old/{name}.16.2"]
 
 
 @pytest.mark.parametrize(

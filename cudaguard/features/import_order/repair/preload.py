@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cudaguard.core import messages
-from cudaguard.core.patterns import values_of
+from cudaguard.core.foresight import is_error_expected
+from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
 from cudaguard.features.import_order import messages as wording
 
@@ -44,6 +45,8 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
 
     # Who is refused may know another way (torch does): what is told is its error, if it has one.
     files = in_wheels(missing, request.path or "") if request.permit.acts else ()
+    if not files or is_error_expected(request.path or ""):
+        return
     opened, _ = open_all(files)
     for file in opened:
         yield Done(file, wording.fetched(request.name))
@@ -63,10 +66,10 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
 
 def came_too_late(request: Request) -> Iterator[Outcome]:
     """Return True if a library that the rule wants first is not the one in the process."""
-    from cudaguard.system.preload import installed, is_mapped
+    from cudaguard.system.preload import is_mapped
 
     rule = request.rule
-    files = [file for one in values_of(rule, "preload_library") for file in installed(one)]
+    files = _installed(rule)
     if any(not is_mapped(file) for file in files) or _needs(rule):
         yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
@@ -74,8 +77,19 @@ def came_too_late(request: Request) -> Iterator[Outcome]:
 def _wanted(rule: Rule) -> tuple[str, ...]:
     from cudaguard.system.preload import not_mapped
 
-    files = [file for one in values_of(rule, "preload_library") for file in not_mapped(one)]
+    files = not_mapped(_installed(rule))
     return tuple(dict.fromkeys((*files, *_needs(rule))))
+
+
+def _installed(rule: Rule) -> list[str]:
+    from cudaguard.system.preload import finds_older, installed
+
+    found: list[str] = []
+    for action in actions_of(rule, "preload_library"):
+        files = installed(action["preload_library"])
+        if not action.get("if_older") or any(map(finds_older, files)):
+            found += files
+    return found
 
 
 def _needs(rule: Rule) -> tuple[str, ...]:

@@ -67,6 +67,7 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/pytorch/pytorch/issues/115138",
             "https://github.com/pytorch/pytorch/issues/157709",
         ),
+        verified="2026-11-23: compiled stand-ins for two releases of such a library",
     ),
     # The rest is opt-in: the module that is watched works, it is another one that fails afterwards.
     Rule(
@@ -81,8 +82,8 @@ RULES: tuple[Rule, ...] = (
             "cupy-cuda102<13.2",
         ),
         when={"platform": "linux", "machine": "x86_64", "dists": {"torch": ">=2.2"}},
-        actions=({"preload_library": "nvidia/nccl/lib/libnccl.so.2"},),
-        grade="opt-in",
+        # Newer releases have all functions of the older ones.
+        actions=({"preload_library": "nvidia/nccl/lib/libnccl.so.2", "if_older": True},),
         why=(
             "cupy wheels before 13.2 load the libnccl.so.2.16.2 of the machine at their import, if "
             "it has one; torch 2.2 and later then fail with 'undefined symbol: ncclCommRegister'. "
@@ -220,9 +221,8 @@ RULES: tuple[Rule, ...] = (
         title="torch takes parts of another cuDNN from a folder of LD_LIBRARY_PATH",
         watch=("torch",),
         when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
-        # Nothing where cuDNN does not come from such a package. Opt-in, as all of it is mapped.
-        actions=({"preload_library": "nvidia/cudnn/lib/libcudnn*.so.[89]"},),
-        grade="opt-in",
+        # Nothing where cuDNN does not come from such a package, or where the other is newer.
+        actions=({"preload_library": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
         why=(
             "libcudnn opens its parts by name when it first needs them, and the folders of "
             "LD_LIBRARY_PATH go before its own: with another cuDNN there torch works with a "

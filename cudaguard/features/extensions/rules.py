@@ -1,0 +1,53 @@
+"""Packages that fit one another only in pairs of releases, which their metadata do not say."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG048",
+        title="torchcodec of another release than torch",
+        watch=("torchcodec",),
+        when={
+            "dists": {"torchcodec": "", "torch": ""},
+            # The table of torchcodec's README.
+            "unless": [
+                {"torchcodec": ">=0.12", "torch": ">=2.11"},
+                {"torchcodec": "==0.11.*", "torch": "==2.11.*"},
+                {"torchcodec": "==0.10.*", "torch": "==2.10.*"},
+                {"torchcodec": ">=0.8,<0.10", "torch": "==2.9.*"},
+                {"torchcodec": ">=0.6,<0.8", "torch": "==2.8.*"},
+                {"torchcodec": ">=0.3,<0.6", "torch": "==2.7.*"},
+                {"torchcodec": "==0.2.*", "torch": "==2.6.*"},
+                {"torchcodec": "==0.1.*", "torch": "==2.5.*"},
+                {"torchcodec": "<0.1", "torch": "==2.4.*"},
+            ],
+        },
+        grade="report",
+        why=(
+            "torchcodec is built for one release of torch, and its metadata do not say which: with "
+            "another one it fails with 'Could not load libtorchcodec', behind which is an "
+            "undefined "
+            "symbol such as torch_from_blob. Install the pair that the table in its README names."
+        ),
+        links=(
+            "https://github.com/meta-pytorch/torchcodec/issues/1131",
+            "https://github.com/ace-step/ACE-Step-1.5/issues/1018",
+            "https://github.com/meta-pytorch/torchcodec#installing-torchcodec",
+        ),
+    ),
+    Rule(
+        id="CG049",
+        title="USD from pip beside that of Isaac Sim",
+        watch=("isaacsim", "isaaclab", "omni.isaac"),
+        dist=("usd-core", "usd-exchange"),
+        grade="report",
+        why=(
+            "Isaac Sim has a USD of its own, and two copies of it in one process fail with 'TfType "
+            "... already has an associated C++ type'. Uninstall the ones from pip: pip uninstall "
+            "-y usd-core usd-exchange."
+        ),
+        links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
+    ),
+)

@@ -1,0 +1,59 @@
+"""Packages that fit one another in pairs of releases: told before the import that fails."""
+
+from __future__ import annotations
+
+import pytest
+
+FITS = (
+    *("0.12.1 2.12.0", "0.11.0 2.11.0", "0.10.0 2.10.0+cu130", "0.9.1 2.9.1", "0.8.0 2.9.0"),
+    *("0.7.0 2.8.0", "0.5.0 2.7.1+cu126", "0.3.0 2.7.0", "0.2.1 2.6.0", "0.1.1 2.5.1"),
+)
+FITS_NOT = ("0.11.0 2.10.0", "0.9.1 2.8.0", "0.7.0 2.7.1+cu126", "0.2.1 2.5.1", "0.12.0 2.10.0")
+
+
+@pytest.fixture
+def installed(child):
+    """Makes stand-ins for packages, which have a name, a version and nothing else."""
+
+    def installed(**versions):
+        for name, version in versions.items():
+            dist = name.replace("_", "-")
+            text = f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n"
+            child.write(f"{name}-{version}.dist-info/METADATA", text)
+            child.write(f"{name}.py", "")
+
+    return installed
+
+
+def told(child, module):
+    done = child.python(f"import cudaguard; cudaguard.install()\nimport {module}")
+    return done.stderr
+
+
+@pytest.mark.parametrize("pair", [*FITS, *FITS_NOT])
+def test_torchcodec_and_torch(child, installed, pair):
+    codec, torch = pair.split()
+    installed(torchcodec=codec, torch=torch)
+    said = told(child, "torchcodec")
+    if pair in FITS:
+        assert said == ""
+    else:
+        assert "[CG048] " in said
+        assert "Install the pair that the table in its README names" in said
+
+
+def test_torchcodec_without_torch_is_another_matter(child, installed):
+    installed(torchcodec="0.7.0")
+    assert told(child, "torchcodec") == ""
+
+
+@pytest.mark.parametrize(("extra", "is_told"), [("usd_core", True), ("numpy_usd", False)])
+def test_usd_beside_isaac_sim(child, installed, extra, is_told):
+    installed(isaacsim="5.0.0", **{extra: "25.8"})
+    assert ("[CG049]" in told(child, "isaacsim")) is is_told
+
+
+def test_usd_alone(child, installed):
+    installed(usd_core="25.8")
+    child.write("pxr.py", "")
+    assert told(child, "pxr") == ""
