@@ -88,12 +88,24 @@ def metadata_library() -> Any:
     return metadata
 
 
-def installed() -> tuple[list[Distribution], list[Unreadable]]:
-    """Return what is installed, and what of it cannot be read.
+class Installed(NamedTuple):
+    """What is on ``sys.path``.
 
-    Of two distributions of one name the first on the path counts, as it does for ``import``.
+    Args:
+        found: The distributions; of two of one name the first on the path, as for ``import``.
+        hidden: The others, in further folders of the path.
+        unreadable: Those whose metadata cannot be used.
     """
+
+    found: list[Distribution]
+    hidden: list[Distribution]
+    unreadable: list[Unreadable]
+
+
+def installed() -> Installed:
+    """Return what is installed, what of it is hidden, and what cannot be read."""
     found: dict[str, Distribution] = {}
+    hidden: list[Distribution] = []
     unreadable = []
     for one in metadata_library().distributions():
         try:
@@ -101,8 +113,10 @@ def installed() -> tuple[list[Distribution], list[Unreadable]]:
         except Exception as error:  # whatever the file contains, and whoever provides it
             unreadable.append(Unreadable(_place(one), f"{type(error).__name__}: {error}"))
             continue
-        found.setdefault(dist.key, dist)
-    return list(found.values()), unreadable
+        first = found.setdefault(dist.key, dist)
+        if os.path.realpath(first.folder) != os.path.realpath(dist.folder):
+            hidden.append(dist)
+    return Installed(list(found.values()), hidden, unreadable)
 
 
 def _read(one: Any) -> Distribution:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 from functools import cached_property
 
-from cudaguard.system.distributions import Distribution, SharedFile, Unreadable, installed, key_of
+from cudaguard.system.distributions import (
+    Distribution,
+    Installed,
+    SharedFile,
+    Unreadable,
+    installed,
+    key_of,
+)
 from cudaguard.system.distributions import shared_files as _shared_files
 from cudaguard.system.facts import Facts
 
@@ -38,18 +45,23 @@ class Site:
         self.facts = Facts()
 
     @cached_property
-    def _installed(self) -> tuple[list[Distribution], list[Unreadable]]:
+    def _installed(self) -> Installed:
         return installed()
 
     @property
     def distributions(self) -> list[Distribution]:
         """What is installed."""
-        return self._installed[0]
+        return self._installed.found
+
+    @property
+    def hidden(self) -> list[Distribution]:
+        """What another distribution of its name hides, in an earlier folder of the path."""
+        return self._installed.hidden
 
     @property
     def unreadable(self) -> list[Unreadable]:
         """What of it cannot be read."""
-        return self._installed[1]
+        return self._installed.unreadable
 
     @cached_property
     def versions(self) -> dict[str, str]:

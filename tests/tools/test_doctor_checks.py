@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ..features.extensions.conftest import Builder
+from .doctor import Planted
 from .doctor import planted as planted
 
 needs_compiler = pytest.mark.skipif(
@@ -473,6 +474,55 @@ def test_wheels_that_torch_does_not_pin(planted):
     shutil.rmtree(planted.folder / "nvidia_cublas-13.1.1.3.dist-info")
     _, findings = planted.one("CG906")
     assert "nvidia-cublas==13.1.*, and it is not installed" in findings[1]["what"]
+
+
+@pytest.fixture
+def second(child, tmp_path):
+    """A further folder of the path, as of the system behind that of the user."""
+    return Planted(child, tmp_path / "second")
+
+
+@needs_compiler
+@pytest.mark.parametrize("version", ["2.5.0", "2.4.0"])
+def test_torch_that_hides_the_one_an_extension_was_built_for(planted, second, version):
+    planted.distribution("torch", "2.4.0")
+    second.distribution("torch", version)
+    links(second, Builder(second.folder), "engine", "libc10.so", "libtorch.so")
+    env = {"PYTHONPATH": str(second.folder)}
+    _, findings = planted.one("CG905", env=env)
+    told = [one for one in findings if "hides torch" in one["what"]]
+    if version == "2.4.0":  # the same twice
+        assert told == []
+        return
+    (found,) = told
+    assert found["what"] == (
+        f"torch 2.4.0 in {planted.folder} hides torch 2.5.0 in {second.folder}, beside which "
+        "engine was installed."
+    )
+    assert found["severity"] == "warning"
+    assert found["command"] == "pip uninstall torch"
+
+
+@needs_compiler
+def test_torch_of_the_user_hides_that_of_a_container(child, second, tmp_path):
+    base = tmp_path / "home/.local"
+    (base / "lib").mkdir(parents=True)
+    user = Planted(child, base / "lib/site-packages")
+    user.distribution("torch", "2.4.0")
+    second.distribution("torch", "2.5.0")
+    links(second, Builder(second.folder), "engine", "libc10.so")
+    env = {"PYTHONPATH": str(second.folder), "PYTHONUSERBASE": str(base)}
+    _, findings = user.one("CG905", env=env)
+    (found,) = (one for one in findings if "hides torch" in one["what"])
+    assert "PYTHONNOUSERSITE=1" in found["remedy"]
+    assert found["command"].startswith("PYTHONNOUSERSITE=1 python")
+
+
+def test_torch_that_nothing_was_built_for_is_hidden_in_peace(planted, second):
+    planted.distribution("torch", "2.4.0")
+    second.distribution("torch", "2.5.0")
+    _, findings = planted.one("CG905", env={"PYTHONPATH": str(second.folder)})
+    assert not [one for one in findings if "hides" in one["what"]]
 
 
 JAX = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)

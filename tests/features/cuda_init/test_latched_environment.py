@@ -235,6 +235,21 @@ for event in events("environment"): print(event.name, event.where)
     assert event.endswith(f"{path}:2")
 
 
+def test_ray_sets_it_for_the_worker_that_it_runs_in(run, program):
+    """Which has initialized CUDA before, and does not see the devices of the others."""
+    path = program.child.write("lib/site-packages/ray/train/workers.py", SETTER)
+    ran = run(
+        """
+sys.path.insert(0, sys.argv[1])
+import workers
+workers.set("0,1,2,3")
+""",
+        path.parent,
+    )
+    assert ran.warned == ["CG819"]
+    assert f"CUDA_VISIBLE_DEVICES is set to '0,1,2,3' at {path}:2" in ran.err
+
+
 def test_code_without_a_file_is_the_users(run):
     code = "exec(\"os.environ['CUDA_VISIBLE_DEVICES'] = '1'\")\nprint(ids())"
     assert run(code).warned == ["CG819"]

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# Sets CUDA_VISIBLE_DEVICES for the worker that it runs in, and not for children of it.
+_FOR_THEMSELVES = f"{os.sep}ray{os.sep}train{os.sep}"
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -291,5 +293,5 @@ def _is_users(frame: FrameType | None) -> bool:
     return (
         bool(file)
         and not file.startswith(_STANDARD_LIBRARY)
-        and not any(part in file for part in _INSTALLED)
+        and (not any(part in file for part in _INSTALLED) or _FOR_THEMSELVES in file)
     )

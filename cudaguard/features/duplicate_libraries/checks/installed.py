@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Files = list[tuple[str, str, str]]  # (path, hash, distribution)
 
 _WITH_TORCH = ("torch", "cuda-toolkit")  # whose pins are torch's
+_OF_TORCH = ("libtorch", "libc10")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w.-]+)")
 
 
@@ -54,7 +55,25 @@ def check(site: Site) -> Result:
         if key_of(lack.name) == "torch" and lack.found is not None
     ]
     findings += _left_over(site, files)
+    findings += _hidden_torch(site)
     return findings, f"distributions: {len(site.distributions)}"
+
+
+def _hidden_torch(site: Site) -> Iterator[Finding]:
+    """Tell of a torch that another one hides from the extensions that were built for it."""
+    torch = next((dist for dist in site.distributions if dist.key == "torch"), None)
+    for other in site.hidden:
+        if other.key != "torch" or torch is None or other.version == torch.version:
+            continue
+        folder = os.path.join(os.path.realpath(other.folder), "")
+        users = {
+            file.dist
+            for file in site.shared_files
+            if os.path.realpath(file.path).startswith(folder)
+            and any(name.startswith(_OF_TORCH) for name in file.needed)
+        }
+        if users:
+            yield wording.hidden(torch, other, sorted(users))
 
 
 def _listed(site: Site) -> Iterator[tuple[str, str, str]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import site
 
 from cudaguard.core.messages import and_more
 from cudaguard.model import Finding
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from cudaguard.features.duplicate_libraries.policy.installed import Overlap, Unmet
     from cudaguard.model import Severity
+    from cudaguard.system.distributions import Distribution
 
 
 INSTALLED, PINS = "CG905", "CG906"
@@ -170,4 +173,34 @@ def not_the_release(by: str, unmet: Unmet, *, is_older: bool) -> Finding:
         if is_older
         else "none is needed while it works",
         command=f"pip install {shlex.quote(wanted)}",
+    )
+
+
+def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Finding:
+    """A torch is imported that comes before the one for which extensions were built.
+
+    Args:
+        torch: The one that is imported.
+        other: The one that is not, in a later folder of the path.
+        users: Distributions beside that other one, with extensions that link torch.
+    """
+    is_users = os.path.realpath(torch.folder).startswith(os.path.realpath(site.USER_BASE or "/-"))
+    remedy = (
+        f"uninstall the one in {torch.folder}"
+        + (", or start Python with PYTHONNOUSERSITE=1" if is_users else "")
+        + f"; or install {users[0]} beside it"
+    )
+    return Finding(
+        INSTALLED,
+        f"torch {torch.version} in {torch.folder} hides torch {other.version} in {other.folder}, "
+        f"beside which {users[0]} was installed.",
+        severity="warning",
+        evidence=tuple(f"{user} links torch" for user in users[:_SHOWN]),
+        consequence="extensions that were built for the hidden one fail with 'undefined symbol', "
+        "or crash",
+        remedy=remedy,
+        command="PYTHONNOUSERSITE=1 python -c 'import torch; print(torch.__file__)'"
+        if is_users
+        else "pip uninstall torch",
+        links=("https://github.com/NVIDIA/TransformerEngine/issues/1192",),
     )
