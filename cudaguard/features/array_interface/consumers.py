@@ -144,11 +144,15 @@ CONSUMERS: tuple[Consumer, ...] = (
         strides=DENSE,
         read_only=IGNORES,
         reads_nothing_else=True,
-        since=((">=1.37", {"takes_no_stream": True}), ("<1.32", {"takes_no_stream": True})),
+        since=(
+            (">=1.37", {"takes_no_stream": True}),
+            ("<1.32", {"takes_no_stream": True, "stream": IGNORES}),
+        ),
         evidence=(
             "measured 1.35.0, 2.4.0",
             "https://github.com/NVIDIA/DALI/issues/5423",
             "https://github.com/NVIDIA/DALI/pull/5425",
+            "https://github.com/NVIDIA/DALI/pull/5125",
         ),
     ),
     Consumer(
