@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,15 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.consumers import Consumer
     from cudaguard.features.array_interface.producers import Producer
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
+UPSTREAM = ROOT / "docs" / "upstream.toml"
 FEATURES = ROOT / "cudaguard" / "features"
 SCHEMA = ROOT / "cudaguard" / "tools" / "schema" / "rules.json"
 # Titles of the sections of rules, in the order of the page.
@@ -168,6 +175,19 @@ def _feature_of(rule: Rule) -> str:
     return entry.split(".")[2]
 
 
+def upstream() -> str:
+    """Return what has to change elsewhere so that each rule can be retired."""
+    told = tomllib.loads(UPSTREAM.read_text(encoding="utf-8"))
+    ours = sorted(RULES, key=lambda rule: rule.id)
+    if set(told) != {rule.id for rule in ours}:
+        raise SystemExit(f"{UPSTREAM.name}: it has to be about each rule: {set(told) ^ set(ours)}")
+    rows = (
+        (rule.id, told[rule.id]["who"], told[rule.id]["change"], rule.fixed_in or "")
+        for rule in ours
+    )
+    return _table(("rule", "who", "what", "fixed in"), rows)
+
+
 # --- ids --------------------------------------------------------------------------------
 
 
@@ -290,6 +310,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "checks": ("doctor.md", checks),
     "consumers": ("consumers.md", consumers),
     "producers": ("consumers.md", producers),
+    "upstream": ("upstream.md", upstream),
     "coverage": (README.name, coverage),
 }
 
