@@ -88,6 +88,13 @@ def applying(rules: Iterable[Rule], facts: FactsLike) -> list[Rule]:
     return [rule for rule in rules if applies(rule, facts)]
 
 
+def named_versions(rule: Rule, facts: FactsLike) -> list[str]:
+    """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
+    names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
+    found = ((name, facts.version(name)) for name in dict.fromkeys(names))
+    return [f"{name} {version}" for name, version in found if version is not None]
+
+
 def may_apply(rule: Rule, facts: FactsLike) -> bool:
     """Return True if the rule may apply where the program runs, which may be elsewhere.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
-from cudaguard.core.decide import applies
+from cudaguard.core.decide import applies, named_versions
 from cudaguard.core.loader import is_imported
 from cudaguard.core.reports import LATER
 from cudaguard.system.facts import Facts
@@ -52,7 +52,7 @@ def _tell_late(
     if not applies(rule, Facts()):
         return
     if is_only_told:  # it would have changed nothing to come earlier
-        core.reporter.found(messages.known_fault(rule, name, ""))
+        core.reporter.found(messages.known_fault(rule, name, "", named_versions(rule, Facts())))
     elif is_missed or core.prerequisites().are_missing_before(rule, name):
         verb = core.repairs.late_verb(one)
         finding = messages.too_late(rule, name, at_start=at_start)

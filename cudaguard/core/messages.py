@@ -8,7 +8,7 @@ from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from cudaguard.model import Rule
 
@@ -146,13 +146,24 @@ def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
     )
 
 
-def known_fault(rule: Rule, target: str, where: str) -> Finding:
-    """A rule that only warns applies to a module that is imported."""
+def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) -> Finding:
+    """A rule that only warns applies to a module that is imported.
+
+    Args:
+        rule: The rule.
+        target: The module.
+        where: The line that imports it.
+        versions: What is installed of what the rule names, as in ``torch 2.9.1``.
+    """
+    title = rule.title or rule.why
     return Finding(
         rule.id,
-        f"{target}: {rule.title or rule.why}",
+        title if title.startswith(target) else f"{target}: {title}",
         rule=rule.id,
-        evidence=(f"imported at {where}",) if where else (),
+        evidence=(
+            *((f"imported at {where}",) if where else ()),
+            *((f"installed: {', '.join(versions)}",) if versions else ()),
+        ),
         consequence=rule.why if rule.title else "",
         remedy=f"to silence this: {switch_off(rule.id)}",
         links=rule.links,

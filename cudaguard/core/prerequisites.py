@@ -10,7 +10,7 @@ from _thread import _local
 
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import plan
+from cudaguard.core.decide import named_versions, plan
 from cudaguard.core.foresight import coming
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
@@ -157,7 +157,9 @@ class Prerequisites:
             for need in rule.needs:
                 self._tell_order(rule, need, plan.name, frame)
             if not rule.needs and not rule.actions:
-                reporter.found(messages.known_fault(rule, plan.name, describe(frame)), frame)
+                versions = named_versions(rule, Facts())
+                finding = messages.known_fault(rule, plan.name, describe(frame), versions)
+                reporter.found(finding, frame)
         for need, id in plan.needs:
             named = self._registry.rule(id) or self._woken.get(id)
             if named is None:  # switched off by another thread meanwhile

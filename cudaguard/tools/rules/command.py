@@ -197,11 +197,15 @@ def _state_of(rule: Rule, active: Container[str]) -> tuple[str, str]:
     return ("on" if rule.id in active else "off"), rule.grade
 
 
+_KEPT = "where the program imports both in lines that follow each other"
+
+
 def _show(rule: Rule, state: tuple[str, str]) -> None:
     show(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
     lines = (
         ("", rule.why),
         ("state", ", grade ".join(state)),
+        ("kept", _KEPT if rule.needs and state == ("off", "opt-in") else ""),
         ("seen", rule.verified or "reported, not reproduced"),
         ("fixed in", rule.fixed_in or ""),
         ("watches", ", ".join(rule.watch)),

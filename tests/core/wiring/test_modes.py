@@ -102,7 +102,7 @@ def test_rule_graded_warn_without_an_order_tells_of_a_known_fault(program):
         """
     )
     assert done.stdout.splitlines() == ["ORDER1"]
-    assert "[ORDER1] target: target is broken" in done.stderr
+    assert "[ORDER1] target is broken" in done.stderr
     assert "CUDAGUARD_RULES=-ORDER1" in done.stderr
 
 

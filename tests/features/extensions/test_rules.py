@@ -38,7 +38,8 @@ def test_torchcodec_and_torch(child, installed, pair):
     if pair in FITS:
         assert said == ""
     else:
-        assert "[CG048] " in said
+        assert "[CG048] torchcodec of another release than torch\n" in said
+        assert f"installed: torchcodec {codec}, torch {torch}\n" in said
         assert "Install the pair that the table in its README names" in said
 
 
