@@ -254,7 +254,7 @@ def _look_at(error: BaseException | None) -> None:
 def _warn_of_lazy_imports() -> None:
     from cudaguard.core.lazy import everything_is_lazy
 
-    if everything_is_lazy() and activation.is_up:
+    if everything_is_lazy() and activation.is_up and activation.ends_with_a_block:
         from cudaguard.core import messages
 
         activation.core.reporter.found(messages.lazy_imports_on())

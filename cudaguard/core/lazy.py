@@ -1,7 +1,9 @@
-"""Explicit lazy imports (PEP 810, Python 3.15): keep watched modules eager.
+"""Explicit lazy imports (PEP 810, Python 3.15): keep watched modules eager inside `guard()` blocks.
 
-A lazily imported library is mapped at its first use, in whatever order that is. The
-interpreter has room for one filter, so the one that is there is asked as well.
+A lazy import comes to the finder at its first use, as any other import does at its statement: under
+`install()` it is guarded then, with what must come before it. Behind a `guard()` block it is not,
+so that watched modules are imported inside. The interpreter has room for one filter, so the one
+that is there is asked as well.
 
 Source: https://peps.python.org/pep-0810/
 """
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class LazyFilter:
-    """Answers "not lazily" for modules whose top-level package is in `roots`."""
+    """Answers "not lazily" for installed modules whose top-level package is in `roots`.
+
+    One that is not installed is left to fail where the program uses it.
+    """
 
     def __init__(self) -> None:
         self.roots: frozenset[str] = frozenset()
@@ -41,7 +46,7 @@ class LazyFilter:
         # A new one each time: an older one may be called by whoever has set a filter since.
         def may_be_lazy(importer: str | None, name: str, fromlist: Any = None) -> bool:
             try:
-                if self._ours is may_be_lazy and name.partition(".")[0] in self.roots:
+                if self._ours is may_be_lazy and self._is_watched(name.partition(".")[0]):
                     return False
             except ours(Exception):  # it may be lazy then, as without us
                 pass
@@ -49,6 +54,13 @@ class LazyFilter:
 
         self._ours = may_be_lazy
         setter(may_be_lazy)
+
+    def _is_watched(self, root: str) -> bool:
+        if root not in self.roots:
+            return False
+        from cudaguard.core.prerequisites import is_installed
+
+        return is_installed(root)
 
     def take_down(self) -> None:
         """Put the previous filter back, unless someone else has set one since."""

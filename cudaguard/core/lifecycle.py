@@ -13,6 +13,7 @@ from cudaguard.config import MODE_VARIABLE
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.finder import EveryTopLevel, is_parting
 from cudaguard.core.loader import ON_PURPOSE, Slots, is_imported
+from cudaguard.core.permit import REPAIRING
 from cudaguard.core.registry import Registry, entry_of
 from cudaguard.core.replace import passes_through
 from cudaguard.core.reports import LATER
@@ -174,16 +175,25 @@ class Activation:
         )
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
         core.lazy.roots = frozenset(
-            name.partition(".")[0] for one in registry.entries for name in (*one.watch, *one.needs)
+            name.partition(".")[0] for one in registry.entries for name in one.watch
         )
         if not core.finder.is_first:  # asked for again, after another finder was put in front
             core.finder.put_first()
         core.extensions.put_up()
         core.flags.put_up()
-        core.lazy.put_up()
+        if self.ends_with_a_block and wanted.mode in REPAIRING:
+            core.lazy.put_up()
+        else:
+            core.lazy.take_down()
         if core.end.is_wanted:
             core.end.put_up()
         core.patch_ctypes()
+
+    @property
+    def ends_with_a_block(self) -> bool:
+        """True inside `guard()` blocks, if there is no guard outside of them."""
+        is_outside = self._base is not None and self._base.mode != "off"
+        return bool(self._blocks) and not is_outside
 
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.recording.is_traced or "*" in names:

@@ -31,87 +31,98 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_watched_roots_and_their_prerequisites_stay_eager(child):
-    out = child.python(
-        STAND_IN
-        + """
-cudaguard.install(rules=[RULE])
-ask("target", "target.part", "target.other.deep", "prereq", "prereq.part")
-ask("targets", "other", "other.target", "")
-cudaguard.uninstall()
-ask("target", "prereq")
-print(Interpreter.filter)
-"""
-    ).stdout
-    assert out.splitlines() == [
-        "False False False False False",
-        "True True True True",
-        "True True",
-        "None",
-    ]
+@pytest.fixture
+def ask(child):
+    """Runs code in a folder that has the watched package, and what it needs."""
+    for name in ("target", "prereq"):
+        child.write(f"{name}/__init__.py", "")
+
+    def ask(code):
+        done = child.python(STAND_IN + code)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    return ask
 
 
-def test_previous_filter_is_asked_and_comes_back(child):
-    out = child.python(
-        STAND_IN
-        + """
+BLOCK = "with cudaguard.guard({mode!r}, rules=[RULE]):\n    "
+
+
+@pytest.mark.parametrize("mode", ["fix", "strict"])
+def test_watched_roots_stay_eager_inside_a_block(ask, mode):
+    names = "ask('target', 'target.part', 'targets', 'other.target', '', 'prereq')"
+    lines = ask(BLOCK.format(mode=mode) + names + "\nask('target')\nprint(Interpreter.filter)")
+    # What must come first comes with the watched module, and need not be eager itself.
+    assert lines == ["False False True True True True", "True", "None"]
+
+
+@pytest.mark.parametrize("mode", ["observe", "warn"])
+def test_no_import_is_made_eager_where_nothing_may_be_changed(ask, mode):
+    assert ask(BLOCK.format(mode=mode) + "print(Interpreter.filter)") == ["None"]
+
+
+def test_under_install_the_first_use_is_guarded_as_well(ask):
+    code = "cudaguard.install(rules=[RULE])\nprint(Interpreter.filter)\n"
+    assert ask(code + BLOCK.format(mode="fix") + "print(Interpreter.filter)") == ["None", "None"]
+    code = BLOCK.format(mode="fix") + "cudaguard.install()\n    print(Interpreter.filter)"
+    assert ask(code) == ["None"]
+
+
+def test_package_that_is_not_installed_is_left_to_fail_where_it_is_used(ask):
+    """And `lazy import torch` in a program that copes without torch does not fail at all."""
+    code = "RULE = RULE.replace(watch=('absent',))\n"
+    assert ask(code + BLOCK.format(mode="fix") + "ask('absent', 'absent.part')") == ["True True"]
+
+
+def test_previous_filter_is_asked_and_comes_back(ask):
+    lines = ask(
+        """
 asked = []
 def theirs(importer, name, fromlist):
     asked.append(name)
     return name != "theirs"
 set_filter(theirs)
-cudaguard.install(rules=[RULE])
-ask("theirs", "other", "target")
+with cudaguard.guard(rules=[RULE]):
+    ask("theirs", "other", "target")
 print(asked)
-cudaguard.uninstall()
 print(Interpreter.filter is theirs)
 """
-    ).stdout
-    assert out.splitlines() == ["False True False", "['theirs', 'other']", "True"]
+    )
+    assert lines == ["False True False", "['theirs', 'other']", "True"]
 
 
-def test_later_filter_of_somebody_else_stays(child):
+def test_later_filter_of_somebody_else_stays(ask):
     """Ours is below it then, and must ask nobody for anything of its own."""
-    out = child.python(
-        STAND_IN
-        + """
-cudaguard.install(rules=[RULE])
-ours = Interpreter.filter
-def theirs(importer, name, fromlist):
-    return name != "theirs" and ours(importer, name, fromlist)
-set_filter(theirs)
-cudaguard.uninstall()
+    lines = ask(
+        """
+with cudaguard.guard(rules=[RULE]):
+    ours = Interpreter.filter
+    def theirs(importer, name, fromlist):
+        return name != "theirs" and ours(importer, name, fromlist)
+    set_filter(theirs)
 print(Interpreter.filter is theirs)
 ask("theirs", "target", "other")
-cudaguard.install(rules=[RULE])
-ask("theirs", "target", "other")
-cudaguard.uninstall()
+with cudaguard.guard(rules=[RULE]):
+    ask("theirs", "target", "other")
 print(Interpreter.filter is theirs)
 ask("theirs", "target", "other")
 """
-    ).stdout
-    assert out.splitlines() == [
-        "True",
-        "False True True",
-        "False False True",
-        "True",
-        "False True True",
-    ]
+    )
+    assert lines == ["True", "False True True", "False False True", "True", "False True True"]
 
 
-def test_second_install_sets_no_second_filter(child):
-    out = child.python(
-        STAND_IN
-        + """
-cudaguard.install(rules=[RULE])
-ours = Interpreter.filter
-cudaguard.install()
-print(Interpreter.filter is ours)
-cudaguard.uninstall()
+def test_second_block_sets_no_second_filter(ask):
+    lines = ask(
+        """
+with cudaguard.guard(rules=[RULE]):
+    ours = Interpreter.filter
+    with cudaguard.guard():
+        print(Interpreter.filter is ours)
+    print(Interpreter.filter is ours)
 print(Interpreter.filter)
 """
-    ).stdout
-    assert out.splitlines() == ["True", "None"]
+    )
+    assert lines == ["True", "True", "None"]
 
 
 def test_block_under_lazy_imports_is_told(child):
@@ -126,6 +137,11 @@ print([finding.id for finding in cudaguard.status().findings])
     )
     assert done.stdout == "['CG808']\n"
     assert done.stderr.count("ImportOrderWarning") == 1
+
+
+def test_block_inside_a_guard_is_no_reason_to_tell(ask):
+    code = "Interpreter.mode = 'all'\ncudaguard.install()\nwith cudaguard.guard(): pass\n"
+    assert ask(code + "print(cudaguard.status().findings)") == ["()"]
 
 
 def test_nothing_is_set_where_there_is_no_such_function(child):
