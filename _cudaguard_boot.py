@@ -1,4 +1,4 @@
-"""Activation at interpreter start, before any user code; named by cudaguard.pth and .start.
+"""Activation at interpreter start, before any user code; named by cudaguard.pth.
 
 A top-level module of its own, so that a start without ``CUDAGUARD`` loads nothing else. Called
 twice in a virtual environment; does nothing under ``-E`` and ``-I``, which say that environment

@@ -525,7 +525,7 @@ def activation(folder: Path, starts: int) -> Group:
         (
             Row("our .pth line", "our line", "coverage-like line", 1.0),
             Row(
-                "boot module, as by .start",
+                "boot module, as by a .start file",
                 "boot module",
                 "coverage-like line",
                 250 / 89,

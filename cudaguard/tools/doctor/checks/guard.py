@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
     from cudaguard.system.site import Result, Site
 
-START_FILES = ("cudaguard.pth", "cudaguard.start")
+START_FILE = "cudaguard.pth"
 _PLAIN = ("_frozen_importlib", "_frozen_importlib_external", "importlib", "cudaguard")
 
 
@@ -56,8 +56,7 @@ def start_file() -> str:
     folders = [*interpreter.getsitepackages()]
     if interpreter.ENABLE_USER_SITE:
         folders.append(interpreter.getusersitepackages())
-    name = START_FILES[sys.version_info >= (3, 15)]
-    paths = (os.path.join(folder, name) for folder in folders)
+    paths = (os.path.join(folder, START_FILE) for folder in folders)
     return next((path for path in paths if os.path.isfile(path)), "")
 
 
