@@ -43,6 +43,18 @@ EVENTS = {
 _EVERY_LOAD = ("before_load", "loaded")
 
 
+_elf: list[Any] = []
+
+
+def elf_reader() -> Any:
+    """Return the module that reads ELF files; imported once, as that takes its time."""
+    if not _elf:
+        from cudaguard.elf import reader
+
+        _elf.append(reader)
+    return _elf[0]
+
+
 class NativeLoad:
     """A library or extension that was, or is about to be, mapped.
 

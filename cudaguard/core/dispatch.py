@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.caller import caller_frame, describe, importing
-from cudaguard.core.detection import Detection, NativeLoad
+from cudaguard.core.detection import Detection, NativeLoad, elf_reader
 from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
 from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.extension_loads import ExtensionPatch
@@ -219,7 +219,7 @@ class Dispatch:
         self.catch_up()
         if spec.origin is None:
             return
-        elf = self.native.reader.read_elf(spec.origin)
+        elf = elf_reader().read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
         if elf.runtime:
@@ -231,7 +231,7 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `core.loader.Host`)."""
         self.catch_up()
-        if self.is_up and os.sep in library and self.native.reader.is_truncated(library):
+        if self.is_up and os.sep in library and elf_reader().is_truncated(library):
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.mappings.begins(library)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.decide import applies, named_versions
 from cudaguard.core.loader import is_imported
 from cudaguard.core.reports import LATER
 from cudaguard.system.facts import Facts
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,9 +62,15 @@ def _tell_late(
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 
 
+def _is_namespace(name: str) -> bool:
+    """Return True for a package without code of its own, which no loader of a file has loaded."""
+    module = sys.modules.get(name)
+    return peek(module, "__path__") is not None and peek(module, "__file__") is None
+
+
 def record_bypassed(core: Dispatch) -> None:
     """Record the watched modules that were imported and never came through the hook."""
     for name in core.registry.by_module:
         known = name in core.seen or name in core.early
-        if not known and is_imported(name):
+        if not known and is_imported(name) and not _is_namespace(name):
             core.reporter.found(messages.past_the_guard(name))

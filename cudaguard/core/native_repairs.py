@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.detection import elf_reader
 from cudaguard.core.dlopen import NOT_FOUND
 from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.files import os
@@ -33,16 +34,6 @@ class NativeRepairs:
         self._native: dict[str, tuple[tuple[RuleEntry, str, str], ...]] = {}
         self._starts: tuple[str, ...] | None = None  # of what rules say that is needed
         self._first: list[tuple[RuleEntry, str, str]] | None = None  # what has not been needed yet
-        self._reader: Any = None
-
-    @property
-    def reader(self) -> Any:
-        """The module that reads ELF files; imported once, as that takes its time."""
-        if self._reader is None:
-            from cudaguard.elf import reader
-
-            self._reader = reader
-        return self._reader
 
     def mapping(self, spec: ModuleSpec, needed: tuple[str, ...], masked_for: str) -> None:
         """Have done what is to be done before an extension is mapped.
@@ -100,7 +91,7 @@ class NativeRepairs:
             return False
         if os.path.abspath(refused) != os.path.abspath(file):
             return False
-        is_news = missing not in self.reader.read_elf(file).needed and self.provide(
+        is_news = missing not in elf_reader().read_elf(file).needed and self.provide(
             spec, (missing,)
         )
         return is_news or self.fetch(file, spec.name, error)

@@ -500,7 +500,7 @@ def test_torch_that_hides_the_one_an_extension_was_built_for(planted, second, ve
         "engine was installed."
     )
     assert found["severity"] == "warning"
-    assert found["command"] == "pip uninstall torch"
+    assert found["command"].endswith("pip uninstall torch")
 
 
 @needs_compiler
@@ -540,7 +540,8 @@ def test_wheels_that_others_want_in_a_later_release(planted):
         "jax-cuda12-plugin 0.6.0 requires nvidia-cudnn-cu12<10.0,>=9.8, and 9.1.0.70 is installed.",
         "tensorflow 2.19.0 requires nvidia-cudnn-cu12==9.3.0.75, and 9.1.0.70 is installed.",
     ]
-    assert "pip install 'nvidia-cudnn-cu12<10.0,>=9.8'" in [one["command"] for one in findings]
+    wanted = "pip install 'nvidia-cudnn-cu12<10.0,>=9.8'"
+    assert any(one["command"].endswith(wanted) for one in findings)
     assert [one["severity"] for one in findings] == ["warning"] * 2
 
 

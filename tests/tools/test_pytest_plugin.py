@@ -191,7 +191,7 @@ def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expect
     assert status == expected
     assert "1 passed" in text
     lines = section(text).splitlines()
-    assert lines[0] == "[LOCAL2] faulty: faulty has a fault"
+    assert lines[0] == "[LOCAL2] faulty has a fault"
     assert re.fullmatch(r"  evidence: imported at .*test_it.py:1", lines[1])
     assert lines[2] == "  consequence: it computes wrong numbers"
     assert lines[3].startswith("  remedy: to silence this: CUDAGUARD_RULES=-LOCAL2")

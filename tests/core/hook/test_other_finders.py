@@ -182,6 +182,9 @@ def test_search_is_guarded_while_another_thread_searches_for_the_same_module(pai
     assert lines == ["GuardLoader"]
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 14), reason="Python itself waits there for the package, without end"
+)
 def test_thread_in_a_package_that_imports_a_watched_part_and_is_joined(pair):
     """`importlib.util.find_spec` in a finder takes the parent's lock: two peers hang here."""
     pair.modules("prereq.py", "package/part.py")

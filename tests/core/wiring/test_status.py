@@ -149,6 +149,18 @@ def test_asking_imports_no_foreign_module_and_changes_nothing(program):
     ) == ["[]", "True True", "True"]
 
 
+def test_namespace_package_runs_nothing_that_could_go_past_the_guard(program):
+    """`nvidia` is one: no loader of ours can stand in for its, and nothing is lost by it."""
+    program.write("space/part.py", "")
+    assert program.output(
+        """
+        cudaguard.install(rules=[rule(watch=("space",), needs=())])
+        import space.part
+        print(cudaguard.status().findings)
+        """
+    ) == ["()"]
+
+
 def test_module_that_was_imported_past_the_guard_is_found_by_asking(program):
     done = program.run(
         """
