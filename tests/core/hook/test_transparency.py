@@ -274,5 +274,5 @@ def test_runpy_run_module(source):
 
 def test_byte_code_caches_are_the_same(source):
     """A process-wide patch of the cache would poison files of modules nobody watches."""
-    read = "import target, pathlib\nprint(pathlib.Path(target.__cached__).read_bytes().hex())"
+    read = "import target, pathlib\nprint(pathlib.Path(target.__spec__.cached).read_bytes().hex())"
     source.same(read)
