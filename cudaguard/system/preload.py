@@ -119,25 +119,19 @@ def _unmet(found: dict[str, str], todo: list[str]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def newer_in_environment(soname: str, asking: str = "") -> str:
+def newer_in_environment(soname: str, files: Iterable[str], asking: str = "") -> str:
     """Return the environment's copy of a library where the loader would take an older one.
 
-    That is conda's, in ``lib`` of the environment. Empty where the library is mapped, or a folder
-    of LD_LIBRARY_PATH has it: somebody wants that one.
+    Empty where the library is mapped, or a folder of LD_LIBRARY_PATH has it: somebody wants that
+    one.
 
     Args:
         soname: As in ``libstdc++.so.6``.
+        files: What the environment has by that name.
         asking: The file that is about to ask for it; empty for one that names no folders.
     """
-    if is_mapped(soname) or _is_in_variable(soname):
-        return ""
-    own = [
-        (version_of(file, soname), file)
-        for prefix in dict.fromkeys((sys.prefix, sys.base_prefix))
-        for file in glob(os.path.join(escape(prefix), "lib", f"{escape(soname)}*"))
-        if read_elf(file).soname == soname
-    ]
-    if not own:
+    own = [(version_of(file, soname), file) for file in files if read_elf(file).soname == soname]
+    if not own or _is_in_variable(soname) or is_mapped(soname):
         return ""
     version, newest = max(own)
     elf = read_elf(asking) if asking else None

@@ -55,7 +55,7 @@ def test_every_worker_is_guarded_and_the_controller_tells_of_it(suite):
     status, text = suite.run("--cudaguard", *report, plugin=())
     assert status == 0, text
     told = section(text)
-    assert told.count("[LOCAL2] faulty: faulty has a fault") == 1
+    assert told.count("[LOCAL2] faulty has a fault") == 1
     assert re.search("found by: (gw0, gw1|gw1, gw0)$", told, re.MULTILINE)
     assert "cudaguard.LOCAL2" in (suite.child.folder / "report.xml").read_text()
     assert suite.run("--cudaguard=strict", "-n", "2", plugin=())[0] == 1

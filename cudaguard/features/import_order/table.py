@@ -45,7 +45,7 @@ VERBS = (
         SONAME,
         "libstdc++.so.6",
         "Load the environment's copy of a library where the loader would take an older one.",
-        {"before": "repair.preload:preload_newest", "first": "repair.preload:preload_newest"},
+        {"before": "repair.newest:preload_newest", "first": "repair.newest:preload_newest"},
     ),
     Verb(
         "fetch_from_wheels",

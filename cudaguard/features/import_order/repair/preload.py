@@ -52,18 +52,6 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
         yield Done(file, wording.fetched(request.name))
 
 
-def preload_newest(request: Request) -> Iterator[Outcome]:
-    """Open the environment's copy of a library where the loader would take an older one."""
-    if not request.permit.acts:  # nothing is known to fail yet
-        return
-    from cudaguard.system.preload import newer_in_environment, open_all
-
-    for soname in values_of(request.rule, "preload_newest"):
-        file = newer_in_environment(soname, request.path or "")
-        if file and open_all((file,))[0]:
-            yield Done(file, wording.newest_first(request.name))
-
-
 def came_too_late(request: Request) -> Iterator[Outcome]:
     """Return True if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import is_mapped

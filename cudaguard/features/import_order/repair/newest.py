@@ -1,0 +1,46 @@
+"""The environment's copy of a library, opened before an older one of the system.
+
+Called in every process with an extension in C++: where the environment has no such library, which
+is everywhere but with conda, nothing is imported for it.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.core.request import Done
+from cudaguard.files import os, ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudaguard.core.request import Outcome, Request
+
+
+def preload_newest(request: Request) -> Iterator[Outcome]:
+    """Open the environment's copy of a library where the loader would take an older one."""
+    if not request.permit.acts:  # nothing is known to fail yet
+        return
+    for action in request.rule.actions:
+        soname = action.get("preload_newest", "")
+        files = _of_environment(soname) if soname else []
+        if files:
+            from cudaguard.features.import_order.messages import newest_first
+            from cudaguard.system.preload import newer_in_environment, open_all
+
+            file = newer_in_environment(soname, files, request.path or "")
+            if file and open_all((file,))[0]:
+                yield Done(file, newest_first(request.name))
+
+
+def _of_environment(soname: str) -> list[str]:
+    """Return the files of a library, under that name or a longer one, in ``lib`` of Python's."""
+    found = []
+    for folder in dict.fromkeys((f"{sys.prefix}/lib", f"{sys.base_prefix}/lib")):
+        try:
+            names = os.listdir(folder)
+        except ours(OSError):
+            continue
+        found += [f"{folder}/{name}" for name in names if name.startswith(soname)]
+    return found
