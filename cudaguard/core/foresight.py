@@ -43,7 +43,7 @@ def coming(wanted: frozenset[str]) -> frozenset[str]:
 
 
 def is_error_expected(library: str) -> bool:
-    """Return True if a load that is under way stands in a ``try``, of its package or the program.
+    """Return True if a load that is under way is inside a ``try``, of its package or the program.
 
     Args:
         library: The file that is loaded. What others try (notebooks run each cell so) says nothing.

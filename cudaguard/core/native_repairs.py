@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class NativeRepairs:
     """What the rules in force want done when a library is opened or an extension is mapped.
 
-    Made anew when other rules come into force.
+    Made again when other rules come into force.
 
     Args:
         repairs: Makes and tells what is asked for.

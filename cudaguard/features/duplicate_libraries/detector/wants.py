@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Wants:
-    """What was told of whom.
+    """Compares libraries with what packages were built for, and remembers what it has told.
 
     Args:
         core: Is told.
