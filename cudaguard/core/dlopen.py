@@ -268,7 +268,8 @@ class CtypesPatch:
                 try:
                     original(library, name, mode, *args, **kwargs)
                 except OSError as error:
-                    if not loaded or not fetched(self._host, path, error):
+                    # By a bare name programs try what may be there.
+                    if not loaded or os.sep not in path or not fetched(self._host, path, error):
                         raise
                     original(library, name, mode, *args, **kwargs)
             except BaseException as error:

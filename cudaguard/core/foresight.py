@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.caller import caller_frame, is_between
-from cudaguard.files import ours, read_bytes
+from cudaguard.files import os, ours, read_bytes
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 20  # bytes of a source; nobody writes such files by hand
 _MOST_FRAMES = 50
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def coming(wanted: frozenset[str]) -> frozenset[str]:
@@ -52,7 +53,10 @@ def is_error_expected(library: str) -> bool:
 
     package = _package_of(library)
     for file, line in dict.fromkeys(_lines(caller_frame())):
-        if _package_of(file) in ("", package):
+        # Threads and worker processes are run in a ``try`` of the standard library.
+        own = _package_of(file)
+        is_pythons = not own and file.startswith(_STANDARD_LIBRARY)
+        if own in ("", package) and not is_pythons:
             try:
                 if is_prepared(parsed(_source(file), file), line):
                     return True

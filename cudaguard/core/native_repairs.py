@@ -46,10 +46,11 @@ class NativeRepairs:
         self.provide(spec, needed)
         if self._first is None:
             self._first = list(self._with_moment("first"))
-        for item in [item for item in self._first if item[2] in needed]:
-            if item in self._first:  # else another thread has come here meanwhile
-                self._first.remove(item)
-            self._map(item[1], item[0], spec)
+        due = [item for item in self._first if item[2] in needed]
+        if due:
+            self._first = [item for item in self._first if item not in due]
+        for one, entry, _ in due:
+            self._map(entry, one, spec)
         name = os.path.basename(spec.origin or "")
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):

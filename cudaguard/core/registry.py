@@ -69,7 +69,7 @@ def built_in() -> list[tuple[RuleEntry, str]]:
 class Registry:
     """Rules that are switched on, and orders that are kept at no cost.
 
-    An opt-in rule that nobody has switched is off, with one exception: where the program itself
+    An opt-in rule that is not enabled is off, with one exception: where the program itself
     imports what the rule needs a line later, the two change places (`dormant`).
 
     Args:

@@ -45,7 +45,7 @@ def installed(pattern: str) -> tuple[str, ...]:
 
 
 def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the files whose name nobody has taken yet."""
+    """Return those of the files of whose name no library is loaded yet."""
     return tuple(file for file in files if not is_mapped(_name_of(file)))
 
 

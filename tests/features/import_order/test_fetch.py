@@ -140,6 +140,15 @@ def test_who_is_prepared_goes_another_way(scene, who):
     assert (done.stdout, done.stderr) == ("falls back\n\n", "")
 
 
+def test_try_around_a_thread_is_not_the_programs(scene):
+    """The standard library catches what a thread raises, to print it."""
+    scene.engine()
+    code = "import threading\nthread = threading.Thread(target=__import__, args=('engine',))\n"
+    code += "thread.start(); thread.join()"
+    done = scene.run(GUARD.format("fix"), code)
+    assert (done.stdout, done.stderr) == ("engine 20\n", "")
+
+
 def test_disabled(scene):
     scene.engine()
     done = scene.run(GUARD.format("fix"), "import engine", DONE, CUDAGUARD_RULES="-CG046")
