@@ -19,7 +19,7 @@ from _frozen_importlib import (  # type: ignore[attr-defined]  # light: `importl
     _ModuleLockManager,
     module_from_spec,
 )
-from _frozen_importlib_external import PathFinder
+from _frozen_importlib_external import PathFinder, spec_from_file_location
 from _thread import _local
 
 TYPE_CHECKING = False
@@ -33,6 +33,9 @@ _GUARD = __name__.partition(".")[0]
 _under_way = _local()
 # By whoever knows (see `core.net`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
+# What we import lazily of others, by requirement; see `use_dependencies_in`.
+_DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
+_dependencies_in = ""
 standard_library: Callable[[], frozenset[str]] = frozenset
 
 
@@ -53,6 +56,16 @@ def load(name: str) -> Any:
         _lock_unlock_module(name)
         return sys.modules.get(name, module)
     return module
+
+
+def use_dependencies_in(folder: str) -> None:
+    """Take what we depend on from a folder if the program's environment lacks it.
+
+    `cudaguard run` guards Pythons of other environments. The program does not see these modules:
+    they get names of ours.
+    """
+    global _dependencies_in  # noqa: PLW0603  # set once, at start-up
+    _dependencies_in = folder
 
 
 def is_put_off(call: Callable[[], None]) -> bool:
@@ -116,7 +129,13 @@ def _import(
     top = name.partition(".")[0]
     is_ours = top == _GUARD
     if level or not (is_ours or top in _standard_library()):
-        return builtins.__import__(name, globals, locals, fromlist or (), level)
+        try:
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
+        except ModuleNotFoundError as error:
+            if error.name != top or top not in _DEPENDENCIES or not _dependencies_in:
+                raise
+        found: ModuleType = _dependency(name, top, is_bare=not fromlist)
+        return found
     module: ModuleType = load(name) if is_ours else _standard(name)
     if not fromlist:
         return module if top == name else sys.modules[top]
@@ -137,6 +156,26 @@ def _import_part(name: str, *, is_ours: bool) -> None:
     except ModuleNotFoundError as error:
         if error.name != name:
             raise
+
+
+def _dependency(name: str, top: str, *, is_bare: bool) -> Any:
+    """Return a module of a package that we depend on, under a name that no program asks for."""
+    own = f"_{_GUARD}_{top}"
+    if own not in sys.modules:
+        spec: Any = PathFinder.find_spec(top, [_dependencies_in])
+        if spec is None or spec.loader is None:
+            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+        where = spec.submodule_search_locations
+        spec = spec_from_file_location(own, spec.origin, submodule_search_locations=where)
+        module = module_from_spec(spec)
+        sys.modules[own] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            sys.modules.pop(own, None)
+            raise
+    found = _gcd_import(own + name[len(top) :])
+    return sys.modules[own] if is_bare else found
 
 
 def _standard(name: str) -> Any:

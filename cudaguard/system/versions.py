@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from cudaguard.files import theirs
 
 TYPE_CHECKING = False
@@ -63,8 +61,7 @@ def _part_of_packaging(name: str) -> ModuleType:
         ImportError: It is not there, or broken: our failure, whatever it is that it raises.
     """
     try:
-        __import__(f"packaging.{name}")
-        return sys.modules[f"packaging.{name}"]
+        return __import__(f"packaging.{name}", fromlist=("__name__",))  # the part, not the whole
     except theirs(Exception) as error:
         why = f"packaging cannot be imported: {type(error).__name__}: {error}"
     raise ImportError(why, name="packaging")

@@ -22,6 +22,7 @@ TELL = """
     }))
 """
 RUN = (sys.executable, "-m", "cudaguard", "run")
+NOTHING = "expected a script or command, -m MODULE, -c CODE, or - for a program on standard input"
 
 
 def told(done):
@@ -145,11 +146,11 @@ def test_kill_switch_beats_the_option(child):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], "expected a script, -m MODULE, -c CODE, or - for a program on standard input"),
+        ([], NOTHING),
         (["-m"], "-m is followed by nothing"),
         (["-c"], "-c is followed by nothing"),
         (["--nonsense", "x.py"], "unknown option --nonsense"),
-        (["-u"], "expected a script, -m MODULE, -c CODE, or - for a program on standard input"),
+        (["-u"], NOTHING),
         (["-I", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-uE", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-um"], "-um is followed by nothing"),

@@ -12,23 +12,26 @@ import sys
 
 from cudaguard.files import open_to_write
 from cudaguard.tools.common import USAGE, note
-from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters, parsed
+from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Mapping, Sequence
 
-    from cudaguard.tools.run.program import Program
+    from cudaguard.tools.run.launch import Launch
 
 SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
 # Tells our sitecustomize which environment the guard was asked for; see there.
 PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
+PACKAGES_VARIABLE = "CUDAGUARD_RUN_PACKAGES"  # the folder with what we depend on
 
 
 EXAMPLES = """\
 examples:
   cudaguard run train.py --epochs 3           as `python train.py --epochs 3`, under the guard
+  cudaguard run torchrun --nproc-per-node 2 train.py
+  cudaguard run vllm serve MODEL              any command: what is on PATH, ./python.sh
   cudaguard run -m pkg.train                  a module
   cudaguard run -X dev -W error train.py      with options of Python
   cudaguard run - < train.py                  the program comes from standard input
@@ -44,7 +47,8 @@ def configure(parser: ArgumentParser) -> None:
     from argparse import RawDescriptionHelpFormatter
 
     parser.usage = (
-        "cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
+        "cudaguard run [OPTION ...] COMMAND [ARG ...]\n"
+        "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
     )
@@ -108,9 +112,10 @@ def execute(args: Namespace) -> int:
     from cudaguard import config
     from cudaguard.core.modes import is_on
     from cudaguard.errors import ConfigError
-    from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
+    from cudaguard.tools.run.launch import launch
+    from cudaguard.tools.run.supervise import CANNOT_START, IS_SUPPORTED, flush
 
-    program, problem = parsed(args.program)
+    found, problem = launch(args.program, interpreter_options(), os.environ)
     asked = [name for name in ("report", "timeout", "why") if getattr(args, name)]
     if asked and (args.exec or not IS_SUPPORTED) and not problem:
         reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
@@ -119,26 +124,27 @@ def execute(args: Namespace) -> int:
         note("run", problem)
         return USAGE
     try:
-        environment = guarded_environment(args.mode, os.environ)
+        environment = guarded_environment(args.mode, os.environ, found.prefix)
         if args.report:
             os.close(open_to_write(args.report))  # now, not when hours have been spent
     except (ConfigError, OSError) as error:
         note("run", str(error))
         return USAGE
-    command = [sys.executable, *_interpreter_options(), *args.program]
     flush()
     if IS_SUPPORTED and not args.exec and (asked or is_on(environment[config.MODE_VARIABLE])):
-        return _supervise(args, program, command, environment)
+        return _supervise(args, found, environment)
     if os.name == "nt":  # exec there returns to the shell before the program has ended
         import subprocess
 
-        return subprocess.call(command, env=environment)
-    return os.execve(sys.executable, command, environment)
+        return subprocess.call(found.command, env=environment)
+    try:
+        return os.execve(found.command[0], found.command, environment)
+    except OSError as error:
+        note("run", f"{found.command[0]}: {error.strerror}")
+        return CANNOT_START
 
 
-def _supervise(
-    args: Namespace, program: Program, command: list[str], environment: dict[str, str]
-) -> int:
+def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> int:
     from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
     from cudaguard.system.limits import oom_kills
     from cudaguard.tools.run import supervise
@@ -151,7 +157,7 @@ def _supervise(
     if dump_signal:
         environment[DUMP_VARIABLE] = str(dump_signal)
     supervisor = supervise.Supervisor(
-        command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
+        found.command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
     )
     kills = oom_kills()
     try:
@@ -170,7 +176,7 @@ def _supervise(
         if ended.status or ended.is_late or args.report:
             from cudaguard.tools.run.crash import Report, tell
 
-            report = Report(program, ended, record.folder, kills, record.problem())
+            report = Report(found.program, ended, record.folder, kills, record.problem())
             if args.why and report.has_crashed and record.folder:
                 report.learn_initializing(supervisor, environment)
             tell(report, args.report)
@@ -181,13 +187,16 @@ def _supervise(
     return supervise.end_as(ended)
 
 
-def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment that puts the guard up in a Python of this environment.
+def guarded_environment(
+    mode: str | None, environ: Mapping[str, str], prefix: str = sys.prefix
+) -> dict[str, str]:
+    """Return the environment that puts the guard up in a Python.
 
     Args:
         mode: The mode asked for, or None to take it from the environment or the
             configuration file.
         environ: The environment to start from; ``CUDAGUARD=off`` in it beats `mode`.
+        prefix: The ``sys.prefix`` of the Pythons that get the guard; empty for all.
 
     Raises:
         ConfigError: An unknown mode.
@@ -198,7 +207,9 @@ def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[st
     chosen = mode_for_child(mode, environ)
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
-    environment[PREFIX_VARIABLE] = sys.prefix
+    environment[PREFIX_VARIABLE] = prefix
+    if not prefix:
+        environment[PACKAGES_VARIABLE] = _packages()
     # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
     before = environ.get("PYTHONPATH", "")
     others = [path for path in before.split(os.pathsep) if path != SITE_FOLDER] if before else []
@@ -206,7 +217,15 @@ def guarded_environment(mode: str | None, environ: Mapping[str, str]) -> dict[st
     return environment
 
 
-def _interpreter_options() -> list[str]:
+def _packages() -> str:
+    """Return the folder of what we depend on, for Pythons of environments that lack it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("packaging")
+    return os.path.dirname(os.path.dirname(spec.origin)) if spec and spec.origin else ""
+
+
+def interpreter_options() -> list[str]:
     """Return the options this interpreter was started with, so that the program has them too."""
     words: list[str] = getattr(sys, "orig_argv", [])[1:]  # Python 3.10+
     if not words:

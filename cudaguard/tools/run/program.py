@@ -18,8 +18,8 @@ class Program(NamedTuple):
     """What is run, as it stands on the command line behind the options of Python.
 
     Args:
-        words: The script, ``-m MODULE`` or ``-c CODE``, and its arguments.
-        script: The path of a script; empty for everything else.
+        words: The script, ``-m MODULE`` or ``-c CODE``, or another command; and its arguments.
+        script: The path of a script or command; empty for everything else.
     """
 
     words: tuple[str, ...]
@@ -40,10 +40,7 @@ def parsed(command: Sequence[str]) -> tuple[Program, str]:
     while words and words[0].startswith("-") and words[0] not in ("-", "--"):
         word = words.pop(0)
         if word.startswith("--"):
-            expected = (
-                f"{', '.join((*WITH_VALUE, *FLAGS[:2]))}, an option of Python, or the program"
-            )
-            return nothing, f"unknown option {word}; expected {expected}"
+            return nothing, f"unknown option {word}; {_expected(word)}"
         flags, rest = letters(word)
         if not UNGUARDED.isdisjoint(flags):
             return nothing, (
@@ -60,6 +57,16 @@ def parsed(command: Sequence[str]) -> tuple[Program, str]:
         del words[0]
     if not words:
         return nothing, (
-            "expected a script, -m MODULE, -c CODE, or - for a program on standard input"
+            "expected a script or command, -m MODULE, -c CODE, or - for a program on standard input"
         )
     return Program(tuple(words), words[0] if words[0] != "-" else ""), ""
+
+
+def _expected(word: str) -> str:
+    from difflib import get_close_matches
+
+    options = (*WITH_VALUE, *FLAGS[:2])
+    near = get_close_matches(word.partition("=")[0], options, 1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"expected {', '.join(options)}, an option of Python, or the program"

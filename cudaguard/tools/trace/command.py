@@ -44,7 +44,8 @@ def configure(parser: ArgumentParser) -> None:
     from argparse import RawDescriptionHelpFormatter
 
     parser.usage = (
-        "cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
+        "cudaguard trace [OPTION ...] COMMAND [ARG ...]\n"
+        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
         "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
         "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]\n"
         "       cudaguard trace --show TRACE [--format F] [-o FILE]\n"
@@ -134,11 +135,11 @@ def execute(args: Namespace) -> int:
 def _trace(args: Namespace) -> int:
     from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE, TRACE_VARIABLE
     from cudaguard.tools.run import supervise
-    from cudaguard.tools.run.command import _interpreter_options, guarded_environment
-    from cudaguard.tools.run.program import parsed
+    from cudaguard.tools.run.command import guarded_environment, interpreter_options
+    from cudaguard.tools.run.launch import launch
     from cudaguard.tools.run.record import RunRecord
 
-    program, problem = parsed(args.program)
+    found, problem = launch(args.program, interpreter_options(), os.environ)
     if not supervise.IS_SUPPORTED:
         problem = "it is done on Linux only"
     elif args.format not in (None, "text") and not args.output:
@@ -147,15 +148,14 @@ def _trace(args: Namespace) -> int:
         problem = f"-o -: {OF_FILES}"
     if problem:
         raise ValueError(problem)
-    environment = guarded_environment(args.mode, os.environ)
+    environment = guarded_environment(args.mode, os.environ, found.prefix)
     for path in args.output:
         os.close(open_to_write(path))  # now, not when hours have been spent
     record = RunRecord()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
-    command = [sys.executable, *_interpreter_options(), *args.program]
     supervise.flush()
-    supervisor = supervise.Supervisor(command, timeout=args.timeout, kept=record.lock)
+    supervisor = supervise.Supervisor(found.command, timeout=args.timeout, kept=record.lock)
     ended = supervisor.run(environment)
     missing = record.problem()
     if missing:
@@ -163,7 +163,7 @@ def _trace(args: Namespace) -> int:
     try:
         from cudaguard.tools.trace.document import document_of
 
-        _write(document_of(program, ended, record.folder), args)
+        _write(document_of(found.program, ended, record.folder), args)
     except Exception as error:  # whatever it is, the program's end is what counts
         note("trace", f"no trace: {type(error).__name__}: {error}")
     finally:

@@ -2,8 +2,8 @@
 
 ``site`` imports this module because its folder stands on PYTHONPATH. It takes the folder from
 ``sys.path``, so that the program does not see it, and then runs the sitecustomize that the
-program would have had. Any Python may be started below ``cudaguard run``: one of another
-environment, or too old for us, gets its own sitecustomize and nothing else.
+program would have had. Any Python may be started below ``cudaguard run``: one that the guard was
+not asked for, or that is too old for us, gets its own sitecustomize and nothing else.
 """
 
 import os
@@ -14,19 +14,20 @@ def _activate(here):
     word = os.environ.get("CUDAGUARD", "").strip().lower()
     if word in ("", "off", "0", "false", "no") or sys.version_info < (3, 9):
         return
-    if os.environ.get("CUDAGUARD_RUN_PREFIX") != sys.prefix:
+    if os.environ.get("CUDAGUARD_RUN_PREFIX") not in ("", sys.prefix):  # None: not ours to say
         return
     try:
         try:
             from cudaguard.core.own_imports import load
         except ImportError:
-            # `python -m cudaguard run` from a folder that only the parent had on its path.
+            # This environment lacks the package, or its folder was on the path of the parent only.
             root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(here))))
             sys.path.insert(0, root)
             try:
-                from cudaguard.core.own_imports import load
+                from cudaguard.core.own_imports import load, use_dependencies_in
             finally:
                 sys.path.remove(root)
+            use_dependencies_in(os.environ.get("CUDAGUARD_RUN_PACKAGES", ""))
         load("cudaguard.api").launch()
     except Exception as error:
         try:
