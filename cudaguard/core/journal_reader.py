@@ -1,4 +1,4 @@
-"""What a program has left behind: its journal, and what ``faulthandler`` wrote when it died.
+"""What a program has left behind: its journal.
 
 Whoever replays a journal reads `Line`, whose `event` is one of the classes here, or a repair as it
 was told (`cudaguard.core.reports.Repaired`). Nothing is taken from prose.
@@ -6,11 +6,10 @@ was told (`cudaguard.core.reports.Repaired`). Nothing is taken from prose.
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from cudaguard.core.reports import PREREQUISITE, Repaired
-from cudaguard.files import LARGEST, os, read_end
+from cudaguard.files import LARGEST, read_end
 from cudaguard.model import SEVERITIES, Finding
 
 TYPE_CHECKING = False
@@ -30,12 +29,6 @@ _LINE: dict[str, Any] = {
 }  # fmt: skip
 _BEGIN = {"import": "import", "mapping": "load"}
 _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
-_FATAL = "Fatal Python error: "
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
-_HEADING = re.compile(
-    r"^(?P<is_current>Current t|T)hread 0x(?P<thread>[0-9a-f]+) .*\(most recent call first\):$"
-)
-_C_HEADING = "Current thread's C stack trace (most recent call first):"
 
 
 class Started(NamedTuple):
@@ -44,10 +37,14 @@ class Started(NamedTuple):
     Args:
         parent: The process that has started it; None if that is not known.
         arguments: What followed the interpreter.
+        rank: Its place among the processes of a job, counted from 0; None if it has none.
+        ranks: How many there are; 0 if that is not known.
     """
 
     parent: int | None
     arguments: tuple[str, ...]
+    rank: int | None = None
+    ranks: int = 0
 
 
 class ProcessEnded(NamedTuple):
@@ -133,11 +130,13 @@ class Raised(NamedTuple):
         text: Its class and what it says.
         stack: File, line and function of the frames that it came through, innermost last.
         finding: What it means, if that is known.
+        is_said: True if the program's own output says so: by a warning, or below the traceback.
     """
 
     text: str
     stack: tuple[tuple[str, int, str], ...]
     finding: Finding | None
+    is_said: bool = False
 
 
 class Line(NamedTuple):
@@ -158,22 +157,6 @@ class Line(NamedTuple):
     event: Event
 
 
-class FaultDump(NamedTuple):
-    """One dump of ``faulthandler``.
-
-    Args:
-        what: As in ``Segmentation fault``; empty for a dump that was asked for.
-        frames: File, line and function of the thread concerned, innermost first.
-        c_frames: Its C frames as they stand there (Python 3.14 and later), innermost first.
-        thread: The identifier of the thread that died; 0 if that is none of Python's.
-    """
-
-    what: str
-    frames: tuple[tuple[str, int, str], ...]
-    c_frames: tuple[str, ...]
-    thread: int = 0
-
-
 def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
     """Return the lines of a journal; what a full disk has cut is left out, a missing file empty.
 
@@ -184,7 +167,11 @@ def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
     import json
 
     found = []
-    for line in _end_of(path, most).splitlines():
+    try:
+        data = read_end(path, most)
+    except OSError:
+        return []
+    for line in data.splitlines():
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
@@ -231,11 +218,12 @@ def _event(line: Mapping[str, Any]) -> Event:
     if kind in ("install", "uninstall"):
         return ModeSet(name)
     if kind == "start":
-        return Started(details.number("parent"), details.texts("arguments"))
+        arguments, ranks = details.texts("arguments"), details.number("ranks") or 0
+        return Started(details.number("parent"), arguments, details.number("rank"), ranks)
     if kind == "error":
         meant = details.get("finding")
         finding = _finding(_Details(meant), "") if isinstance(meant, dict) else None
-        return Raised(name, details.frames("stack"), finding)
+        return Raised(name, details.frames("stack"), finding, details.get("is_said") is True)
     return ProcessEnded() if kind == "end" else None
 
 
@@ -276,58 +264,3 @@ def _finding(details: _Details, name: str) -> Finding:
         command=details.text("command"),
         links=details.texts("links"),
     )
-
-
-def read_faults(path: str) -> list[FaultDump]:
-    """Return the dumps in a file, oldest first; a missing file has none."""
-    text = _end_of(path).decode(errors="replace")
-    asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
-    dumps = [("", asked)] if asked.strip() else []
-    dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]
-    return [FaultDump(what, *_stack(part), _current(part)) for what, part in dumps]
-
-
-def _current(text: str) -> int:
-    headings = (_HEADING.match(line) for line in text.splitlines())
-    current = (h["thread"] for h in headings if h and h["is_current"].startswith("C"))
-    return int(next(current, "0"), 16)
-
-
-def _stack(text: str) -> tuple[tuple[tuple[str, int, str], ...], tuple[str, ...]]:
-    """Return the frames of the current thread (of the last, the main one, if none is), and of C."""
-    current: list[tuple[str, int, str]] = []
-    other: list[tuple[str, int, str]] = []
-    c_frames: list[str] = []
-    into = other
-    in_c = False
-    for line in text.splitlines():
-        heading = _HEADING.match(line)
-        if line == _C_HEADING:
-            in_c = True
-        elif heading:
-            in_c, into = False, current if heading["is_current"].startswith("C") else other
-            into.clear()
-        elif in_c and line.startswith("  Binary file "):
-            c_frames.append(line.strip())
-        else:
-            frame = _FRAME.match(line)
-            if frame:
-                into.append((frame["file"], int(frame["line"]), frame["function"]))
-    return tuple(current or other), tuple(c_frames)
-
-
-def last_initialized(path: str) -> str:
-    """Return the library whose constructors the dynamic loader had called last.
-
-    Args:
-        path: What it wrote under ``LD_DEBUG=libs``.
-    """
-    found = re.findall(rb"calling init: (\S+)", _end_of(path))
-    return os.fsdecode(found[-1]) if found else ""
-
-
-def _end_of(path: str, most: int = LARGEST) -> bytes:
-    try:
-        return read_end(path, most)
-    except OSError:
-        return b""

@@ -98,9 +98,12 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
     """Record the error that ends the program, where it was raised, and what it means."""
     try:
         details: dict[str, Any] = {"stack": _stack(error)}
-        finding = _told(reporter, error) or explain_error(error, is_guarded=True)
+        warned = _told(reporter, error)
+        finding = warned or explain_error(error, is_guarded=True)
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
+            is_warned = warned is not None and reporter.is_heard()
+            details["is_said"] = is_warned or _has_note(error)
         text = text_of(error)[:_LONGEST_TEXT]
         reporter.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
@@ -159,9 +162,12 @@ def _note(reporter: Reporter, error: BaseException) -> None:
 def _add_note(error: BaseException, note: str) -> bool:
     """Add a note once; False if this error takes none."""
     try:
-        notes = getattr(error, "__notes__", ())
-        if not any(str(one).startswith("cudaguard ") for one in notes):
+        if not _has_note(error):
             error.add_note(note)  # type: ignore[attr-defined]  # Python 3.11 and later
     except Exception:  # an older Python, or a class that has made it something else
         return False
     return True
+
+
+def _has_note(error: BaseException) -> bool:
+    return any(str(one).startswith("cudaguard ") for one in getattr(error, "__notes__", ()))

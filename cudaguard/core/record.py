@@ -20,6 +20,15 @@ JOURNAL = "journal"
 FAULTS = "faults-"  # followed by the process id
 
 
+# What launchers tell a process: its rank in the job, and how many there are.
+_RANKS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun and its like
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+)
+
+
 def is_traced() -> bool:
     """Return True if this process was started below ``cudaguard trace``."""
     return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))
@@ -51,7 +60,8 @@ def _keep(journal: Journal) -> None:
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
-    journal.note("start", sys.executable, details={"parent": os.getppid(), "arguments": words})
+    details = {"parent": os.getppid(), "arguments": words, **_rank()}
+    journal.note("start", sys.executable, details=details)
     number = os.environ.get(DUMP_VARIABLE, "")
     try:
         from cudaguard.core.faults import write_faults
@@ -61,3 +71,15 @@ def _keep(journal: Journal) -> None:
     # There is no descriptor, folder or such signal.
     except ours(ImportError, OSError, ValueError, RuntimeError):
         return
+
+
+def _rank() -> dict[str, int]:
+    """Return ``rank`` and, where it is known, ``ranks``; nothing outside a job."""
+    for names in _RANKS:
+        told = [os.environ.get(name, "") for name in names]
+        if told[0].isdecimal():
+            found = {"rank": int(told[0])}
+            if told[1].isdecimal():
+                found["ranks"] = int(told[1])
+            return found
+    return {}

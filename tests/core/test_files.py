@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.core.journal_reader import last_initialized, read_faults, read_journal
+from cudaguard.core.journal_reader import read_journal
 from cudaguard.elf import library_facts, library_version
 from cudaguard.elf.reader import is_truncated, read_elf
 from cudaguard.elf.search_path import cache_entries
@@ -30,6 +30,7 @@ from cudaguard.system import build_traces, source, source_file
 from cudaguard.system.toolkit import newest_gcc
 from cudaguard.system.torch_build import architectures
 from cudaguard.system.torch_build import release_of as torch_release_of
+from cudaguard.tools.run.faults import last_initialized, read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
 

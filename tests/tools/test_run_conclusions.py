@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from cudaguard.core.journal_reader import last_initialized, read_faults, read_journal, typed
+from cudaguard.core.journal_reader import read_journal, typed
 from cudaguard.model import Rule
 from cudaguard.tools.run.conclusions import fitting, likeliest, story_of
+from cudaguard.tools.run.faults import last_initialized, read_faults
 from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
 
 

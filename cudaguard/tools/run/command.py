@@ -176,7 +176,7 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
         if ended.status or ended.is_late or args.report:
             from cudaguard.tools.run.crash import Report, tell
 
-            report = Report(found.program, ended, record.folder, kills, record.problem())
+            report = Report(found, ended, record.folder, kills, record.problem())
             if args.why and report.has_crashed and record.folder:
                 report.learn_initializing(supervisor, environment)
             tell(report, args.report)

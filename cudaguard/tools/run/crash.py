@@ -6,23 +6,30 @@ import os
 import signal
 import sys
 
-from cudaguard.core.journal_reader import FaultDump, last_initialized, read_events, read_faults
-from cudaguard.core.record import FAULTS, FOLDER_VARIABLE, JOURNAL
-from cudaguard.files import LARGEST, read_bytes, write_text
+from cudaguard.core.journal_reader import read_events
+from cudaguard.core.record import FOLDER_VARIABLE, JOURNAL
+from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.limits import address_space, oom_kills
 from cudaguard.system.redact import redacted_arguments
 from cudaguard.tools.common import TIMEOUT, json_text, note, paint, say
 from cudaguard.tools.run import messages as wording
-from cudaguard.tools.run.conclusions import Fit, fitting, likeliest, story_of
-from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
+from cudaguard.tools.run.advice import bisect_command, change_of, fits
+from cudaguard.tools.run.conclusions import story_of
+from cudaguard.tools.run.deaths import Process, explaining, is_of_others, processes_of, silent_ranks
+from cudaguard.tools.run.faults import faults_in, last_initialized
+from cudaguard.tools.run.program import parsed
+from cudaguard.tools.run.sources import Sources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from cudaguard.tools.run.conclusions import Fit
+    from cudaguard.tools.run.faults import FaultDump
+    from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.program import Program
     from cudaguard.tools.run.supervise import ProgramEnd, Supervisor
 
@@ -41,7 +48,7 @@ class Report:
     """The report of one run.
 
     Args:
-        program: What was run.
+        launch: What was run.
         ended: How it ended.
         folder: Where its record is; empty if there is none.
         kills_before: `oom_kills` when it began.
@@ -49,19 +56,20 @@ class Report:
     """
 
     def __init__(
-        self, program: Program, ended: ProgramEnd, folder: str, kills_before: int, missing: str = ""
+        self, launch: Launch, ended: ProgramEnd, folder: str, kills_before: int, missing: str = ""
     ) -> None:
-        self._program = program
+        self._launch = launch
         self._ended = ended
-        self._faults = _faults_in(folder)
+        self._faults = faults_in(folder)
+        journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
+        self._processes = processes_of(journal, self._faults)
+        self._about = self._process()
+        self._program = self._program_of_it()
         fault = self._own_fault()
         thread = fault.thread if fault is not None and fault.what else 0
-        journal = read_events(os.path.join(folder, JOURNAL), _MOST) if folder else []
-        self._story = story_of(journal, ended.pid, thread)
-        self._mode = self._story.mode  # that it had, which may not be the one asked for
-        self._script = program.script or self._module_of_program()
+        self._story = story_of(journal, self._about.pid, thread)
+        self._sources = Sources(self._program, self._outermost(fault))
         self._folder = folder
-        self._sources: dict[str, list[str]] = {}
         self._kills_before = kills_before
         self._missing = missing
         self._more_hints: list[str] = []
@@ -80,9 +88,53 @@ class Report:
             return True
         if self._ended.status <= 0:
             return False
+        is_another = not self._is_program or bool(self._fatal_elsewhere())
+        is_lost = is_another or self._is_out_of_memory() or self._is_killed_job()
+        return is_lost or self._is_known()
+
+    def _is_known(self) -> bool:
+        """Return True if there is more to say of the program's error than its own output says."""
         error = self._story.error
-        is_known = error is not None and error.finding is not None
-        return is_known or bool(self._fatal_elsewhere()) or self._is_out_of_memory()
+        if error is None or error.finding is None:
+            return False
+        return not error.is_said or bool(self._fits(self._stack(None)))
+
+    # --- which process ----------------------------------------------------------------
+
+    def _process(self) -> Process:
+        """Return the process that the report is about."""
+        own = self._ended.pid
+        if self._ended.is_late or self._ended.status <= 0:
+            return self._processes.get(own, Process(own))
+        return explaining(self._processes, own)
+
+    @property
+    def _is_program(self) -> bool:
+        return self._about.pid == self._ended.pid
+
+    def _program_of_it(self) -> Program:
+        if self._is_program:
+            return self._launch.program
+        program, problem = parsed(self._about.arguments)
+        return self._launch.program._replace(script="") if problem else program
+
+    def _is_killed_job(self) -> bool:
+        """Return True if a launcher has lost ranks, and none wrote down why."""
+        error = self._story.error
+        is_lost = self._ended.status > 0 and (error is None or is_of_others(error))
+        return is_lost and self._is_program and bool(silent_ranks(self._processes.values()))
+
+    def _described(self) -> dict[str, Any]:
+        about, ended = self._about, self._ended
+        seconds = about.died - about.begun if about.died and about.begun else ended.seconds
+        return {
+            "pid": about.pid,
+            "is_program": self._is_program,
+            "rank": about.rank,
+            "ranks": about.ranks or None,
+            "arguments": redacted_arguments(self._program.words),
+            "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
+        }
 
     def document(self) -> dict[str, Any]:
         """Return the report as JSON-ready data, without the number of the schema."""
@@ -103,25 +155,33 @@ class Report:
         others = [
             {
                 "pid": pid,
+                "rank": self._processes[pid].rank if pid in self._processes else None,
                 "is_fork": pid == ended.pid,
                 "what": one.what,
-                "stack": [self._frame(*frame) for frame in one.frames],
+                "stack": self._sources.frames(one.frames),
+                "threads": self._sources.threads(one),
             }
             for pid, one in self._fatal_elsewhere()
         ]
-        fits = self._fits(stack) if self.is_told else ()
-        change = self._change(fits, stack) if self.is_told else None
+        process = self._described()
+        fitting = self._fits(stack) if self.is_told else ()
+        is_import = self.has_crashed and bool(story.running)
+        change = change_of(fitting, story, self._sources, stack, is_import=is_import)
         return {
             "tool": "run",
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "what": wording.summary(how, others, error.text if error else ""),
-            "arguments": redacted_arguments(self._program.words),
-            "mode": self._mode or None,
+            "what": wording.summary(
+                how, process, others, fault.what if fault else "", error.text if error else ""
+            ),
+            "arguments": redacted_arguments(self._launch.program.words),
+            "mode": story.mode or None,
             "ended": how,
+            "process": process,
             "running": [step._asdict() for step in story.running] if self._died_inside() else [],
             "stack": stack,
+            "threads": self._sources.threads(fault) if fault else [],
             "c_stack": list(fault.c_frames) if fault else [],
             "initializing": self.initializing,
             "imported": list(story.imported),
@@ -130,12 +190,16 @@ class Report:
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error
-            and {"text": error.text, "finding": error.finding and error.finding.to_dict()},
+            and {
+                "text": error.text,
+                "finding": error.finding and error.finding.to_dict(),
+                "is_said": error.is_said,
+            },
             "others": others,
-            "rules": [_described(fit) for fit in fits],
+            "rules": [_described(fit) for fit in fitting],
             "hints": self._hints(fault),
-            "change": change,
-            "command": self._bisect() if self.is_told and self._died_inside() else "",
+            "change": change if self.is_told else None,
+            "command": self._bisect() if self.is_told else "",
         }
 
     def learn_initializing(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
@@ -152,127 +216,62 @@ class Report:
             self._more_hints.append(wording.ended_otherwise(second.status))
 
     def _died_inside(self) -> bool:
-        return self._ended.is_late or self.has_crashed or bool(self._story.error)
+        is_dead = self._ended.is_late or self.has_crashed or not self._is_program
+        return is_dead or bool(self._story.error)
 
     # --- where ----------------------------------------------------------------------
 
     def _own_fault(self) -> FaultDump | None:
-        """Return what the program itself has written down in its last moment."""
-        own = self._faults.get(self._ended.pid, [])
+        """Return what the process itself has written down in its last moment."""
+        own = self._faults.get(self._about.pid, [])
         if self._ended.is_late:
             asked = [fault for fault in own if not fault.what]
             return asked[-1] if asked else None
+        if not self._is_program:
+            return self._about.fault
         fatal = [fault for fault in own if fault.what]
         return fatal[-1] if fatal and -self._ended.status in _FAULTS_OF_PYTHON else None
 
     def _fatal_elsewhere(self) -> list[tuple[int, FaultDump]]:
         """Return the faults of other processes; a fork writes to the file of its parent."""
-        mine, own_pid = self._own_fault(), self._ended.pid
-        asked_too = self._ended.is_late
-        return [
-            (pid, fault)
-            for pid, faults in sorted(self._faults.items())
-            for fault in faults
-            if fault is not mine and (fault.what or (asked_too and pid != own_pid))
-        ]
+        mine, own_pid = self._own_fault(), self._about.pid
+        found = []
+        for pid, faults in sorted(self._faults.items()):
+            asked = [fault for fault in faults if not fault.what][-1:]
+            last = asked if self._ended.is_late and pid != own_pid else []
+            found += [(pid, fault) for fault in [*last, *faults] if fault in last or fault.what]
+        return [(pid, fault) for pid, fault in found if fault is not mine]
 
     def _stack(self, fault: FaultDump | None) -> list[dict[str, Any]]:
         if fault is not None:
-            return [self._frame(*frame) for frame in fault.frames]
+            return self._sources.frames(fault.frames)
         error = self._story.error
-        return [self._frame(*frame) for frame in reversed(error.stack)] if error else []
+        return self._sources.frames(error.stack[::-1]) if error else []
 
-    def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
-        source = "".join(self._lines_of(file)[line - 1 : line]).strip() if line > 0 else ""
-        if not source and self._is_program(file):
-            source = "".join(self._program.words[1].splitlines()[line - 1 : line]).strip()
-        return {
-            "file": file,
-            "line": line,
-            "function": function,
-            "source": source,
-            "is_program": self._is_program(file),
-        }
-
-    def _is_program(self, file: str) -> bool:
-        if not self._script:
-            return file == "<string>" and self._program.words[0] == "-c"
-        return os.path.abspath(file) == os.path.abspath(self._script)
-
-    def _module_of_program(self) -> str:
-        """Return the file of ``-m MODULE``, as its frames tell it; it is not imported for that."""
-        if self._program.words[0] != "-m":
-            return ""
-        fault, error = self._own_fault(), self._story.error
-        frames = fault.frames if fault else tuple(reversed(error.stack)) if error else ()
-        between = ("<frozen ", RUNPY)
-        outer = [file for file, _, _ in frames if not file.startswith(between)]
+    def _outermost(self, fault: FaultDump | None) -> str:
+        """Return the file of the outermost frame that is neither Python's nor runpy's."""
+        error = self._story.error
+        frames = fault.frames if fault else error.stack[::-1] if error else ()
+        outer = [file for file, _, _ in frames if not file.startswith(("<frozen ", RUNPY))]
         return outer[-1] if outer else ""
-
-    def _source(self) -> str:
-        """Return the text of the program, empty if it is in no file or that cannot be read."""
-        try:
-            return read_bytes(self._script, LARGEST).decode()
-        except (OSError, ValueError):
-            return ""
-
-    def _lines_of(self, file: str) -> list[str]:
-        """Return the lines of a source, none if it cannot be read."""
-        if file not in self._sources:
-            try:
-                text = read_bytes(file, LARGEST).decode("utf-8", "replace")
-            except (OSError, ValueError):
-                text = ""
-            self._sources[file] = text.splitlines()
-        return self._sources[file]
 
     # --- why, and what then -----------------------------------------------------------
 
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
-        from cudaguard.api import active_rules
-        from cudaguard.core.decide import applying
-        from cudaguard.core.modes import repaired_by
-        from cudaguard.tools.catalog import RULES
-
-        if not self._died_inside():
-            return ()
-        # The modules of rules that are off are not watched; the program says that it imports them.
-        said = [p for line in _own_lines(stack) for p in imports_up_to(self._source(), line)]
-        imported = tuple(dict.fromkeys((*said, *self._story.imported)))
-        active = active_rules()
-        known = {rule.id: rule for rule in (*RULES, *active)}
-        cured = repaired_by(active, self._mode)
-        fits = fitting(known.values(), self._story._replace(imported=imported), cured)
-        here = applying([fit.rule for fit in fits], Facts())
-        return likeliest(fit for fit in fits if fit.rule in here)
-
-    def _change(self, fits: tuple[Fit, ...], stack: list[dict[str, Any]]) -> dict[str, str] | None:
-        """Return the suggested change of the program: what it does, and as a patch."""
-        source = self._source()
-        if not source:
-            return None
-        call, id = next(((fit.call, fit.rule.id) for fit in fits if fit.call), ("", ""))
-        if call:
-            what = wording.guard_will_do(id, is_opt_in=id in call)
-            patch = with_guard(source, self._script, call)
-            return {"what": what, "patch": patch} if patch else None
-        own = _own_lines(stack)
-        if not (self.has_crashed and self._story.running and own):
-            return None
-        before = {name.partition(".")[0] for name in self._story.imported}
-        patch = moved_first(source, self._script, own[0], before)
-        moved = imports_up_to(source, own[0])[-1:]
-        return {"what": wording.order_may_do(*moved), "patch": patch} if patch and moved else None
+        return fits(self._story, self._sources, stack) if self._died_inside() else ()
 
     def _bisect(self) -> str:
         """Return the command that finds the imports which do it."""
-        import shlex
-
-        if not self._program.script and self._program.words[0] != "-m":
-            names = list(dict.fromkeys(n.partition(".")[0] for n in self._story.imported))
-            return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
-        limit = f"--timeout {self._ended.seconds:.0f} " if self._ended.is_late else ""
-        return f"cudaguard bisect {limit}{shlex.join(redacted_arguments(self._program.words))}"
+        # It would start it with our Python, and without the other ranks.
+        is_runnable = self._launch.prefix and (self._is_program or self._story.running)
+        is_killed = self.has_crashed and -self._ended.status == signal.SIGKILL
+        if not is_runnable or is_killed or not self._died_inside():
+            return ""
+        if not self._ended.is_late:
+            return bisect_command(self._program, self._story)
+        # A hang in no import is none of their order.
+        is_import = bool(self._story.running)
+        return bisect_command(self._program, self._story, self._ended.seconds) if is_import else ""
 
     def _hints(self, fault: FaultDump | None) -> list[str]:
         number = -self._ended.status
@@ -281,6 +280,10 @@ class Report:
             now = oom_kills()
             kills = now - self._kills_before if min(now, self._kills_before) >= 0 else None
             hints.append(wording.killed_for_memory(kills))
+        elif self._is_killed_job():
+            ranks = silent_ranks(self._processes.values())
+            kills = oom_kills() - self._kills_before if self._kills_before >= 0 else None
+            hints.append(wording.silent_ranks(ranks, kills))
         elif self.has_crashed and fault is None and not self._missing:
             hints.append(wording.no_traceback(wording.signal_name(number)))
         if self._missing:
@@ -292,24 +295,6 @@ class Report:
     def _is_out_of_memory(self) -> bool:
         error = self._story.error
         return bool(error and error.text.startswith("MemoryError") and address_space())
-
-
-def _faults_in(folder: str) -> dict[int, list[FaultDump]]:
-    found: dict[int, list[FaultDump]] = {}
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return found
-    for name in names:
-        pid = name[len(FAULTS) :]
-        if name.startswith(FAULTS) and pid.isdecimal():
-            found[int(pid)] = read_faults(os.path.join(folder, name))
-    return found
-
-
-def _own_lines(stack: list[dict[str, Any]]) -> list[int]:
-    """Return the lines of the program itself that were running, innermost first."""
-    return [frame["line"] for frame in stack if frame["is_program"]]
 
 
 def _described(fit: Fit) -> dict[str, Any]:

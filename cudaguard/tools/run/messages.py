@@ -5,9 +5,10 @@ The document is what ``--report`` writes (``schema/run.json``); the text says th
 
 from __future__ import annotations
 
-import os
 import re
 import signal
+
+from cudaguard.tools.run.stacks import is_extension_of_python, lines_of, short, threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,11 +18,6 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
 _MOST = 6  # items of a list; frames
-# We and the import machinery stand between the program's statement and what it loads.
-_BETWEEN = (
-    "<frozen importlib",
-    os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep,
-)
 _SIGNALS = {
     "SIGSEGV": "segmentation fault",
     "SIGABRT": "aborted",
@@ -34,6 +30,17 @@ _SIGNALS = {
 }
 
 
+# As `faulthandler` calls them.
+_FAULTS = {
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+    "Segmentation fault": "SIGSEGV",
+}
+
+
 def signal_name(number: int) -> str:
     """Return the name of a signal, as in ``SIGSEGV``."""
     try:
@@ -42,25 +49,53 @@ def signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
-def summary(ended: dict[str, Any], others: Sequence[dict[str, Any]], error: str) -> str:
+def summary(
+    ended: dict[str, Any],
+    process: dict[str, Any],
+    others: Sequence[dict[str, Any]],
+    fault: str,
+    error: str,
+) -> str:
     """Return in one sentence how the program has ended.
 
     Args:
         ended: The part ``ended`` of the document.
+        process: Its part ``process``.
         others: Its part ``others``.
-        error: The error that ended the program, if one did.
+        fault: What ``faulthandler`` says of that process, as in ``Segmentation fault``.
+        error: The error that ended that process, if one did.
     """
     seconds = f"after {ended['seconds']:.1f} s"
+    if not process["is_program"]:
+        name = _FAULTS.get(fault, "")
+        how = f"died of {_with_meaning(name) if name else fault}" if fault else _ended_with(error)
+        then = f"the program then ended with status {ended['status']} {seconds}"
+        return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
+    who = "the program" if process["rank"] is None else name_of(process)
     if ended["kind"] == "timeout":
-        return f"the program was still running {seconds}, and was ended with all it had started"
+        return f"{who} was still running {seconds}, and was ended with all it had started"
     if ended["kind"] == "signal":
-        name = ended["signal"]
-        meaning = f" ({_SIGNALS[name]})" if name in _SIGNALS else ""
-        return f"the program died of {name}{meaning} {seconds}"
+        return f"{who} died of {_with_meaning(ended['signal'])} {seconds}"
     if error:
-        return f"the program ended with {error.partition(':')[0]} {seconds}"
-    told = f"the program ended with status {ended['status']} {seconds}"
+        return f"{who} {_ended_with(error)} {seconds}"
+    told = f"{who} ended with status {ended['status']} {seconds}"
     return f"{told}; a process that it had started died" if others else told
+
+
+def name_of(process: dict[str, Any]) -> str:
+    """Return what a process is called: by its rank, if it has one."""
+    if process["rank"] is None:
+        return f"process {process['pid']}"
+    of = f" of {process['ranks']}" if process.get("ranks") else ""
+    return f"rank {process['rank']}{of} (process {process['pid']})"
+
+
+def _ended_with(error: str) -> str:
+    return f"ended with {error.partition(':')[0]}"
+
+
+def _with_meaning(name: str) -> str:
+    return f"{name} ({_SIGNALS[name]})" if name in _SIGNALS else name
 
 
 def killed_for_memory(kills: int | None) -> str:
@@ -84,6 +119,21 @@ def killed_for_memory(kills: int | None) -> str:
         "nobody here has sent SIGKILL, and the kernel has killed nothing in this control group for "
         "want of memory: perhaps it has in one above, perhaps a batch system or another user did"
     )
+
+
+def silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
+    """Return the hint about ranks that have vanished without a word.
+
+    Args:
+        ranks: These.
+        kills: As in `killed_for_memory`.
+    """
+    named = ", ".join(map(str, ranks))
+    told = (
+        f"rank{'s'[: len(ranks) > 1]} {named} left no word, as after SIGKILL or the launcher's "
+        "SIGTERM"
+    )
+    return f"{told}; {killed_for_memory(kills)}" if kills else told
 
 
 def limited_address_space(limit: int) -> str:
@@ -137,19 +187,18 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     lines = [bold(f"cudaguard run: {document['what']}.")]
     running = document["running"]
     told = ", and in it ".join(map(_step, running[-_MOST:]))
-    _add(lines, "running", told if running else _place(document["stack"]))
-    if running:
-        _add(lines, "Python at", _place(document["stack"]))
+    _add(lines, "running", told if running else "")
+    is_above = document["error"] is not None and document["process"]["is_program"]
+    if not is_above:  # the program has printed its traceback
+        _add_stacks(lines, "Python stack", document)
     _add(lines, "initializing", document["initializing"])
     for frame in document["c_stack"][:_MOST]:
         _add(lines, "C frame", frame)
-    _add(lines, "mapped last", _listed([_short(file) for file in document["recent"]]))
-    for other in document["others"][:_MOST]:
-        who = f"process {other['pid']}, or one that it had forked"
-        who = "a process that the program had forked" if other["is_fork"] else who
-        place = _place(other["stack"])
-        at = f", at {place}" if place else ""
-        _add(lines, "elsewhere", f"{who}: {other['what'] or 'was running'}{at}")
+    recent = [short(file) for file in document["recent"] if not is_extension_of_python(file)]
+    _add(lines, "mapped last", _listed(recent))
+    for other in document["others"]:
+        who = "a process that the program had forked" if other["is_fork"] else name_of(other)
+        _add_stacks(lines, f"{who}: {other['what'] or 'was running'}", other)
     error = document["error"]["finding"] if document["error"] is not None else None
     for finding in document["findings"]:
         is_told_below = error is not None and error["id"] == finding["id"]
@@ -159,11 +208,12 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
                 _add(lines, "", _IN_PACKAGES.sub(r"\1", item))
     if error is not None:
         _add(lines, "error", f"[{error['id']}] {error['what']}")
-        _add(lines, "remedy", error["remedy"])
+        if not document["error"]["is_said"]:
+            _add(lines, "remedy", error["remedy"])
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         _add(lines, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
-        libraries = _listed([_short(file) for file in rule["libraries"]])
+        libraries = _listed([short(file) for file in rule["libraries"]])
         _add(lines, "", f"in the global symbol scope were {libraries}" if libraries else "")
     _add(lines, "repaired", _listed(document["repairs"]))
     for hint in document["hints"]:
@@ -181,29 +231,22 @@ def _add(lines: list[str], label: str, text: str) -> None:
         lines.append(f"  {label}: {text}" if label else f"    {text}")
 
 
+def _add_stacks(lines: list[str], label: str, process: dict[str, Any]) -> None:
+    """Add the frames of the thread concerned, innermost first, and those of the other threads."""
+    stacks = [(label, lines_of(process["stack"])), *threads(process["threads"])]
+    for number, (heading, frames) in enumerate(stacks):
+        if frames:
+            lines.append(f"  {heading}{', innermost call first' if not number else ''}:")
+            lines += [f"    {frame}" for frame in frames]
+        elif not number and label != "Python stack":
+            lines.append(f"  {heading}")
+
+
 def _step(step: dict[str, Any]) -> str:
     verb = "import" if step["kind"] == "import" else "load"
-    file = f" from {_short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
-    where = f" at {_short(step['where'])}" if step["where"] else ""
+    file = f" from {short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
+    where = f" at {short(step['where'])}" if step["where"] else ""
     return f"{verb} {step['name']}{file}{where}"
-
-
-def _place(stack: Sequence[dict[str, Any]]) -> str:
-    """Return the innermost frame of Python code, and that of the program itself."""
-    own = [frame for frame in stack if not frame["file"].startswith(_BETWEEN)]
-    if not own:
-        return ""
-    frames = [own[0], *[frame for frame in own[1:] if frame["is_program"]][:1]]
-    return ", called from ".join(
-        f"{_short(f['file'])}:{f['line']} in {f['function']}"
-        f"{': ' + f['source'] if f['source'] else ''}"
-        for f in frames
-    )
-
-
-def _short(file: str) -> str:
-    """Return a path without the folder that all packages are in."""
-    return file.rpartition("-packages/")[2]
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -1,0 +1,166 @@
+"""``cudaguard run`` of a job with several processes tells which of them died first, and of what."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from ..documents import valid
+
+RUN = (sys.executable, "-m", "cudaguard", "run")
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
+
+# Starts ranks as launchers do: the first that fails ends the others, and the launcher.
+LAUNCHER = """
+    import os, subprocess, sys, time
+
+    class ChildFailedError(Exception):
+        pass
+
+    ranks = []
+    for rank in range(3):
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "3"}
+        ranks.append(subprocess.Popen([sys.executable, *sys.argv[2:]], env=env))
+    while None in (ends := [process.poll() for process in ranks]) and not any(ends):
+        time.sleep(0.02)
+    for process in ranks:
+        if process.poll() is None:
+            process.terminate()
+    failed = any([process.wait() for process in ranks])
+    if failed and sys.argv[1] == "raises":
+        raise ChildFailedError("rank failed")
+    sys.exit(failed)
+"""
+
+
+@pytest.fixture
+def job(child):
+    """Runs three ranks under a launcher; returns (process, report in words, document)."""
+    launcher = child.write("launcher.py", LAUNCHER)
+
+    def job(source, how="raises"):
+        program = child.write("train.py", source)
+        report = child.folder / "report.json"
+        done = child.command(
+            *RUN, "--report", report, launcher, how, program, check=False, timeout=60
+        )
+        text = done.stderr.partition("\ncudaguard run: ")[2]
+        return done, text, valid("run", report.read_text(encoding="utf-8"))
+
+    return job
+
+
+CRASH = """
+    import ctypes, os, threading, time
+
+    def waits():
+        time.sleep(60)
+
+    for number in range(2):
+        threading.Thread(target=waits, daemon=True).start()
+    if os.environ["RANK"] == "1":
+        {die}
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["raises", "exits"])
+def test_rank_that_dies_of_a_fault(job, child, how):
+    done, text, document = job(CRASH.format(die="ctypes.string_at(0)"), how)
+    assert done.returncode == 1
+    assert document["ended"]["kind"] == "exited"
+    process = document["process"]
+    assert (process["rank"], process["ranks"], process["is_program"]) == (1, 3, False)
+    assert process["arguments"] == [str(child.folder / "train.py")]
+    assert text.startswith(
+        f"rank 1 of 3 (process {process['pid']}) died of SIGSEGV (segmentation fault) after "
+    )
+    assert "; the program then ended with status 1 after " in text
+    frames = [(frame["function"], frame["is_program"]) for frame in document["stack"]]
+    assert frames == [("string_at", False), ("<module>", True)]
+    assert [t["stack"][0]["function"] for t in document["threads"]] == ["waits", "waits"]
+    assert "\n  2 other threads" in text
+    assert text.count("in waits: time.sleep(60)") == 1  # stacks that are alike are shown once
+
+
+def test_rank_that_ends_with_an_error(job):
+    _, text, document = job(CRASH.format(die='raise ValueError("bad batch")'))
+    assert document["error"]["text"] == "ValueError: bad batch"
+    assert text.startswith(
+        f"rank 1 of 3 (process {document['process']['pid']}) ended with ValueError"
+    )
+    assert 'train.py:10 in <module>: raise ValueError("bad batch")' in text
+
+
+def test_first_of_several_ranks_is_told(job):
+    source = """
+        import ctypes, os, time
+        rank = int(os.environ["RANK"])
+        time.sleep({0: 60, 1: 0.6, 2: 0.1}[rank])
+        os.environ.pop("RANK")  # what counts is what it was started with
+        ctypes.string_at(0) if rank == 2 else print(1 / 0)
+    """
+    _, text, document = job(source)
+    assert document["process"]["rank"] == 2
+    assert text.startswith("rank 2 of 3 ")
+
+
+def test_rank_that_is_killed_leaves_a_hint(job):
+    _, text, document = job(CRASH.format(die="os.kill(os.getpid(), 9)"))
+    assert document["process"]["is_program"]
+    (hint,) = document["hints"]
+    assert hint.startswith("ranks 0, 1, 2 left no word, as after SIGKILL")
+    assert f"hint: {hint}" in text
+
+
+def test_job_that_ends_well_says_nothing(job):
+    done, text, document = job("import os; print(os.environ['RANK'])")
+    assert (done.returncode, done.stderr, text) == (0, "", "")
+    assert document["ended"]["status"] == 0
+    assert sorted(done.stdout.split()) == ["0", "1", "2"]
+
+
+def test_own_error_of_a_program_goes_before_that_of_its_ranks(job, child):
+    """A launcher that fails for a reason of its own is told of, not a rank it has ended."""
+    child.write("launcher.py", LAUNCHER.replace('raise ChildFailedError("rank failed")', "1 / 0"))
+    _, text, document = job(CRASH.format(die='raise ValueError("bad batch")'))
+    assert document["process"]["is_program"]
+    assert document["error"]["text"].startswith("ZeroDivisionError")
+    assert text == ""
+
+
+@pytest.mark.parametrize("is_exec", [False, True])
+def test_shell_wrapper_whose_python_dies(child, is_exec):
+    wrapper = child.write("wrapper.sh", f'#!/bin/sh\n{"exec " if is_exec else ""}"$@"\n')
+    wrapper.chmod(0o755)
+    script = child.write("train.py", "import ctypes\nctypes.string_at(0)\n")
+    done = child.command(*RUN, "./wrapper.sh", sys.executable, script, check=False)
+    assert done.returncode == (-11 if is_exec else 128 + 11)
+    who = "the program" if is_exec else "process "
+    assert f"\ncudaguard run: {who}" in done.stderr
+    assert "died of SIGSEGV (segmentation fault)" in done.stderr
+    assert f"{script}:2 in <module>: ctypes.string_at(0)" in done.stderr
+    assert "cudaguard bisect" not in done.stderr  # it would be another program
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8"}, "rank 3 of 8"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "rank 0 of 2"),
+        ({"SLURM_PROCID": "5"}, "rank 5"),
+        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0"}, "rank 1 of 2"),
+        ({"RANK": "none"}, None),
+        ({}, None),
+    ],
+)
+def test_rank_of_one_process_per_command(child, variables, expected):
+    """As under ``srun cudaguard run train.py``: each rank has a command of its own."""
+    code = "import ctypes; ctypes.string_at(0)"
+    names = ("RANK", "WORLD_SIZE", "SLURM_PROCID")
+    outer = {name: "" for name in names if name in os.environ}
+    done = child.command(*RUN, "-c", code, env={**outer, **variables}, check=False)
+    who = f"{expected} (process " if expected else "the program died"
+    assert f"\ncudaguard run: {who}" in done.stderr
