@@ -6,19 +6,26 @@ its user, has switched ``faulthandler`` on, that stays as it is.
 
 from __future__ import annotations
 
+from _signal import SIG_DFL, getsignal  # type: ignore[import-not-found]  # light: `signal` is not
+
 from cudaguard.files import open_to_write, os, ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # Far above what programs open: the number of a closed descriptor is soon used for another file,
 # and programs that become daemons close them all.
 _HIGHEST = 1000
 
 
-def write_faults(path: str, dump_signal: int = 0) -> None:
+def write_faults(path: str, dump_signals: Iterable[int] = ()) -> None:
     """Have the tracebacks of all threads written to a file when the process dies of a fault.
 
     Args:
         path: The file; written to at its end, by forked processes too.
-        dump_signal: A signal upon which they are written as well, and the process goes on.
+        dump_signals: Signals upon which they are written as well, and the process goes on. One
+            that is ignored, or has a handler, is left as it is.
 
     Raises:
         OSError: The file cannot be opened.
@@ -26,7 +33,8 @@ def write_faults(path: str, dump_signal: int = 0) -> None:
     import faulthandler
 
     is_on = faulthandler.is_enabled()
-    if is_on and not dump_signal:
+    free = [number for number in dump_signals if getsignal(number) == SIG_DFL]
+    if is_on and not free:
         return
     low = open_to_write(path, os.O_APPEND | os.O_CREAT)
     try:
@@ -35,8 +43,8 @@ def write_faults(path: str, dump_signal: int = 0) -> None:
         os.close(low)
     if not is_on:
         faulthandler.enable(file=file, all_threads=True)
-    if dump_signal and hasattr(faulthandler, "register"):
-        faulthandler.register(dump_signal, file=file, all_threads=True)
+    for number in free if hasattr(faulthandler, "register") else ():
+        faulthandler.register(number, file=file, all_threads=True)
 
 
 def _free_number() -> int:

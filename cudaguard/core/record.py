@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from cudaguard.core.journal import Journal
     from cudaguard.core.lifecycle import Activation
 
-# Set by `cudaguard run` for everything below it: where the record is kept, and for a time limit
-# the signal upon which processes write down where they are.
+# Set by `cudaguard run` for everything below it: where the record is kept, and the numbers of the
+# signals upon which processes write down where they are.
 FOLDER_VARIABLE = "CUDAGUARD_RUN_FOLDER"
 DUMP_VARIABLE = "CUDAGUARD_RUN_DUMP_SIGNAL"
 TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
@@ -67,12 +67,12 @@ def _keep(journal: Journal) -> None:
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
     details = {"parent": os.getppid(), "arguments": words, **_rank()}
     journal.note("start", sys.executable, details=details)
-    number = os.environ.get(DUMP_VARIABLE, "")
+    numbers = os.environ.get(DUMP_VARIABLE, "").split(",")
     try:
         from cudaguard.core.faults import write_faults
 
         path = os.path.join(folder, f"{FAULTS}{os.getpid()}")
-        write_faults(path, int(number) if number.isdecimal() else 0)
+        write_faults(path, [int(number) for number in numbers if number.isdecimal()])
     # There is no descriptor, folder or such signal.
     except ours(ImportError, OSError, ValueError, RuntimeError):
         return

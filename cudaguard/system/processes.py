@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Prctl = Callable[[int, int], object]
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_PARENT, _STATE, _START = 1, 0, 19  # fields of /proc/PID/stat behind the name
+_STATE, _PARENT, _GROUP, _START = 0, 1, 2, 19  # fields of /proc/PID/stat behind the name
 _LONGEST_PATH = 4096  # bytes, PATH_MAX
 # Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
 _BY_DESCRIPTOR = {"x86_64": (0, 17, 5, 217), "aarch64": (63, 67, 80, 61)}
@@ -73,6 +73,12 @@ def state(pid: int) -> str:
     """Return the state of a process as one letter, ``T`` for stopped; empty if it is gone."""
     fields = _stat(pid)
     return fields[_STATE] if fields else ""
+
+
+def group_of(pid: int) -> int:
+    """Return the process group of a process; 0 if it is gone."""
+    fields = _stat(pid)
+    return int(fields[_GROUP]) if fields else 0
 
 
 def start_of(pid: int) -> str:

@@ -338,6 +338,76 @@ def test_continue_sent_to_the_command_reaches_the_program(start):
     assert process.wait(20) == 0
 
 
+def test_signals_in_a_row_reach_the_program_as_they_came(start):
+    """Each used to hold up those behind it, so that the kernel merged them."""
+    code = """
+import os, signal, time
+got = []
+signal.signal(signal.SIGUSR1, lambda *_: got.append(1))
+signal.signal(signal.SIGTERM, lambda *_: (print(len(got), flush=True), os._exit(0)))
+print("ready", os.getpid(), flush=True)
+while True:
+    time.sleep(0.01)
+"""
+    counts = []
+    for command in (PLAIN, RUN):
+        process = start(*command, "-c", code)
+        pid_of(process)
+        for _ in range(100):
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.005)
+        time.sleep(0.3)
+        process.terminate()
+        counts.append(int(process.communicate(timeout=20)[0]))
+    assert counts[0] > 50
+    assert counts[1] > 0.8 * counts[0]
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP"])
+def test_report_that_takes_long_can_be_interrupted(start, child, name):
+    """The program has died, and its record is large: the command heeds signals all the same."""
+    code = """
+import json, os
+pid, folder = os.getpid(), os.environ["CUDAGUARD_RUN_FOLDER"]
+line = {"pid": pid, "kind": "import", "thread": 1, "where": "y" * 60, "time": 0.0}
+with open(os.path.join(folder, "journal"), "a") as journal:
+    for number in range(600_000):
+        journal.write(json.dumps({**line, "name": f"m{number}"}) + "\\n")
+print("ready", pid, flush=True)
+os.abort()
+"""
+    process = start(*RUN, "-c", code)
+    pid = pid_of(process)
+    until(lambda: state(pid) == "Z")
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGABRT
+    assert err == f"cudaguard run: no report: SIG{name} came while it was written\n"
+    assert not [name for name in os.listdir(child.folder) if name.startswith("cudaguard-run-")]
+
+
+def test_time_limit_ends_what_has_detached_itself_too(start):
+    code = """
+import os, signal, sys, time
+print("ready", os.getpid(), flush=True)
+if not os.fork():
+    os.setsid()
+    if not os.fork():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(1, f"detached {os.getpid()}\\n".encode())
+        time.sleep(60)
+    os._exit(0)
+os.wait()
+time.sleep(60)
+"""
+    process = start(*RUN, "--timeout", "1.5", "-c", code)
+    pid_of(process)
+    word, pid = process.stdout.readline().split()
+    assert word == "detached"
+    assert process.wait(30) == 124
+    assert state(int(pid)) == "Z"
+
+
 # --- a terminal ----------------------------------------------------------------------
 
 # The first process of a session takes the terminal, as a login does.
@@ -430,6 +500,63 @@ def test_key_reaches_the_program_once(terminal, key, name):
     screen.expect("got ")
     assert screen.rest() == "SIGTERM\n"
     assert screen.process.wait(10) == 9
+
+
+HANGS = """
+import os, threading, time
+def other():
+    time.sleep(60)
+def hangs():
+    time.sleep(60)
+threading.Thread(target=other, daemon=True).start()
+print("ready", os.getpid(), flush=True)
+hangs()
+"""
+
+
+def test_quit_shows_what_the_program_does_and_a_second_one_ends_it(terminal):
+    screen = terminal(*RUN, "-c", HANGS)
+    screen.expect("ready")
+    time.sleep(0.2)
+    screen.type("\x1c")
+    screen.expect("the program goes on; Ctrl-\\ once more ends it")
+    screen.expect("<string>:6 in hangs: time.sleep(60)\n    <string>:9 in <module>: hangs()")
+    screen.expect("another thread")
+    screen.expect("<string>:4 in other: time.sleep(60)")
+    assert screen.process.poll() is None
+    screen.type("\x1c")
+    screen.process.wait(20)
+    assert screen.process.returncode == -signal.SIGTERM
+    assert "died of" not in screen.rest()
+
+
+def test_quit_shows_it_as_often_as_it_is_asked(terminal):
+    screen = terminal(*RUN, "-c", HANGS)
+    screen.expect("ready")
+    for _ in range(2):
+        time.sleep(2.2)
+        screen.type("\x1c")
+        screen.expect("the program goes on")
+    time.sleep(0.3)
+    screen.type("\x03")
+    assert screen.process.wait(20) == -signal.SIGINT
+
+
+def test_quit_reaches_processes_of_other_groups(terminal, child):
+    """As torchrun's ranks are."""
+    script = child.write("hangs.py", HANGS)
+    code = (
+        "import subprocess, sys; "
+        f"subprocess.run([sys.executable, {str(script)!r}], start_new_session=True)"
+    )
+    screen = terminal(*RUN, "-c", code)
+    screen.expect("ready")
+    time.sleep(0.3)
+    screen.type("\x1c")
+    screen.expect("the program goes on")
+    screen.expect(f"{script}:6 in hangs: time.sleep(60)")
+    screen.type("\x1c")
+    assert screen.process.wait(20) in (-signal.SIGTERM, 1)
 
 
 def test_interrupt_ends_both_as_python(terminal):

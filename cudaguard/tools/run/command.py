@@ -11,7 +11,7 @@ import os
 import sys
 
 from cudaguard.files import open_to_write
-from cudaguard.tools.common import USAGE, note
+from cudaguard.tools.common import USAGE, is_terminal, note
 from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters
 
 TYPE_CHECKING = False
@@ -112,8 +112,9 @@ def execute(args: Namespace) -> int:
     from cudaguard import config
     from cudaguard.core.modes import is_on
     from cudaguard.errors import ConfigError
+    from cudaguard.tools.run.ending import flush
     from cudaguard.tools.run.launch import launch
-    from cudaguard.tools.run.supervise import CANNOT_START, IS_SUPPORTED, flush
+    from cudaguard.tools.run.supervise import CANNOT_START, IS_SUPPORTED
 
     found, problem = launch(args.program, interpreter_options(), os.environ)
     asked = [name for name in ("report", "timeout", "why") if getattr(args, name)]
@@ -148,16 +149,27 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
     from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
     from cudaguard.system.limits import oom_kills
     from cudaguard.tools.run import supervise
+    from cudaguard.tools.run.ending import InterruptedReportError, end_as, flush, interruptible
     from cudaguard.tools.run.record import RunRecord
 
     record = RunRecord()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment[FOLDER_VARIABLE] = record.folder
-    dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0
-    if dump_signal:
-        environment[DUMP_VARIABLE] = str(dump_signal)
+    asking = [supervise.DUMP_SIGNAL] if args.timeout else []
+    on_quit = None
+    if record.folder and is_terminal(sys.stderr):  # Ctrl-\ is typed, and shown there
+        from cudaguard.tools.run.look import Look
+
+        asking = [supervise.DUMP_SIGNAL, supervise.QUIT]
+        on_quit = Look(found.program, record.folder).show
+    if asking:
+        environment[DUMP_VARIABLE] = ",".join(map(str, asking))
     supervisor = supervise.Supervisor(
-        found.command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
+        found.command,
+        timeout=args.timeout,
+        dump_signal=asking[0] if asking else 0,
+        kept=record.lock,
+        on_quit=on_quit,
     )
     kills = oom_kills()
     try:
@@ -167,7 +179,7 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
         for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
             environment.pop(variable, None)
         note("run", f"{error}; the program runs unsupervised")
-        supervise.flush()
+        flush()
         supervisor.become(environment)
     except BaseException:
         record.remove()
@@ -176,15 +188,19 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
         if ended.status or ended.is_late or args.report:
             from cudaguard.tools.run.crash import Report, tell
 
-            report = Report(found, ended, record.folder, kills, record.problem())
+            with interruptible():
+                report = Report(found, ended, record.folder, kills, record.problem())
             if args.why and report.has_crashed and record.folder:
                 report.learn_initializing(supervisor, environment)
-            tell(report, args.report)
+            with interruptible():
+                tell(report, args.report)
+    except InterruptedReportError as error:
+        note("run", f"no report: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts
         note("run", f"no report: {type(error).__name__}: {error}")
     finally:
         record.remove()
-    return supervise.end_as(ended)
+    return end_as(ended)
 
 
 def guarded_environment(

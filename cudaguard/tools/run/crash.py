@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.tools.run.conclusions import Fit
+    from cudaguard.tools.run.ending import ProgramEnd
     from cudaguard.tools.run.faults import FaultDump
     from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.program import Program
-    from cudaguard.tools.run.supervise import ProgramEnd, Supervisor
+    from cudaguard.tools.run.supervise import Supervisor
 
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
 CRASHES = frozenset(

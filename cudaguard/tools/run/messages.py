@@ -226,6 +226,19 @@ def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
     return "\n".join(lines)
 
 
+def stacks_as_text(processes: Sequence[dict[str, Any]], bold: Callable[[str], str]) -> str:
+    """Return where the processes are, upon Ctrl-Backslash.
+
+    Args:
+        processes: Each with its stack and threads.
+        bold: Marks a piece of text, or leaves it as it is.
+    """
+    lines = [bold("cudaguard run: the program goes on; Ctrl-\\ once more ends it.")]
+    for process in processes:
+        _add_stacks(lines, name_of(process), process)
+    return "\n".join(lines)
+
+
 def _add(lines: list[str], label: str, text: str) -> None:
     if text:
         lines.append(f"  {label}: {text}" if label else f"    {text}")

@@ -12,56 +12,42 @@ import os
 import signal
 import sys
 from time import monotonic, sleep
-from typing import NamedTuple
 
 from cudaguard.system.processes import (
+    PR_SET_CHILD_SUBREAPER,
     descendants,
     end_with,
+    group_of,
     handles,
     is_below,
     load_prctl,
     start_of,
     state,
 )
-from cudaguard.tools.run.witness import Witness
+from cudaguard.tools.run.ending import ProgramEnd
+from cudaguard.tools.run.witness import Relay, Witness
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
     from cudaguard.system.processes import Prctl
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
-CANNOT_START, TIME_IS_UP = 127, 124  # exit statuses, as of `env` and `timeout`
+CANNOT_START = 127  # exit status, as of `env` and `timeout`
 # Of the last real-time signals hardly anyone knows.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
+QUIT: int = int(getattr(signal, "SIGQUIT", 0))
 GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1e6  # seconds of one wait; the system takes no time beyond its calendar
+_TWICE = 2.0  # seconds within which a second Ctrl-Backslash ends the program
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
 _HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 # They name the process that they are meant for by its id: systemd's sockets and watchdog.
 _NAMED_BY_ID = ("LISTEN_PID", "WATCHDOG_PID")
-
-
-class ProgramEnd(NamedTuple):
-    """How the program has ended.
-
-    Args:
-        pid: Its process id.
-        status: Its exit status; the negative number of the signal that has killed it.
-        is_late: True if it was ended because its time was up.
-        sent: Signals that were handed on to it.
-        seconds: How long it ran, or was let run.
-    """
-
-    pid: int
-    status: int
-    is_late: bool
-    sent: frozenset[int]
-    seconds: float
 
 
 class NoProcessError(Exception):
@@ -76,6 +62,8 @@ class Supervisor:
         timeout: Seconds after which the program and what it has started are ended; 0 for never.
         dump_signal: Has Python processes below us write down where they are; 0 for none.
         kept: A descriptor that stays open in this process; -1 for none.
+        on_quit: Shows what the processes have written down upon SIGQUIT (Ctrl-Backslash), and
+            returns True if there was anything; None: the signal is like any other.
     """
 
     def __init__(
@@ -85,6 +73,7 @@ class Supervisor:
         timeout: float = 0,
         dump_signal: int = 0,
         kept: int = -1,
+        on_quit: Callable[[], bool] | None = None,
     ) -> None:
         self._command = list(command)
         self._timeout = timeout
@@ -96,7 +85,10 @@ class Supervisor:
         # Where whoever started us ignores it, children vanish without a status.
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._prctl = load_prctl()
-        self._witness: Witness | None = None
+        self._relay = Relay(None)
+        self._on_quit = on_quit
+        self._show_at = 0.0  # when what SIGQUIT asked for is written down; 0.0: it has not come
+        self._shown_at = 0.0
         self._sent: set[int] = set()
         self._pid = 0
         self._status: int | None = None
@@ -113,6 +105,8 @@ class Supervisor:
         """
         self._sent, self._status = set(), None
         start, parent = monotonic(), os.getpid()
+        if self._timeout:  # what detaches itself is to be found as well
+            self._prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
             self._pid = os.fork()
         except OSError as error:
@@ -120,13 +114,13 @@ class Supervisor:
         if not self._pid:
             self._become(dict(environment), parent, is_silent=is_silent)
         _let_go_of_files(self._kept)
-        self._witness = _witness(self._signals, self._prctl)
+        self._relay = Relay(_witness(self._signals, self._prctl))
         is_late = not self._wait(start + self._timeout if self._timeout else None)
         seconds = monotonic() - start
         if is_late:
             self._end_all()
-        if self._witness is not None:
-            self._witness.dismiss()
+        if self._relay.witness is not None:
+            self._relay.witness.dismiss()
         status = CANNOT_START if self._status is None else self._status
         return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
 
@@ -157,21 +151,37 @@ class Supervisor:
     def _wait(self, deadline: float | None) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
         while self._status is None:
-            if deadline is None:
-                info = signal.sigwaitinfo(self._signals)
-            else:
-                left = deadline - monotonic()
-                found = signal.sigtimedwait(self._signals, min(max(left, 0.0), _LONGEST))
-                if found is None:
-                    if left > _LONGEST:
-                        continue
+            left = _LONGEST if deadline is None else max(deadline - monotonic(), 0.0)
+            show = self._show_at - monotonic() if self._show_at else _LONGEST
+            limit = min(left, self._relay.patience(_LONGEST), show)
+            info = signal.sigtimedwait(self._signals, min(max(limit, 0.0), _LONGEST))
+            if info is None:
+                if deadline is not None and monotonic() >= deadline:
                     return False
-                info = found
-            if info.si_signo == signal.SIGCHLD:
+            elif info.si_signo == signal.SIGCHLD:
                 self._look_at_children()
+            elif info.si_signo == signal.SIGQUIT and self._on_quit is not None:
+                self._quit(is_from_terminal=info.si_code > 0)
             elif not self._has_it_already(info):
-                self._send(info.si_signo)
+                self._relay.receive(info.si_signo)
+            for number in self._relay.due():
+                self._send(number)
+            if self._show_at and monotonic() >= self._show_at and self._on_quit is not None:
+                self._show_at = 0.0
+                self._shown_at = monotonic() if self._on_quit() else 0.0
         return True
+
+    def _quit(self, *, is_from_terminal: bool) -> None:
+        """Have shown what the program is doing; once more, and it is ended."""
+        if self._shown_at and monotonic() - self._shown_at < _TWICE:
+            self._sent |= {signal.SIGTERM, signal.SIGKILL}
+            self._end_all()
+            return
+        group = os.getpgid(0) if is_from_terminal else 0
+        for pid in descendants(os.getpid()):  # those of our group have got the signal themselves
+            if group_of(pid) != group:
+                self._dump(pid)
+        self._show_at = monotonic() + _DUMPING
 
     def _look_at_children(self) -> None:
         while True:
@@ -182,9 +192,10 @@ class Supervisor:
                 return
             if not pid:
                 return
-            if self._witness is not None and pid == self._witness.pid:
+            witness = self._relay.witness
+            if witness is not None and pid == witness.pid:
                 if not os.WIFSTOPPED(status):  # its id may be another's now
-                    self._witness = None
+                    self._relay.witness = None
                 continue
             if pid != self._pid:
                 continue
@@ -199,8 +210,7 @@ class Supervisor:
         """Return True if the program got this signal without us, or sent it."""
         if info.si_code > 0:  # by the kernel: the terminal sends to the whole process group
             return True
-        is_for_all = self._witness is not None and self._witness.has_seen(info.si_signo)
-        return is_for_all or bool(info.si_pid and is_below(info.si_pid, self._pid))
+        return bool(info.si_pid and is_below(info.si_pid, self._pid))
 
     def _send(self, number: int) -> None:
         self._sent.add(number)
@@ -227,7 +237,9 @@ class Supervisor:
 
     def _end_all(self) -> None:
         """Have everything write down where it is, then end it: politely first."""
-        everything = (self._pid, *descendants(self._pid))
+        witness = self._relay.witness
+        everything = dict.fromkeys((self._pid, *descendants(os.getpid())))
+        everything.pop(witness.pid if witness is not None else 0, None)
         tree = {pid: start for pid in everything for start in [start_of(pid)] if start}
         asked = [self._dump(pid) for pid in tree] if self._dump_signal else []
         if any(asked):
@@ -251,32 +263,6 @@ class Supervisor:
             return False
         _kill(pid, self._dump_signal)
         return True
-
-
-def end_as(ended: ProgramEnd) -> int:
-    """End this process by the signal that the program died of; else return the exit status."""
-    if ended.is_late:
-        return TIME_IS_UP
-    if ended.status >= 0:
-        return ended.status
-    number = -ended.status
-    flush()
-    _forbid_core_file()
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    return 128 + number  # the first process of a container does not die of its own signals
-
-
-def flush() -> None:
-    """Write out what this process has printed; one that was started without streams has none."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):  # nobody reads it any more
-            continue
 
 
 def _let_go_of_files(kept: int) -> None:
@@ -318,12 +304,3 @@ def _kill(pid: int, number: int) -> None:
         os.kill(pid, number)
     except OSError:  # it has ended, or changed its user
         return
-
-
-def _forbid_core_file() -> None:
-    """The core file is the program's, and there may be one already: none of this process."""
-    import resource
-
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    # 1 and not 0: where core files are piped to a program, 0 forbids nothing (core(5)).
-    resource.setrlimit(resource.RLIMIT_CORE, (0 if most == 0 else 1, most))

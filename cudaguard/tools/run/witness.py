@@ -17,13 +17,41 @@ from cudaguard.system.processes import end_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from cudaguard.system.processes import Prctl
 
 _PATIENCE = 0.05  # seconds that may lie between the signals of one call
-_STALE = 1.0  # seconds after which a note is of an earlier one
 _NOTE = Struct("<Bd")  # number, time
+
+
+class Relay:
+    """Signals on their way to the program: each waits until it is known who got it.
+
+    They wait side by side, so that many in a row reach the program as they came.
+
+    Args:
+        witness: Tells who got them; None where there is none, and all were sent to us alone.
+    """
+
+    def __init__(self, witness: Witness | None) -> None:
+        self.witness = witness
+        self._held: list[tuple[int, float]] = []
+
+    def receive(self, number: int) -> None:
+        """Take a signal that a process has sent to us, or to all."""
+        self._held.append((number, monotonic()))
+
+    def patience(self, otherwise: float) -> float:
+        """Return in how many seconds the next is due; something else if none waits."""
+        return max(0.0, self._held[0][1] + _PATIENCE - monotonic()) if self._held else otherwise
+
+    def due(self) -> Iterator[int]:
+        """Yield the signals that are due and were sent to us alone."""
+        while not self.patience(1.0):
+            number, when = self._held.pop(0)
+            if self.witness is None or not self.witness.has_seen(number, when):
+                yield number
 
 
 class Witness:
@@ -40,6 +68,7 @@ class Witness:
     """
 
     def __init__(self, signals: Iterable[int], prctl: Prctl) -> None:
+        self._seen: list[tuple[int, float]] = []
         self._file, end = os.pipe()
         parent = os.getpid()
         try:
@@ -61,16 +90,15 @@ class Witness:
                 os._exit(0)
         os.close(end)
 
-    def has_seen(self, number: int) -> bool:
-        """Return True if the witness has got a signal that we have just got."""
-        while select.select([self._file], [], [], _PATIENCE)[0]:
+    def has_seen(self, number: int, when: float) -> bool:
+        """Return True if the witness has got a signal about when we have got it."""
+        while select.select([self._file], [], [], 0)[0]:
             note = os.read(self._file, _NOTE.size)
             if not note:  # it was killed
-                return False
-            seen, when = _NOTE.unpack(note)
-            if seen == number and monotonic() - when < _STALE:
-                return True
-        return False
+                break
+            self._seen.append(_NOTE.unpack(note))
+        self._seen = [(n, seen) for n, seen in self._seen if seen > when - _PATIENCE]
+        return any(n == number and seen < when + _PATIENCE for n, seen in self._seen)
 
     def dismiss(self) -> None:
         """End the witness."""

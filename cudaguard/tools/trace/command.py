@@ -136,6 +136,7 @@ def _trace(args: Namespace) -> int:
     from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE, TRACE_VARIABLE
     from cudaguard.tools.run import supervise
     from cudaguard.tools.run.command import guarded_environment, interpreter_options
+    from cudaguard.tools.run.ending import InterruptedReportError, end_as, flush, interruptible
     from cudaguard.tools.run.launch import launch
     from cudaguard.tools.run.record import RunRecord
 
@@ -154,7 +155,7 @@ def _trace(args: Namespace) -> int:
     record = RunRecord()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
-    supervise.flush()
+    flush()
     supervisor = supervise.Supervisor(found.command, timeout=args.timeout, kept=record.lock)
     ended = supervisor.run(environment)
     missing = record.problem()
@@ -163,12 +164,15 @@ def _trace(args: Namespace) -> int:
     try:
         from cudaguard.tools.trace.document import document_of
 
-        _write(document_of(found.program, ended, record.folder), args)
+        with interruptible():
+            _write(document_of(found.program, ended, record.folder), args)
+    except InterruptedReportError as error:
+        note("trace", f"no trace: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts
         note("trace", f"no trace: {type(error).__name__}: {error}")
     finally:
         record.remove()
-    return supervise.end_as(ended)
+    return end_as(ended)
 
 
 def _write(document: dict[str, Any], args: Namespace) -> None:

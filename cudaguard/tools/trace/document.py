@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
+    from cudaguard.tools.run.ending import ProgramEnd
     from cudaguard.tools.run.program import Program
-    from cudaguard.tools.run.supervise import ProgramEnd
 
 _LONGEST = 200  # characters of what a process was started with
 
