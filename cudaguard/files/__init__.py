@@ -42,18 +42,22 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
 
 
-def open_to_read(path: Path) -> int:
+def open_to_read(path: Path, *, may_be_link: bool = True) -> int:
     """Return a descriptor of a regular file.
+
+    Args:
+        path: The file.
+        may_be_link: False to refuse a link, whatever it leads to.
 
     Raises:
         OSError: It cannot be opened, or is something else.
         ValueError: That is no path.
     """
     # Before it is opened: that alone wakes the writer of a pipe, or rewinds a tape.
-    kind = os.stat(path).st_mode
+    kind = os.stat(path, follow_symlinks=may_be_link).st_mode
     if not S_ISREG(kind):
         raise OSError(_IS_FOLDER if S_ISDIR(kind) else _INVALID, _ODD, os.fspath(path))
-    return _regular(os.open(path, O_RDONLY | _SAFE), path)
+    return _regular(os.open(path, O_RDONLY | _SAFE | (0 if may_be_link else _NO_LINK)), path)
 
 
 def read_bytes(path: Path, most: int) -> bytes:
@@ -83,8 +87,8 @@ def read_start(path: Path, most: int) -> bytes:
 
 
 def read_end(path: Path, most: int) -> bytes:
-    """Return the last bytes of a regular file; raises what `open_to_read` does."""
-    file = open_to_read(path)
+    """Return the last bytes of a regular file, no link; raises what `open_to_read` does."""
+    file = open_to_read(path, may_be_link=False)
     try:
         os.lseek(file, max(0, os.fstat(file).st_size - most), os.SEEK_SET)
         return _read(file, most)

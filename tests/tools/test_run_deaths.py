@@ -617,3 +617,55 @@ def test_last_words_are_in_order(child, run):
     code = "import sys, os; print('x' * 1000000); sys.stdout.flush(); os.abort()"
     done = child.command("bash", "-c", f'{" ".join(RUN)} -c "{code}" 2>&1', check=False)
     assert re.match(r"x{1000000}\n\ncudaguard run: ", textwrap.dedent(done.stdout))
+
+
+# --- what the program, or somebody else, has put into the record ----------------------------
+
+PLANT = """
+import os, sys
+folder = os.environ["CUDAGUARD_RUN_FOLDER"]
+journal, faults = os.path.join(folder, "journal"), os.path.join(folder, "faults-77")
+{plant}
+os.abort()
+"""
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        "os.unlink(journal); os.symlink('/dev/zero', journal)",
+        "os.unlink(journal); os.mkfifo(journal)",
+        "os.mkfifo(faults)",
+        "os.symlink('/dev/zero', faults)",
+        "os.makedirs(os.path.join(faults, 'a'))",
+        "os.mkfifo(os.path.join(folder, 'room'))",
+        "open(journal, 'ab').write(os.urandom(1_000_000))",
+        "open(journal, 'ab').write(b'[' * 200_000 + b'\\n')",
+        "open(faults, 'wb').write(b'Fatal Python error: ' + os.urandom(20_000))",
+        "open(faults, 'wb').write(b'Fatal Python error: x\\nCurrent thread 0x' + b'f' * 4000)",
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "trace"])
+def test_what_is_planted_in_the_record_costs_no_report(child, command, plant):
+    script = child.write("train.py", PLANT.format(plant=plant))
+    program = (sys.executable, "-m", "cudaguard", command, script)
+    done = child.command(*program, check=False, timeout=60)
+    assert done.returncode == -signal.SIGABRT
+    assert "no report" not in done.stderr
+    assert "no trace" not in done.stderr
+    assert "SIGABRT" in done.stderr
+    assert not [name for name in os.listdir(child.folder) if name.startswith("cudaguard-run-")]
+
+
+@pytest.mark.parametrize("name", ["room", "journal", "faults-77"])
+def test_links_that_are_planted_in_the_record_are_not_followed(child, name):
+    """Neither written to nor read: what they lead to is somebody's own."""
+    secret = child.write("secret", 'Fatal Python error: secret\n  File "secret", line 1 in f\n')
+    plant = f"path = os.path.join(folder, {name!r}); os.path.exists(path) and os.unlink(path); "
+    plant += f"os.symlink({str(secret)!r}, path)"
+    script = child.write("train.py", PLANT.format(plant=plant))
+    before = secret.read_text()
+    done = child.command(*RUN, script, check=False, timeout=60)
+    assert (done.returncode, secret.read_text()) == (-signal.SIGABRT, before)
+    assert "secret" not in done.stderr.partition("Python stack")[0]
+    assert "process 77" not in done.stderr

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
+_DEEPEST = 40  # levels of indentation
 _MOST = 5  # names of libraries on a line
 _STYLES = {"cuda": "32", "finding": "33", "error": "31", "died": "31", "repair": "36"}
 _SIGNS = {"cuda": "●", "finding": "▲", "repair": "✓", "error": "✗"}
@@ -119,7 +120,9 @@ def as_text(document: Mapping[str, Any], *, in_color: bool) -> str:
             lines += ["", paint(process_title(process), "1")]
         lines.append(paint("  at/s  took/s", "2"))
         lines += [
-            paint(f"{row['at']:6.3f}  {_took(row)}  {'  ' * row['depth']}{text}", style)
+            paint(
+                f"{row['at']:6.3f}  {_took(row)}  {'  ' * min(row['depth'], _DEEPEST)}{text}", style
+            )
             for row in process["rows"]
             for text, style in [_line(row)]
         ]
