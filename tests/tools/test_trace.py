@@ -119,7 +119,7 @@ def test_secrets_among_the_arguments_are_left_out(child):
 def test_nothing_is_printed_besides_when_it_goes_to_a_file(traced):
     document, done = traced("print('hello')")
     assert (done.stdout, done.stderr) == ("hello\n", "")
-    assert document["ended"] == {"kind": "exited", "status": 0, "signal": None}
+    assert document["ended"] == {"kind": "exited", "status": 0, "signal": None, "stack": []}
     assert document["mode"] == "observe"
 
 
@@ -344,7 +344,12 @@ def test_library_whose_constructor_aborts(traced, child, library):
     child.write("pack.py", f"import ctypes\nctypes.CDLL({str(lib)!r})\n")
     document, done = traced("import pack", check=False)
     assert done.returncode == -signal.SIGABRT
-    assert document["ended"] == {"kind": "signal", "status": 134, "signal": "SIGABRT"}
+    ended = document["ended"]
+    assert (ended["kind"], ended["status"], ended["signal"]) == ("signal", 134, "SIGABRT")
+    assert any(
+        line.endswith(f"pack.py:2 in <module>: ctypes.CDLL({str(lib)!r})")
+        for line in ended["stack"]
+    )
     assert step(document, "pack")["state"] == "unfinished"
     assert step(document, "libcrashing.so")["state"] == "unfinished"
     assert document["summary"]["died_in"].endswith("libcrashing.so")

@@ -57,7 +57,7 @@ def document():
     return {
         "schema": 1, "tool": "trace", "version": "1", "python": "3.11", "platform": "linux",
         "program": "a.py", "mode": "observe", "seconds": 2.0,
-        "ended": {"kind": "signal", "status": 139, "signal": "SIGSEGV"},
+        "ended": {"kind": "signal", "status": 139, "signal": "SIGSEGV", "stack": ["a.py:1 in f"]},
         "summary": {"libraries": 1, "bytes": 10, "imports": 2, "initializer": "m", "findings": 1,
                     "died_in": "m"},
         "processes": [process, other],

@@ -155,8 +155,13 @@ def _trace(args: Namespace) -> int:
     record = RunRecord()
     environment.pop(DUMP_VARIABLE, None)  # of a run around this one
     environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
+    dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0
+    if dump_signal:
+        environment[DUMP_VARIABLE] = str(dump_signal)
     flush()
-    supervisor = supervise.Supervisor(found.command, timeout=args.timeout, kept=record.lock)
+    supervisor = supervise.Supervisor(
+        found.command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
+    )
     ended = supervisor.run(environment)
     missing = record.problem()
     if missing:
@@ -165,7 +170,7 @@ def _trace(args: Namespace) -> int:
         from cudaguard.tools.trace.document import document_of
 
         with interruptible():
-            _write(document_of(found.program, ended, record.folder), args)
+            _write(document_of(found, ended, record.folder), args)
     except InterruptedReportError as error:
         note("trace", f"no trace: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts

@@ -25,7 +25,7 @@ def as_text(found: Mapping[str, Any], files: tuple[str, str]) -> str:
     for letter, file in zip("ab", files):
         said = found[letter]
         ended = end(said) or "ended well"
-        lines.append(f"{letter.upper()}: {file}: python {said['program']}: {ended}")
+        lines.append(f"{letter.upper()}: {file}: {said['program']}: {ended}")
         lines.append(f"   Python {said['python']}, {initializer(said['summary']['initializer'])}")
     for letter in "ba":
         lines += _only(found[f"only_{letter}"], letter.upper())

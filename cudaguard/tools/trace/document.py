@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.tools.run.ending import ProgramEnd
-    from cudaguard.tools.run.program import Program
+    from cudaguard.tools.run.launch import Launch
 
 _LONGEST = 200  # characters of what a process was started with
 
 
-def document_of(program: Program, ended: ProgramEnd, folder: str) -> dict[str, Any]:
+def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any]:
     """Return the trace as JSON-ready data, without the number of the schema.
 
     Args:
-        program: What was run.
+        launch: What was run.
         ended: How it ended.
         folder: Where its record is.
     """
@@ -48,13 +48,14 @@ def document_of(program: Program, ended: ProgramEnd, folder: str) -> dict[str, A
         "version": cudaguard.__version__,
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",
-        "program": _shortened(program.words),
+        "program": _shortened(launch.words()),
         "mode": processes[0]["mode"] if processes else "",
         "seconds": round(ended.seconds, 3),
         "ended": {
             "kind": "timeout" if ended.is_late else "signal" if name else "exited",
             "status": TIMEOUT if ended.is_late else 128 - ended.status if name else ended.status,
             "signal": name,
+            "stack": _stack(launch, ended, folder),
         },
         "summary": {},
         "processes": processes,
@@ -62,6 +63,19 @@ def document_of(program: Program, ended: ProgramEnd, folder: str) -> dict[str, A
     document["summary"] = summary_of(document)
     home = os.path.expanduser("~")
     return _without_home(document, home) if home not in ("~", "/", "") else document
+
+
+def _stack(launch: Launch, ended: ProgramEnd, folder: str) -> list[str]:
+    """Return where the program was when it died, or its time was up: a line for each frame."""
+    from cudaguard.tools.run.faults import faults_in
+    from cudaguard.tools.run.sources import Sources
+    from cudaguard.tools.run.stacks import lines_of
+
+    if ended.status >= 0 and not ended.is_late:
+        return []
+    dumps = faults_in(folder).get(ended.pid, [])
+    found = [dump for dump in dumps if bool(dump.what) != ended.is_late]
+    return lines_of(Sources(launch.program, "").frames(found[-1].frames)) if found else []
 
 
 def _complete(libraries: Iterable[dict[str, Any]]) -> None:

@@ -35,7 +35,7 @@ def count(number: int, what: str) -> str:
 
 def title(document: Mapping[str, Any]) -> str:
     """Return what the trace is of."""
-    return f"Native libraries of: python {document['program']}"
+    return f"Native libraries of: {document['program']}"
 
 
 def headline(document: Mapping[str, Any]) -> str:
@@ -129,6 +129,7 @@ def as_text(document: Mapping[str, Any], *, in_color: bool) -> str:
     lines.append(paint(headline(document), "1"))
     if end(document):
         lines.append(paint(f"{_SIGNS['error']} {end(document)}", _STYLES["died"]))
+        lines += [f"    {frame}" for frame in document["ended"]["stack"]]
     return "\n".join(lines)
 
 
