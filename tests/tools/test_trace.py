@@ -355,7 +355,7 @@ def test_library_whose_constructor_aborts(traced, child, library):
     assert document["summary"]["died_in"].endswith("libcrashing.so")
     assert document["processes"][0]["ended"] is None
     shown = child.command(*TRACE, "--show", "trace.json").stdout
-    assert shown.endswith("✗ died of SIGABRT in libcrashing.so\n")
+    assert "✗ died of SIGABRT in libcrashing.so\n" in shown
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])

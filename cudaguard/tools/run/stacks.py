@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     Frame = dict[str, Any]
 
 _LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/(?!.*-packages/)(.+?)(?:/__init__)?\.py$")
+_BETWEEN = ("cudaguard", "importlib")
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
@@ -39,12 +40,17 @@ def is_extension_of_python(file: str) -> bool:
 
 
 def lines_of(stack: Sequence[Frame]) -> list[str]:
-    """Return a line for each frame, innermost first; frames of the standard library in one."""
+    """Return a line for each frame, innermost first; frames of the standard library in one.
+
+    Those of the import machinery and our own are left out, as Python's tracebacks do.
+    """
     lines: list[str] = []
     folded: dict[str, None] = {}
     count = 0
     for frame in (*stack, None):
         module = library_module(frame["file"]) if frame is not None else ""
+        if module in _BETWEEN:
+            continue
         if frame is not None and module and lines:
             folded[module] = None
             count += 1
@@ -61,16 +67,6 @@ def line_of(frame: Frame) -> str:
     """Return one frame as ``file:line in function: source``."""
     source = f": {frame['source']}" if frame["source"] else ""
     return f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
-
-
-def place(stack: Sequence[Frame]) -> str:
-    """Return the innermost frame outside the import machinery, and that of the program itself."""
-    own = [f for f in stack if library_module(f["file"]) not in ("importlib", "cudaguard")]
-    if not own:
-        return ""
-    return ", called from ".join(
-        line_of(frame) for frame in [own[0], *[f for f in own[1:] if f["is_program"]][:1]]
-    )
 
 
 def threads(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
