@@ -20,8 +20,15 @@ if TYPE_CHECKING:
     Stack = Sequence[dict[str, Any]]
 
 
-def fits(story: Story, sources: Sources, stack: Stack) -> tuple[Fit, ...]:
-    """Return the rules that may explain it, the likeliest."""
+def fits(story: Story, mode: str, sources: Sources, stack: Stack) -> tuple[Fit, ...]:
+    """Return the rules that may explain it, the likeliest.
+
+    Args:
+        story: What the process did last.
+        mode: The mode that the guard had in it.
+        sources: Reads the program.
+        stack: Where it was, innermost first.
+    """
     from cudaguard.api import active_rules
     from cudaguard.core.decide import applying
     from cudaguard.core.modes import repaired_by
@@ -33,9 +40,7 @@ def fits(story: Story, sources: Sources, stack: Stack) -> tuple[Fit, ...]:
     imported = tuple(dict.fromkeys((*said, *story.imported)))
     active = active_rules()
     known = {rule.id: rule for rule in (*RULES, *active)}
-    found = fitting(
-        known.values(), story._replace(imported=imported), repaired_by(active, story.mode)
-    )
+    found = fitting(known.values(), story._replace(imported=imported), repaired_by(active, mode))
     here = applying([fit.rule for fit in found], Facts())
     return likeliest(fit for fit in found if fit.rule in here)
 

@@ -69,6 +69,7 @@ class Report:
         fault = self._own_fault()
         thread = fault.thread if fault is not None and fault.what else 0
         self._story = story_of(journal, self._about.pid, thread)
+        self._mode = self._story.mode  # that it had, which may not be the one asked for
         self._sources = Sources(self._program, self._outermost(fault))
         self._folder = folder
         self._kills_before = kills_before
@@ -177,7 +178,7 @@ class Report:
                 how, process, others, fault.what if fault else "", error.text if error else ""
             ),
             "arguments": redacted_arguments(self._launch.program.words),
-            "mode": story.mode or None,
+            "mode": self._mode or None,
             "ended": how,
             "process": process,
             "running": [step._asdict() for step in story.running] if self._died_inside() else [],
@@ -259,7 +260,8 @@ class Report:
     # --- why, and what then -----------------------------------------------------------
 
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
-        return fits(self._story, self._sources, stack) if self._died_inside() else ()
+        is_inside = self._died_inside()
+        return fits(self._story, self._mode, self._sources, stack) if is_inside else ()
 
     def _bisect(self) -> str:
         """Return the command that finds the imports which do it."""
