@@ -54,8 +54,8 @@ SLOW = {
     "system": ("test_aside", "test_child", "test_stubs"),
     "tools": (
         *("test_bisect", "test_decord", "test_doctor", "test_doctor_checks", "test_pytest_plugin"),
-        *("test_doctor_children", "test_run", "test_run_deaths", "test_run_signals"),
-        *("test_streams", "test_trace", "test_written_files"),
+        *("test_doctor_children", "test_run", "test_run_commands", "test_run_deaths"),
+        *("test_run_ranks", "test_run_signals", "test_streams", "test_trace", "test_written_files"),
     ),
 }
 

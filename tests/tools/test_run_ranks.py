@@ -164,3 +164,28 @@ def test_rank_of_one_process_per_command(child, variables, expected):
     done = child.command(*RUN, "-c", code, env={**outer, **variables}, check=False)
     who = f"{expected} (process " if expected else "the program died"
     assert f"\ncudaguard run: {who}" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["kill -SEGV $$", "exec env -u PYTHONPATH {python} -c {code}", "exec {python} -I -c {code}"],
+)
+def test_command_whose_pythons_are_out_of_reach_leaves_a_hint(child, line):
+    code = "'import ctypes; ctypes.string_at(0)'"
+    wrapper = child.write("run.sh", f"#!/bin/sh\n{line.format(python=sys.executable, code=code)}\n")
+    wrapper.chmod(0o755)
+    done = child.command(*RUN, "./run.sh", check=False)
+    assert done.returncode == -11
+    assert "hint: no Python process below the command came under the guard" in done.stderr
+
+
+def test_time_limit_shows_all_ranks(job, child):
+    launcher = child.folder / "launcher.py"
+    program = child.write("train.py", CRASH.format(die="pass"))
+    options = ("--timeout", "2")
+    done = child.command(*RUN, *options, launcher, "raises", program, check=False, timeout=60)
+    assert done.returncode == 124
+    for rank in range(3):
+        assert f"  rank {rank} (process " in done.stderr
+    assert done.stderr.count(f"{program}:11 in <module>: time.sleep(60)") == 3
+    assert done.stderr.count("2 other threads") == 3

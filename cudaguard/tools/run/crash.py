@@ -241,7 +241,7 @@ class Report:
         for pid, faults in sorted(self._faults.items()):
             asked = [fault for fault in faults if not fault.what][-1:]
             last = asked if self._ended.is_late and pid != own_pid else []
-            found += [(pid, fault) for fault in [*last, *faults] if fault in last or fault.what]
+            found += [(pid, fault) for fault in faults if fault in last or fault.what]
         return [(pid, fault) for pid, fault in found if fault is not mine]
 
     def _stack(self, fault: FaultDump | None) -> list[dict[str, Any]]:
@@ -287,6 +287,8 @@ class Report:
             ranks = silent_ranks(self._processes.values())
             kills = oom_kills() - self._kills_before if self._kills_before >= 0 else None
             hints.append(wording.silent_ranks(ranks, kills))
+        elif not self._processes and not self._missing:
+            hints.append(wording.NO_PYTHON)
         elif self.has_crashed and fault is None and not self._missing:
             hints.append(wording.no_traceback(wording.signal_name(number)))
         if self._missing:

@@ -144,6 +144,12 @@ def limited_address_space(limit: int) -> str:
     )
 
 
+NO_PYTHON = (
+    "no Python process below the command came under the guard: none was started, it was started "
+    "with -I or -E, or PYTHONPATH was taken from its environment"
+)
+
+
 def no_traceback(name: str) -> str:
     """Return the hint that ``faulthandler`` has left nothing, though the signal was its own."""
     return (
