@@ -1,4 +1,4 @@
-"""Write the generated tables of the reference and of the README, and the JSON schema of rules.
+"""Write the generated tables of the reference, and the JSON schema of rules.
 
 Run ``python docs/generate.py`` after a change of rules, verbs, ids, consumers or incidents. A test
 compares the files with the data.
@@ -45,7 +45,6 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
 REFERENCE = ROOT / "docs" / "reference"
 UPSTREAM = ROOT / "docs" / "upstream.toml"
 FEATURES = ROOT / "cudaguard" / "features"
@@ -311,7 +310,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "consumers": ("consumers.md", consumers),
     "producers": ("consumers.md", producers),
     "upstream": ("upstream.md", upstream),
-    "coverage": (README.name, coverage),
+    "coverage": ("coverage.md", coverage),
 }
 
 
@@ -319,7 +318,7 @@ def documents() -> dict[Path, str]:
     """Return the files as they should be."""
     texts: dict[Path, str] = {}
     for part, (name, make) in PARTS.items():
-        path = README if name == README.name else REFERENCE / name
+        path = REFERENCE / name
         text = texts.get(path) or path.read_text(encoding="utf-8")
         begin, end = f"<!-- {part}: written by docs/generate.py -->\n", f"<!-- end of {part} -->\n"
         before, _, rest = text.partition(begin)
