@@ -173,3 +173,14 @@ def test_demonstration_prints_what_the_readme_shows(child, blocks):
     (shown,) = blocks("README.md", "text")
     printed = child.command(sys.executable, "-m", "cudaguard", "demo").stdout
     assert shown in printed
+
+
+def test_every_promise_of_the_security_model_names_tests_that_exist(root):
+    text = (root / "docs" / "explanation" / "security.md").read_text(encoding="utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| ") and "promise" not in row]
+    assert len(rows) > 10
+    for row in rows:
+        tests = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
+        assert tests, row
+        for file, name in tests:
+            assert f"\ndef {name}(" in (root / file).read_text(encoding="utf-8"), name

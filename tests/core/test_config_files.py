@@ -245,3 +245,12 @@ def test_no_value_of_a_known_key_makes_the_reader_raise_anything_else(tmp_path_f
     else:
         assert "other" not in table
         assert said.plugins is table.get("plugins")
+
+
+@pytest.mark.parametrize("name", ["cudaguard.toml", "pyproject.toml"])
+def test_nothing_is_read_from_the_working_directory(child, name):
+    """Whoever writes there would decide what is preloaded. Named by the variable, it counts."""
+    child.write(name, '[tool.cudaguard]\nmode = "observe"\n')
+    code = "import cudaguard; print(cudaguard.install().mode, cudaguard.status().mode)"
+    assert child.python(code).stdout == "fix fix\n"
+    assert child.python(code, env={"CUDAGUARD_CONFIG": name}).stdout == "observe observe\n"
