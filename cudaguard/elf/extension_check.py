@@ -43,7 +43,8 @@ class ExtensionCheck(Record):
             `ok` is True.
         message: The same in words; empty where `ok` is True.
         missing_symbols: Pairs of a name that no library defines: mangled, as in the file, and
-            readable, as in the source.
+            readable, as in the source. All of them: where libraries are missing, what these would
+            define as well.
         missing_libraries: Libraries that the loader would not find.
         remedy: What to do.
     """
@@ -122,7 +123,8 @@ class Forecast(NamedTuple):
         needed: The libraries that the extension names.
         libraries: Those of the extension, and of what it brings, that are found nowhere.
         versions: Versions that a library which is there does not have.
-        symbols: Symbols that no library defines.
+        symbols: Symbols that no library defines, of those that are there: where some are missing,
+            theirs are among them.
     """
 
     path: str

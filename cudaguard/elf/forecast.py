@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 256  # to be open at once
 _MOST_LOOKUPS = 1 << 18
-_MOST_LACKS = 1 << 10
+_MOST_LACKS = 1 << 16
 _DT_FLAGS_1, _DT_SONAME = 0x6FFFFFFB, 14
 _IS_PROGRAM, _NOT_FOR_DLOPEN = 0x08000000, 0x40
 _SHARED = b"\x03\0"  # e_type
@@ -203,9 +203,13 @@ class Load:
                 return Forecast(self._root.path, problem, detail, needed)
         new = [one for one in self.objects if one.is_new]
         versions = [lack for one in new for lack in self._missing_versions(one)]
-        symbols: list[Lack] = []
-        if not lacking and not versions:  # otherwise they are but a consequence
+        # Of a load that fails in any case the symbols tell how far off its libraries are.
+        try:
             symbols = self._missing_symbols(new, settled)
+        except UnreadableError:
+            if not lacking and not versions:
+                raise
+            symbols = []
         return Forecast(
             self._root.path,
             needed=needed,

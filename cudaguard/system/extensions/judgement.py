@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cudaguard.elf.extension_check import Forecast, Lack
     from cudaguard.elf.forecast import Settled
 
+_MOST_KIN = 64  # symbols whose relatives are looked for in all of torch
+
 
 def check_extension(
     path: str | os.PathLike[str], *, assume_imported: Iterable[str] | None = None
@@ -78,14 +80,15 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
     if found.is_fine:
         return ExtensionCheck(True, found.path)
     around = look_around(given)
-    found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
+    if not found.libraries and not found.versions:  # else these are the cause
+        found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
     cause, about = cause_of(found, around)
     if cause in ("cxx11-abi", "other-torch"):
         around = around._replace(built_against=torch_folder(found.path))
     if cause == "library-missing":
         around = around._replace(homes=homes_of(lack.name for lack in about))
     if cause == "other-torch":
-        around = around._replace(kin=kin(lack.name for lack in about))
+        around = around._replace(kin=kin(lack.name for lack in about[:_MOST_KIN]))
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     return ExtensionCheck(

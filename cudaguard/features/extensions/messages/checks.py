@@ -31,7 +31,9 @@ def would_not_load(
     """
     first, more = checks[0], len(checks) - 1
     libraries = dict.fromkeys(one for check in checks for one in check.missing_libraries)
-    symbols = dict.fromkeys(name for check in checks for _, name in check.missing_symbols)
+    # Those of missing libraries are but a consequence.
+    found = () if libraries else checks
+    symbols = dict.fromkeys(name for check in found for _, name in check.missing_symbols)
     others = f" (and {more} more)" if more else ""
     return Finding(
         EXTENSIONS,
