@@ -10,6 +10,7 @@ from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
 
     from typing_extensions import Self
@@ -27,6 +28,7 @@ _DT_STRSZ = 10
 _END = b"2idE\0"
 _DT_SONAME, _DT_RPATH, _DT_RUNPATH = 14, 15, 29
 _SEGMENT = 56  # bytes of an entry of the table of segments
+_SECTION, _NO_BITS = 64, 8  # bytes of an entry of the table of sections; type of one without data
 _SYMBOL = 24  # bytes of an entry of the symbol table
 UNIQUE_OBJECT = 0xA1  # STB_GNU_UNIQUE and STT_OBJECT
 # Files that were whole when they were looked at: device, number, size, time of the last change.
@@ -194,7 +196,7 @@ class ElfFile:
         size, count = _number(header, 54, 2), _number(header, 56, 2)  # e_phentsize, e_phnum
         if size != _SEGMENT:
             return
-        segments = self._at(table, size * count)
+        segments = self.at(table, size * count)
         dynamic = b""
         words = _words(segments, _SEGMENT)
         # Type and flags, offset, address, physical address, size in the file, in memory, alignment.
@@ -203,7 +205,7 @@ class ElfFile:
                 self._loads.append((offset, address, length))
             elif kind & 0xFFFFFFFF == _PT_DYNAMIC:
                 self.has_dynamic_section = length > 0
-                dynamic = self._at(offset, min(length, DYNAMIC_LIMIT))
+                dynamic = self.at(offset, min(length, DYNAMIC_LIMIT))
         end = max((offset + length for offset, _, length in self._loads if length), default=0)
         self.is_truncated = end > os.fstat(self._file).st_size or len(segments) < size * count
         needed: list[int] = []
@@ -235,29 +237,52 @@ class ElfFile:
         for offset, start, size in self._loads:
             if start <= address < start + size:
                 wanted = min(length, start + size - address)
-                return self._at(offset + address - start, wanted)
+                return self.at(offset + address - start, wanted)
         return b""
+
+    def sections(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """Return name -> (place in the file, length) of those of these sections that it has.
+
+        Of several of one name the first. The loader needs none, and a file may have lost them.
+        """
+        table, size = _number(self.header, 40, 8), _number(self.header, 58, 2)
+        count, last = _number(self.header, 60, 2), _number(self.header, 62, 2)
+        if not table or size != _SECTION or not last < count:
+            return {}
+        words = _words(self.at(table, size * count), _SECTION)
+        rows = [words[at : at + 8] for at in range(0, len(words), 8)]
+        if not last < len(rows):
+            return {}
+        texts = self.at(rows[last][3], min(rows[last][4], SYMBOLS_LIMIT))
+        found: dict[str, tuple[int, int]] = {}
+        wanted = {name.encode() + b"\0": name for name in names}
+        for first, _, _, place, length, *_ in rows:
+            start = first & 0xFFFFFFFF
+            for text, name in wanted.items():
+                if texts.startswith(text, start) and first >> 32 != _NO_BITS:
+                    found.setdefault(name, (place, length))
+        return found
 
     def unique_ids(self) -> tuple[str, ...]:
         """Return its unique definitions that are called ``std::...::id``, as the linker writes."""
         strings, size = self._strings, self._tags.get(_DT_STRSZ, 0)
-        if strings is not None and 0 < size <= START and _END not in self._at(strings, size):
+        if strings is not None and 0 < size <= START and _END not in self.at(strings, size):
             return ()
         table, chain = self._place(_DT_SYMTAB), self._place(_DT_GNU_HASH)
         # Definitions come last in the table, and the hash table is about them only.
         if table is None or chain is None:
             return ()
-        count, first, blooms = (_number(self._at(chain, 12), at, 4) for at in (0, 4, 8))
+        count, first, blooms = (_number(self.at(chain, 12), at, 4) for at in (0, 4, 8))
         chain += 16 + 8 * blooms
-        buckets = self._at(chain, 4 * min(count, SYMBOLS_LIMIT))
+        buckets = self.at(chain, 4 * min(count, SYMBOLS_LIMIT))
         last = max(memoryview(buckets[: len(buckets) // 4 * 4]).cast("I"), default=0)
         if not first <= last < first + SYMBOLS_LIMIT:
             return ()  # no definitions
         # The chain of the last bucket ends with the last symbol; an odd hash marks the end.
         place = chain + 4 * count + 4 * (last - first)
-        tail = self._at(place, 4 * 256)[::4]
+        tail = self.at(place, 4 * 256)[::4]
         last += next((index for index, low in enumerate(tail) if low & 1), 0)
-        entries = self._at(table + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
+        entries = self.at(table + first * _SYMBOL, (last + 1 - first) * _SYMBOL)
         kinds = entries[4::_SYMBOL]
         if UNIQUE_OBJECT not in kinds:
             return ()
@@ -272,7 +297,8 @@ class ElfFile:
             return None
         return next((at - a + value for at, a, n in self._loads if a <= value < a + n), None)
 
-    def _at(self, place: int, length: int) -> bytes:
+    def at(self, place: int, length: int) -> bytes:
+        """Return up to `length` bytes at a place in the file; fewer where it has no more."""
         if place + length <= len(self._start):
             return self._start[place : place + length]
         return os.pread(self._file, length, place)
@@ -280,7 +306,7 @@ class ElfFile:
     def _name(self, start: int) -> bytes:
         if self._strings is None:
             return b""
-        return self._at(self._strings + start, NAME_LIMIT).partition(b"\0")[0]
+        return self.at(self._strings + start, NAME_LIMIT).partition(b"\0")[0]
 
 
 # Not `struct`, whose first import maps a library of its own into the process.

@@ -471,7 +471,8 @@ CHECKS = {'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
  'CG906': 'cudaguard.features.duplicate_libraries.checks.installed:PINNED_WHEELS',
  'CG907': 'cudaguard.features.builds.checks:BUILD_TOOLS',
  'CG908': 'cudaguard.features.builds.checks:BUILD_CACHE',
- 'CG915': 'cudaguard.features.symbol_scope.checks:PRELOADED'}
+ 'CG915': 'cudaguard.features.symbol_scope.checks:PRELOADED',
+ 'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE'}
 
 IDS = {'CG701': ('an extension was built for another CUDA', ''),
  'CG702': ('a library is not found', ''),

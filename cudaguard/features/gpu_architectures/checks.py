@@ -1,10 +1,11 @@
-"""CG904: whether driver, CUDA and NVRTC fit torch."""
+"""CG904, CG918: whether driver, CUDA and NVRTC fit torch, and GPU code the GPUs that are here."""
 
 from __future__ import annotations
 
 import os
 
 from cudaguard.core.checks import Check
+from cudaguard.features.gpu_architectures import installed_code
 from cudaguard.features.gpu_architectures.messages import checks as wording
 from cudaguard.features.gpu_architectures.policy.driver import (
     first_driver,
@@ -102,4 +103,14 @@ DRIVER_AND_CUDA = Check(
     "the CUDA that torch is built for, and the NVRTC that torch would load. The driver says in a "
     "child which CUDA it supports, if torch needs one; CUDA is not initialized.",
     check,
+)
+
+GPU_CODE = Check(
+    "CG918",
+    "GPU code of installed packages",
+    "The headers of the fat binaries in installed extensions and libraries tell for which GPUs "
+    "they have code; NVML is asked in a child which GPUs are here. Not looked at: torch, of which "
+    "CG913 tells, and NVIDIA's own libraries.",
+    installed_code.check,
+    "--deep",
 )

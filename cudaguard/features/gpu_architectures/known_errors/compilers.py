@@ -102,9 +102,8 @@ KNOWN = (
         "install a build for it (torch.cuda.get_arch_list() tells what torch has; Blackwell needs "
         "torch 2.7 or later for CUDA 12.8), or build the extension with TORCH_CUDA_ARCH_LIST "
         "set to "
-        "the GPU's compute capability",
-        command='python -c "import torch; print(torch.cuda.get_arch_list(), '
-        'torch.cuda.get_device_capability())"',
+        "the GPU's compute capability; doctor names the packages that have no code for it",
+        command="cudaguard doctor --deep --only CG913 --only CG918",
         links=("https://github.com/pytorch/pytorch/issues/150733",),
     ),
     KnownError(

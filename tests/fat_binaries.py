@@ -1,0 +1,75 @@
+"""Libraries with fat binaries, laid out as nvcc does, for tests without nvcc."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+MAGIC, RECORD_MAGIC = 0xBA55ED50, 0x466243B1
+KINDS = {"compute": 1, "sm": 2, "odd": 64}
+LETTERS = {"": 0, "a": 1 << 20, "f": 1 << 21}
+COMPRESSED = 1 << 15
+SECTION = """
+__asm__(".section {name},\\"a\\"\\n.balign 8\\n.incbin \\"{file}\\"\\n.previous");
+"""
+
+
+def image(flag: str, ptx: tuple[int, int] = (8, 4), content: bytes = bytes(40)) -> bytes:
+    """Return one image, as in ``sm_90a`` or ``compute_80``."""
+    kind, number, letter = re.fullmatch(r"([a-z]+)_(\d+)([af]?)", flag).groups()
+    version = ptx if kind == "compute" else (1, 8)
+    options = 0x11 | COMPRESSED | LETTERS[letter]
+    header = struct.pack("<HHIQII", KINDS[kind], 0x101, 64, len(content), len(content) - 3, 64)
+    header += struct.pack("<HHIIIQQQ", version[1], version[0], int(number), 0, 0, options, 0, 99)
+    return header + content
+
+
+def binary(*flags: str, **how: object) -> bytes:
+    """Return a fat binary with an image for each architecture."""
+    images = b"".join(image(flag, **how) for flag in flags)
+    return struct.pack("<IHHQ", MAGIC, 1, 16, len(images)) + images
+
+
+def records(*versions: int) -> bytes:
+    """Return what stands in .nvFatBinSegment: 1 for a source file, 2 for the device linker."""
+    return b"".join(struct.pack("<IIQQ", RECORD_MAGIC, one, 0, 0) for one in versions)
+
+
+def source(folder: Path, linked: Sequence[bytes], to_link: Sequence[bytes] = (),
+           versions: Sequence[int] | None = None) -> str:  # fmt: skip
+    """Return C source that puts fat binaries into their sections."""
+    parts = {
+        ".nv_fatbin": b"".join(linked),
+        "__nv_relfatbin": b"".join(to_link),
+        ".nvFatBinSegment": records(*([1] * len(linked) if versions is None else versions)),
+    }
+    text = ""
+    for name, content in parts.items():
+        if content:
+            file = folder / f"{name.strip('._')}.bin"
+            file.write_bytes(content)
+            text += SECTION.format(name=name, file=file)
+    return text
+
+
+def library(path: Path, *flags: str, **how: object) -> Path:
+    """Compile a library whose one fat binary has these; return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return compiled(path, source(path.parent, [binary(*flags, **how)]))
+
+
+def compiled(path: Path, text: str) -> Path:
+    """Compile a library."""
+    file = path.with_name(f"{path.name}.c")
+    file.write_text(f"{text}\nint nothing(void) {{ return 0; }}\n", encoding="utf-8")
+    command = [shutil.which("cc") or "cc", "-shared", "-fPIC", "-o", str(path), str(file)]
+    subprocess.run(command, check=True, timeout=60)
+    file.unlink()
+    return path

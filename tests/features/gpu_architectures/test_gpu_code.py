@@ -1,0 +1,217 @@
+"""GPU code of libraries on GPUs: what follows, and what doctor tells of installed packages."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import pytest
+
+from cudaguard.elf.fat_binaries import GpuCode
+from cudaguard.features.gpu_architectures.policy.gpu_code import (
+    Verdict,
+    cuda_of,
+    device_of,
+    verdict,
+)
+
+from ...fat_binaries import library
+from ...tools.doctor import planted as planted
+
+needs_cc = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None,
+    reason="needs Linux and a C compiler",
+)
+
+
+def code(*parts, **more):
+    return GpuCode(tuple(frozenset(part.split()) for part in parts), **more)
+
+
+@pytest.mark.parametrize(
+    ("has", "device", "by"),
+    [
+        ("sm_80", (8, 0), "sm_80"),
+        ("sm_80", (8, 6), "sm_80"),  # a later minor version
+        ("sm_80 sm_86", (8, 9), "sm_86"),  # the closest
+        ("sm_86", (8, 0), ""),
+        ("sm_80", (9, 0), ""),
+        ("sm_80 compute_80", (9, 0), "compute_80"),
+        ("compute_80 compute_90", (10, 0), "compute_90"),
+        ("sm_80 compute_90", (8, 6), "sm_80"),
+        ("compute_90", (8, 0), ""),
+        ("sm_90a compute_90a", (9, 0), "sm_90a"),
+        ("sm_90a compute_90a", (10, 0), ""),  # exactly there, PTX as well
+        ("sm_100a", (10, 3), ""),
+        ("sm_100f", (10, 3), "sm_100f"),  # within its family
+        ("compute_100f", (12, 0), ""),
+        ("sm_120", (12, 1), "sm_120"),
+        ("sm_80", (8, 7), ""),  # Jetson
+        ("sm_101", (11, 0), "sm_101"),  # the same device by another name
+    ],
+)
+def test_what_runs_where(has, device, by):
+    assert verdict(device, code(has)) == (Verdict(True, by) if by else Verdict(False))
+
+
+def test_parts_for_other_gpus_are_counted():
+    assert verdict((8, 0), code("sm_80", "sm_90a", "sm_80 sm_90")) == Verdict(True, "sm_80", 1)
+
+
+def test_unknown_kinds_are_not_judged():
+    assert verdict((9, 0), code("sm_80", has_more=True)) == Verdict(None)
+    assert verdict((8, 0), code("sm_80", has_more=True)) == Verdict(True, "sm_80")
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("sm_90", (9, 0)),
+        ("SM_90a", (9, 0)),
+        ("compute_86", (8, 6)),
+        ("100", (10, 0)),
+        ("12.1", (12, 1)),
+        (" 8.6 ", (8, 6)),
+        ("9", None),
+        ("sm_900", None),
+        ("1.0", None),
+        ("H100", None),
+        ("", None),
+        ("-8.6", None),
+    ],
+)
+def test_gpu_as_it_is_written(text, device):
+    assert device_of(text) == device
+
+
+@pytest.mark.parametrize(
+    ("ptx", "cuda"),
+    [
+        ((7, 8), (11, 8)),
+        ((8, 1), (12, 1)),
+        ((8, 5), (12, 5)),
+        ((8, 6), (12, 7)),
+        ((8, 7), (12, 8)),
+        ((8, 8), (12, 9)),
+        ((9, 0), (13, 0)),
+        ((9, 2), (13, 2)),
+    ],
+)
+def test_driver_that_compiles_ptx(ptx, cuda):
+    """Known from nvcc 13.0, and from wheels built with CUDA 11.8, 12.1, 12.8, 12.9 and 13.2."""
+    assert cuda_of(ptx) == cuda
+
+
+# --- doctor --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def installed(planted):
+    """Plants a distribution whose files have GPU code for these."""
+
+    def installed(name="flashy", **files):
+        names = []
+        for file, has in files.items():
+            path = library(planted.folder / name / f"{file}.so", *has.split(), ptx=(8, 8))
+            names.append(str(path.relative_to(planted.folder)))
+        planted.distribution(name, "2.5", files=names)
+
+    return installed
+
+
+@pytest.fixture
+def doctor(planted, driver_stubs):
+    """Returns what the check finds with GPUs of these compute capabilities."""
+
+    def doctor(*capabilities, version=13000):
+        env = driver_stubs.environment(
+            len(capabilities), capability=list(capabilities), driver_version=version
+        )
+        return planted.one("CG918", "--deep", env=env)
+
+    return doctor
+
+
+@needs_cc
+def test_package_without_code_for_the_gpu(installed, doctor):
+    installed(_C="sm_80 sm_86")
+    status, (found,) = doctor("9.0")
+    assert (status, found["severity"]) == ("fail", "error")
+    assert found["what"].startswith("flashy 2.5 has no code for ")
+    assert found["what"].endswith(" (sm_90).")
+    assert found["evidence"][0].endswith("_C.so: sm_80 sm_86")
+    assert "no kernel image is available for execution on the device" in found["consequence"]
+    assert "TORCH_CUDA_ARCH_LIST='9.0'" in found["remedy"]
+    assert found["command"] == "cudaguard check-extension --gpu sm_90 --verbose flashy"
+
+
+@needs_cc
+def test_package_that_runs_is_not_spoken_of(installed, doctor):
+    installed(_C="sm_80 sm_86")
+    assert doctor("8.9") == ("ok", [])
+
+
+@needs_cc
+def test_of_two_gpus_the_one_that_is_lacking_is_named(installed, doctor):
+    installed(_C="sm_80")
+    _, (found,) = doctor("8.6", "12.0")
+    assert found["what"].endswith("(sm_120).")
+
+
+@needs_cc
+def test_variants_of_which_one_serves_are_worth_a_note(installed, doctor):
+    """As bitsandbytes has a library for each CUDA, and calls one of them."""
+    installed(lib118="sm_80 sm_90", lib128="sm_80 sm_90 sm_120")
+    status, (found,) = doctor("12.0")
+    assert (status, found["severity"]) == ("ok", "info")
+    assert found["what"].startswith("1 file of flashy 2.5 has no code for ")
+    assert [path for path in found["evidence"] if "lib118" in path]
+    assert not [path for path in found["evidence"] if "lib128" in path]
+
+
+@needs_cc
+def test_code_that_is_compiled_at_first_use_is_worth_a_note(installed, doctor):
+    installed(_C="sm_80 compute_80")
+    status, (found,) = doctor("9.0")
+    assert (status, found["severity"]) == ("ok", "info")
+    assert "only PTX" in found["what"]
+
+
+@needs_cc
+def test_ptx_that_is_newer_than_the_driver(installed, doctor):
+    """PTX 8.8 is of CUDA 12.9, and the driver is for 12.4."""
+    installed(_C="sm_80 compute_80")
+    status, (found,) = doctor("9.0", version=12040)
+    assert (status, found["severity"]) == ("fail", "error")
+    assert "of CUDA 12.9, newer than this driver" in found["what"]
+    assert "the provided PTX was compiled with an unsupported toolchain" in found["consequence"]
+
+
+@needs_cc
+def test_file_that_makes_no_sense_is_passed_over(installed, doctor, planted):
+    installed("broken", _C="sm_80")
+    path = planted.folder / "broken" / "_C.so"
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"\x50\xed\x55\xba", b"none"))
+    installed("whole", _C="sm_80")
+    status, findings = doctor("9.0")
+    assert (status, len(findings)) == ("fail", 1)
+    assert findings[0]["what"].startswith("whole 2.5")
+
+
+def test_nothing_with_gpu_code(planted, doctor):
+    planted.distribution("plain")
+    _, checks = planted.checks("--only", "CG918", "--deep")
+    assert checks["CG918"]["status"] == "skipped"
+    assert doctor("9.0")[0] == "skipped"
+
+
+def test_without_a_driver_it_is_skipped(planted):
+    _, checks = planted.checks("--only", "CG918", "--deep")
+    if checks["CG918"]["status"] == "skipped":
+        assert "NVIDIA driver" in checks["CG918"]["reason"]
+
+
+def test_without_deep_nvml_is_not_asked(planted):
+    _, checks = planted.checks()
+    assert "CG918" not in checks
