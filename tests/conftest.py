@@ -46,6 +46,7 @@ SLOW = {
     "features/duplicate_libraries": ("test_duplicates",),
     "features/extensions": (
         *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
+        "test_wheels",
     ),
     "features/gpu_architectures": ("test_nvrtc",),
     "features/import_order": ("test_preload",),

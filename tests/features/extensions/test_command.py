@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from ...documents import valid
+from ...fat_binaries import binary, library, source
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}
 
@@ -76,7 +77,7 @@ def test_installed_distribution_by_name(build, command, tmp_path):
 def test_what_is_nothing_is_wrong_usage(command):
     status, lines, told = command("no-such-thing")
     assert (status, lines) == (2, [])
-    assert "no-such-thing: expected a file, a folder, or the name of an installed" in told
+    assert "no-such-thing: expected a file, a folder, a wheel, or the name of an installed" in told
     assert command()[0] == 2
 
 
@@ -128,6 +129,147 @@ def test_prerequisite_by_rule_counts_as_imported(build, command, child):
     status, lines, told = command(path, env=env)
     assert (status, told) == (0, "")
     assert lines[0] == f"{path}: would load (once provider is imported)"
+
+
+# --- many files, and many symbols ----------------------------------------------------------------
+
+
+def test_many_that_load_are_only_counted(build, command):
+    files = [build.module(f"healthy{number}") for number in range(4)]
+    assert command(*files) == (0, ["4 checked: 4 would load"], "")
+    lines = command("--verbose", *files)[1]
+    assert [line for line in lines if "would load" in line][:-1] == [
+        f"{file}: would load" for file in files
+    ]
+
+
+@pytest.fixture
+def twenty(build):
+    """An extension that lacks twenty functions."""
+    body = "".join(f"int absent{number}(void);" for number in range(20))
+    return build.module(
+        "twenty", body=body, call="".join(f"absent{number}();" for number in range(20))
+    )
+
+
+def test_first_few_symbols_are_shown_and_the_rest_counted(twenty, command):
+    lines = command(twenty)[1]
+    (line,) = [line for line in lines if line.startswith("    missing symbols: ")]
+    assert line.count("absent") == 3
+    assert line.endswith(" and 17 more (--verbose)")
+
+
+def test_all_symbols_are_shown_if_asked(twenty, command):
+    lines = command("--verbose", twenty)[1]
+    shown = {line for line in lines if line.startswith("    missing symbol: ")}
+    assert shown == {f"    missing symbol: absent{number}" for number in range(20)}
+    data = valid("check-extension", "\n".join(command("--format", "json", twenty)[1]))
+    assert len(data["checks"][0]["missing_symbols"]) == 20
+
+
+def test_long_and_short_form_of_a_symbol(build, command):
+    source = "int mine(const char *text, double); int call() { return mine(0, 1); }"
+    path = build("plugin.so", source, "-nostdlib", compiler="c++")
+    lines = command("--verbose", path)[1]
+    assert "    missing symbol: mine(char const*, double) (_Z4minePKcd)" in lines
+
+
+def test_symbols_are_told_where_a_library_is_missing_as_well(build, command):
+    """Among them those that no library would define: the fault that comes next."""
+    library = build.library("libabsent.so.3")
+    body = "int absent_f(void); int own_f(void);"
+    path = build.module("both", library, body=body, call="absent_f(); own_f();")
+    library.unlink()
+    status, lines, _ = command("--format", "json", path)
+    (check,) = valid("check-extension", "\n".join(lines))["checks"]
+    assert (status, check["cause"]) == (1, "library-missing")
+    assert check["missing_libraries"] == ["libabsent.so.3"]
+    assert sorted(check["missing_symbols"]) == [["absent_f", "absent_f"], ["own_f", "own_f"]]
+    lines = command(path)[1]
+    assert [line for line in lines if line.startswith("    missing symbols, with those of missing")]
+
+
+def test_symbols_of_a_version_that_is_missing(build, command):
+    """As of ``GLIBCXX_3.4.32' not found``, of which the loader names no symbol."""
+    (build.folder / "names.map").write_text("NEW_2 { global: absent_f; };", encoding="utf-8")
+    flags = ("-Wl,-soname,libold.so.1", "-Wl,--version-script=names.map")
+    source = "int absent_f(void) { return 1; }"
+    library = build("libold.so.1", source, *flags)
+    path = build.module("newer", library, "-Wl,-rpath,$ORIGIN", **CALL)
+    (build.folder / "names.map").write_text("OLD_1 { global: absent_f; };", encoding="utf-8")
+    build("libold.so.1", source, *flags)
+    data = valid("check-extension", "\n".join(command("--format", "json", path)[1]))
+    (check,) = data["checks"]
+    assert check["cause"] == "symbol-version"
+    assert check["missing_symbols"] == [["absent_f", "absent_f"]]
+
+
+# --- GPUs ----------------------------------------------------------------------------------------
+
+
+def on_gpus(command, path, *gpus):
+    """Return the status, what is told of GPUs, and the architectures."""
+    options = [word for gpu in gpus for word in ("--gpu", gpu)]
+    status, lines, _ = command("--format", "json", *options, path)
+    (check,) = valid("check-extension", "\n".join(lines))["checks"]
+    return status, check["gpus"], check["architectures"]
+
+
+def test_gpu_with_code_and_without(command, tmp_path):
+    path = library(tmp_path / "_C.so", "sm_80", "sm_90a", "compute_90", ptx=(8, 7))
+    status, gpus, has = on_gpus(command, path, "sm_86", "9.0", "sm_70", "10.0")
+    assert has == ["sm_80", "sm_90a", "compute_90"]
+    assert [(one["gpu"], one["ok"], one["by"]) for one in gpus] == [
+        ("sm_86", True, "sm_80"),
+        ("sm_90", True, "sm_90a"),
+        ("sm_70", False, None),
+        ("sm_100", True, "compute_90"),
+    ]
+    assert "no kernel image is available for execution on the device" in gpus[2]["message"]
+    assert "JIT-compiled at first use by a driver for CUDA 12.8 or later" in gpus[3]["message"]
+    assert status == 1
+
+
+def test_gpu_in_words(command, tmp_path):
+    path = library(tmp_path / "_C.so", "sm_80")
+    status, lines, told = command("--gpu", "sm_90", path)
+    assert (status, told) == (1, "")
+    assert lines[0] == f"{path}: would load, and has NO code for sm_90"
+    assert lines[1].startswith("    sm_90: no code for it, only sm_80: ")
+    assert "TORCH_CUDA_ARCH_LIST='9.0'" in lines[2]
+    assert lines[3:] == ["1 checked: 1 would load, 1 with no code for sm_90"]
+    assert command("--gpu", "sm_86", path)[0] == 0
+
+
+def test_gpu_in_annotations(command, tmp_path):
+    path = library(tmp_path / "_C.so", "sm_80")
+    status, (line,), _ = command("--gpu", "sm_90", "--format", "github", path)
+    assert status == 1
+    assert line.startswith(f"::error file={path},title=cudaguard check-extension%3A sm_90::")
+
+
+def test_file_without_gpu_code_has_none_to_judge(build, command):
+    assert on_gpus(command, build.module("plain"), "sm_90") == (0, [], [])
+
+
+def test_library_that_others_load_is_judged_by_its_gpu_code(build, command, tmp_path):
+    """What it lacks may come from who loads it; its code for GPUs does not."""
+    lacking = "int absent_f(void); int call(void) { return absent_f(); }"
+    path = build("pack/libopen.so", source(tmp_path, [binary("sm_80")]) + lacking)
+    assert command(path.parent) == (0, ["no extensions or libraries found"], "")
+    status, lines, _ = command("--gpu", "sm_90", path.parent)
+    assert status == 1
+    assert lines[0] == f"{path}: has NO code for sm_90"
+    assert lines[-1] == "1 checked: 1 for GPU code only, 1 with no code for sm_90"
+    lines = command("--verbose", path.parent)[1]
+    assert lines[:2] == [f"{path}: has GPU code", "    GPU code: sm_80"]
+    assert command("--gpu", "sm_80", path.parent) == (0, ["1 checked: 1 for GPU code only"], "")
+
+
+def test_gpu_that_makes_no_sense(command):
+    status, lines, told = command("--gpu", "H100", "anything")
+    assert (status, lines) == (2, [])
+    assert "--gpu: got 'H100', expected a compute capability such as sm_90 or 9.0" in told
 
 
 def test_it_is_listed_in_the_help(child):

@@ -1,0 +1,1 @@
+"""``cudaguard check-extension``: whether compiled extensions would load, and run on a GPU."""

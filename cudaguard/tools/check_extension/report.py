@@ -1,0 +1,171 @@
+"""What ``check-extension`` has found: as text, as data, and as annotations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cudaguard.files.text import printable
+from cudaguard.tools.check_extension import messages
+from cudaguard.tools.common import github
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from cudaguard.elf.extension_check import ExtensionCheck
+
+_SHOWN = 3  # symbols
+_MOST_LINES = 3  # healthy files that are named one by one
+_WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
+
+
+class OnGpu(NamedTuple):
+    """What becomes of a file's GPU code on a GPU.
+
+    Args:
+        gpu: As in ``sm_90``.
+        ok: True, False, or None where it cannot be said.
+        by: The architecture whose code runs, as in ``sm_80``; empty if none does.
+        message: The same in words.
+    """
+
+    gpu: str
+    ok: bool | None
+    by: str
+    message: str
+
+
+class Result(NamedTuple):
+    """A file that was judged.
+
+    Args:
+        name: The file as it was named, or found below a folder that was.
+        check: Would it load?
+        given: Modules that were taken for imported.
+        is_named: True if the file was named itself.
+        architectures: What it has GPU code for.
+        gpus: What becomes of that on the GPUs that were asked for.
+        gpu_remedy: What to do where it has no code for one.
+        is_open: True for a library that may get what it lacks from who loads it: only its GPU code
+            is judged.
+    """
+
+    name: str
+    check: ExtensionCheck
+    given: tuple[str, ...]
+    is_named: bool
+    architectures: tuple[str, ...] = ()
+    gpus: tuple[OnGpu, ...] = ()
+    gpu_remedy: str = ""
+    is_open: bool = False
+
+    @property
+    def lacks_gpus(self) -> tuple[OnGpu, ...]:
+        """The GPUs that it has no code for."""
+        return tuple(one for one in self.gpus if one.ok is False)
+
+    @property
+    def is_fine(self) -> bool:
+        """True if there is nothing to tell."""
+        return (self.check.ok is True or self.is_open) and not self.lacks_gpus
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if it would not load, or has no code for a GPU that was asked for."""
+        return self.check.ok is False or bool(self.lacks_gpus)
+
+
+def data(results: Sequence[Result]) -> dict[str, Any]:
+    """Return the document."""
+    checks = [
+        {
+            **one.check.to_dict(),
+            "assume_imported": list(one.given),
+            "architectures": list(one.architectures),
+            "gpus": [{**gpu._asdict(), "by": gpu.by or None} for gpu in one.gpus],
+        }
+        for one in results
+    ]
+    return {"tool": "check-extension", "checks": checks}
+
+
+def workflow_commands(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a workflow command for each fault."""
+    for one in results:
+        check = one.check
+        if not check.ok and not one.is_open:
+            level = "error" if check.ok is False else "warning"
+            text = " ".join(part for part in (check.message, check.remedy) if part)
+            title = f"cudaguard check-extension: {check.cause}"
+            yield github(level, text, title=title, file=one.name)
+        for gpu in one.lacks_gpus:
+            title = f"cudaguard check-extension: {gpu.gpu}"
+            yield github("error", f"{gpu.message} {one.gpu_remedy}", title=title, file=one.name)
+
+
+def text(results: Sequence[Result], *, verbose: bool) -> Iterator[str]:
+    """Yield the lines for a terminal: those in order are only counted where there are many.
+
+    Args:
+        results: Of all files.
+        verbose: With each file, and each symbol.
+    """
+    is_short = len(results) <= _MOST_LINES
+    for one in results:
+        if one.is_fine and not verbose and not (one.is_named and is_short):
+            continue
+        yield printable(_headline(one))
+        yield from (f"    {printable(line)}" for line in _details(one, verbose=verbose) if line)
+    yield _summary(results)
+
+
+def _headline(one: Result) -> str:
+    is_assumed = one.given and one.check.cause != "torch-not-imported"
+    assumed = f" (once {' and '.join(one.given)} is imported)" if is_assumed else ""
+    cause = f" [{one.check.cause}]" if one.check.cause else ""
+    lacks = ", ".join(gpu.gpu for gpu in one.lacks_gpus)
+    if one.is_open:
+        return f"{one.name}: has {f'NO code for {lacks}' if lacks else 'GPU code'}"
+    lacks = f", and has NO code for {lacks}" if lacks else ""
+    return f"{one.name}: {_WORDS[one.check.ok]}{assumed}{cause}{lacks}"
+
+
+def _details(one: Result, *, verbose: bool) -> Iterator[str]:
+    check = one.check
+    if not one.is_open:
+        yield check.message
+        yield from _symbols(check, verbose=verbose)
+        yield f"remedy: {check.remedy}" if check.remedy else ""
+    if verbose and not one.gpus:
+        yield f"GPU code: {' '.join(one.architectures) or 'none'}"
+    yield from (gpu.message for gpu in one.gpus)
+    yield f"remedy: {one.gpu_remedy}" if one.lacks_gpus else ""
+
+
+def _symbols(check: ExtensionCheck, *, verbose: bool) -> Iterator[str]:
+    """Yield the symbols that are missing; the first few stand in most messages."""
+    symbols = check.missing_symbols
+    if verbose:
+        for name, readable in symbols:
+            yield f"missing symbol: {readable}" + (f" ({name})" if name != readable else "")
+    elif symbols and (check.missing_libraries or len(symbols) > _SHOWN):
+        shown = ", ".join(readable for _, readable in symbols[:_SHOWN])
+        left = len(symbols) - _SHOWN
+        more = f" and {left} more (--verbose)" if left > 0 else ""
+        whose = ", with those of missing libraries" if check.missing_libraries else ""
+        yield f"missing symbols{whose}: {shown}{more}"
+
+
+def _summary(results: Sequence[Result]) -> str:
+    if not results:
+        return messages.NOT_FOUND
+    loads = [one.check.ok for one in results if not one.is_open]
+    counts = (("would load", True), ("would not load", False), ("cannot be judged", None))
+    parts = [f"{loads.count(ok)} {words}" for words, ok in counts if ok in loads]
+    is_open = sum(one.is_open for one in results)
+    parts += [f"{is_open} for GPU code only"] if is_open else []
+    for gpu in dict.fromkeys(gpu.gpu for one in results for gpu in one.gpus):
+        lacking = sum(gpu == lack.gpu for one in results for lack in one.lacks_gpus)
+        parts += [f"{lacking} with no code for {gpu}"] if lacking else []
+    return f"{len(results)} checked: {', '.join(parts)}"

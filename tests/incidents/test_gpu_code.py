@@ -1,0 +1,91 @@
+"""Fat binaries of real wheels, held against NVIDIA's own cuobjdump; no GPU is asked for."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+
+import pytest
+
+from cudaguard.elf.fat_binaries import gpu_code
+
+from ..documents import valid
+from .test_doctor import XFORMERS
+
+pytestmark = [
+    pytest.mark.incidents,
+    pytest.mark.skipif(
+        not sys.platform.startswith("linux") or platform.machine() != "x86_64",
+        reason="the wheels are for Linux on x86-64",
+    ),
+]
+CUOBJDUMP = "nvidia-cuda-cuobjdump==13.5.37"
+# CUDA 12.4 with PTX, CUDA 11.8 to 13.2 built with -rdc=true, CUDA 12.8 with sm_90a.
+NVJPEG, BITSANDBYTES = "nvidia-nvjpeg-cu12==12.4.0.76", "bitsandbytes==0.50.2"
+IMAGE = re.compile(r"\.sm_(\w+)\.(cubin|ptx)$", re.MULTILINE)
+KINDS = {"cubin": "sm", "ptx": "compute"}
+
+
+@pytest.fixture(scope="module")
+def dumped(kept):
+    """Returns what cuobjdump lists of a file."""
+    (program,) = kept.packages(CUOBJDUMP).rglob("bin/cuobjdump")
+
+    def dumped(path):
+        command = [program, "--list-elf", "--list-ptx", path]
+        # Without an image of one of the two it ends with an error, after it has listed the others.
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return {f"{KINDS[kind]}_{number}" for number, kind in IMAGE.findall(told)}
+
+    return dumped
+
+
+@pytest.mark.parametrize("wheel", [NVJPEG, XFORMERS], ids=["nvjpeg", "xformers"])
+def test_wheels_agree_with_cuobjdump(kept, dumped, wheel):
+    found = {}
+    for path in kept.packages(wheel).rglob("*.so*"):
+        has = set(gpu_code(str(path)).architectures)
+        if has:
+            found[path.name] = has, dumped(path)
+    assert found
+    assert all(ours == theirs for ours, theirs in found.values()), found
+
+
+def test_linked_for_devices_cuobjdump_lists_what_was_linked(kept, dumped):
+    """The PTX that the driver may link is listed by ``cuobjdump --all-fatbin`` only."""
+    libraries = sorted(kept.packages(BITSANDBYTES).rglob("libbitsandbytes_cuda1*.so"))
+    assert len(libraries) >= 6
+    judged = 0
+    for path in libraries:
+        theirs = dumped(path)
+        if len(theirs) < 2:  # it gives up on a file in the middle: "Invalid ELF"
+            continue
+        ours = set(gpu_code(str(path)).architectures)
+        assert {one for one in ours if one.startswith("sm_")} == theirs, path.name
+        assert len(ours - theirs) == 1, path.name
+        judged += 1
+    assert judged >= 5
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lacking"),
+    [
+        ("sm_70", {"libbitsandbytes_cuda130.so", "libbitsandbytes_cuda132.so"}),
+        ("sm_120", set()),  # PTX of the older ones
+    ],
+)
+def test_library_for_each_cuda_is_judged_by_the_command(kept, child, gpu, lacking):
+    """CUDA 13 has left Volta out."""
+    folder = kept.packages(BITSANDBYTES) / "bitsandbytes"
+    done = child.command(
+        sys.executable, "-m", "cudaguard", "check-extension", "--gpu", gpu, "--format", "json",
+        folder, check=False,
+    )  # fmt: skip
+    checks = valid("check-extension", done.stdout)["checks"]
+    judged = [check for check in checks if check["gpus"]]
+    assert len(judged) >= 6
+    names = {check["path"].rpartition("/")[2] for check in judged if not check["gpus"][0]["ok"]}
+    assert names == lacking
+    assert done.returncode == bool(lacking)
