@@ -121,6 +121,7 @@ class _Reader:
         """Yield the images of each fat binary of a section."""
         end = place + size
         while place + _HEADER <= end:
+            self._count()
             header = self._file.at(place, _HEADER)
             if _number(header, 0, 4) != _MAGIC:
                 place = self._past_padding(place, end)
@@ -133,13 +134,18 @@ class _Reader:
 
     def _images(self, place: int, end: int) -> Iterator[_Image]:
         while place + _IMAGE <= end:
-            self._left -= 1
+            self._count()
             header = self._file.at(place, _IMAGE)
             length = _number(header, 4, 4)
-            if self._left < 0 or length < _IMAGE or len(header) < _IMAGE:
+            if length < _IMAGE or len(header) < _IMAGE:
                 raise UnreadableError("its fat binaries make no sense")
             yield _image(header)
             place += length + _number(header, 8, 8)
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise UnreadableError("it has more fat binaries than can be looked at")
 
     def _past_padding(self, place: int, end: int) -> int:
         data = self._file.at(place, min(_MOST_PADDING, end - place))

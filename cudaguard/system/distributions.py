@@ -190,4 +190,5 @@ def _shared_objects(dist: Distribution) -> Iterator[str]:
 def is_shared_object(path: str) -> bool:
     """Return True if a file is a shared object, judged by its name."""
     name = os.path.basename(path)
-    return name.endswith(".so") or re.search(r"\.so\.[\d.]+$", name) is not None
+    # One of OpenSSL's is called libssl.so.1.1.1k.
+    return name.endswith(".so") or re.search(r"\.so(?:\.\d\w*)+$", name) is not None

@@ -10,9 +10,12 @@ import sys
 import pytest
 
 from cudaguard.elf.fat_binaries import gpu_code
+from cudaguard.system.torch_build import architectures
 
+from ..conftest import ROOT, clean_environment
 from ..documents import valid
-from .test_doctor import XFORMERS
+from ..kept import PIP, about, run_python
+from .test_doctor import XFORMERS, site_of
 
 pytestmark = [
     pytest.mark.incidents,
@@ -89,3 +92,49 @@ def test_library_for_each_cuda_is_judged_by_the_command(kept, child, gpu, lackin
     names = {check["path"].rpartition("/")[2] for check in judged if not check["gpus"][0]["ok"]}
     assert names == lacking
     assert done.returncode == bool(lacking)
+
+
+# --- torch, and what is built for it -------------------------------------------------------------
+
+# Of the release of CUDA that this torch is built for.
+TORCHVISION = "torchvision==0.28.0"
+LOAD = "import ctypes, sys, torch; [ctypes.CDLL(path) for path in sys.argv[1:]]"
+
+
+def checked(python, *arguments):
+    """Run the command of this checkout in an environment; returns its status and its checks."""
+    done = subprocess.run(
+        [str(python), "-m", "cudaguard", "check-extension", "--format", "json", *arguments],
+        env=clean_environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, check=False,
+        cwd="/",
+    )  # fmt: skip
+    return done.returncode, valid("check-extension", done.stdout)["checks"]
+
+
+def test_torch_itself(cuda_torch):
+    """CUDA 13 has left Volta out; what torch says of itself stands in its fat binaries."""
+    torch = site_of(cuda_torch) / "torch"
+    said = {one for one in architectures(str(torch)) if one.startswith("sm_")}
+    library = torch / "lib" / "libtorch_cuda.so"
+    assert said
+    assert said <= set(gpu_code(str(library)).architectures)
+    status, (check,) = checked(cuda_torch, "--gpu", "sm_70", "--gpu", "sm_90", str(library))
+    assert (status, check["ok"]) == (1, True)
+    assert [gpu["ok"] for gpu in check["gpus"]] == [False, True]
+
+
+def test_wheel_for_torch_agrees_with_the_loader(kept, cuda_torch, tmp_path):
+    """Before it is installed, and then by the loader itself."""
+    download = (*PIP, "download", "--no-deps", "--only-binary", ":all:", "-d")
+    folder = kept.folder(
+        "torchvision-wheel", (about(str(cuda_torch)), TORCHVISION),
+        lambda folder: run_python(cuda_torch, *download, folder, TORCHVISION),
+    )  # fmt: skip
+    (wheel,) = folder.glob("*.whl")
+    status, checks = checked(cuda_torch, "--gpu", "sm_70", "--gpu", "sm_121", str(wheel))
+    assert (status, {check["ok"] for check in checks}) == (1, {True})
+    by_name = {check["path"].rpartition("/")[2]: check for check in checks}
+    assert [gpu["ok"] for gpu in by_name["_C.so"]["gpus"]] == [False, True]
+    run_python(cuda_torch, *PIP, "install", "--no-deps", "--target", tmp_path, wheel)
+    files = [tmp_path / "torchvision" / name for name in by_name]
+    run_python(cuda_torch, "-c", LOAD, *files)

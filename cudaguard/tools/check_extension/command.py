@@ -177,7 +177,7 @@ def _judged(files: Iterable[File], wanted: _Wanted, shown: Mapping[str, str]) ->
         is_open = not file.is_named and not _is_told_of(check)
         if is_open and not (wanted.gpu_code and has[0]):
             continue
-        remedy = _gpu_remedy(check.path, has[1], gpus)
+        remedy = _gpu_remedy(has[1], gpus)
         told = _with_names(check.replace(ok=None) if is_open else check, shown)
         results.append(
             Result(_shown(file.path, shown), told, its, file.is_named, *has, remedy, is_open)
@@ -215,11 +215,11 @@ def _on_gpus(check: ExtensionCheck, gpus: list[Pair]) -> tuple[tuple[str, ...], 
     return code.architectures, tuple(answers)
 
 
-def _gpu_remedy(path: str, answers: tuple[OnGpu, ...], gpus: list[Pair]) -> str:
+def _gpu_remedy(answers: tuple[OnGpu, ...], gpus: list[Pair]) -> str:
     from cudaguard.features.gpu_architectures.messages.gpu_code import remedy
 
     lacking = [device for device, one in zip(gpus, answers) if one.ok is False]
-    return remedy(os.path.basename(path), lacking) if lacking else ""
+    return remedy("it", lacking) if lacking else ""
 
 
 def _with_names(check: ExtensionCheck, shown: Mapping[str, str]) -> ExtensionCheck:

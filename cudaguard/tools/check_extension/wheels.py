@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import stat
@@ -80,7 +81,7 @@ def misfit(path: str) -> ExtensionCheck | None:
 
 def _needs_newer_glibc(its: Iterable[Tag]) -> str:
     """Return the release of glibc that a wheel for this kind of machine asks for, else nothing."""
-    own = os.uname().machine
+    own = platform.machine()
     for tag in its:
         name, _, machine = tag.platform.partition("_")
         text = f"{_OLD_NAMES[name]}_{machine}" if name in _OLD_NAMES else tag.platform
@@ -112,7 +113,6 @@ def unpack(path: str, folder: str) -> Unpacked:
         OSError: It cannot be read, or not be written there.
     """
     import zipfile
-    import zlib
 
     try:
         with os.fdopen(open_to_read(path), "rb") as file, zipfile.ZipFile(file) as archive:
@@ -120,10 +120,10 @@ def unpack(path: str, folder: str) -> Unpacked:
             _refuse_too_much(members, folder)
             for target, member in members:
                 _copy(archive, member, os.path.join(folder, target))
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError) as error:
-        raise WheelError(messages.broken_wheel(str(error))) from error
-    except ValueError as error:  # of names with NUL
-        raise WheelError(messages.broken_wheel(str(error))) from error
+    except (WheelError, OSError):
+        raise
+    except Exception as error:  # each way to compress has errors of its own
+        raise WheelError(messages.broken_wheel(str(error) or type(error).__name__)) from error
     files = [os.path.join(folder, target) for target, _ in members if is_shared_object(target)]
     return Unpacked(folder, tuple(sorted(files)))
 
@@ -141,7 +141,8 @@ def _members(archive: ZipFile) -> Iterator[tuple[str, ZipInfo]]:
         if stat.S_ISLNK(member.external_attr >> 16):
             raise WheelError(messages.is_link(name))
         target = _INSTALLED_AT_TOP.sub("", name, count=1)
-        is_wanted = is_shared_object(target) or target == _TORCH_VERSION
+        is_bundled = os.path.dirname(target).endswith(".libs")  # whatever it is called
+        is_wanted = is_shared_object(target) or is_bundled or target == _TORCH_VERSION
         if member.is_dir() or not is_wanted or _ELSEWHERE.match(target):
             continue
         if target in seen:
