@@ -10,7 +10,7 @@ import stat
 import sysconfig
 from typing import NamedTuple
 
-from cudaguard.files import open_to_read
+from cudaguard.files import open_to_read, open_to_write
 from cudaguard.system.distributions import is_shared_object
 from cudaguard.tools.check_extension import messages
 
@@ -161,8 +161,10 @@ def _refuse_too_much(members: Sequence[tuple[str, ZipInfo]], folder: str) -> Non
 def _copy(archive: ZipFile, member: ZipInfo, target: str) -> None:
     os.makedirs(os.path.dirname(target), exist_ok=True)
     # No more than its header says: zipfile reads to there and compares the checksum.
-    with archive.open(member) as source, open(target, "xb") as file:
-        shutil.copyfileobj(source, file, _CHUNK)
+    with archive.open(member) as source:
+        descriptor = open_to_write(target, os.O_CREAT | os.O_EXCL)
+        with os.fdopen(descriptor, "wb") as file:
+            shutil.copyfileobj(source, file, _CHUNK)
 
 
 # --- as installed --------------------------------------------------------------------------------
