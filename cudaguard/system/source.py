@@ -184,7 +184,7 @@ def imports_of_file(path: str) -> list[str]:
     return list(dict.fromkeys(one.module for one in found))
 
 
-def parsed(source: bytes, path: str = "<unknown>") -> ast.Module:
+def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     """Return the tree of a source; what Python warns of in it is not our business.
 
     Raises:

@@ -70,9 +70,14 @@ def paint(text: str, style: str, stream: TextIO) -> str:
 
 def json_text(document: Mapping[str, Any]) -> str:
     """Return a JSON document with the number of its schema first."""
+    return plain_json({"schema": SCHEMA, **document})
+
+
+def plain_json(document: Mapping[str, Any]) -> str:
+    """Return a JSON document whose form is not ours."""
     import json
 
-    text = json.dumps({"schema": SCHEMA, **document}, indent=2)
+    text = json.dumps(document, indent=2)
     return text.replace("##", "\\u0023#")  # Azure takes ##vso[ for a command in the middle of JSON
 
 

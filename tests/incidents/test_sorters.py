@@ -95,3 +95,51 @@ def test_suggestion_passes_ruff(child, cached_environment):
     child.command(python, *RUFF, "train.py")
     assert (child.folder / "train.py").read_text() == before
     child.command(*lint, "train.py")
+
+
+# --- what --fix writes ----------------------------------------------------------------------------
+
+FIX = (sys.executable, "-m", "cudaguard", "lint", "--config", "cudaguard.toml", "--fix")
+RULES = (("decord", "torch"), ("cv2", "decord"), ("nvidia.dali", "torch"), ("mine", "cv2"))
+LENGTH = "lint.isort.length-sort=true"
+FROM_FIRST = "lint.isort.from-first=true"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        RUFF,
+        (*RUFF, "--config", BY_NAME),
+        (*RUFF, "--config", LENGTH),
+        (*RUFF, "--config", FROM_FIRST),
+        ("-m", "isort", "-q"),
+        ("-m", "isort", "-q", "--profile", "google"),
+        ("-m", "isort", "-q", "--length-sort", "--from-first"),
+    ],
+    ids=" ".join,
+)
+def test_sorters_leave_what_fix_has_written(child, cached_environment, command):
+    """All orders of four imports; what was right before the fix has no mark, and is not asked."""
+    rules = [
+        f"[[rules]]\nid = 'L{n}'\nwatch = ['{then}']\nneeds = ['{first}']\nwhy = 'w'\n"
+        for n, (then, first) in enumerate(RULES)
+    ]
+    child.write("cudaguard.toml", "".join(rules))
+    child.write("src/mine.py", "")
+    written = ("import decord", "from torch import nn  # nn", "import cv2", "import numpy as np",
+               "from nvidia.dali import (\n    fn,\n)", "# mine\nimport mine")  # fmt: skip
+    for number, order in enumerate(itertools.permutations(written, 4)):
+        text = "\n".join(("import os", "", *order, "", "print(os)", ""))
+        child.write(f"src/f{number}.py", text)
+    wrong = found(child)
+    child.command(*FIX, "src")
+    assert found(child) == set()
+    child.command(cached_environment(*PINS), *command, "src", check=False)
+    assert len(wrong) > 100
+    assert found(child) & wrong == set()
+
+
+def found(child):
+    """Returns (file, rule) of what is found now."""
+    done = child.command(*FIX[:-1], "--format", "json", "src", check=False)
+    return {(one["path"], one["rule"]) for one in json.loads(done.stdout)["findings"]}

@@ -45,6 +45,12 @@ def test_lint(document, child):
     done = child.command(sys.executable, "-m", "cudaguard", "lint", *options, check=False)
     assert done.returncode == 1
     assert done.stdout == shown(document, "lint")
+    change = child.command(
+        sys.executable, "-m", "cudaguard", "lint", "--diff", *options, check=False
+    )
+    assert re.findall(r"^```diff\n(--- train.*?)^```$", document, re.DOTALL | re.M) == [
+        change.stdout
+    ]
 
 
 def test_every_option_is_explained(document, child):

@@ -82,7 +82,11 @@ def test_lint(child, rules):
     child.write(name, "import late\nimport early\n")
     child.write(f"{EVIL}2.py", "import (\n")
     done = child.command(*CUDAGUARD, "lint", "--config", rules, name, f"{EVIL}2.py", check=False)
-    shown(done, out=f"{SHOWN}.py:1:1: LOCAL001", err=f"{SHOWN}2.py: ")
+    shown(done, out=f"{SHOWN}.py:1:8: LOCAL001", err=f"{SHOWN}2.py: ")
+    child.write(f"{EVIL}3.py", "import late # ##vso[task.complete]\x1b[31m\nimport early\n")
+    for options in ((), ("--diff",)):
+        command = (*CUDAGUARD, "lint", "--config", rules, *options, f"{EVIL}3.py")
+        shown(child.command(*command, check=False), out="import late # \\x23#vso[task")
     done = child.command(
         *CUDAGUARD, "lint", "--config", rules, name, "--format", "github", check=False
     )

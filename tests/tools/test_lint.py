@@ -38,13 +38,22 @@ def test_finding(lint, child):
     child.write("src/right.py", "import cv2\nimport decord\n")
     status, out, err = lint("src")
     assert status == 1
-    assert out.splitlines() == [
-        "src/train.py:3:1: LOCAL1 decord is imported before cv2, which follows in line 4",
-        "    why: decord spoils what cv2 needs",
-        "    write: import cv2",
-        "           import decord",
-        "    isort and ruff keep this order",
-    ]
+    assert (
+        out
+        == """\
+src/train.py:3:8: LOCAL1 decord is imported before cv2, which follows in line 4
+    3 | import decord
+      |        ^^^^^^
+    4 | import cv2
+      |        --- must come first
+    why: decord spoils what cv2 needs
+    write: import cv2
+           # isort: split
+           import decord
+    isort and ruff keep this order; with `# isort: split` between the two, by any settings
+    run: cudaguard lint --config cudaguard.toml --fix src/train.py
+"""
+    )
     assert err == "cudaguard lint: 1 finding in 2 files\n"
 
 
@@ -53,8 +62,8 @@ def test_what_a_sorter_would_undo_is_pinned(lint, child):
     child.write("train.py", "import decord\nfrom torch import nn, cuda\n")
     _, out, _ = lint("train.py")
     lines = [line.strip() for line in out.splitlines()]
-    assert lines[2:5] == ["write: from torch import nn", "# isort: split", "import decord"]
-    assert "ruff (I001) would undo this order" in lines[5]
+    assert lines[6:9] == ["write: from torch import nn", "# isort: split", "import decord"]
+    assert "ruff (I001) would undo this order" in lines[9]
 
 
 def test_own_module_that_must_come_first_is_pinned(lint, child):
@@ -62,7 +71,7 @@ def test_own_module_that_must_come_first_is_pinned(lint, child):
     child.write("cudaguard.toml", RULES.replace('["cv2"]', '["alloc"]'))
     child.write("alloc.py", "")
     child.write("train.py", "import decord\nimport alloc\n")
-    assert "# isort: split" in lint("train.py")[1]
+    assert "isort and ruff (I001) would undo this order" in lint("train.py")[1]
 
 
 def test_comment_silences_one_rule(lint, child):
@@ -90,7 +99,17 @@ def test_json(lint, child):
     (found,) = document["findings"]
     assert status == 1
     assert (found["path"], found["line"], found["rule"]) == ("train.py", 1, "LOCAL1")
-    assert found["write"] == ["import cv2", "import decord"]
+    assert found["write"] == ["import cv2", "# isort: split", "import decord"]
+    assert (found["column"], found["end_column"]) == (8, 14)
+    assert found["needed"] == {
+        "module": "cv2",
+        "cell": 0,
+        "line": 1,
+        "column": 16,
+        "end_column": 19,
+    }
+    assert (found["fixable"], found["command"]) == (False, "")
+    assert "one statement imports both" in found["reason"]
     child.write("train.py", "import cv2, decord\n")
     status, out, _ = lint("--format", "json", "train.py")
     assert (status, valid("lint", out)["findings"]) == (0, [])
@@ -101,7 +120,7 @@ def test_github(lint, child):
     status, out, _ = lint("--format", "github", "train.py")
     assert status == 1
     assert out.startswith(
-        "::error file=train.py,line=3,col=1,title=cudaguard LOCAL1::LOCAL1 decord"
+        "::error file=train.py,line=3,col=8,title=cudaguard LOCAL1::LOCAL1 decord"
     )
     assert out.count("\n") == 1
 
@@ -109,7 +128,7 @@ def test_github(lint, child):
 def test_color(lint, child):
     child.write("train.py", "import decord, cv2\n")
     env = {"NO_COLOR": "", "FORCE_COLOR": "1"}
-    assert lint("train.py", env=env)[1].startswith("\033[1mtrain.py:1:1:")
+    assert lint("train.py", env=env)[1].startswith("\033[1mtrain.py:1:8:")
     assert "\033" not in lint("--format", "json", "train.py", env=env)[1]
     assert "\033" not in lint("train.py", env={"NO_COLOR": "1", "FORCE_COLOR": "1"})[1]
 
@@ -141,10 +160,15 @@ def test_notebook(lint, child):
     status, out, _ = lint(".")
     assert status == 1
     assert out.startswith(
-        "./train.ipynb:cell 2:3:1: LOCAL1 decord is imported before cv2, which follows in cell 4\n"
+        "./train.ipynb:cell 2:3:8: LOCAL1 decord is imported before cv2, which follows in cell 4\n"
     )
     (found,) = valid("lint", lint("--format", "json", ".")[1])["findings"]
     assert (found["cell"], found["line"]) == (2, 3)
+    assert (found["needed"]["cell"], found["needed"]["line"]) == (4, 2)
+    before = (child.folder / "train.ipynb").read_bytes()
+    status, out, _ = lint("--fix", ".")
+    assert (status, "--fix leaves this to you: it does not rewrite notebooks" in out) == (1, True)
+    assert (child.folder / "train.ipynb").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -210,6 +234,8 @@ def test_rules_that_ask_for_no_order(lint, child):
         (["no-such-folder"], "there is no such file or folder"),
         (["--config", "absent.toml", "."], "absent.toml: cannot read"),
         (["--config", "bad.toml", "."], "the key 'why' is missing"),
+        (["--fix", "--diff", "."], "not allowed with argument"),
+        (["--diff", "--format", "json", "."], "--diff writes a diff, and takes no --format json"),
     ],
 )
 def test_wrong_usage(child, arguments, expected):

@@ -1,49 +1,39 @@
 """Report import statements whose order a rule forbids, without running or importing anything.
 
 Reads Python files and notebooks. What functions import is left out, as it runs later or never, and
-so is what stands under `if TYPE_CHECKING`.
+so is what stands under `if TYPE_CHECKING`. --fix puts imports in order where nothing but imports
+stands between them.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 
-from cudaguard.files.text import printable_data
-from cudaguard.tools.common import (
-    BROKEN,
-    FOUND,
-    OK,
-    USAGE,
-    add_format,
-    github,
-    json_text,
-    note,
-    paint,
-    show,
-)
+from cudaguard.tools import sarif
+from cudaguard.tools.common import FORMATS, USAGE, add_format, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator
-    from typing import Any
 
     from cudaguard.model import Rule
     from cudaguard.system.source_file import Source
-    from cudaguard.tools.lint.policy import Misplaced
 
 EXAMPLES = """\
 examples:
   cudaguard lint src train.py                  everything below src, and one file
   cudaguard lint --config cudaguard.toml .     with rules of your own
+  cudaguard lint --diff .                      what --fix would change
+  cudaguard lint --fix .                       puts imports in order, so that sorters keep it
   cudaguard lint --format github .             annotations in a workflow
+  cudaguard lint --format sarif .              for code scanning
 
 checked: rules of your own, opt-in rules that are enabled, and built-in rules about the versions
 installed here. `# cudaguard: ignore[CG011]` on the line silences one rule,
 `# cudaguard: ignore` all.
 
-exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
+exit status: 0 nothing found (or all of it fixed), 1 found, 2 wrong usage, 3 a file could not be
+read or written
 """
 
 
@@ -60,13 +50,17 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="also say which rules need no order, on stderr"
     )
-    add_format(parser)
+    doing = parser.add_mutually_exclusive_group()
+    doing.add_argument("--fix", action="store_true", help="put imports in order, in the files")
+    doing.add_argument("--diff", action="store_true", help="show what --fix would change, only")
+    add_format(parser, (*FORMATS, sarif.FORMAT))
 
 
 def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
     from cudaguard.errors import ConfigError, RuleError
-    from cudaguard.system.source_file import files_below, read
+    from cudaguard.system.source_file import files_below
+    from cudaguard.tools.lint.report import Report
 
     for path in args.path:
         if not os.path.exists(path):
@@ -77,41 +71,16 @@ def execute(args: Namespace) -> int:
     except (ConfigError, RuleError) as error:
         note("lint", str(error))
         return USAGE
-    found: list[dict[str, Any]] = []
-    files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
-    problems = 0
-    for file in files:
-        source = read(file)
-        if source.problem:
-            problems += 1
-            note("lint", f"{file}: {source.problem}")
-        found += _findings(source, checked)
+    if args.diff and args.format != "text":
+        note("lint", f"--diff writes a diff, and takes no --format {args.format}")
+        return USAGE
+    report = Report(args, checked)
+    for file in dict.fromkeys(file for path in args.path for file in files_below(path)):
+        source = report.look(file)
         if args.verbose:
             _tell_more(source, others)
-    _print(found, files, problems, args.format)
-    return BROKEN if problems else FOUND if found else OK
-
-
-def _print(found: list[dict[str, Any]], files: list[str], problems: int, format: str) -> None:
-    from cudaguard.tools.lint import messages as report
-
-    if format == "json":
-        document = {
-            "tool": "lint", "files": len(files), "unreadable": problems, "findings": found
-        }  # fmt: skip
-        show(json_text(document))
-        return
-    for one in found:
-        if format == "github":
-            where = {"file": one["path"]}
-            if not one["cell"]:
-                where.update(line=one["line"], col=one["column"])
-            text = report.text(one).partition(": ")[2]
-            show(github("error", text, title=f"cudaguard {one['rule']}", **where))
-        else:
-            first, end, rest = report.text(printable_data(one)).partition("\n")
-            show(paint(first, "bold", sys.stdout) + end + rest)
-    note("lint", report.summary(found, len(files)))
+    report.show()
+    return report.status()
 
 
 def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
@@ -155,29 +124,6 @@ def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
         if rule.id in here
     ]
     return chosen, [rule for rule in active if rule not in chosen]
-
-
-def _findings(source: Source, rules: list[Rule]) -> Iterator[dict[str, Any]]:
-    from cudaguard.tools.lint.messages import finding
-    from cudaguard.tools.lint.policy import misplaced
-
-    for one in misplaced(source.imports, rules):
-        if not source.is_silenced(one.rule.id, one.then, one.first):
-            pinned, by_name = _sorting(source.path, one)
-            yield finding(source.path, one, is_pinned=pinned, by_name=by_name)
-
-
-def _sorting(path: str, one: Misplaced) -> tuple[bool, bool]:
-    """Return whether a sorter would undo the right order, and whether sorting by name would not."""
-    from cudaguard.system.origins import LOCAL, origin_of
-    from cudaguard.tools.lint.policy import is_kept_by_sorters
-
-    folders = [os.path.dirname(path) or ".", *sys.path]
-    first, then = (origin_of(name, folders) == LOCAL for name in (one.needed, one.early))
-    if first is not then:  # in sections of their own, the user's own modules last
-        return first, False
-    kept = is_kept_by_sorters(one.first, one.then)
-    return not kept, not kept and is_kept_by_sorters(one.first, one.then, by_name=True)
 
 
 def _tell_more(source: Source, others: list[Rule]) -> None:

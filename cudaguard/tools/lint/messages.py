@@ -12,30 +12,82 @@ if TYPE_CHECKING:
 SPLIT = "# isort: split"
 
 
-def finding(path: str, misplaced: Any, *, is_pinned: bool, by_name: bool) -> dict[str, Any]:
+# Why --fix leaves something to its author; each follows "--fix leaves this to you:".
+NOTEBOOK = "it does not rewrite notebooks"
+CALL = "one of the two is a call, not an import statement"
+ONE_STATEMENT = "one statement imports both; write two"
+NESTED = "one of the two is inside a block, as of `if`, `try` or `with`"
+PINNED = f"`{SPLIT}` between them pins the order as it is"
+CONTRADICTION = "the rules contradict each other, so nothing in this file was fixed"
+NOT_THE_SAME = "moving the import would change more than its place"
+READ_ONLY = "the file is read-only"
+LINKED = "the file has other hard links, which would keep the old text"
+CHANGED = "the file was changed in the meantime"
+ENCODING = "its encoding does not give the same bytes back"
+
+
+def not_an_import(line: int) -> str:
+    """Return that something else is done in between."""
+    return f"line {line} is not an import, and may need the order as it is"
+
+
+def future(line: int) -> str:
+    """Return that a statement for the compiler is concerned."""
+    return f"line {line} imports from __future__, which stays first"
+
+
+def shared_line(line: int) -> str:
+    """Return that a statement has no lines of its own."""
+    return f"line {line} holds more than one statement"
+
+
+def star(line: int) -> str:
+    """Return that nobody can say what a statement binds."""
+    return f"line {line} imports *, which may bind the same names"
+
+
+def same_name(name: str, line: int, other: int) -> str:
+    """Return that the order decides what a name means."""
+    return f"lines {line} and {other} both bind the name {name}"
+
+
+def steered(line: int, comment: str) -> str:
+    """Return that a comment tells a tool about the lines that follow it."""
+    return f"the comment in line {line} is about the lines below it: {comment}"
+
+
+def finding(
+    path: str, misplaced: Any, place: Mapping[str, int], needed: Mapping[str, int], *,
+    is_pinned: bool, by_name: bool, reason: str, command: str,
+) -> dict[str, Any]:  # fmt: skip
     """Return one finding as the JSON document has it.
 
     Args:
         path: The file.
         misplaced: A `cudaguard.tools.lint.policy.Misplaced`.
+        place: Where it names the module that comes too early.
+        needed: Where it names the module that must come first.
         is_pinned: True if a sorter of imports would undo the right order.
         by_name: True if it would not, sorting by name alone.
+        reason: Why ``--fix`` leaves it, empty if it does not.
+        command: The one that fixes it.
     """
     first, then, rule = misplaced.first, misplaced.then, misplaced.rule
-    lines = [_statement(first), *([SPLIT] if is_pinned else []), _statement(then)]
     return {
         "path": path,
-        "cell": then.cell,
-        "line": then.line,
-        "column": then.column,
+        **place,
         "rule": rule.id,
         "what": (
             f"{misplaced.early} is imported before {misplaced.needed}, which follows in "
             f"{_place(first, then)}"
         ),
         "why": rule.why,
-        "write": lines,
+        "needed": {"module": misplaced.needed, **needed},
+        "write": [_statement(first), SPLIT, _statement(then)],
         "sorters": _sorters(is_pinned=is_pinned, by_name=by_name),
+        "fixable": not reason,
+        "reason": reason,
+        "command": "" if reason else command,
         "links": list(rule.links),
     }
 
@@ -55,7 +107,7 @@ def _statement(statement: Any) -> str:
 
 def _sorters(*, is_pinned: bool, by_name: bool) -> str:
     if not is_pinned:
-        return "isort and ruff keep this order"
+        return f"isort and ruff keep this order; with `{SPLIT}` between the two, by any settings"
     other = ", or set force_sort_within_sections = true," if by_name else ""
     return (
         f"isort and ruff (I001) would undo this order: keep the line `{SPLIT}` between the two"
@@ -63,20 +115,56 @@ def _sorters(*, is_pinned: bool, by_name: bool) -> str:
     )
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """Return one finding for a reader; the first line is what editors can jump to."""
+def headline(found: Mapping[str, Any]) -> str:
+    """Return the line that says what is wrong and where; editors can jump to it."""
     cell = f"cell {found['cell']}:" if found["cell"] else ""
     place = f"{found['path']}:{cell}{found['line']}:{found['column']}"
-    lines = [f"{place}: {found['rule']} {found['what']}", f"    why: {found['why']}"]
+    return f"{place}: {found['rule']} {found['what']}"
+
+
+def marks(found: Mapping[str, Any]) -> list[tuple[Any, str, str]]:
+    """Return what `cudaguard.tools.lint.excerpt.excerpt` shows of a finding."""
+    needed = found["needed"]
+    shown = [(found, "^", "")]
+    if needed["cell"] == found["cell"]:
+        shown.append((needed, "-", "must come first"))
+    return shown
+
+
+def text(found: Mapping[str, Any], excerpt: Sequence[str] = ()) -> str:
+    """Return one finding for a reader.
+
+    Args:
+        found: As `finding` returns it.
+        excerpt: The lines of the source that are shown.
+    """
+    lines = [headline(found), *(f"    {line}" for line in excerpt), f"    why: {found['why']}"]
     lines += [f"    {'write:' if not n else '      '} {w}" for n, w in enumerate(found["write"])]
     lines.append(f"    {found['sorters']}")
+    if found["fixable"]:
+        lines.append(f"    run: {found['command']}")
+    else:
+        lines.append(f"    {left(found['reason'])}")
     return "\n".join(lines)
+
+
+def left(reason: str) -> str:
+    """Return that something was not fixed, and why."""
+    return f"--fix leaves this to you: {reason}"
+
+
+def fixed(count: int, files: int, *, is_done: bool) -> str:
+    """Return how much was fixed, or would be, in how many files."""
+    return f"{'fixed' if is_done else 'would fix'} {_counted(count, files)}"
 
 
 def summary(found: Sequence[Mapping[str, Any]], files: int) -> str:
     """Return how much was found in how many files."""
-    count = len(found)
-    return f"{count} finding{'' if count == 1 else 's'} in {files} file{'' if files == 1 else 's'}"
+    return _counted(len(found), files)
+
+
+def _counted(count: int, files: int) -> str:
+    return f"{count} finding{'s' * (count != 1)} in {files} file{'s' * (files != 1)}"
 
 
 def needs_no_order(path: str, line: int, module: str, rule: Any) -> str:
