@@ -10,6 +10,7 @@ import pytest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from typing import Any
 
     from cudaguard.config import Mode
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 NAME = "cudaguard"  # of the section, and the first part of the names of properties
+CUDA = "CG814"  # CUDA was initialized: information, and what a guarded run is asked for
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,12 +26,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("cudaguard", "import-order guard for CUDA libraries")
     group.addoption(
         "--cudaguard",
+        action="store_true",
+        help="put the guard up before any conftest is imported, and name the first test after "
+        "which symbols moved, CUDA was initialized or a library came twice",
+    )
+    group.addoption(
+        "--cudaguard-mode",
         metavar="MODE",
-        nargs="?",
-        const="fix",
         type=_mode,
-        help="put the guard up before any conftest is imported: off, observe, warn, fix (meant by "
-        "a bare --cudaguard) or strict (whatever it finds fails the run)",
+        help="the same in this mode: off, observe, warn, fix (default) or strict (what it finds "
+        "fails the run)",
     )
     for name, what in (("enable", "an opt-in rule"), ("disable", "a rule or a detector")):
         group.addoption(
@@ -40,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             help=f"{name} {what} in a guarded run, as in CG017; may be given several times",
         )
     parser.addini(
-        "cudaguard", "mode of the guard where --cudaguard is not given", type="string", default=""
+        "cudaguard", "mode of the guard, which is up then in every run", type="string", default=""
     )
 
 
@@ -48,19 +54,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Put the guard up before any conftest is imported, if it is asked for."""
     asked = early_config.known_args_namespace
-    mode: Mode | None = asked.cudaguard or _configured(early_config)
-    if mode is None:
+    mode: Mode | None = asked.cudaguard_mode
+    configured = None if mode else _configured(early_config)
+    if not (asked.cudaguard or mode or configured):
         return
     import os
 
     from cudaguard.core.modes import is_on
 
-    if not is_on(mode):
+    if mode is None and not os.environ.get("CUDAGUARD"):  # which is stronger than configuration
+        # A run that asks for the guard gets it where the project has it off.
+        is_meant = configured and (is_on(configured) or not asked.cudaguard)
+        mode = configured if is_meant else "fix"
+    if mode is not None and not is_on(mode):
         return
-
-    if os.environ.get("CUDAGUARD") and not asked.cudaguard:
-        mode = None  # the variable, which is stronger than configuration
-    run = GuardedRun(mode, asked.cudaguard_enable, asked.cudaguard_disable)
+    run = GuardedRun(
+        mode, asked.cudaguard_enable, asked.cudaguard_disable, str(early_config.rootpath)
+    )
     early_config.pluginmanager.register(run, "cudaguard-run")
     early_config.add_cleanup(run.end)
 
@@ -72,13 +82,10 @@ def _mode(word: str) -> Mode:
     from cudaguard.errors import ConfigError
 
     try:
-        return parse_mode(word, "--cudaguard")
+        return parse_mode(word, "--cudaguard-mode")
     except ConfigError as error:
-        what = str(error).partition(": ")[2]  # argparse names the option itself
-        raise ArgumentTypeError(
-            f"{what}. A bare --cudaguard takes what follows for its mode: before a path write "
-            "--cudaguard=fix"
-        ) from None
+        # argparse names the option itself
+        raise ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
 def _configured(config: pytest.Config) -> Mode | None:
@@ -102,19 +109,24 @@ class GuardedRun:
         mode: The mode asked for; None, as the environment says.
         enable: Ids of rules to switch on.
         disable: Ids of rules and detectors to switch off.
+        root: Folder of the project; files are named as seen from there.
 
     Raises:
         UsageError: An unknown id, or a guard that the user's warning filters do not let come up.
     """
 
-    def __init__(self, mode: Mode | None, enable: list[str], disable: list[str]) -> None:
+    def __init__(self, mode: Mode | None, enable: list[str], disable: list[str], root: str) -> None:
         from cudaguard.api import guard
         from cudaguard.core.lifecycle import activation
         from cudaguard.core.modes import is_strict
         from cudaguard.errors import ConfigError, CudaGuardWarning
 
         self._found: dict[tuple[str, str], Finding] = {}
-        self._finders: dict[tuple[str, str], list[str]] = {}  # ids of the workers under xdist
+        # After what each was first there -> ids of the workers under xdist that say so.
+        self._after: dict[tuple[str, str], dict[str, list[str]]] = {}
+        self._core, self._root = activation.core, root
+        self._seen = 0  # findings of this process that are in these
+        self._last = ""  # what has ended last
         try:
             self._block = guard(mode, enable=enable, disable=disable)
             in_force = self._block.__enter__().mode
@@ -123,6 +135,7 @@ class GuardedRun:
         by = "" if activation.is_up else " (by CUDAGUARD in the environment)"
         self._header = f"cudaguard: {in_force}{by}"
         self._is_strict = is_strict(in_force)
+        self._look("")  # came before the guard: nothing of the run is named
 
     def end(self) -> None:
         """Take the guard down, as far as this run has put it up."""
@@ -132,51 +145,101 @@ class GuardedRun:
         """Say that the run is guarded."""
         return self._header
 
+    # --- after what something was there for the first time ------------------------------------
+
+    def _look(self, after: str) -> None:
+        """Look what has changed, and name what has just ended beside what was found."""
+        from cudaguard.errors import CudaGuardError, CudaGuardWarning
+
+        try:
+            self._core.catch_up()  # asks the driver, if it is there, and initializes nothing
+        except (CudaGuardError, CudaGuardWarning):  # strict, or the user's filters: it is kept
+            pass
+        findings = self._core.reporter.channel.findings
+        new = findings[self._seen :]
+        self._seen, self._last = len(findings), after
+        for finding in new:
+            self._add(finding, after, "")
+
+    def pytest_plugin_registered(self, plugin: object) -> None:
+        """Look after a conftest or a plug-in was imported."""
+        import os
+
+        file = getattr(plugin, "__file__", None)  # also called for those that came before us
+        if isinstance(file, str):
+            inner = os.path.relpath(file, self._root)
+            is_inside = not inner.startswith(os.pardir)
+            self._look(f"the import of {inner if is_inside else file}")
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None]:
+        """Look after a file or folder was collected."""
+        yield
+        self._look(f"the collection of {collector.nodeid or 'the session'}")
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None]:
+        """Look after a test, and what its fixtures do after it."""
+        self._look(self._last)  # what was done in between is not its doing
+        yield
+        self._look(item.nodeid)
+
+    # --- the end ------------------------------------------------------------------------------
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take over what a worker of pytest-xdist has found."""
         from cudaguard.model import Finding
 
-        for fields in getattr(node, "workeroutput", {}).get("cudaguard", ()):
-            self._add(Finding(**fields), node.gateway.id)
+        for one in getattr(node, "workeroutput", {}).get("cudaguard", ()):
+            self._add(Finding(**one["finding"]), one["after"], node.gateway.id)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Gather the findings, hand them on, and fail a strict run that has some."""
-        from cudaguard.api import status
-
-        findings = status().findings
+        self._look(self._last)
         if hasattr(session.config, "workeroutput"):  # a worker: the controller tells of them
-            output = [finding.to_dict() for finding in findings]
-            session.config.workeroutput["cudaguard"] = output
+            session.config.workeroutput["cudaguard"] = [
+                {"finding": finding.to_dict(), "after": next(iter(self._after[key]))}
+                for key, finding in self._found.items()
+            ]
             return
-        for finding in findings:
-            self._add(finding, "")
-        faults = [finding for finding in self._found.values() if finding.severity != "info"]
+        faults = {key: f for key, f in self._found.items() if f.severity != "info"}
         for plugin in session.config.pluginmanager.get_plugins():
             if hasattr(plugin, "add_global_property"):  # that of --junitxml
-                for finding in faults:
-                    plugin.add_global_property(f"{NAME}.{finding.id}", str(finding))
+                for key, finding in faults.items():
+                    plugin.add_global_property(f"{NAME}.{finding.id}", self._text(key))
         if self._is_strict and faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Tell of the findings; of mere information only with ``-v``."""
+        """Tell of the findings; of mere information, but that about CUDA, only with ``-v``."""
         is_verbose = terminalreporter.config.getoption("verbose") > 0
-        keys = [key for key, f in self._found.items() if is_verbose or f.severity != "info"]
+        keys = [
+            key
+            for key, finding in self._found.items()
+            if is_verbose or finding.severity != "info" or finding.id == CUDA
+        ]
         if not keys:
             return
         terminalreporter.section(NAME)
         for key in sorted(keys):
-            terminalreporter.write_line(str(self._found[key]))
-            finders = self._finders[key]
-            if any(finders):
-                names = (finder or "the controller" for finder in finders)
-                terminalreporter.write_line(f"  found by: {', '.join(names)}")
-        if self._is_strict:
+            terminalreporter.write_line(self._text(key))
+        faults = [f for f in self._found.values() if f.severity != "info"]
+        if self._is_strict and faults:
             terminalreporter.write_line("strict: a run with findings fails")
 
-    def _add(self, finding: Finding, finder: str) -> None:
+    def _add(self, finding: Finding, after: str, worker: str) -> None:
         key = (finding.id, finding.what)
         self._found.setdefault(key, finding)
-        self._finders.setdefault(key, []).append(finder)
+        self._after.setdefault(key, {}).setdefault(after, []).append(worker)
+
+    def _text(self, key: tuple[str, str]) -> str:
+        """Return a finding, and after what it was first there."""
+        lines = [str(self._found[key])]
+        for after, workers in self._after[key].items():
+            by = f" ({', '.join(one or 'the controller' for one in workers)})"
+            if after or any(workers):
+                place = after or "the start"
+                lines.append(f"  first seen after: {place}{by if any(workers) else ''}")
+        return "\n".join(lines)

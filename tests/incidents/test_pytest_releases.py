@@ -43,7 +43,7 @@ def test_guard_that_was_up_before_pytest_costs_no_warning(suite):
 
 
 def test_wrong_mode_is_a_usage_error(suite):
-    status, text = suite.run("--cudaguard=fast", plugin=())
+    status, text = suite.run("--cudaguard-mode=fast", plugin=())
     assert (status, "unknown mode 'fast'" in text) == (4, True)
 
 
@@ -56,9 +56,18 @@ def test_every_worker_is_guarded_and_the_controller_tells_of_it(suite):
     assert status == 0, text
     told = section(text)
     assert told.count("[LOCAL2] faulty has a fault") == 1
-    assert re.search("found by: (gw0, gw1|gw1, gw0)$", told, re.MULTILINE)
+    after = r"first seen after: the collection of test_it.py \((gw0, gw1|gw1, gw0)\)$"
+    assert re.search(after, told, re.MULTILINE)
     assert "cudaguard.LOCAL2" in (suite.child.folder / "report.xml").read_text()
-    assert suite.run("--cudaguard=strict", "-n", "2", plugin=())[0] == 1
+    assert suite.run("--cudaguard-mode=strict", "-n", "2", plugin=())[0] == 1
+
+
+def test_first_test_is_named_with_its_worker(suite):
+    suite.child.write("test_it.py", "def test_0(): pass\ndef test_1(): import faulty\n")
+    told = section(suite.run("--cudaguard", "-n", "2", plugin=())[1])
+    assert re.search(r"first seen after: test_it.py::test_1 \(gw[01]\)$", told, re.MULTILINE)
+    told = section(suite.run("--cudaguard", plugin=())[1])
+    assert re.search(r"first seen after: test_it.py::test_1$", told, re.MULTILINE)
 
 
 def test_mode_of_the_ini_file_and_rules_reach_the_workers(suite):

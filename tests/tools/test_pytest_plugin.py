@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import zipfile
 from xml.etree import ElementTree as ET
@@ -106,16 +107,21 @@ def test_can_be_blocked(suite):
     ("options", "ini", "variable", "guarded"),
     [
         (("--cudaguard",), "", "", True),
-        (("--cudaguard=strict",), "", "", True),
-        (("--cudaguard=warn",), "", "", False),
-        (("--cudaguard=off",), "fix", "", False),
+        (("--cudaguard-mode=strict",), "", "", True),
+        (("--cudaguard-mode=warn",), "", "", False),
+        (("--cudaguard-mode=off",), "fix", "", False),
+        (("--cudaguard", "--cudaguard-mode=off"), "fix", "", False),
+        (("--cudaguard", "--cudaguard-mode=fix"), "warn", "", True),
+        (("--cudaguard",), "warn", "", False),
         (("--cudaguard",), "off", "", True),
         ((), "fix", "", True),
         ((), "true", "", True),
         ((), "off", "", False),
         ((), "fix", "warn", False),  # the variable is stronger than configuration
         ((), "warn", "fix", True),
-        (("--cudaguard",), "", "warn", True),
+        (("--cudaguard",), "", "warn", False),
+        (("--cudaguard",), "off", "warn", False),
+        (("--cudaguard-mode=fix",), "", "warn", True),
         (("--cudaguard",), "fix", "off", False),  # the kill switch
         (("--cudaguard", "--cudaguard-disable=LOCAL1"), "", "", False),
     ],
@@ -187,7 +193,7 @@ def test_guard_is_taken_down_at_the_end(suite):
 @pytest.mark.parametrize(("mode", "expected"), [("warn", 0), ("fix", 0), ("strict", 1)])
 def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expected):
     suite.child.write("test_it.py", IMPORTS_FAULTY)
-    status, text = suite.run(f"--cudaguard={mode}")
+    status, text = suite.run(f"--cudaguard-mode={mode}")
     assert status == expected
     assert "1 passed" in text
     lines = section(text).splitlines()
@@ -199,9 +205,9 @@ def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expect
 
 
 def test_strict_leaves_other_statuses_alone_and_passes_without_findings(suite):
-    assert suite.run("--cudaguard=strict")[0] == 5  # no tests
+    assert suite.run("--cudaguard-mode=strict")[0] == 5  # no tests
     suite.child.write("test_it.py", "def test(): pass\n")
-    status, text = suite.run("--cudaguard=strict")
+    status, text = suite.run("--cudaguard-mode=strict")
     assert (status, section(text)) == (0, None)
 
 
@@ -210,7 +216,7 @@ def test_strict_raises_from_an_import(suite):
     suite.child.write("needed.py", "raise OSError('no license')\n")
     suite.child.write("test_it.py", "import target\ndef test(): pass\n")
     assert suite.run("--cudaguard")[0] == 0
-    status, text = suite.run("--cudaguard=strict")
+    status, text = suite.run("--cudaguard-mode=strict")
     assert status == 2
     assert "ImportOrderError" in text
     assert "[CG801] needed could not be imported before target" in section(text)
@@ -219,8 +225,8 @@ def test_strict_raises_from_an_import(suite):
 def test_mere_information_needs_verbose(suite):
     suite.child.write("needed.py", "import target\n")  # LOCAL1 cannot be kept: CG810, info
     suite.child.write("test_it.py", "import target\ndef test(): pass\n")
-    assert section(suite.run("--cudaguard=strict")[1]) is None
-    status, text = suite.run("--cudaguard=strict", "-v")
+    assert section(suite.run("--cudaguard-mode=strict")[1]) is None
+    status, text = suite.run("--cudaguard-mode=strict", "-v")
     assert (status, "[CG810]" in section(text)) == (0, True)
 
 
@@ -267,8 +273,12 @@ def test_a_guard_that_such_filters_do_not_let_come_up_is_one_plain_error(suite):
 @pytest.mark.parametrize(
     ("options", "ini", "said"),
     [
-        (("--cudaguard=fast",), "", "argument --cudaguard: unknown mode 'fast'; expected one of"),
-        (("--cudaguard", "test_it.py"), "", "before a path write --cudaguard=fix"),
+        (
+            ("--cudaguard-mode=fast",),
+            "",
+            "argument --cudaguard-mode: unknown mode 'fast'; expected one of",
+        ),
+        (("--cudaguard=strict",), "", "argument --cudaguard: ignored explicit argument 'strict'"),
         ((), "fast", "pytest.ini: cudaguard: unknown mode 'fast'; expected one of"),
         (("--cudaguard", "--cudaguard-enable=CG700"), "", "rule 'CG700' is not known"),
     ],
@@ -280,6 +290,173 @@ def test_wrong_settings_are_usage_errors(suite, options, ini, said):
     assert status == 4
     assert said in text
     assert "line " not in text  # no traceback
+
+
+# --- after what something was first there ---------------------------------------------------------
+
+
+def first_seen(text):
+    """Return id -> after what the summary says that it was first seen."""
+    told = section(text) or ""
+    parts = re.split(r"^\[(\w+)\]", told, flags=re.MULTILINE)[1:]
+    after = (re.findall(r"first seen after: (.*)$", part, re.MULTILINE) for part in parts[1::2])
+    return dict(zip(parts[::2], after))
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"conftest.py": "import faulty\n"}, "the import of conftest.py"),
+        ({"sub/conftest.py": "import faulty\n"}, "the import of sub/conftest.py"),
+        ({"sub/test_b.py": IMPORTS_FAULTY}, "the collection of sub/test_b.py"),
+        ({"sub/test_b.py": "def test_it(): import faulty\n"}, "sub/test_b.py::test_it"),
+        (
+            {
+                "sub/test_b.py": "import pytest\n"
+                "@pytest.fixture\ndef late():\n    yield\n    import faulty\n"
+                "class TestIt:\n    def test_0(self): pass\n"
+                "    @pytest.mark.parametrize('x', [1, 2])\n    def test_1(self, late, x): pass\n"
+            },
+            "sub/test_b.py::TestIt::test_1[1]",
+        ),
+        (
+            {"conftest.py": "def pytest_sessionfinish(): import faulty\n"},
+            None,  # gathered by then: nobody can name what comes later
+        ),
+        (
+            {"conftest.py": "def pytest_runtestloop(): import faulty\n"},
+            "the collection of test_a.py",
+        ),
+        (
+            {"conftest.py": "def pytest_runtest_logfinish(): import faulty\n"},
+            "test_a.py::test_first",
+        ),
+    ],
+)
+def test_first_place_is_named(suite, files, expected):
+    suite.child.write("test_a.py", "def test_first(): pass\n")
+    suite.child.write("test_z.py", "def test_last(): import faulty\n")
+    for name, text in files.items():
+        suite.child.write(name, text)
+    folders = ["sub"] if "sub/" in str(files) else []
+    last = [] if "def pytest_" in str(files) else ["test_z.py"]
+    _, text = suite.run("--cudaguard", "test_a.py", *folders, *last)
+    assert first_seen(text) == ({"LOCAL2": [expected]} if expected else {})
+
+
+def test_what_came_before_the_guard_names_no_test(suite):
+    suite.child.write("other_plugin.py", "import target\n")
+    suite.child.write("test_it.py", "def test(): pass\n")
+    _, text = suite.run("-p", "other_plugin", "--cudaguard")
+    assert first_seen(text) == {"CG802": []}
+
+
+def test_place_is_in_junit(suite):
+    suite.child.write("test_it.py", "def test_one(): import faulty\n")
+    suite.run("--cudaguard", "--junitxml=report.xml")
+    (entry,) = ET.parse(suite.child.folder / "report.xml").getroot().iter("property")
+    assert entry.get("value").endswith("first seen after: test_it.py::test_one")
+
+
+def test_finding_that_is_an_error_for_the_user_ends_no_session(suite):
+    """Raised where the plug-in looks, it would be an internal error of pytest's."""
+    suite.child.write(
+        "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
+    )
+    suite.child.write("test_it.py", "def test_one(): import faulty\ndef test_two(): pass\n")
+    for mode in ("warn", "fix", "strict"):
+        status, text = suite.run(f"--cudaguard-mode={mode}")
+        assert status == 1
+        assert "INTERNALERROR" not in text
+        assert first_seen(text) == {"LOCAL2": ["test_it.py::test_one"]}
+
+
+@pytest.fixture
+def driven(suite, driver_stubs):
+    """A suite on a machine with a driver (a stub), two of whose tests use it."""
+    suite.env["LD_LIBRARY_PATH"] = str(driver_stubs.folder)
+    suite.child.write(
+        "test_cuda.py",
+        "import ctypes\n"
+        "def test_before(): ctypes.CDLL('libcuda.so.1')\n"
+        "def test_initializes(): assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n"
+        "def test_again(): assert ctypes.CDLL('libcuda.so.1').cuInit(0) == 0\n",
+    )
+    return suite
+
+
+def test_first_test_after_which_cuda_was_initialized(driven):
+    """No import and no load is there to be seen: the driver is asked between the tests."""
+    status, text = driven.run("--cudaguard")
+    assert status == 0
+    assert first_seen(text) == {"CG814": ["test_cuda.py::test_initializes"]}
+    assert "initialized CUDA" in section(text)
+    assert driven.run("--cudaguard-mode=strict")[0] == 0  # it is no fault
+    assert first_seen(driven.run("--cudaguard", "--cudaguard-disable=CG814")[1]) == {}
+
+
+def test_looking_initializes_nothing(driven):
+    status, text = driven.run("--cudaguard", "-k", "before")
+    assert (status, section(text)) == (0, None)
+    driven.child.write(
+        "test_it.py",
+        "import ctypes\n"
+        "def test_1(): ctypes.CDLL('libcuda.so.1')\n"
+        "def test_2():\n"
+        "    count = ctypes.byref(ctypes.c_int())\n"
+        "    assert ctypes.CDLL('libcuda.so.1').cuDeviceGetCount(count) == 3\n",
+    )
+    assert driven.run("--cudaguard", "test_it.py")[0] == 0
+
+
+LIBRARY = "int {name}(void) {{ return {value}; }}\n"
+
+
+@pytest.fixture
+def compiled(suite):
+    """Compiles a library of the suite's."""
+    if not sys.platform.startswith("linux") or not shutil.which("gcc"):
+        pytest.skip("compiled with gcc, for the loader of Linux")
+
+    def compiled(path, *options, name="release", value=1):
+        file = suite.child.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        suite.child.write("lib.c", LIBRARY.format(name=name, value=value))
+        suite.child.command("gcc", "-shared", "-fPIC", "-o", file, "lib.c", *options)
+        return file
+
+    return compiled
+
+
+def test_first_test_after_which_a_library_came_twice(suite, compiled):
+    for folder, version, value in (("one", "1.105", 1), ("two", "8.90", 2)):
+        soname = "-Wl,-soname,libcudart.so.12"
+        file = compiled(f"{folder}/libcudart.so.12.{version}", soname, value=value)
+        (file.parent / "libcudart.so.12").symlink_to(file.name)
+    suite.child.write(
+        "test_it.py",
+        "import ctypes\n"
+        "def test_one(): ctypes.CDLL('one/libcudart.so.12')\n"
+        "def test_other(): pass\n"
+        "def test_two(): ctypes.CDLL('two/libcudart.so.12')\n",
+    )
+    _, text = suite.run("--cudaguard")
+    assert first_seen(text) == {"CG842": ["test_it.py::test_two"]}
+    assert section(suite.run("--cudaguard", "-k", "not two")[1]) is None
+
+
+def test_first_test_after_which_symbols_moved(suite):
+    pytest.importorskip("decord", reason="decord has wheels for x86-64 Linux only")
+    suite.child.write(
+        "test_it.py",
+        "def test_numbers(): import numpy\n"
+        "def test_video(): import decord\n"
+        "def test_picture(): import cv2\n",
+    )
+    _, text = suite.run("--cudaguard-mode=warn", "-v")
+    seen = first_seen(text)
+    assert seen["CG001"] == ["test_it.py::test_video"]
+    assert section(suite.run("--cudaguard-mode=warn", "-k", "numbers")[1]) is None
 
 
 # --- as it is installed --------------------------------------------------------------------------
