@@ -44,6 +44,11 @@ def of_extensions(checks: Iterable[Mapping[str, Any]]) -> str:
     """Return the document of what `cudaguard check-extension` found, as its JSON has it."""
     results, rules = [], {}
     for one in checks:
+        for gpu in (gpu for gpu in one["gpus"] if gpu["ok"] is False):
+            id = f"no-code-for-{gpu['gpu']}"
+            rules[id] = _rule(id, f"GPU code for {gpu['gpu']}")
+            place, print = _located(one["path"]), _print(id, one["path"])
+            results.append(_result(id, "error", [gpu["message"]], place, print))
         if one["ok"]:
             continue
         id = one["cause"] or "unknown"
@@ -56,12 +61,14 @@ def of_extensions(checks: Iterable[Mapping[str, Any]]) -> str:
 
 def of_doctor(report: Mapping[str, Any]) -> str:
     """Return the document of a report of `cudaguard doctor`, as its JSON document has it."""
+    from cudaguard.core.checks import BROKEN
+
     results, rules, failed = [], {}, []
     place = _located(_declaration())
     for check in report["checks"]:
         id = check["id"]
         rules[id] = _rule(id, check["title"])
-        if check["status"] == "broken":
+        if check["status"] == BROKEN:
             failed.append(f"{id}: {check['reason']}")
         for one in check["findings"]:
             text = [one["what"], *one["evidence"], one["consequence"], one["remedy"]]

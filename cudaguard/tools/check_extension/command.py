@@ -11,6 +11,7 @@ import os
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from cudaguard.tools import sarif
 from cudaguard.tools.common import (
     BROKEN,
     FORMATS,
@@ -90,7 +91,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show each file, and each missing symbol"
     )
-    add_format(parser, FORMATS)
+    add_format(parser, (*FORMATS, sarif.FORMAT))
 
 
 def execute(args: Namespace) -> int:
@@ -140,8 +141,10 @@ def execute(args: Namespace) -> int:
 def _show(results: list[Result], form: str, *, verbose: bool) -> None:
     from cudaguard.tools.check_extension import report
 
-    if form == "json":
-        show(json_text(report.data(results)))
+    if form in ("json", sarif.FORMAT):
+        document = report.data(results)
+        as_sarif = form == sarif.FORMAT
+        show(sarif.of_extensions(document["checks"]) if as_sarif else json_text(document))
         return
     is_text = form == "text"
     told = report.text(results, verbose=verbose) if is_text else report.workflow_commands(results)

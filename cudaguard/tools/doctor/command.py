@@ -12,8 +12,10 @@ import sys
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data, printable_lines
 from cudaguard.model import SEVERITIES
+from cudaguard.tools import sarif
 from cudaguard.tools.common import (
     BROKEN,
+    FORMATS,
     FOUND,
     OK,
     USAGE,
@@ -91,7 +93,7 @@ def configure(parser: ArgumentParser) -> None:
         help="leave names, home folders and secrets in JSON, annotations and the bundle",
     )  # fmt: skip
     parser.add_argument("-v", "--verbose", action="store_true", help="tell all of each note")
-    add_format(parser)
+    add_format(parser, (*FORMATS, sarif.FORMAT))
 
 
 def execute(args: Namespace) -> int:
@@ -225,6 +227,8 @@ def _write(
     data = redacted(report, redact) if redact else report
     if args.format == "json":
         shown = json_text(data)
+    elif args.format == sarif.FORMAT:
+        shown = sarif.of_doctor(data)
     elif args.format == "github":
         shown = "\n".join(_annotations(data))  # logs of workflows are public
     else:
