@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from cudaguard.tools.notebook_table import Table
+
 MAGIC = "cudaguard"
 
 
@@ -25,6 +27,8 @@ def load_ipython_extension(ipython: Any) -> None:
 
     reporter = activation.core.reporter
     before = reporter.lasting
+    session = Session(ipython)
+    _sessions.append(session)
     guard = install()
     now = status()
     guarded = {event.name for event in now.events if event.kind == "import"}
@@ -39,7 +43,7 @@ def load_ipython_extension(ipython: Any) -> None:
     repaired = [item for item in reporter.lasting if item not in before]
     told = loaded(guard.mode, early, repaired) if activation.is_up else OFF
     print(printable_lines(told), file=sys.stderr)
-    ipython.register_magic_function(_tell_status, "line", MAGIC)
+    ipython.register_magic_function(session.show_status, "line", MAGIC)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
@@ -51,11 +55,54 @@ def unload_ipython_extension(ipython: Any) -> None:
     from cudaguard.api import uninstall
 
     uninstall()
+    while _sessions:
+        _sessions.pop().leave()
     ipython.magics_manager.magics["line"].pop(MAGIC, None)
 
 
-def _tell_status(line: str) -> None:  # a magic gets what follows it
-    """Show the mode of cudaguard, what it has changed and what it has found."""
-    from cudaguard.api import status
+class Session:
+    """Shows what was found: below each cell of a notebook, and when it is asked for.
 
-    print(status())
+    Args:
+        ipython: The shell.
+    """
+
+    def __init__(self, ipython: Any) -> None:
+        from cudaguard.core.lifecycle import activation
+
+        self._shell, self._reporter = ipython, activation.core.reporter
+        self._seen = len(self._reporter.channel.findings)
+        # A terminal shows the warnings, which have the same words.
+        self._has_cells = getattr(ipython, "kernel", None) is not None
+        if self._has_cells:
+            ipython.events.register("post_run_cell", self.show_new)
+
+    def leave(self) -> None:
+        """Show nothing any more."""
+        if self._has_cells:
+            self._shell.events.unregister("post_run_cell", self.show_new)
+
+    def show_new(self, *_: object) -> None:
+        """Display what was found since the last time, if it is more than information."""
+        from cudaguard.tools.notebook_table import Table
+
+        findings = self._reporter.channel.findings
+        new, self._seen = findings[self._seen :], len(findings)
+        told = [finding for finding in new if finding.severity != "info"]
+        if told:
+            self._display(Table(told))
+
+    def show_status(self, _: str) -> None:  # a magic gets what follows it
+        """Show the mode of cudaguard, what it has changed and what it has found."""
+        from cudaguard.api import status
+        from cudaguard.tools.notebook_table import of_status
+
+        self._display(of_status(status()))
+
+    def _display(self, table: Table) -> None:
+        # As IPython.display.display does, which is not imported here.
+        data, metadata = self._shell.display_formatter.format(table)
+        self._shell.display_pub.publish(data, metadata)
+
+
+_sessions: list[Session] = []

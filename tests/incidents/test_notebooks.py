@@ -34,11 +34,13 @@ for code in json.load(open("cells.json")):
         manager.restart_kernel(now=True)
         client.wait_for_ready(timeout=120)
         continue
-    out = {"stdout": "", "stderr": "", "error": ""}
+    out = {"stdout": "", "stderr": "", "error": "", "shown": []}
     def hear(message):
         content = message["content"]
         if message["msg_type"] == "stream":
             out[content["name"]] += content["text"]
+        elif message["msg_type"] == "display_data":
+            out["shown"].append(content["data"])
         elif message["msg_type"] == "error":
             out["error"] = content["ename"]
     client.execute_interactive(code, timeout=240, output_hook=hear)
@@ -146,6 +148,31 @@ def test_findings_are_shown_in_the_cell_that_has_them(notebook, child):
         "[[rules]]\nid = 'LOCAL1'\nwatch = ['faulty']\ngrade = 'report'\nwhy = 'wrong numbers'\n",
     )
     quiet, loud = notebook(LOAD, "import faulty", CUDAGUARD_CONFIG="rules.toml")
-    assert quiet["stderr"] == NONE_EARLY
+    assert (quiet["stderr"], quiet["shown"]) == (NONE_EARLY, [])
     assert "ImportOrderWarning: [LOCAL1] faulty: wrong numbers" in loud["stderr"]
     assert loud["error"] == ""
+    (shown,) = loud["shown"]
+    assert shown["text/plain"].startswith("[LOCAL1] faulty: wrong numbers")
+    assert "<b>LOCAL1</b>" in shown["text/html"]
+
+
+def test_table_is_shown_by_the_magic_and_after_a_cell_that_fails(notebook, child):
+    child.write("faulty.py", "")
+    child.write(
+        "rules.toml",
+        "[[rules]]\nid = 'LOCAL1'\nwatch = ['faulty']\ngrade = 'report'\nwhy = '<wrong>'\n",
+    )
+    _, failed, asked, gone, after = notebook(
+        LOAD,
+        "import faulty\n1 / 0",
+        "%cudaguard",
+        "%unload_ext cudaguard",
+        "%load_ext cudaguard\n%unload_ext cudaguard",
+        CUDAGUARD_CONFIG="rules.toml",
+    )
+    assert (failed["error"], len(failed["shown"])) == ("ZeroDivisionError", 1)
+    (shown,) = asked["shown"]
+    assert shown["text/plain"].startswith("cudaguard: mode fix, ")
+    assert "&lt;wrong&gt;" in shown["text/html"]
+    assert "<wrong>" not in shown["text/html"]
+    assert (gone["shown"], after["shown"]) == ([], [])
