@@ -58,9 +58,11 @@ class KnownError(Record):
         words: Returns what is to be named in the texts in place of the groups, or None if it is
             another error after all.
         tell: Returns what a message means where the texts are not enough; None as above.
+        any_order: True if no order of imports causes or cures it.
     """
 
     __slots__ = (
+        "any_order",
         "certainty",
         "command",
         "consequence",
@@ -92,6 +94,7 @@ class KnownError(Record):
     leads: bool
     words: Callable[[re.Match[str]], tuple[str, ...] | None] | None
     tell: Callable[[re.Match[str]], Finding | None] | None
+    any_order: bool
 
     def __init__(
         self,
@@ -110,6 +113,7 @@ class KnownError(Record):
         leads: bool = False,
         words: Callable[[re.Match[str]], tuple[str, ...] | None] | None = None,
         tell: Callable[[re.Match[str]], Finding | None] | None = None,
+        any_order: bool = False,
     ) -> None:
         self._fill(
             id=id,
@@ -127,6 +131,7 @@ class KnownError(Record):
             leads=leads,
             words=words,
             tell=tell,
+            any_order=any_order,
         )
 
     def explain(self, match: re.Match[str]) -> Finding | None:

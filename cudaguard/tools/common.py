@@ -91,9 +91,11 @@ def show(text: str) -> None:
             raise
 
 
-def note(command: str, text: str) -> None:
-    """Say something besides the document, on standard error."""
-    say(f"cudaguard {command}: {printable(text)}\n", sys.stderr)
+def note(tool: str, text: str, run: str = "") -> None:
+    """Say something besides the document, on standard error, with the command to run next."""
+    say(f"cudaguard {tool}: {printable(text)}\n", sys.stderr)
+    if run:
+        say(f"  run: {printable(run)}\n", sys.stderr)
 
 
 def say(text: str, stream: TextIO | None) -> None:

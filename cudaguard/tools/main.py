@@ -86,6 +86,7 @@ def _run(given: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     program: list[str] = []
+    words = list(given)
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary)
         if given[:1] != [name]:  # `run` stands before programs: the others are not its business
@@ -105,7 +106,7 @@ def _run(given: list[str]) -> int:
     except SystemExit:  # after a help, say
         sys.stdout.flush()
         raise
-    args.program = program
+    args.program, args.words = program, words
     if args.command is None:
         parser.print_help(sys.stderr)
         return 2

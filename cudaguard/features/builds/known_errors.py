@@ -15,6 +15,7 @@ KNOWN = (
         "activate the environment, or put its bin folder into PATH; pip install ninja if it is not "
         "there",
         command="pip install ninja",
+        any_order=True,
     ),
     KnownError(
         "CG873",
@@ -25,6 +26,7 @@ KNOWN = (
         "if torch.version.cuda is None install a torch with CUDA; else install the toolkit of that "
         "version and set CUDA_HOME to its folder",
         command='python -c "import torch; print(torch.version.cuda)"; which nvcc',
+        any_order=True,
     ),
     KnownError(
         "CG874",
@@ -34,6 +36,7 @@ KNOWN = (
         "No GPU is visible where the extension is built, so torch does not know what to build for.",
         "set TORCH_CUDA_ARCH_LIST, for instance to '8.0;8.6;9.0+PTX', and build again",
         command="export TORCH_CUDA_ARCH_LIST='8.0;8.6;9.0+PTX'",
+        any_order=True,
     ),
     KnownError(
         "CG875",
@@ -54,6 +57,7 @@ KNOWN = (
             "https://github.com/nerfstudio-project/gsplat/issues/215",
             "https://github.com/deepspeedai/DeepSpeed/issues/3223",
         ),
+        any_order=True,
     ),
     KnownError(
         "CG876",
@@ -62,6 +66,7 @@ KNOWN = (
         r"THC/THC\w*\.h",
         "The sources are older than torch 1.11, which has no THC headers.",
         "use a newer release of the project, or torch 1.10",
+        any_order=True,
     ),
     KnownError(
         "CG725",
@@ -71,6 +76,7 @@ KNOWN = (
         "The compiler does not find Python's headers.",
         "install them for this very Python (apt-get install python3-dev; conda has them)",
         command="apt-get install python3-dev",
+        any_order=True,
     ),
     KnownError(
         "CG727",
@@ -83,6 +89,7 @@ KNOWN = (
         "libraries), of the version that torch.version.cuda names",
         command="cudaguard doctor --only CG907",
         nouns=("headers",),
+        any_order=True,
     ),
     KnownError(
         "CG726",
@@ -94,6 +101,7 @@ KNOWN = (
         "LIBRARY_PATH=$CUDA_HOME/lib64/stubs; for others add their folder to LIBRARY_PATH",
         command="export LIBRARY_PATH=$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs",
         nouns=("cuda",),
+        any_order=True,
     ),
 )
 EXPLAINER = Explainer(KNOWN)

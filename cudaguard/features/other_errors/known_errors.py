@@ -16,6 +16,7 @@ KNOWN = (
         "run it on the CPU, or with CUDA_LAUNCH_BLOCKING=1, to see the line; nothing works on the "
         "GPU in this process after it",
         command="CUDA_LAUNCH_BLOCKING=1 python SCRIPT",
+        any_order=True,
     ),
     KnownError(
         "CG744",
@@ -44,6 +45,7 @@ KNOWN = (
         command="nvidia-smi",
         links=("https://github.com/jax-ml/jax/issues/1075",),
         certainty=LIKELY,
+        any_order=True,
     ),
     KnownError(
         "CG746",

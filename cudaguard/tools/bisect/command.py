@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 TIME_LIMIT = 300.0  # seconds for one run
 WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "--mode", "-o", "--format")
-STATUS = {"works": OK, "cannot-say": CANNOT_SAY, "unexplained": CANNOT_SAY, "by-chance": CANNOT_SAY}
+STATUS = {
+    "works": OK,
+    **dict.fromkeys(("cannot-say", "unexplained", "other-cause", "by-chance"), CANNOT_SAY),
+}
 
 EXAMPLES = """\
 examples:
@@ -51,7 +54,8 @@ examples:
                                               writes the rule and a program that shows the fault
 
 exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and no
-order and no rule was found that cures it, or it fails by chance, or it cannot say
+order and no rule was found that cures it, or for another cause than the order (which is named), or
+by chance, or it cannot say
 """
 
 
@@ -110,6 +114,7 @@ def execute(args: Namespace) -> int:
     from contextlib import closing
 
     from cudaguard.errors import ConfigError
+    from cudaguard.tools.bisect.shell_command import NoCommandError, check
     from cudaguard.tools.bisect.study import Study
     from cudaguard.tools.scratch import Scratch
 
@@ -119,8 +124,13 @@ def execute(args: Namespace) -> int:
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
+        if args.cmd is not None:
+            check(args.cmd, args.words)
         with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
             document = Study(args, scratch.folder).document()
+    except NoCommandError as error:
+        note("bisect", str(error), error.command)
+        return USAGE
     except ConfigError as error:
         note("bisect", str(error))
         return USAGE

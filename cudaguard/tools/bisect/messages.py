@@ -30,6 +30,8 @@ def headline(document: Mapping[str, Any]) -> str:
     if verdict == "cannot-say":
         return f"{subject} ended with status 125, which means that it cannot say."
     fails = f"{subject} {failure(document['failure'])}"
+    if verdict == "other-cause":
+        return f"{fails}. The order of imports is not the cause."
     first, then = (_listed(document[key]) for key in ("first", "then"))
     if verdict == "order" and not document["then"]:
         return f"{fails} unless {first} {_is(document['first'])} imported first of all."
@@ -53,6 +55,8 @@ def headline(document: Mapping[str, Any]) -> str:
 def text(document: Mapping[str, Any]) -> str:
     """Return the report for a reader."""
     lines = [headline(document)]
+    if document["cause"]:
+        return "\n".join((*lines, "", *_cause(document["cause"]), "", *_remarks(document)))
     if document["failing"]:
         lines += ["", f"  fails: {', '.join(document['failing'])}"]
     if document["working"]:
@@ -70,11 +74,25 @@ def text(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _cause(cause: Mapping[str, Any]) -> Iterable[str]:
+    """Yield the cause, what shows it, and the next step."""
+    id = f"[{cause['id']}] " if cause["id"] else ""
+    yield f"  cause: {id}{cause['what']}"
+    for label, lines in (
+        ("evidence", cause["evidence"]),
+        ("remedy", [cause["remedy"]]),
+        ("run", [cause["command"]]),
+    ):
+        yield from (f"  {label}: {line}" for line in lines if line)
+
+
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     runs = f"{document['runs']} run{'' if document['runs'] == 1 else 's'}"
     runs += f" in {document['seconds']:.1f} s"
     if document["unsure"]:
         runs += f", {document['unsure']} of which could not say or failed in another way"
+    if document["cause"] and document["runs"] > 1:
+        runs += ". It fails the same way with its imports in another order"
     yield f"{runs}."
     if document["working"]:
         proven = document["program_works"]

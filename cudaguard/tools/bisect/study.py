@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from cudaguard.files import write_text
 from cudaguard.system.origins import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.tools.bisect import messages as report
 from cudaguard.tools.bisect import search
+from cudaguard.tools.bisect.causes import cause_of, missing_module
 from cudaguard.tools.bisect.search import BAD, GOOD
+from cudaguard.tools.bisect.shell_command import check_end
+from cudaguard.tools.bisect.subject import Subject
 from cudaguard.tools.bisect.trials import (
-    IMPORTS_VARIABLE,
-    JOURNAL_VARIABLE,
-    RUNNER,
     Oracle,
     Trials,
     Try,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     Names = tuple[str, ...]
 
-SHOWN = 60  # characters of a command that stand for it
 OURS = "cudaguard"  # putting it elsewhere would show nothing: the guard is off in the runs
 
 
@@ -50,12 +50,9 @@ class Study:
         self._folder = folder
         self._started = monotonic()
         self._progress = Progress()
-        self._is_module = args.program[:1] == ["-m"]
-        self._program: list[str] = args.program[1:] if self._is_module else list(args.program)
-        if self._program and not self._is_module:
-            self._program[0] = os.path.abspath(self._program[0])
+        self._subject = Subject(args)
         self._trials = Trials(
-            self._environment(),
+            self._subject.environment(),
             limit=args.timeout,
             repeats=args.repeats,
             folder=folder,
@@ -63,9 +60,10 @@ class Study:
         )
         self._found: dict[str, Any] = {
             "tool": "bisect",
-            "subject": self._subject(),
+            "subject": self._subject.shown,
             "verdict": "works",
             "failure": None,
+            "cause": None,
             "imports": [],
             "failing": [],
             "working": [],
@@ -93,38 +91,7 @@ class Study:
         self._found["seconds"] = round(monotonic() - self._started, 1)
         return self._found
 
-    def _subject(self) -> str:
-        if self._args.cmd is not None:
-            command = " ".join(self._args.cmd.split())
-            return f"`{command if len(command) <= SHOWN else f'{command[:SHOWN]}...'}`"
-        if self._program:
-            return " ".join(self._args.program)
-        return "Python"
-
-    def _environment(self) -> dict[str, str]:
-        """Return the environment of the children: without the guard, or with it as asked for."""
-        environ = {
-            k: v for k, v in os.environ.items() if k not in (IMPORTS_VARIABLE, JOURNAL_VARIABLE)
-        }
-        environ["PYTHONFAULTHANDLER"] = "1"  # a crash then says where
-        if self._mode is None:
-            return {**environ, "CUDAGUARD": "off"}
-        return self._guarded(environ, self._mode)
-
-    @staticmethod
-    def _guarded(environ: dict[str, str], mode: str) -> dict[str, str]:
-        from cudaguard.tools.run.command import guarded_environment
-
-        return guarded_environment(mode, {k: v for k, v in environ.items() if k != "CUDAGUARD"})
-
     # --- what is run ------------------------------------------------------------------------------
-
-    def _command(self, *, with_program: bool) -> list[str]:
-        if self._args.cmd is not None:
-            return ["/bin/sh", "-c", self._args.cmd]
-        kind = "module" if self._is_module else "script"
-        what = [kind, *self._program] if with_program else ["imports"]
-        return [sys.executable, RUNNER, *what]
 
     def _search(self) -> None:
         if self._args.imports is not None:
@@ -135,9 +102,14 @@ class Study:
 
     def _from_list(self, names: Names) -> None:
         self._found["imports"] = list(names)
-        command = self._command(with_program=False)
+        command = self._subject.command(with_program=False)
         seen = self._see_it_fail(command, names, ", ".join(names))
         if seen is None or seen.failure is None:
+            return
+        if self._args.cmd is not None:
+            check_end(self._args.cmd, seen)
+        last = seen.running()
+        if last and self._has_other_cause(seen, [*command, last], names):
             return
         oracle = Oracle(self._trials, command, seen.failure)
         oracle.knows(names, BAD)
@@ -150,25 +122,27 @@ class Study:
             )
 
     def _from_program(self) -> None:
-        command = self._command(with_program=True)
-        seen = self._see_it_fail(command, (), self._subject())
+        command = self._subject.command(with_program=True)
+        seen = self._see_it_fail(command, (), self._subject.shown)
         if seen is None or seen.failure is None:
             return
         asked = seen.imports()
-        origins = {name: origin_of(name, self._path()) for name in asked}
+        origins = {name: origin_of(name, self._subject.path()) for name in asked}
         asked = [
             name
             for name in asked
             if origins[name] != STANDARD
             and name.partition(".")[0] != OURS
-            and not (self._is_module and name == self._program[0])
+            and not (self._subject.is_module and name == self._subject.program[0])
         ]
         # Imports that the user's own modules make have been noted themselves.
         foreign = tuple(name for name in asked if origins[name] != LOCAL)
         every = tuple(asked)
         self._found["imports"] = list(foreign or every)
-        alone = Oracle(self._trials, self._command(with_program=False), seen.failure)
-        behind = Oracle(self._trials, command, seen.failure, f"{{}}, then {self._subject()}")
+        if self._has_other_cause(seen, command, (*every, *self._subject.named_imports())):
+            return
+        alone = Oracle(self._trials, self._subject.command(with_program=False), seen.failure)
+        behind = Oracle(self._trials, command, seen.failure, f"{{}}, then {self._subject.shown}")
         behind.knows((), BAD)
         behind.last = seen
         orders = [names for names in dict.fromkeys((foreign, every)) if names]
@@ -177,7 +151,9 @@ class Study:
                 found = search.among(names, alone, _length(names, alone.last))
                 if not found.working:
                     # What it did not come to import may be what it needs.
-                    more = tuple(name for name in self._named() if name not in names)
+                    more = tuple(
+                        name for name in self._subject.named_imports() if name not in names
+                    )
                     if more and found.failing == (names[-1],):
                         found = search.among((*names, *more), alone, len(names))
                 self._conclude(found, alone, names, behind=behind, with_program=False)
@@ -189,25 +165,10 @@ class Study:
                 return
         self._conclude(None, behind, foreign, with_program=True)
 
-    def _named(self) -> list[str]:
-        """Return what the script's own import statements name, besides the standard library."""
-        from cudaguard.system.source import imports_of_file
-
-        if self._is_module:
-            return []
-        names = imports_of_file(self._program[0])
-        return [name for name in names if origin_of(name, self._path()) != STANDARD]
-
-    def _path(self) -> list[str]:
-        """Return the folders in which the program finds its modules."""
-        has_script = self._program and not self._is_module
-        first = os.path.dirname(self._program[0]) if has_script else os.getcwd()
-        return [first, *sys.path]
-
     def _see_it_fail(self, command: list[str], names: Names, told: str) -> Try | None:
         """Run it until it fails; None if it does not, or cannot say."""
         for _ in range(self._args.repeats):
-            tried = self._trials.run(command, names, told)
+            tried = self._trials.run(command, names, told, with_stacks=self._args.cmd is None)
             if tried.cannot_say:
                 self._found["verdict"] = "cannot-say"
             if tried.failure is not None:
@@ -215,6 +176,34 @@ class Study:
                 self._found["failure"] = tried.failure.to_dict()
                 return tried
         return None
+
+    def _has_other_cause(self, seen: Try, command: list[str], names: Names) -> bool:
+        """Return True if it fails for what no order changes; it takes one more run to say so.
+
+        That run makes the imports in the reverse order first, twice, as one may need a later one,
+        and has the guard, which may cure it as well.
+        """
+        if self._args.cmd is not None:
+            return False
+        shown = shlex.join(self._args.program)
+        cause = cause_of(seen, self._subject.path(), shown)
+        if cause is None:
+            return False
+        lost = missing_module(seen).partition(".")[0]
+        tops = {name: name.partition(".")[0] for name in names[::-1]}
+        others = tuple(name for name, top in tops.items() if top not in (lost, OURS))
+        if others:
+            environ = self._trials.environ
+            if self._mode is None:
+                environ = self._subject.environment("fix")
+            told = f"{self._subject.shown}, its imports in reverse order and the guard on"
+            again = self._trials.run(command, others * 2, told, environ, with_stacks=True)
+            if not cause.is_like(cause_of(again, self._subject.path(), shown)):
+                return False
+        found = self._found
+        found["verdict"], found["cause"] = "other-cause", cause.to_dict()
+        found["evidence"] = seen.evidence()
+        return True
 
     # --- what follows -----------------------------------------------------------------------------
 
@@ -285,11 +274,11 @@ class Study:
 
     def _works_guarded(self, told: str, **variables: str) -> bool:
         """Return True if it works under the guard, as often as asked for."""
-        environ = {**self._guarded(self._environment(), "fix"), **variables}
-        with_program = bool(self._program) or self._args.cmd is not None
-        names = () if self._program else tuple(self._found["imports"])
-        command = self._command(with_program=with_program)
-        shown = self._subject() if with_program else ", ".join(names)
+        environ = {**self._subject.environment("fix"), **variables}
+        with_program = bool(self._subject.program) or self._args.cmd is not None
+        names = () if self._subject.program else tuple(self._found["imports"])
+        command = self._subject.command(with_program=with_program)
+        shown = self._subject.shown if with_program else ", ".join(names)
         return all(
             tried.failure is None and not tried.cannot_say
             for _ in range(self._args.repeats)
@@ -298,13 +287,13 @@ class Study:
 
     def _write_reproducer(self, failure: Failure | None) -> None:
         found = self._found
-        program = self._program if found["with_program"] else []
+        program = self._subject.program if found["with_program"] else []
         if self._args.cmd is not None:
             return
-        path = self._path()
+        path = self._subject.path()
         is_local = program or any(origin_of(name, path) == LOCAL for name in found["failing"])
-        folder = path[0] if is_local else ""
-        code = report.reproducer(found, program, folder, is_module=self._is_module)
+        folder = self._subject.first_folder() if is_local else ""
+        code = report.reproducer(found, program, folder, is_module=self._subject.is_module)
         place = os.path.join(self._folder, "reproducer.py")
         write_text(place, code)
         fails = failure is not None and any(

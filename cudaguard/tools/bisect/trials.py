@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
 IMPORTS_VARIABLE = "CUDAGUARD_BISECT_IMPORTS"
 JOURNAL_VARIABLE = "CUDAGUARD_BISECT_JOURNAL"
+STACKS_VARIABLE = "CUDAGUARD_BISECT_STACKS"
+# A run that hangs tells its stacks so long before the limit (a part of it, and at most seconds): it
+# counts from where our own code begins, and starting Python takes its time.
+BEFORE_LIMIT = (0.3, 10.0)
 EVIDENCE = 3  # lines of what a failing child printed last
 SHELL_SIGNAL = 128  # what a shell adds to the number of the signal that ended its command
 
@@ -58,11 +62,16 @@ class Trials:
         names: Sequence[str],
         told: str,
         environ: Mapping[str, str] | None = None,
+        *,
+        with_stacks: bool = False,
     ) -> Try:
-        """Run one child and say how it ended."""
+        """Run one child and say how it ended; `with_stacks`, where its threads are if it hangs."""
         self.runs += 1
         journal = os.path.join(self.folder, f"{self.runs}.txt")
         variables = {IMPORTS_VARIABLE: ",".join(names), JOURNAL_VARIABLE: journal}
+        if with_stacks:
+            part, most = BEFORE_LIMIT
+            variables[STACKS_VARIABLE] = f"{self.limit - min(self.limit * part, most):.3f}"
         head = f"run {self.runs}: {told}"
         self.progress.running(f"{head} ...")
         ended = run(command, {**(environ or self.environ), **variables}, self.limit)

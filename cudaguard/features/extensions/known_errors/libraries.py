@@ -106,6 +106,7 @@ MISSING_CUDA = KnownError(
     ),
     nouns=("A library of CUDA", "what needs it was built for another release", "nvidia-*", ""),
     tell=_of_nvidia,
+    any_order=True,
 )
 
 
@@ -139,6 +140,7 @@ MISSING = KnownError(
     command="cudaguard check-extension FILE",
     nouns=("A library", "install the package that has it"),
     tell=_of_others,
+    any_order=True,
 )
 OTHER_PYTHON_LIBRARY = KnownError(
     "CG703",
@@ -150,6 +152,7 @@ OTHER_PYTHON_LIBRARY = KnownError(
     "build it again with this interpreter: python -m pip install --no-cache-dir --force-reinstall "
     "--no-deps PACKAGE",
     nouns=("a library of Python",),
+    any_order=True,
 )
 
 # --- versions -----------------------------------------------------------------------------------
@@ -182,6 +185,7 @@ OLD_GLIBC = KnownError(
     command="ldd --version",
     nouns=("", "of a later version", "A library"),
     words=lambda match: (match[1], match[2], os.path.basename(match[3] or "") or "A library"),
+    any_order=True,
 )
 
 # --- modules that are none ----------------------------------------------------------------------
@@ -197,6 +201,7 @@ NO_MODULE = KnownError(
     "build it under the name that it is imported by; load a library of operators with "
     "torch.ops.load_library(path)",
     nouns=("by that name",),
+    any_order=True,
 )
 STATIC_TLS = KnownError(
     "CG821",

@@ -21,6 +21,7 @@ KNOWN = (
         ),
         nouns=("The package",),
         words=lambda match: (match[1] or match[2],),
+        any_order=True,
     ),
     KnownError(
         "CG706",
@@ -87,6 +88,7 @@ KNOWN = (
         "may "
         "have put a second torch in the environment",
         command='python -c "import torch; print(torch.__version__, torch.__file__)"',
+        any_order=True,
     ),
     KnownError(
         "CG710",
@@ -99,6 +101,7 @@ KNOWN = (
         "build the engine again on this machine, with this release (trtexec --onnx=MODEL "
         "--saveEngine=FILE)",
         command='python -c "import tensorrt; print(tensorrt.__version__)"',
+        any_order=True,
     ),
     KnownError(
         "CG711",
@@ -109,6 +112,7 @@ KNOWN = (
         "An extension was built for another major version of NumPy.",
         "update the package that the traceback names, or install NumPy 1: pip install 'numpy<2'",
         command="pip install 'numpy<2'",
+        any_order=True,
     ),
     KnownError(
         "CG712",
@@ -124,6 +128,7 @@ KNOWN = (
         certainty=LIKELY,
         nouns=("An extension",),
         words=lambda match: (match[1] or match[2],),
+        any_order=True,
     ),
     KnownError(
         "CG713",

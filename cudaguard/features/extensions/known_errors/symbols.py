@@ -195,6 +195,7 @@ OTHER_PYTHON = KnownError(
     "--no-cache-dir --force-reinstall --no-deps PACKAGE",
     nouns=("An extension", "is refused"),
     tell=lambda match: _of_python_version(match) if match[4] else _of_python_symbol(match),
+    any_order=True,
 )
 
 

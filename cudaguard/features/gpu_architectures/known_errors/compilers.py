@@ -105,6 +105,7 @@ KNOWN = (
         "the GPU's compute capability; doctor names the packages that have no code for it",
         command="cudaguard doctor --deep --only CG913 --only CG918",
         links=("https://github.com/pytorch/pytorch/issues/150733",),
+        any_order=True,
     ),
     KnownError(
         "CG863",
@@ -129,5 +130,6 @@ KNOWN = (
         command="nvcc --list-gpu-arch",
         nouns=("a GPU",),
         words=lambda match: (match[1] or match[2],),
+        any_order=True,
     ),
 )

@@ -46,6 +46,7 @@ KNOWN = (
         "see whether nvidia-smi works here; in a container start it with the GPUs (docker run "
         "--gpus all); else install the driver",
         command="nvidia-smi",
+        any_order=True,
     ),
     KnownError(
         "CG715",
@@ -68,6 +69,7 @@ KNOWN = (
             if match[1]
             else "",
         ),
+        any_order=True,
     ),
     KnownError(
         "CG865",
@@ -84,6 +86,7 @@ KNOWN = (
         "reboot after the update of the driver, or start the container with the host's driver",
         command="cudaguard doctor --only CG904",
         links=("https://github.com/NVIDIA/nvidia-docker/issues/1256",),
+        any_order=True,
     ),
     KnownError(
         "CG866",
