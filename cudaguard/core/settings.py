@@ -234,8 +234,12 @@ def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, b
         rules, detectors = (
             f"{min(ids)} to {max(ids)}" for ids in (table.rule_ids, table.index.IDS)
         )
+        from cudaguard.core.near import closest_id
+
+        near = closest_id(id, (*table.rule_ids, *table.index.IDS))
+        meant = f"did you mean {near!r}? Expected is" if near else "expected"
         raise ConfigError(
-            f"{source}: rule {id!r} is not known; expected one of {rules}, which `cudaguard rules "
+            f"{source}: rule {id!r} is not known; {meant} one of {rules}, which `cudaguard rules "
             f"list` shows, or of the detectors, {detectors}"
         )
     return switches

@@ -6,12 +6,13 @@ data; error messages, the reference and the JSON schema are made from the declar
 
 from __future__ import annotations
 
+from cudaguard.core.near import closest
 from cudaguard.core.table import table
 from cudaguard.model import GRADES, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from cudaguard.model import Rule
@@ -255,7 +256,7 @@ def _wrong_verbs(action: dict[Any, Any], found: list[str], show: Show) -> str:
         tables = ", ".join(show(_corrected(verbs[key], action)) for key in found)
         return f"a table has one verb, not {len(found)}; write [{tables}]"
     for key, value in action.items():
-        close = _closest(key, verbs)
+        close = closest(key, verbs)
         if close:
             right = show(_corrected(verbs[close], {**action, close: value}))
             return f"{key!r} is not a verb; did you mean {right}?"
@@ -291,7 +292,7 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
     table = {verb.name: value if verb.kind.fits(value) else verb.example}
     known = [parameter.name for parameter in verb.parameters]
     # A key that is nearly a parameter's gives its value.
-    meant = {_closest(key, known): action[key] for key in action if key not in known}
+    meant = {closest(key, known): action[key] for key in action if key not in known}
     for parameter in verb.parameters:
         value = action.get(parameter.name, meant.get(parameter.name))
         if parameter.kind.fits(value):
@@ -299,17 +300,6 @@ def _corrected(verb: Verb, action: Mapping[Any, Any]) -> dict[str, object]:
         elif parameter.required:
             table[parameter.name] = parameter.example
     return table
-
-
-_LIKENESS = 0.7  # of 1: "demolish" is not meant to be a verb of ours
-
-
-def _closest(key: object, names: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    if not isinstance(key, str):
-        return ""
-    return next(iter(get_close_matches(key, names, 1, _LIKENESS)), "")
 
 
 # --- as text -------------------------------------------------------------------------------------

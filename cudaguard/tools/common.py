@@ -28,7 +28,36 @@ INTERRUPTED = 130  # by Ctrl-C, as shells tell it
 UNREAD = 141  # nobody reads what is written: what a shell tells of those who die of SIGPIPE
 
 FORMATS = ("text", "json", "github")
+_MOST_LISTED = 16  # ids that are listed in an error
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
+
+
+class UsageError(Exception):
+    """What a command cannot do as it was called; `main` says so, in JSON too where that was asked.
+
+    Args:
+        what: What is wrong.
+        remedy: What to do; by default, to take what was meant.
+        wrong: The word that is wrong in the command line.
+        right: What was probably meant by it: the command line is shown with it.
+        command: What to run instead; by default the corrected call, or the help of the command.
+        status: The exit status.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        remedy: str = "",
+        wrong: str = "",
+        right: str = "",
+        command: str = "",
+        status: int = USAGE,
+    ) -> None:
+        super().__init__(what)
+        self.remedy = remedy or (f"did you mean {right}?" if right else "")
+        self.wrong, self.right, self.command, self.status = wrong, right, command, status
+
 
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2"}
 
@@ -39,6 +68,32 @@ def add_format(parser: ArgumentParser, formats: Iterable[str] = FORMATS) -> None
     parser.add_argument(
         "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
     )
+
+
+def known_id(id: str, known: Iterable[str], kind: str) -> str:
+    """Return an id as it is spelled, given in any case.
+
+    Args:
+        id: What the user wrote.
+        known: All ids of that kind.
+        kind: What they are ids of, as in ``rule``.
+
+    Raises:
+        UsageError: There is no such id.
+    """
+    from cudaguard.core.near import closest_id, same_id
+
+    known = tuple(known)
+    found = same_id(id, known)
+    if not found:
+        right = closest_id(id, known)
+        expected = "" if right else f"; expected one of {_range(known)}"
+        raise UsageError(f"there is no {kind} {id!r}{expected}", wrong=id, right=right)
+    return found
+
+
+def _range(ids: tuple[str, ...]) -> str:
+    return ", ".join(ids) if len(ids) <= _MOST_LISTED else f"{min(ids)} to {max(ids)}"
 
 
 def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
@@ -69,8 +124,11 @@ def paint(text: str, style: str, stream: TextIO) -> str:
 
 
 def json_text(document: Mapping[str, Any]) -> str:
-    """Return a JSON document with the number of its schema first."""
-    return plain_json({"schema": SCHEMA, **document})
+    """Return a JSON document: first the number of its schema, the command, and our version."""
+    from cudaguard import __version__
+
+    head = {"schema": SCHEMA, "tool": document["tool"], "version": __version__}
+    return plain_json({**head, **document})
 
 
 def plain_json(document: Mapping[str, Any]) -> str:
@@ -93,7 +151,7 @@ def show(text: str) -> None:
 
 def note(tool: str, text: str, run: str = "") -> None:
     """Say something besides the document, on standard error, with the command to run next."""
-    say(f"cudaguard {tool}: {printable(text)}\n", sys.stderr)
+    say(f"cudaguard{' ' * bool(tool)}{tool}: {printable(text)}\n", sys.stderr)
     if run:
         say(f"  run: {printable(run)}\n", sys.stderr)
 

@@ -5,6 +5,7 @@ Ends with status 1 if that is not known.
 
 from __future__ import annotations
 
+import re
 import sys
 
 from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 FORMATS = ("text", "json")
+_ID = re.compile(r"[A-Za-z][\w-]{0,40}\d[\w-]{0,10}")
 
 EXAMPLES = """\
 examples:
@@ -46,10 +48,23 @@ def execute(args: Namespace) -> int:
     if text == "-":  # whatever a program says may come, in whatever encoding
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
+    command = _near(text) if finding is None else finding.command
     if args.format == "json":
-        show(json_text({"tool": "explain", "finding": finding and finding.to_dict()}))
+        found = finding and finding.to_dict()
+        show(json_text({"tool": "explain", "finding": found, "command": command}))
     elif finding is not None:
         show(str(finding))
+    elif _ID.fullmatch(text.strip()):
+        note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:
-        note("explain", "nothing is known of that message")
+        note("explain", "nothing is known of that message", "cudaguard doctor")
     return FOUND if finding is None else OK
+
+
+def _near(text: str) -> str:
+    """Return the command that explains the id that was probably meant; empty if none is near."""
+    from cudaguard.core.near import closest_id
+    from cudaguard.tools.known import ids
+
+    near = closest_id(text, ids()) if _ID.fullmatch(text.strip()) else ""
+    return f"cudaguard explain {near}" if near else ""

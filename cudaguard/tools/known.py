@@ -5,6 +5,7 @@ from __future__ import annotations
 from cudaguard.api import active_rules
 from cudaguard.core import known_messages as known
 from cudaguard.core.lifecycle import activation
+from cudaguard.core.near import same_id
 from cudaguard.core.passing_errors import (
     explain_error,
     explain_text,
@@ -17,6 +18,8 @@ from cudaguard.tools.doctor.catalog import CHECKS, check_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.model import Finding
+
+_LONGEST_ID = 200  # characters
 
 
 def explain(about: BaseException | str) -> Finding | None:
@@ -33,7 +36,18 @@ def explain(about: BaseException | str) -> Finding | None:
     if not isinstance(about, str):
         raise TypeError(f"explain() takes an error, a text or an id, not {type(about).__name__}")
     id = about.strip()
-    return _explain_id(id) or _explain_id(id.upper()) or explain_text(about, is_guarded=is_guarded)
+    if len(id) <= _LONGEST_ID:
+        id = same_id(id, ids())
+        if id:
+            return _explain_id(id)
+    return explain_text(about, is_guarded=is_guarded)
+
+
+def ids() -> tuple[str, ...]:
+    """Return every id that can be explained."""
+    rules = (rule.id for rule in (*table.rules(), *active_rules()))
+    errors = (one.id for one in known_errors())
+    return tuple(sorted({*rules, *errors, *CHECKS, *table.index.IDS}))
 
 
 def _explain_id(id: str) -> Finding | None:

@@ -11,28 +11,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-EXAMPLES = """\
-examples:
-  cudaguard doctor                    what would break in this environment?
-  cudaguard run train.py --epochs 3   the program, guarded; if it dies, why
-  cudaguard bisect train.py           which imports make it fail?
-  cudaguard explain CG001             what does that id, or a message, mean?
-
-`cudaguard COMMAND --help` has more. Exit status: 0 nothing was found, 1 a fault was found, 2 wrong
-usage, 3 a check could not be made; `cudaguard run` ends as the program does.
-"""
-COMMANDS = {
-    "run": "run a program under the guard from its first line",
-    "doctor": "tell what would break here, before anything is run",
-    "trace": "show when a program maps which native library, and who initializes CUDA",
-    "bisect": "find the imports, and their order, with which a program fails",
-    "check-extension": "tell whether compiled extensions would load, and have code for a GPU",
-    "lint": "report import statements whose order a rule forbids",
-    "rules": "list the rules, show one, test one, or check a file with your own",
-    "explain": "say what an error message or an id means, and what to do",
-    "demo": "show a real fault and its cure side by side",
-}
-
 MODULES = {
     "run": "run.command",
     "doctor": "doctor.command",
@@ -48,68 +26,86 @@ MODULES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one sub-command and return its exit status."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        return _run(given)
-    except KeyboardInterrupt:
-        from cudaguard.tools.common import INTERRUPTED, note
+    from cudaguard.tools.command_line import refuse
+    from cudaguard.tools.common import (
+        BROKEN,
+        INTERRUPTED,
+        UNREAD,
+        UsageError,
+        give_up,
+        note,
+        prepare_streams,
+    )
 
-        note((given or ["help"])[0], "interrupted")
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    own = list(words)  # without a program and its arguments, once that is known
+    tool = words[0] if words and words[0] in MODULES else ""
+    prepare_streams()
+    try:
+        return _run(words, own)
+    except UsageError as error:
+        return refuse(words, own, tool, error)
+    except KeyboardInterrupt:
+        note(tool, "interrupted")
         return INTERRUPTED
     except OSError as error:  # those of single files are told where they occur
-        from cudaguard.tools.common import BROKEN, UNREAD, give_up, note
-
-        give_up(sys.stdout)
         if isinstance(error, BrokenPipeError):
+            give_up(sys.stdout)
             return UNREAD
-        note((given or ["help"])[0], str(error))
-        return BROKEN
+        try:
+            return refuse(words, own, tool, UsageError(str(error), status=BROKEN))
+        except OSError:  # it is standard output that cannot be written
+            give_up(sys.stdout)
+            return BROKEN
 
 
-def _run(given: list[str]) -> int:
+def _run(words: list[str], own: list[str]) -> int:
     import argparse
     import importlib
 
     import cudaguard
+    from cudaguard.core.near import closest
     from cudaguard.core.table import table
     from cudaguard.features import _index
-    from cudaguard.tools.common import prepare_streams
+    from cudaguard.tools import messages
+    from cudaguard.tools.command_line import Parser
+    from cudaguard.tools.common import USAGE, UsageError, say
 
     table.use(_index)
-    prepare_streams()
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="cudaguard",
-        description="Run-time import-order guard for Python programs that mix CUDA libraries.",
-        epilog=EXAMPLES,
+        description=messages.SUMMARY,
+        epilog=messages.EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     program: list[str] = []
-    words = list(given)
-    for name, summary in COMMANDS.items():
+    for name, summary in messages.COMMANDS.items():
         sub = commands.add_parser(name, help=summary)
-        if given[:1] != [name]:  # `run` stands before programs: the others are not its business
+        if words[:1] != [name]:  # `run` stands before programs: the others are not its business
             continue
         module = importlib.import_module(f".{MODULES[name]}", __package__)
         sub.description = module.__doc__
         module.configure(sub)
         sub.set_defaults(execute=module.execute)
         if hasattr(module, "split"):  # it is followed by a program with options of its own
-            own, program = module.split(given[1:])
-            given = [name, *own]
+            options, program = module.split(words[1:])
+            own[:] = [name, *options]
+    if own and not own[0].startswith("-") and own[0] not in MODULES:
+        right = closest(own[0].lower(), MODULES)
+        raise UsageError(messages.no_command(own[0], right), wrong=own[0], right=right)
     try:
-        args, unknown = parser.parse_known_args(given)
-        if unknown:  # told with the usage of the command, and not with ours
-            told = f"unrecognized arguments: {' '.join(unknown)}"
-            commands.choices.get(args.command, parser).error(told)
+        args, unknown = parser.parse_known_args(own)
     except SystemExit:  # after a help, say
         sys.stdout.flush()
         raise
-    args.program, args.words = program, words
+    if unknown:
+        commands.choices.get(args.command, parser).refuse_unknown(unknown, args)
+    args.program = program
     if args.command is None:
-        parser.print_help(sys.stderr)
-        return 2
+        say(f"{messages.overview()}\n", sys.stderr)
+        return USAGE
     status: int = args.execute(args)
     sys.stdout.flush()
     return status

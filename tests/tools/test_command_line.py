@@ -55,7 +55,7 @@ def test_annotation_is_escaped():
 
 
 def test_number_of_the_schema_comes_first():
-    assert list(json.loads(json_text({"a": 1}))) == ["schema", "a"]
+    assert list(json.loads(json_text({"a": 1, "tool": "t"}))) == ["schema", "tool", "version", "a"]
 
 
 def test_progress_in_a_log_tells_what_has_ended(monkeypatch):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cudaguard.tools.catalog import RULES
-from cudaguard.tools.main import COMMANDS
+from cudaguard.tools.messages import COMMANDS
 
 from ..conftest import clean_environment
 

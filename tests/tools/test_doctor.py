@@ -55,12 +55,12 @@ def test_selection(planted):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "CG999"), "there is no check 'CG999'; expected one of CG901"),
+        (("--only", "CG999"), "there is no check 'CG999'; did you mean CG909?"),
         (("--skip", "x"), "there is no check 'x'"),
         (("--explain", "CG001"), "there is no check 'CG001'"),
         (("--orders", "a,,b"), "--orders: got 'a,,b'"),
         (("--timeout", "0"), "--timeout must be greater than 0"),
-        (("--fail-on", "ok"), "invalid choice"),
+        (("--fail-on", "ok"), "--fail-on: got 'ok', expected one of info"),
     ],
 )
 def test_wrong_usage(planted, arguments, said):

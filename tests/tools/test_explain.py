@@ -508,4 +508,4 @@ def test_command_that_knows_nothing():
     assert "nothing is known of that message" in done.stderr
     done = explain("--format", "json", "hello")
     assert (done.returncode, valid("explain", done.stdout)["finding"]) == (1, None)
-    assert re.search(r"usage: cudaguard explain .*TEXT", explain().stderr, re.DOTALL)
+    assert "the following arguments are required: TEXT" in explain().stderr

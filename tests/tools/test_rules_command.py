@@ -124,7 +124,8 @@ def test_orders_that_are_not_asked_for_do_not_contradict(rules, child):
 def test_no_task_is_wrong_usage(rules):
     status, lines, err = rules()
     assert (status, lines) == (2, [])
-    assert "usage: cudaguard rules" in err
+    assert "the following arguments are required: TASK" in err
+    assert "run: cudaguard rules --help" in err
 
 
 # --- rules test ----------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ def test_full_disk_is_told_in_one_line(scene, arguments):
         status, _, err = shell(scene, arguments, ">/dev/full", **buffered)
         *_, last = err.splitlines()
         assert last == f"cudaguard {arguments[0]}: [Errno 28] No space left on device"
-        assert status == (2 if arguments[0] == "trace" else 3)
+        assert status == 3
         assert "Traceback" not in err
 
 
@@ -123,7 +123,8 @@ def test_message_in_no_encoding(child):
 )
 def test_file_names_in_no_encoding(scene, variables):
     name = os.fsdecode(b"b\xffd.py")
-    (scene.folder / name).write_text("import json\nimport re\nimport nothing_like_this\n")
+    (scene.folder / name).write_text("import json\nimport re\nimport fails_here\n")
+    (scene.folder / "fails_here.py").write_text("1 / 0\n")
     status, out, _ = shell(scene, (*LINT[:-1], name), "", **variables)
     assert (status, out.splitlines()[0].partition(":")[0]) == (1, r"b\udcffd.py")
     for outputs in ((), ("-o", "a.txt", "-o", "a.py", "-o", "a.toml", "-o", "a.json")):
@@ -131,7 +132,7 @@ def test_file_names_in_no_encoding(scene, variables):
         assert (status, "Traceback" in err) == (1, False)
         assert out.startswith(r"b\udcffd.py ends with status 1")
     assert (scene.folder / "a.txt").read_text().startswith(r"b\udcffd.py")
-    assert json.loads((scene.folder / "a.json").read_text())["failing"] == ["nothing_like_this"]
+    assert json.loads((scene.folder / "a.json").read_text())["failing"] == ["fails_here"]
     status, _, err = shell(scene, ("run", "--report", "r.json", name), "", **variables)
     assert (status, "cudaguard" in err) == (1, False)
     assert json.loads((scene.folder / "r.json").read_text())["arguments"] == [name]
@@ -143,11 +144,12 @@ def test_narrow_terminals(child, columns):
         child.command(*CUDAGUARD, *arguments, env={"COLUMNS": columns, "TERM": "dumb"})
 
 
-def test_unknown_option_is_told_with_the_usage_of_the_command(child):
+def test_unknown_option_is_told_with_the_help_of_the_command(child):
     done = child.command(*CUDAGUARD, "lint", "--nothing", ".", check=False)
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: cudaguard lint ")
-    assert done.stderr.endswith("cudaguard lint: error: unrecognized arguments: --nothing\n")
+    assert done.stderr == (
+        "cudaguard lint: unrecognized arguments: --nothing\n  run: cudaguard lint --help\n"
+    )
 
 
 @pytest.mark.parametrize("after", [0.0, 0.05, 0.3])
@@ -194,7 +196,7 @@ def test_interrupted_before_it_has_begun(child):
         import argparse, sys
         from cudaguard.tools.main import main
         def interrupted(*_, **__): raise KeyboardInterrupt
-        argparse.ArgumentParser = interrupted
+        argparse.ArgumentParser.parse_known_args = interrupted
         sys.exit(main(["lint", "."]))
     """
     done = child.python(code, check=False)

@@ -142,9 +142,10 @@ def test_wrong_usage_starts_nothing(child, arguments, problem):
     child.write("other.json", '{"schema": 1}')
     child.write("newer.json", '{"schema": 2, "tool": "trace"}')
     done = child.command(*TRACE, *arguments, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    is_file = problem == "No such file"
+    assert (done.returncode, done.stdout) == (3 if is_file else 2, "")
     assert re.search(problem, done.stderr)
-    assert done.stderr.count("\n") == 1
+    assert re.fullmatch(r"cudaguard trace: .*\n(  run: cudaguard trace --help\n)?", done.stderr)
     assert not (child.folder / "started").exists()
 
 

@@ -17,7 +17,7 @@ from cudaguard.tools.common import (
     CANNOT_SAY,
     FOUND,
     OK,
-    USAGE,
+    UsageError,
     add_format,
     github,
     json_text,
@@ -107,14 +107,13 @@ def execute(args: Namespace) -> int:
     """Search, print what was found, and return the exit status."""
     problem = _problem(args)
     if problem:
-        note("bisect", problem)
-        return USAGE
+        raise UsageError(problem)
     import signal
     import tempfile
     from contextlib import closing
 
     from cudaguard.errors import ConfigError
-    from cudaguard.tools.bisect.shell_command import NoCommandError, check
+    from cudaguard.tools.bisect.shell_command import check
     from cudaguard.tools.bisect.study import Study
     from cudaguard.tools.scratch import Scratch
 
@@ -125,18 +124,14 @@ def execute(args: Namespace) -> int:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         if args.cmd is not None:
-            check(args.cmd, args.words)
+            check(args.cmd)
         with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
             document = Study(args, scratch.folder).document()
-    except NoCommandError as error:
-        note("bisect", str(error), error.command)
-        return USAGE
     except ConfigError as error:
-        note("bisect", str(error))
-        return USAGE
+        raise UsageError(str(error)) from error
     except OSError as error:
-        note("bisect", f"a run could not be started: {error}")
-        return BROKEN
+        what = f"a run could not be started: {error}"
+        raise UsageError(what, command="cudaguard doctor", status=BROKEN) from error
     for path in args.outputs:
         _write(path, document)
     shown = _shown(document, args.format)

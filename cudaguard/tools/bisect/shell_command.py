@@ -7,9 +7,11 @@ import re
 import shlex
 import subprocess
 
+from cudaguard.tools.common import UsageError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from cudaguard.tools.bisect.trials import Try
 
@@ -20,28 +22,14 @@ _NOT_FOUND = (126, 127)  # statuses of shells: it cannot be executed, and there 
 _COMPLAINT = re.compile(r"^.*: (?:(?:command )?not found|Permission denied)$", re.MULTILINE)
 
 
-class NoCommandError(Exception):
-    """There is nothing to run: what the shell says, or what is not found.
-
-    Args:
-        what: What is wrong.
-        command: What to run instead, or to see it.
-    """
-
-    def __init__(self, what: str, command: str) -> None:
-        super().__init__(what)
-        self.command = command
-
-
-def check(command: str, call: Sequence[str]) -> None:
+def check(command: str) -> None:
     """Raise an error if a shell command cannot be run at all.
 
     Args:
         command: What is given to the shell.
-        call: Our own command line, for the corrected call.
 
     Raises:
-        NoCommandError: Its text says what is wrong and what to run instead.
+        UsageError: Its text says what is wrong and what to run instead.
     """
     asked = subprocess.run(
         [SHELL, "-n", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -49,24 +37,24 @@ def check(command: str, call: Sequence[str]) -> None:
     if asked.returncode:
         said = asked.stderr.decode(errors="replace").strip().splitlines()[-1:]
         shown = f"{SHELL} -n -c {shlex.quote(command)}"
-        raise NoCommandError(f"--cmd: the shell does not take it: {''.join(said)}", shown)
+        raise UsageError(f"--cmd: the shell does not take it: {''.join(said)}", command=shown)
     word = first_word(command)
     if word and not _is_found(word):
-        raise _no_such(word, corrected(word), command, call)
+        raise _no_such(word, corrected(word), command)
 
 
 def check_end(command: str, tried: Try) -> None:
     """Raise an error if the shell found no command in the run that has ended.
 
     Raises:
-        NoCommandError: Its text is what the shell said.
+        UsageError: Its text is what the shell said.
     """
     status = tried.ended.status
     said = _COMPLAINT.findall(tried.ended.errors) if status in _NOT_FOUND else []
     if said:
-        raise NoCommandError(
+        raise UsageError(
             f"--cmd: it ended with status {status}, which says nothing about imports: {said[-1]}",
-            f"{SHELL} -c {shlex.quote(command)}",
+            command=f"{SHELL} -c {shlex.quote(command)}",
         )
 
 
@@ -107,13 +95,10 @@ def _commands() -> Iterator[str]:
             continue
 
 
-def _no_such(word: str, right: str, command: str, call: Sequence[str]) -> NoCommandError:
+def _no_such(word: str, right: str, command: str) -> UsageError:
     what = f"--cmd: there is no command called {word!r}"
     if not right:
-        return NoCommandError(what, f"command -v {shlex.quote(word)}")
+        return UsageError(what, command=f"command -v {shlex.quote(word)}")
     given = shlex.quote(word) if shlex.quote(word) in command else word
     new = command.replace(given, right, 1)
-    words = [one.replace(command, new) for one in call]
-    return NoCommandError(
-        f"{what}; did you mean {right!r}?", f"cudaguard {shlex.join(words)}"
-    )  # fmt: skip
+    return UsageError(what, remedy=f"did you mean {right!r}?", wrong=command, right=new)

@@ -17,10 +17,9 @@ from cudaguard.tools.common import (
     FORMATS,
     FOUND,
     OK,
-    USAGE,
+    UsageError,
     add_format,
     json_text,
-    note,
     show,
 )
 
@@ -107,8 +106,7 @@ def execute(args: Namespace) -> int:
     for name in args.gpu:
         device = device_of(name)
         if device is None:
-            note("check-extension", messages.BAD_GPU.format(name))
-            return USAGE
+            raise UsageError(messages.BAD_GPU.format(name))
         gpus.append(device)
     # So that what was unpacked goes when a supervisor ends us.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -127,11 +125,9 @@ def execute(args: Namespace) -> int:
                     is_named = file.is_named or known.is_named
                     files[file.path] = file._replace(is_named=is_named)
         except WrongUsageError as error:
-            note("check-extension", str(error))
-            return USAGE
+            raise UsageError(str(error)) from error
         except OSError as error:
-            note("check-extension", str(error))
-            return BROKEN
+            raise UsageError(str(error), status=BROKEN) from error
         wanted = _Wanted(given, list(dict.fromkeys(gpus)), args.verbose or bool(gpus))
         results = _judged(files.values(), wanted, targets.shown)
     _show(results, args.format, verbose=args.verbose)

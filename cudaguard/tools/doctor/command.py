@@ -18,11 +18,12 @@ from cudaguard.tools.common import (
     FORMATS,
     FOUND,
     OK,
-    USAGE,
     Progress,
+    UsageError,
     add_format,
     github,
     json_text,
+    known_id,
     note,
     paint,
     say,
@@ -104,12 +105,15 @@ def execute(args: Namespace) -> int:
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
 
-    problem = _problem(args, list(CHECKS))
+    args.only, args.skip, explained = (
+        [known_id(id, CHECKS, "check") for id in ids if id]
+        for ids in (args.only, args.skip, [args.explain])
+    )
+    problem = _problem(args)
     if problem:
-        note("doctor", problem)
-        return USAGE
+        raise UsageError(problem)
     if args.explain:
-        check = check_of(args.explain)
+        check = check_of(explained[0])
         when = f"\nrun with {check.option}" if check.option else ""
         show(f"{check.id}: {check.title}\n{check.about}{when}")
         return OK
@@ -159,11 +163,8 @@ def is_reached(results: Iterable[CheckResult], level: str) -> bool:
     )
 
 
-def _problem(args: Namespace, known: list[str]) -> str:
+def _problem(args: Namespace) -> str:
     """Return what is wrong with the arguments, or an empty string."""
-    for name in (*args.only, *args.skip, *filter(None, (args.explain,))):
-        if name not in known:
-            return f"there is no check {name!r}; expected one of {', '.join(known)}"
     if args.orders is not None and not all(
         part.isidentifier() for name in args.orders.split(",") for part in name.strip().split(".")
     ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from cudaguard.tools import sarif
-from cudaguard.tools.common import FORMATS, USAGE, add_format, note
+from cudaguard.tools.common import FORMATS, UsageError, add_format, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,16 +64,13 @@ def execute(args: Namespace) -> int:
 
     for path in args.path:
         if not os.path.exists(path):
-            note("lint", f"{path}: there is no such file or folder")
-            return USAGE
+            raise UsageError(f"{path}: there is no such file or folder")
     try:
         checked, others = _rules(args.config)
     except (ConfigError, RuleError) as error:
-        note("lint", str(error))
-        return USAGE
+        raise UsageError(str(error)) from error
     if args.diff and args.format != "text":
-        note("lint", f"--diff writes a diff, and takes no --format {args.format}")
-        return USAGE
+        raise UsageError(f"--diff writes a diff, and takes no --format {args.format}")
     report = Report(args, checked)
     for file in dict.fromkeys(file for path in args.path for file in files_below(path)):
         source = report.look(file)

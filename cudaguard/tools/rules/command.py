@@ -14,9 +14,10 @@ from cudaguard.tools.common import (
     BROKEN,
     FOUND,
     OK,
-    USAGE,
+    UsageError,
     add_format,
     json_text,
+    known_id,
     note,
     paint,
     show,
@@ -87,14 +88,14 @@ def configure(parser: ArgumentParser) -> None:
     )
     for task in (showing, testing):
         task.add_argument("id", metavar="ID", help="as in CG001")
-    for task in (listing, showing, testing, covering):
+    for task in (listing, showing, checking, testing, covering):
         add_format(task, FORMATS)
 
 
 def execute(args: Namespace) -> int:
     """Do it, and return the exit status."""
     if args.task == "check":
-        return max(_check(file) for file in args.file)
+        return _check_all(args)
     if args.task == "coverage":
         return _coverage(args)
     from cudaguard.api import active_rules
@@ -102,14 +103,11 @@ def execute(args: Namespace) -> int:
 
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}
-    if args.task != "list" and args.id not in rules:
-        what = f"there is no rule {args.id!r}; `cudaguard rules list` has them all"
-        note(f"rules {args.task}", what)
-        return USAGE
+    if args.task != "list":
+        args.id = known_id(args.id, rules, "rule")
     if args.task == "test":
         if not args.timeout > 0:
-            note("rules test", "--timeout must be greater than 0")
-            return USAGE
+            raise UsageError("--timeout must be greater than 0")
         return _test(rules[args.id], args)
     chosen = sorted(rules.values(), key=lambda rule: rule.id)
     if args.task == "show":
@@ -220,27 +218,43 @@ def _show(rule: Rule, state: tuple[str, str]) -> None:
             show(printable(f"  {name}: {text}" if name else f"  {text}"))
 
 
-def _check(file: str) -> int:
+def _check_all(args: Namespace) -> int:
+    from cudaguard.errors import ConfigError, RuleError
+
+    results = []
+    for file in args.file:
+        try:
+            rules, problems = _checked(file)
+        except (ConfigError, RuleError) as error:
+            rules, problems = [], [str(error)]
+        else:
+            problems = [f"{file}: {problem}" for problem in problems]
+        results.append({"path": file, "rules": rules, "problems": problems})
+        for problem in problems:
+            note("rules check", problem)
+        if not problems and args.format == "text":
+            show(printable(f"{file}: in order, {', '.join(rules) or 'no rules'}"))
+    if args.format == "json":
+        show(json_text({"tool": "rules check", "files": results}))
+    return FOUND if any(result["problems"] for result in results) else OK
+
+
+def _checked(file: str) -> tuple[list[str], list[str]]:
+    """Return the ids of the rules of a file, and what in them cannot be followed.
+
+    Raises:
+        ConfigError: The file cannot be used.
+        RuleError: A rule in it is malformed.
+    """
     from cudaguard.core.rule_files import rules_from_tables
     from cudaguard.core.settings import layer_of_call
     from cudaguard.core.table import table
-    from cudaguard.errors import ConfigError, RuleError
 
-    try:
-        settings = layer_of_call("rules check", None, (), (), (), file).file
-        tables = settings.tables if settings is not None else ()
-        rules = rules_from_tables(tables, file, known=table.rule_ids)
-    except (ConfigError, RuleError) as error:
-        note("rules check", str(error))
-        return FOUND
-    problems = _disagreements(rules, settings.switches if settings is not None else {})
-    for problem in problems:
-        note("rules check", f"{file}: {problem}")
-    if problems:
-        return FOUND
-    names = ", ".join(rule.id for rule in rules) or "no rules"
-    show(printable(f"{file}: in order, {names}"))
-    return OK
+    settings = layer_of_call("rules check", None, (), (), (), file).file
+    tables = settings.tables if settings is not None else ()
+    rules = rules_from_tables(tables, file, known=table.rule_ids)
+    switches = settings.switches if settings is not None else {}
+    return [rule.id for rule in rules], _disagreements(rules, switches)
 
 
 def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[str]:

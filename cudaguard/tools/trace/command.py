@@ -12,7 +12,18 @@ import sys
 
 from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
 from cudaguard.files.text import printable, printable_data
-from cudaguard.tools.common import FOUND, OK, SCHEMA, USAGE, has_color, json_text, note, say, show
+from cudaguard.tools.common import (
+    BROKEN,
+    FOUND,
+    OK,
+    SCHEMA,
+    UsageError,
+    has_color,
+    json_text,
+    note,
+    say,
+    show,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +46,8 @@ examples:
   cudaguard trace --show here.json --only native
   cudaguard trace --diff works.json crashes.json
 
-It ends as the program does; --diff: 0 no difference, 1 some; 2: wrong usage.
+It ends as the program does; --diff: 0 no difference, 1 some; 2: wrong usage; 3: a file cannot be
+read or written.
 """
 
 
@@ -104,13 +116,12 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     own: list[str] = []
     rest = list(arguments)
     while rest:
-        name = rest[0].partition("=")[0]
         if rest[0] == "--diff" or "--diff" in own:
             return [*own, *rest], []
         if rest[0] in _WITH_VALUE:
             own += rest[:2]
             del rest[:2]
-        elif rest[0] in _FLAGS or name in _WITH_VALUE or (rest[0].startswith("-o") and rest[0][2:]):
+        elif rest[0] in _FLAGS or (rest[0].startswith(("-o", "--")) and rest[0][2:]):
             own.append(rest.pop(0))
         else:
             break
@@ -127,9 +138,12 @@ def execute(args: Namespace) -> int:
         if args.show:
             return _show(args)
         return _trace(args)
-    except (ConfigError, OSError, ValueError) as error:
-        note("trace", str(error))
-        return USAGE
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(str(error), status=BROKEN) from error
+    except (ConfigError, ValueError) as error:
+        raise UsageError(str(error)) from error
 
 
 def _trace(args: Namespace) -> int:
