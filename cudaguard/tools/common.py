@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 
 from cudaguard.files.text import printable, printable_lines
 
@@ -27,7 +27,11 @@ CANNOT_SAY = 125  # as in `git bisect run`
 INTERRUPTED = 130  # by Ctrl-C, as shells tell it
 UNREAD = 141  # nobody reads what is written: what a shell tells of those who die of SIGPIPE
 
-FORMATS = ("text", "json", "github")
+FORMATS = ("text", "json", "github", "sarif")  # of what is found in code and environments
+DATA = ("text", "json")  # of what is looked up
+PICTURES = (*DATA, "svg", "html")  # of what has a course in time
+# What the name of a file says of its format, where no --format does; others are text.
+SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html", ".sarif": "sarif"}
 _MOST_LISTED = 16  # ids that are listed in an error
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 
@@ -62,12 +66,28 @@ class UsageError(Exception):
 STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2"}
 
 
-def add_format(parser: ArgumentParser, formats: Iterable[str] = FORMATS) -> None:
-    """Declare ``--format``; the first of `formats` is the default."""
+def add_format(
+    parser: ArgumentParser, formats: Iterable[str] = FORMATS, *, has_output: bool = True
+) -> None:
+    """Declare ``--format`` and ``-o FILE``; see `cudaguard.tools.output`.
+
+    Args:
+        parser: Of the command or task.
+        formats: What it takes; the first one is the default.
+        has_output: False if the command declares ``-o`` itself, as it writes several files.
+    """
     formats = tuple(formats)
-    parser.add_argument(
-        "--format", choices=formats, default=formats[0], help=f"default: {formats[0]}"
-    )
+    parser.set_defaults(formats=formats)
+    default = f"default: {formats[0]}{', or as the suffix of -o says' if has_output else ''}"
+    parser.add_argument("--format", choices=formats, help=default)
+    if has_output:
+        parser.add_argument(
+            "-o", "--output", metavar="FILE", help="write there, not to standard output"
+        )
+
+
+class Document(StringIO):
+    """What a command shows, on its way to a file: it gets no color."""
 
 
 def known_id(id: str, known: Iterable[str], kind: str) -> str:
@@ -103,6 +123,8 @@ def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
     terminal gets color.
     """
     environ = os.environ if environ is None else environ
+    if isinstance(stream, Document):
+        return False
     if environ.get("NO_COLOR"):
         return False
     if environ.get("FORCE_COLOR"):

@@ -1,4 +1,4 @@
-"""Say what an error message, or the id of a rule or finding, means and what to do about it.
+"""Explain an error message, or the id of a rule or finding, and what to do about it.
 
 Ends with status 1 if that is not known.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 import re
 import sys
 
-from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
+from cudaguard.tools.common import DATA, FOUND, OK, add_format, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-FORMATS = ("text", "json")
 _ID = re.compile(r"[A-Za-z][\w-]{0,40}\d[\w-]{0,10}")
 
 EXAMPLES = """\
@@ -37,7 +36,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
     )
-    add_format(parser, FORMATS)
+    add_format(parser, DATA)
 
 
 def execute(args: Namespace) -> int:

@@ -70,6 +70,7 @@ def _run(words: list[str], own: list[str]) -> int:
     from cudaguard.tools import messages
     from cudaguard.tools.command_line import Parser
     from cudaguard.tools.common import USAGE, UsageError, say
+    from cudaguard.tools.output import execute, settle_format
 
     table.use(_index)
     parser = Parser(
@@ -106,6 +107,7 @@ def _run(words: list[str], own: list[str]) -> int:
     if args.command is None:
         say(f"{messages.overview()}\n", sys.stderr)
         return USAGE
-    status: int = args.execute(args)
+    settle_format(args)
+    status = execute(args)
     sys.stdout.flush()
     return status

@@ -18,7 +18,7 @@ COMMANDS = {
     "doctor": "report what would break here, before anything is run",
     "trace": "show when a program maps which native library, and who initializes CUDA",
     "bisect": "find the imports, and their order, with which a program fails",
-    "check-extension": "report whether compiled extensions would load, and why not",
+    "check-extension": "report whether compiled extensions would load, and have code for a GPU",
     "lint": "report import statements whose order a rule forbids",
     "rules": "list the rules, show one, test one, or check a file with your own",
     "explain": "explain an error message or an id, and what to do",

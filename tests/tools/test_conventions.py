@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import pty
+import re
 import sys
 
 import pytest
 
 from cudaguard.tools.catalog import RULES
+from cudaguard.tools.command_line import Parser
+from cudaguard.tools.main import MODULES
 from cudaguard.tools.messages import COMMANDS
 
 from ..conftest import clean_environment
+from ..documents import valid
 
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
 HEAVY = (
@@ -97,3 +103,88 @@ def on_a_terminal(*arguments, **variables):
 
 def test_list_is_one_line_per_rule(child):
     assert len(child.command(*CUDAGUARD, "rules", "list").stdout.splitlines()) == len(RULES)
+
+
+def options_of(parser):
+    """Return (formats, has -o) of a command, or of its tasks, which have the same."""
+    tasks = [task for a in parser._actions if isinstance(a.choices, dict) for task in a.choices]
+    parsers = [a.choices[t] for a in parser._actions if isinstance(a.choices, dict) for t in tasks]
+    found = set()
+    for one in parsers or [parser]:
+        options = one._option_string_actions
+        formats = tuple(options["--format"].choices) if "--format" in options else ()
+        found.add((formats, "-o" in options))
+    (only,) = found
+    return only, tasks
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "demo"])
+def test_table_of_formats_is_that_of_the_parsers(root, command):
+    text = (root / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    table = text.partition("| command | `--format` |")[2].partition("\n\n")[0]
+    (row,) = [line for line in table.splitlines() if line.startswith(f"| `{command}")]
+    _, names, formats, outputs, _ = (cell.strip() for cell in row.split("|"))
+    parser = Parser(prog=command)
+    importlib.import_module(f"cudaguard.tools.{MODULES[command]}").configure(parser)
+    (told, has_output), tasks = options_of(parser)
+    known = re.findall(r"`([a-z]+)`", formats) if told else []
+    assert (tuple(known), bool(outputs)) == (told, has_output)
+    assert re.findall(r"`(?:rules )?([a-z-]+)`", names) == (tasks or [command])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["explain CG001", "rules list", "rules show CG001", "lint .", "rules check my.toml",
+     "doctor --only CG905", "check-extension ."],
+)  # fmt: skip
+def test_document_goes_to_a_file_as_its_suffix_says(child, line):
+    child.write("my.toml", "")
+    plain = child.command(*CUDAGUARD, *line.split())
+    shown = child.command(*CUDAGUARD, *line.split(), "-o", "a.txt", env={"FORCE_COLOR": "1"})
+    assert shown.stdout == ""
+    timeless = (re.sub(r"[\d.]+ s", "S", text) for text in (plain.stdout, read(child, "a.txt")))
+    assert len(set(timeless)) == 1
+    child.command(*CUDAGUARD, *line.split(), "--output", "a.json")
+    head = list(json.loads(read(child, "a.json")))[:3]
+    assert head == ["schema", "tool", "version"]
+    child.command(*CUDAGUARD, *line.split(), "--format", "text", "-o", "b.json")
+    assert read(child, "b.json")[:1] != "{"
+
+
+def read(child, name):
+    return (child.folder / name).read_text(encoding="utf-8")
+
+
+def test_file_that_cannot_be_written(child):
+    done = child.command(*CUDAGUARD, "rules", "list", "--format", "json", "-o", "no/x", check=False)
+    assert done.returncode == 3
+    assert valid("error", done.stdout)["error"]["what"].startswith(
+        "no/x cannot be written: No such"
+    )
+    done = child.command(*CUDAGUARD, "rules", "show", "ZZ", "-o", "new.txt", check=False)
+    assert done.returncode == 2
+    assert not (child.folder / "new.txt").exists()
+
+
+def test_json_has_one_vocabulary(root):
+    """Keys that other documents spell otherwise: they would be two names of one thing."""
+    others = {
+        "elapsed", "elapsed_ms", "duration", "time", "fix", "hint", "next", "try", "cmd", "msg",
+        "description", "diagnosis", "schema_version", "name_of_tool", "exit_status", "exit_code",
+    }  # fmt: skip
+    for path in sorted((root / "cudaguard" / "tools" / "schema").glob("*.json")):
+        found = set()
+        todo = [json.loads(path.read_text(encoding="utf-8"))]
+        heads = todo[0].get("oneOf", todo)
+        for head in heads:
+            assert list(head["properties"])[:3] == ["schema", "tool", "version"], path.name
+            assert {"schema", "tool", "version"} <= set(head["required"])
+        while todo:
+            node = todo.pop()
+            if isinstance(node, dict):
+                if isinstance(node.get("properties"), dict):
+                    found |= set(node["properties"])
+                todo += node.values()
+            elif isinstance(node, list):
+                todo += node
+        assert not found & others, path.name

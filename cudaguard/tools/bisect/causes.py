@@ -10,11 +10,11 @@ import os
 import re
 from typing import NamedTuple
 
-from cudaguard.tools.run.faults import dumps_in
 from cudaguard.core.passing_errors import explain_text, known_errors
 from cudaguard.tools.bisect import cause_messages as wording
 from cudaguard.tools.bisect.own_code import Source, is_own, is_standard
 from cudaguard.tools.bisect.trials import RUNNER
+from cudaguard.tools.run.faults import dumps_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Find the smallest set and order of imports with which a program fails, and an order that works.
 
-Runs the program, or imports alone, again and again in children, each without the guard and with a
-time limit. What fails is looked for by the way in which it fails: a crash by a signal, a hang, or
-an exit status with its Python error.
+Runs the program, or its imports alone, again and again in child processes, without the guard and
+with a time limit. A failure is a crash by a signal, a hang, or an exit status with its Python
+error; runs that fail in another way do not count.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
     CANNOT_SAY,
+    DATA,
     FOUND,
     OK,
     UsageError,
@@ -88,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
         help="also write a file that is not there yet: .toml the rule, .py the program that shows "
         "the fault, .json all, anything else the report; may be given several times",
     )  # fmt: skip
-    add_format(parser)
+    add_format(parser, (*DATA, "github"), has_output=False)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

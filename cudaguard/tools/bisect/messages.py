@@ -122,6 +122,27 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     program = document["reproducer"]
     if program and not program["fails"]:
         yield "The program below was run once, and did not fail."
+    if document["command"] and not document["cause"]:
+        yield f"run: {document['command']}"
+
+
+def next_command(document: Mapping[str, Any], program: str) -> str:
+    """Return the command to run next; empty if there is none.
+
+    Args:
+        document: What was found.
+        program: The program and its arguments as a shell takes them; empty if there is none.
+    """
+    if document["cause"]:
+        return str(document["cause"]["command"])
+    subject = program or f"--imports {','.join(document['imports'])}"
+    if document["verdict"] == "by-chance":
+        return f"cudaguard bisect -n 5 {subject}"
+    if document["guard"] and document["guard"]["cures"]:
+        return f"cudaguard run {program}" if program else "cudaguard doctor"
+    if document["rule"] and document["rule"]["cures"]:
+        return f"cudaguard bisect -o cudaguard.toml {subject}"
+    return f"cudaguard run {program}" if program and document["verdict"] == "unexplained" else ""
 
 
 def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:

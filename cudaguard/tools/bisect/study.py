@@ -59,7 +59,6 @@ class Study:
             progress=self._progress,
         )
         self._found: dict[str, Any] = {
-            "tool": "bisect",
             "subject": self._subject.shown,
             "verdict": "works",
             "failure": None,
@@ -89,7 +88,13 @@ class Study:
         self._found["runs"] = self._trials.runs
         self._found["unsure"] = self._trials.unsure
         self._found["seconds"] = round(monotonic() - self._started, 1)
-        return self._found
+        program = shlex.join(self._args.program) if self._args.cmd is None else ""
+        return {
+            "tool": "bisect",
+            "what": report.headline(self._found),
+            **self._found,
+            "command": report.next_command(self._found, program),
+        }
 
     # --- what is run ------------------------------------------------------------------------------
 

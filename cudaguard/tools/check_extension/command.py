@@ -14,7 +14,6 @@ from typing import NamedTuple
 from cudaguard.tools import sarif
 from cudaguard.tools.common import (
     BROKEN,
-    FORMATS,
     FOUND,
     OK,
     UsageError,
@@ -90,7 +89,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show each file, and each missing symbol"
     )
-    add_format(parser, (*FORMATS, sarif.FORMAT))
+    add_format(parser)
 
 
 def execute(args: Namespace) -> int:

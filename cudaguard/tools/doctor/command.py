@@ -1,4 +1,4 @@
-"""Tell what would break here, and why, before anything is run.
+"""Report what would break here, and why, before anything is run.
 
 Reads files and metadata; imports no package. --deep and --orders import in child processes, each
 with a time limit.
@@ -15,7 +15,6 @@ from cudaguard.model import SEVERITIES
 from cudaguard.tools import sarif
 from cudaguard.tools.common import (
     BROKEN,
-    FORMATS,
     FOUND,
     OK,
     Progress,
@@ -85,16 +84,13 @@ def configure(parser: ArgumentParser) -> None:
         "--fail-on", choices=LEVELS, default="error", help="what status 1 takes (default: error)"
     )
     parser.add_argument("--explain", metavar="ID", help="say what a check is about, and end")
-    parser.add_argument(
-        "-o", dest="output", metavar="FILE", help="write the report there, not to standard output"
-    )
     parser.add_argument("--bundle", metavar="FILE", help="also write a report for an issue there")
     parser.add_argument(
         "--no-redact", dest="redact", action="store_false",
         help="leave names, home folders and secrets in JSON, annotations and the bundle",
     )  # fmt: skip
     parser.add_argument("-v", "--verbose", action="store_true", help="tell all of each note")
-    add_format(parser, (*FORMATS, sarif.FORMAT))
+    add_format(parser)
 
 
 def execute(args: Namespace) -> int:
@@ -233,10 +229,9 @@ def _write(
     elif args.format == "github":
         shown = "\n".join(_annotations(data))  # logs of workflows are public
     else:
-        stream = None if args.output else sys.stdout
 
         def painted(words: str, style: str) -> str:
-            return words if stream is None else paint(words, style, stream)
+            return paint(words, style, sys.stdout)
 
         shown = document.text(printable_data(report), painted, verbose=args.verbose)
     went_well = True
@@ -245,8 +240,6 @@ def _write(
         parts = printable_data((report, environ, packages or {}))
         content = document.bundle(*parts, json_text(data))
         went_well = _save(args.bundle, redact(content) if redact else content)
-    if args.output:
-        return _save(args.output, f"{shown}\n") and went_well
     if shown:
         show(shown)
     return went_well

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.tools import sarif
-from cudaguard.tools.common import FORMATS, UsageError, add_format, note
+from cudaguard.tools.common import UsageError, add_format, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def configure(parser: ArgumentParser) -> None:
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--fix", action="store_true", help="put imports in order, in the files")
     doing.add_argument("--diff", action="store_true", help="show what --fix would change, only")
-    add_format(parser, (*FORMATS, sarif.FORMAT))
+    add_format(parser)
 
 
 def execute(args: Namespace) -> int:

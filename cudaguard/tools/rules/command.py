@@ -1,7 +1,6 @@
 """List the rules, show one, check a file with rules of your own, or test one that is built in.
 
-Those in force are told for this directory's environment and variables, as a plain install() would
-have them.
+`on` and `off` are as a plain cudaguard.install() would have them, with the variables set here.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from cudaguard.core.verbs import toml_text
 from cudaguard.files.text import printable, printable_data
 from cudaguard.tools.common import (
     BROKEN,
+    DATA,
     FOUND,
     OK,
     UsageError,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from cudaguard.model import Rule
 
-FORMATS = ("text", "json")
 TIME_LIMIT = 300.0  # seconds for one half of a test
 STATUS = {"needed": OK, "not-needed": FOUND, "not-cured": FOUND, "not-run": BROKEN}
 
@@ -89,7 +88,7 @@ def configure(parser: ArgumentParser) -> None:
     for task in (showing, testing):
         task.add_argument("id", metavar="ID", help="as in CG001")
     for task in (listing, showing, checking, testing, covering):
-        add_format(task, FORMATS)
+        add_format(task, DATA)
 
 
 def execute(args: Namespace) -> int:

@@ -16,7 +16,9 @@ from cudaguard.tools.common import (
     BROKEN,
     FOUND,
     OK,
+    PICTURES,
     SCHEMA,
+    SUFFIXES,
     UsageError,
     has_color,
     json_text,
@@ -31,10 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-FORMATS = ("text", "json", "svg", "html")
 _WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout", "--show")
 _FLAGS = ("-h", "--help", "--diff")
-_SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}
 OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 
@@ -76,7 +76,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=FORMATS,
+        choices=PICTURES,
         help="write FILE in this format, whatever its suffix (default without FILE: text)",
     )
     parser.add_argument(
@@ -208,7 +208,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
             say(f"{text}\n", stream)
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
-        text = _rendered(document, args.format or _SUFFIXES.get(suffix, "text"), False)
+        text = _rendered(document, args.format or SUFFIXES.get(suffix, "text"), False)
         write_text(path, text + "\n")
 
 

@@ -1,0 +1,66 @@
+"""Where the document of a command goes, and in which format: ``--format`` and ``-o``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager, suppress
+
+from cudaguard.files import open_to_write, write_text
+from cudaguard.tools.common import BROKEN, SUFFIXES, Document, UsageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator
+
+
+def settle_format(args: Namespace) -> None:
+    """Take the format from the suffix of the file, where ``--format`` does not say it.
+
+    Args:
+        args: What was understood; of a command that has formats, its `formats` are in it.
+    """
+    formats = getattr(args, "formats", None)
+    if formats and args.format is None:
+        path = getattr(args, "output", None)
+        meant = SUFFIXES.get(os.path.splitext(path)[1].lower(), "") if path else ""
+        args.format = meant if meant in formats else formats[0]
+
+
+def execute(args: Namespace) -> int:
+    """Execute a command; what it shows goes to the file of ``-o``, if it has that.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    path = getattr(args, "output", None)
+    if not isinstance(path, str):  # standard output, or files of the command's own
+        status: int = args.execute(args)
+        return status
+    is_new = not os.path.lexists(path)
+    with _told(path):
+        os.close(open_to_write(path))  # now, not when minutes have been spent
+    shown, sys.stdout = sys.stdout, Document()
+    try:
+        status = args.execute(args)
+        text = sys.stdout.getvalue()
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                os.unlink(path)
+        raise
+    finally:
+        sys.stdout = shown
+    with _told(path):
+        write_text(path, text)
+    return status
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be written: {said}", status=BROKEN) from error
