@@ -46,7 +46,6 @@ SLOW = {
     "features/duplicate_libraries": ("test_duplicates",),
     "features/extensions": (
         *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
-        "test_wheels",
     ),
     "features/gpu_architectures": ("test_nvrtc",),
     "features/import_order": ("test_preload",),
@@ -58,3 +57,71 @@ SLOW = {
         *("test_doctor_children", "test_pytest_plugin", "test_run", "test_run_commands"),
         *("test_run_deaths", "test_run_ranks", "test_run_signals", "test_streams", "test_trace"),
         "test_written_files",
+    ),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the slow ones, before any are deselected by their marks."""
+    for item in items:
+        folder = item.path.parent.relative_to(ROOT / "tests").as_posix()
+        for place, names in SLOW.items():
+            if f"{folder}/".startswith(f"{place}/") and item.path.stem in names:
+                item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Child:
+    """Runs code in fresh interpreters whose working folder is `tmp_path`."""
+    return Child(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout unless ``$CUDAGUARD_TEST_WHEEL`` is one that was."""
+    if os.environ.get("CUDAGUARD_TEST_WHEEL"):
+        return Path(os.environ["CUDAGUARD_TEST_WHEEL"])
+    folder = tmp_path_factory.mktemp("wheel")
+    run_python(sys.executable, *PIP, "wheel", "--no-deps", "-w", folder, ROOT)
+    (built,) = folder.glob("cudaguard-*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def wheel_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment that has the wheel, and sees what else is here."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    python = make_environment(folder, "--no-deps", str(wheel), with_pip=False)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # What lies there is found, but no .pth file of it is run: of cudaguard there is the wheel only.
+    (packages / "here.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return python
+
+
+@pytest.fixture(scope="session")
+def editable_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment with an editable install of this checkout."""
+    folder = tmp_path_factory.mktemp("editable") / "venv"
+    return make_environment(folder, "--editable", str(ROOT), with_pip=False)
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[Kept]:
+    """Folders that outlive this run: see `Kept`."""
+    kept = kept_by_user()
+    yield kept
+    kept.clean()
+    kept.release()
+
+
+@pytest.fixture(scope="session")
+def cached_environment(kept: Kept) -> Callable[..., Path]:
+    """Returns the interpreter of an environment with exactly the pins given; it is only read."""
+    return kept.environment

@@ -1,6 +1,7 @@
 """Imports modules in a child process, and tells how that ended.
 
-The child is as it would be without us: nothing of the guard is in it unless that is asked for.
+The child is as it would be without us: nothing of the guard is in it unless that is asked for. It
+imports what is installed, and not what lies in the working directory.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from cudaguard.files import read_bytes
 from cudaguard.system.child import run
+from cudaguard.system.lending import WITHOUT_FOLDER, lend
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 SIGN = "cudaguard-doctor: "
 # In one write each, so that a crash loses nothing. The first word of a line tells how far it came.
-_CHILD = """
+_CHILD = (
+    WITHOUT_FOLDER
+    + """
 import os, sys
 def _note(text, *, _write=os.write, _out=os.dup(1)):
     _write(_out, ("\\n" + {sign!r} + text + "\\n").encode())
@@ -36,7 +40,8 @@ for _name in {names!r}:
 {last}
 _note("imported")
 """
-_GUARD = "import cudaguard\ncudaguard.install('fix')"
+)
+_GUARD = "{lend}\nimport cudaguard\ncudaguard.install('fix')"
 _LINES = 3  # of what a child said last
 _OURS = ('File "<string>"', "^", "~", "Traceback (most recent", "Current thread", "Thread 0x",
          "Extension modules:", "<no Python frame>")  # fmt: skip
@@ -87,8 +92,12 @@ def try_imports(
     variables = {name: value for name, value in environ.items() if name != "CUDAGUARD"}
     if not guarded:
         variables["CUDAGUARD"] = "off"
+    lent = lend() if guarded or code else ""
     program = _CHILD.format(
-        sign=SIGN, first=_GUARD if guarded else "", names=tuple(names), last=code
+        sign=SIGN,
+        first=_GUARD.format(lend=lent) if guarded else "",
+        names=tuple(names),
+        last=lent * (not guarded) + code,
     )
     command = (sys.executable, "-X", "faulthandler", "-c", program)
     ended = run(command, variables, limit)
@@ -159,10 +168,3 @@ def end_children() -> None:
                 os.kill(pid, SIGTERM)  # to the keepers: see `cudaguard.system.keeper`
         except OSError:  # it has ended meanwhile
             continue
-
-
-def imports_nowhere(name: str) -> bool:
-    """Return True if there is no such top-level module, as far as files tell."""
-    from cudaguard.system.torch_build import folder_of
-
-    return not folder_of(name.partition(".")[0]) and not os.path.exists(f"{name}.py")

@@ -103,7 +103,7 @@ def _run(words: list[str], own: list[str]) -> int:
         raise
     if unknown:
         commands.choices.get(args.command, parser).refuse_unknown(unknown, args)
-    args.program = program
+    args.program, args.given = program, own
     if args.command is None:
         say(f"{messages.overview()}\n", sys.stderr)
         return USAGE

@@ -19,11 +19,11 @@ SEGFAULT = "import sys, ctypes\nif {before!r} in sys.modules: ctypes.string_at(0
 
 
 @pytest.fixture
-def modules(child):
-    """Three modules in the working folder: the third crashes if the first came before."""
-    child.write("first.py", "")
-    child.write("second.py", "")
-    child.write("third.py", SEGFAULT.format(before="first"))
+def modules(planted):
+    """Three modules on the path: the third crashes if the first came before."""
+    planted.write("first.py", "")
+    planted.write("second.py", "")
+    planted.write("third.py", SEGFAULT.format(before="first"))
 
 
 def orders(planted, names, *arguments, **options):
@@ -44,6 +44,49 @@ def test_order_that_crashes(planted, modules):
 
 def test_orders_that_work(planted, modules):
     assert orders(planted, "second,third") == ("ok", [])
+    _, checks = planted.checks("--only", "CG911", "--orders", "second,third")
+    assert checks["CG911"]["reason"] == "imports succeed; use was not tested (tried: 4)"
+    _, checks = planted.checks("--only", "CG911", "--orders", "first,third")
+    assert checks["CG911"]["reason"] == "tried: 4, of which fail: 1; use was not tested"
+
+
+def test_orders_that_work_name_the_rule_that_knows_a_fault_in_use(planted):
+    decord(planted)
+    planted.write("cv2.py")
+    status, findings = orders(planted, "decord,cv2")
+    (found,) = findings
+    assert (status, found["severity"], found["rule"]) == ("ok", "info", "CG001")
+    assert found["what"].startswith(
+        "The import of decord succeeds. Rule CG001 knows a fault that it need not show: decord puts"
+    )
+    assert found["command"] == "cudaguard rules show CG001"
+    env = {"CUDAGUARD_RULES": "-CG001"}
+    assert orders(planted, "decord,cv2", env=env) == ("ok", [])
+    assert orders(planted, "cv2,json") == ("ok", [])
+
+
+def test_what_lies_in_the_working_folder_is_not_imported(planted, child):
+    """Its `wave.py` would be taken for Python's, and a module of its own for an installed one."""
+    child.write("wave.py", "raise SystemExit('not for doctor')")
+    child.write("mine.py", "")
+    assert orders(planted, "wave,json") == ("ok", [])
+    status, findings = orders(planted, "mine")
+    assert status == "fail"
+    assert findings[0]["what"] == (
+        "The module mine is not installed. mine.py in the working directory is not tried."
+    )
+    assert findings[0]["command"] == "PYTHONPATH=. cudaguard doctor --orders mine"
+    assert orders(planted, "mine", env={"PYTHONPATH": "."}) == ("ok", [])
+
+
+def test_nor_by_the_children_that_ask_nvml_and_load_plugins(planted, child):
+    child.write("pynvml.py", "raise SystemExit('not for doctor')")
+    child.write("mod.py", "raise SystemExit('not for doctor')")
+    planted.write("mod.py", "RULES = []\n")
+    plugin(planted, "mod:RULES")
+    _, checks = planted.checks("--deep", "--only", "CG913", "--only", "CG914")
+    assert checks["CG913"]["status"] in ("ok", "warning", "skipped", "fail")
+    assert checks["CG914"]["status"] == "ok"
 
 
 def test_order_that_the_guard_repairs_is_a_warning(planted, modules, child):
@@ -73,8 +116,8 @@ def test_switched_on_by_the_environment_the_first_try_is_still_without_it(plante
 
 def test_guard_that_is_put_up_at_start_is_kept_out_of_the_first_try(planted, child):
     """A sitecustomize does it here, as the documents recommend."""
-    child.write("first.py", "")
-    child.write("third.py", SEGFAULT.format(before="first"))
+    planted.write("first.py", "")
+    planted.write("third.py", SEGFAULT.format(before="first"))
     rule = "cudaguard.Rule(id='LOCAL1', watch=('first',), needs=('third',), why='order')"
     planted.write("sitecustomize.py", f"import cudaguard\ncudaguard.install(rules=[{rule}])\n")
     status, findings = orders(planted, "first,third")
@@ -84,11 +127,11 @@ def test_guard_that_is_put_up_at_start_is_kept_out_of_the_first_try(planted, chi
 
 @pytest.mark.incidents
 def test_each_way_to_fail(planted, child):
-    child.write("hangs.py", "while True: pass")
-    child.write("raises.py", "raise ImportError('not today')")
-    child.write("leaves.py", "import os; os._exit(7)")
-    child.write("late.py", "import atexit, ctypes; atexit.register(ctypes.string_at, 0)")
-    child.write("noisy.py", "print('cudaguard-doctor: import nonsense')\nprint('x' * 100000)")
+    planted.write("hangs.py", "while True: pass")
+    planted.write("raises.py", "raise ImportError('not today')")
+    planted.write("leaves.py", "import os; os._exit(7)")
+    planted.write("late.py", "import atexit, ctypes; atexit.register(ctypes.string_at, 0)")
+    planted.write("noisy.py", "print('cudaguard-doctor: import nonsense')\nprint('x' * 100000)")
     names = "hangs,raises,leaves,late,noisy,absent"
     _, findings = orders(planted, names, "--timeout", "4")
     told = {one["what"] for one in findings}
@@ -173,11 +216,14 @@ def test_plugin_that_loads(planted):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_it_leaves_no_child_behind(child, number, status):
-    child.write("hangs.py", "open('pid', 'w').write(str(__import__('os').getpid()))\nwhile 1: pass")
+def test_interrupted_it_leaves_no_child_behind(planted, child, number, status):
+    planted.write(
+        "hangs.py", "open('pid', 'w').write(str(__import__('os').getpid()))\nwhile 1: pass"
+    )
     doctor = subprocess.Popen(
         [*DOCTOR, "--only", "CG911", "--orders", "hangs"], cwd=child.folder,
-        env=clean_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**clean_environment(), "PYTHONPATH": str(planted.folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         file = child.folder / "pid"
@@ -197,5 +243,5 @@ def test_interrupted_it_leaves_no_child_behind(child, number, status):
 
 
 def test_interpreter_of_the_children_is_this_one(planted, child):
-    child.write("who.py", f"import sys\nassert sys.executable == {sys.executable!r}\n")
+    planted.write("who.py", f"import sys\nassert sys.executable == {sys.executable!r}\n")
     assert orders(planted, "who") == ("ok", [])

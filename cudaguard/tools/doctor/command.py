@@ -49,6 +49,7 @@ examples:
   cudaguard doctor                             what would break here?
   cudaguard doctor --deep                      also import what is watched, in children
   cudaguard doctor --orders decord,torch,cv2   do these imports work, in every order?
+  cudaguard doctor --python ~/train/.venv      look at another environment
   cudaguard doctor --explain CG902             what is that check about?
   cudaguard doctor --format github --fail-on warning
                                                in a workflow
@@ -70,6 +71,11 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--orders", metavar="A,B,C", help="import these in different orders, in children"
     )
+    parser.add_argument(
+        "--python", metavar="PATH",
+        help="look at the environment of this interpreter, or in this folder; it need not have "
+        "cudaguard",
+    )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, metavar="S",
         help=f"seconds after which an import in a child (default: {TIME_LIMIT:.0f}), or a check "
@@ -98,8 +104,10 @@ def execute(args: Namespace) -> int:
     import signal
 
     from cudaguard.core import checks as core
+    from cudaguard.system import lending
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+    from cudaguard.tools.doctor.other_python import enter
 
     args.only, args.skip, explained = (
         [known_id(id, CHECKS, "check") for id in ids if id]
@@ -108,6 +116,11 @@ def execute(args: Namespace) -> int:
     problem = _problem(args)
     if problem:
         raise UsageError(problem)
+    if args.python and not lending.host:
+        try:
+            enter(args.python, args.given)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
     if args.explain:
         check = check_of(explained[0])
         when = f"\nrun with {check.option}" if check.option else ""
@@ -183,6 +196,7 @@ def _report(results: list[CheckResult], packages: dict[str, str] | None) -> dict
 
     import cudaguard
     from cudaguard.tools.doctor.document import document
+    from cudaguard.tools.doctor.other_python import command_here
 
     environment = {
         "python": platform.python_version(),
@@ -193,24 +207,8 @@ def _report(results: list[CheckResult], packages: dict[str, str] | None) -> dict
     report = document(results, environment, cudaguard.__version__)
     for check in report["checks"]:
         for finding in check["findings"]:
-            finding["command"] = _for_this_python(finding["command"])
+            finding["command"] = command_here(finding["command"])
     return report
-
-
-def _for_this_python(command: str) -> str:
-    """Return a command in which pip is that of this environment, which need not be on PATH."""
-    import shlex
-    import shutil
-    import sysconfig
-
-    if not command.startswith("pip "):
-        return command
-    folder = os.path.dirname(os.path.abspath(shutil.which("pip") or ""))
-    if folder == os.path.abspath(sysconfig.get_path("scripts")):
-        return command
-    pip = f"{shlex.quote(sys.executable)} -m pip "
-    parts = command.split(" && ")
-    return " && ".join(pip + part[4:] if part.startswith("pip ") else part for part in parts)
 
 
 def _write(

@@ -15,6 +15,7 @@ from cudaguard.errors import ConfigError, RuleError
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.checks import guard_messages as wording
+from cudaguard.tools.doctor.checks.rules import is_there
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def check(site: Site) -> Result:
     findings = [wording.bad_setting(problem) for problem in problems]
     findings += _of_file(settings)
     start = start_file()
-    if starts_by(settings):
+    if not is_there(site):
+        findings.append(wording.not_installed(sys.prefix, is_wanted=starts_by(settings)))
+    elif starts_by(settings):
         if not start:
             findings.append(wording.nobody_reads(site.environ[MODE_VARIABLE]))
         elif sys.flags.ignore_environment or sys.flags.no_site:

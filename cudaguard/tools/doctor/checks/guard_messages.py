@@ -33,6 +33,23 @@ def bad_setting(problem: str, *, command: str = "") -> Finding:
     )
 
 
+def not_installed(folder: str, *, is_wanted: bool) -> Finding:
+    """The environment of ``--python`` has no cudaguard.
+
+    Args:
+        folder: The environment.
+        is_wanted: True if CUDAGUARD is set.
+    """
+    return Finding(
+        GUARD,
+        f"cudaguard is not installed in {folder}.",
+        severity="warning" if is_wanted else "info",
+        consequence="CUDAGUARD=fix and cudaguard.install() have no effect there until it is",
+        remedy="install it there as well",
+        command="pip install cudaguard",
+    )
+
+
 def nobody_reads(value: str) -> Finding:
     """The variable is set, and the start-up file is not there."""
     return Finding(

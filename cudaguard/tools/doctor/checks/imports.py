@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
+from cudaguard.api import active_rules
 from cudaguard.core.checks import Check
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
-from cudaguard.system.trial import Ending, end_children, imports_nowhere, try_imports
+from cudaguard.system.trial import Ending, end_children, try_imports
 from cudaguard.tools.doctor.checks import imports_messages as wording
-from cudaguard.tools.doctor.checks.rules import applying
+from cudaguard.tools.doctor.checks.rules import affected, applying
 from cudaguard.tools.doctor.orders import MOST, alone, together, unexplained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.model import Rule
     from cudaguard.system.site import Result, Site
 
     Order = tuple[str, ...]
@@ -44,17 +46,41 @@ def check_orders(site: Site) -> Result:
     failed = unexplained(order for order, ending in found.items() if ending.kind)
     guarded = _tried(site, failed, guarded=True)
     findings = [
-        wording.not_found(order[0])
-        if len(order) == 1 and imports_nowhere(order[0])
+        wording.not_found(order[0], _local_file(order[0]))
+        if len(order) == 1 and _is_nowhere(order[0], found[order])
         else wording.order_fails(
             order, found[order], guarded[order], _works(order, found), site.limit
         )
         for order in failed
     ]
-    return (
-        findings,
-        f"tried: {len(found)}, of which fail: {sum(1 for one in found.values() if one.kind)}",
-    )
+    findings += [wording.use_not_tested(name, rule) for name, rule in _known(site, working)]
+    failures = sum(1 for one in found.values() if one.kind)
+    return findings, wording.orders_tried(len(found), failures)
+
+
+def _known(site: Site, names: Sequence[str]) -> list[tuple[str, Rule]]:
+    """Return the rules in force about installed releases of these modules, with the module."""
+    active = {rule.id for rule in active_rules()}
+    rules = [rule for rule in applying(site) if rule.id in active and affected(site, rule)]
+    return [
+        (name, rule)
+        for name in names
+        for rule in rules
+        if name.partition(".")[0] in {watched.partition(".")[0] for watched in rule.watch}
+    ]
+
+
+def _is_nowhere(name: str, ending: Ending) -> bool:
+    """Return True if there is no such module, in the words of Python."""
+    parts = name.split(".")
+    names = (".".join(parts[: end + 1]) for end in range(len(parts)))
+    return any(ending.text.startswith(f"ModuleNotFoundError: No module named {n!r}") for n in names)
+
+
+def _local_file(name: str) -> str:
+    """Return what of this name lies in the working directory, which no child looks into."""
+    top = name.partition(".")[0]
+    return next((file for file in (f"{top}.py", top) if os.path.exists(file)), "")
 
 
 def _works(order: Order, found: dict[Order, Ending]) -> Order:

@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cudaguard.model import Rule
     from cudaguard.system.trial import Ending
 
 
@@ -28,8 +29,22 @@ def words(ending: Ending, limit: float) -> str:
     return f"{told} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
 
 
-def not_found(name: str) -> Finding:
-    """A module that is not there."""
+def not_found(name: str, local: str) -> Finding:
+    """A module that is not there.
+
+    Args:
+        name: The module.
+        local: A file of that name in the working directory; empty if there is none.
+    """
+    if local:
+        return Finding(
+            ORDERS,
+            f"The module {name} is not installed. {local} in the working directory is not tried.",
+            severity="error",
+            consequence="its orders are not tried",
+            remedy="put its folder on PYTHONPATH",
+            command=f"PYTHONPATH=. cudaguard doctor --orders {name}",
+        )
     return Finding(
         ORDERS,
         f"There is no module {name}.",
@@ -75,6 +90,28 @@ def order_fails(
         else "whatever imports it fails",
         remedy=remedy or "no order that was tried works: ask bisect for what they need",
         command=command,
+    )
+
+
+def orders_tried(tried: int, failures: int) -> str:
+    """What was tried; a success is one of the imports alone."""
+    if failures:
+        return f"tried: {tried}, of which fail: {failures}; use was not tested"
+    return f"imports succeed; use was not tested (tried: {tried})"
+
+
+def use_not_tested(name: str, rule: Rule) -> Finding:
+    """A rule about a module whose import works."""
+    return Finding(
+        ORDERS,
+        f"The import of {name} succeeds. Rule {rule.id} knows a fault that it need not show: "
+        f"{rule.title or rule.why}.",
+        rule=rule.id,
+        severity="info",
+        consequence="an order that imports without an error may still crash or compute wrong "
+        "results later",
+        remedy="read the rule, and what CG901 says of this environment",
+        command=f"cudaguard rules show {rule.id}",
     )
 
 

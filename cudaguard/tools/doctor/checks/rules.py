@@ -7,6 +7,7 @@ from cudaguard.config import read_environment
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.modes import install_call, repairs_by
+from cudaguard.system import lending
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
 from cudaguard.system.versions import required_name
@@ -26,10 +27,10 @@ def check(site: Site) -> Result:
     if not here:
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
-    is_guarded = repairs_by(settings)
+    is_guarded = repairs_by(settings) and is_there(site)
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
-        is_on, versions = rule.id in active, _versions(site, rule)
+        is_on, versions = rule.id in active, affected(site, rule)
         if versions or not install_call(rule):
             findings.append(wording.known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
         elif is_on:
@@ -50,7 +51,12 @@ def applying(site: Site) -> list[Rule]:
     return decide.applying(there, site.facts)
 
 
-def _versions(site: Site, rule: Rule) -> list[str]:
+def is_there(site: Site) -> bool:
+    """Return False if another environment is looked at, and has no cudaguard."""
+    return not lending.host or site.version("cudaguard") is not None
+
+
+def affected(site: Site, rule: Rule) -> list[str]:
     """Return the installed versions that make a rule apply, as in ``decord 0.6.0``."""
     names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
     found = {name: site.version(name) for name in names}

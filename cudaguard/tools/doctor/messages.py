@@ -1,0 +1,37 @@
+"""The wording of doctor's own command line."""
+
+from __future__ import annotations
+
+import shlex
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def no_such_python(path: str) -> str:
+    """--python names nothing."""
+    return f"--python: {path} does not exist. Give an interpreter or the folder of a venv."
+
+
+def no_python_in(folder: str, expected: str) -> str:
+    """--python names a folder that is no environment."""
+    command = f"ls -a {shlex.quote(folder)}"
+    return f"--python: {folder} is no environment: it has no {expected}. run: {command}"
+
+
+def not_executable(path: str) -> str:
+    """--python names a file that cannot be run."""
+    return f"--python: {path} cannot be executed. run: ls -l {shlex.quote(path)}"
+
+
+def not_python(path: str, said: str) -> str:
+    """--python names a program of another kind, or one that does not start."""
+    command = f"{shlex.quote(path)} --version"
+    return f"--python: {path} is not a working Python interpreter: {said}. run: {command}"
+
+
+def old_python(path: str, version: Sequence[int], oldest: Sequence[int]) -> str:
+    """--python names an interpreter that cannot run cudaguard."""
+    has, needs = (".".join(map(str, one)) for one in (version, oldest))
+    return f"--python: {path} is Python {has}. cudaguard needs {needs} or newer there."
