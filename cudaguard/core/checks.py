@@ -15,11 +15,12 @@ from cudaguard.model import SEVERITIES, Record
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any, Literal
+    from typing import Any, Literal, TypeVar
 
     from cudaguard.model import Finding
     from cudaguard.system.site import Result, Site
 
+    T = TypeVar("T")
     CheckStatus = Literal["ok", "warning", "fail", "skipped", "broken"]
 
 FAILED_ITSELF = "the check itself failed"  # begins the reason of what is our own fault
@@ -107,7 +108,8 @@ def run_checks_aside(
     tell: Callable[[str, BaseException], None],
     limit: float,
     running: Callable[[Check], None],
-) -> tuple[list[CheckResult], dict[str, str] | None]:
+    also: Callable[[Site], T],
+) -> tuple[list[CheckResult], T | None]:
     """Run checks in a process of their own: one that waits for a dead disk is given up.
 
     Args:
@@ -116,14 +118,15 @@ def run_checks_aside(
         tell: Is told, there, of a check that has failed itself, with the error.
         limit: Seconds for one check.
         running: Is told which check goes on.
+        also: Is called with the environment, after the checks.
 
     Returns:
-        What comes of them, and what is installed with its version, None if that is not to be known.
+        What comes of them, and what that returned; None if it has failed or taken too long.
     """
     from cudaguard.system.aside import NoAnswer, aside
 
     tasks: list[Callable[[], Any]] = [partial(_run, site, check, tell) for check in checks]
-    answers = aside([*tasks, partial(_packages, site)], limit)
+    answers = aside([*tasks, partial(also, site)], limit)
     results = []
     for check in checks:
         running(check)
@@ -132,18 +135,14 @@ def run_checks_aside(
             reason = answer.why + "; --timeout S gives it more" * answer.is_late
             answer = CheckResult(check.id, check.title, BROKEN, reason, round(answer.seconds, 3))
         results.append(answer)
-    packages = next(answers)
-    return results, None if isinstance(packages, NoAnswer) else packages
+    last = next(answers)
+    return results, None if isinstance(last, NoAnswer) else last
 
 
 def status_of(findings: Iterable[Finding]) -> CheckStatus:
     """Return the status of a check that has come to its end: that of the worst finding."""
     worst = max((SEVERITIES.index(finding.severity) for finding in findings), default=0)
     return _STATUS_OF[SEVERITIES[worst]]
-
-
-def _packages(site: Site) -> dict[str, str]:
-    return {dist.name: dist.version for dist in site.distributions}
 
 
 def _run(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -> CheckResult:

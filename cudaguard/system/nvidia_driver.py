@@ -42,7 +42,7 @@ def look_at_driver(root: str = "/") -> DriverFiles:
     Args:
         root: Where the file system begins in which devices and ``/proc`` are looked for.
     """
-    library = _library()
+    library = library_file(LIBRARY)
     nodes = glob(os.path.join(root, "dev/nvidia[0-9]*")) + glob(os.path.join(root, "dev/nvidiactl"))
     return DriverFiles(
         _kernel(os.path.join(root, "proc/driver/nvidia/version")),
@@ -58,11 +58,12 @@ def _kernel(path: str) -> str:
     return match[1] if match else ""
 
 
-def _library() -> str:
+def library_file(name: str) -> str:
+    """Return the file that the loader would take for a library of this process; empty if none."""
     try:
         with ElfFile("/proc/self/exe") as file:
             place = Place(os.path.realpath("/proc/self/exe"), file, None)
-            return SearchPath((place,)).find(LIBRARY, place)
+            return SearchPath((place,)).find(name, place)
     except ours(OSError, ValueError):
         return ""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 HOME, USER, HOST = "~", "<user>", "<host>"
+_FOLDERS = ("PWD", "OLDPWD")  # the shell's: its working directory, and no password
 _SHORTEST = 6  # of a value that is a secret wherever it stands
 
 
@@ -33,7 +34,9 @@ def redactor(environ: Mapping[str, str], homes: tuple[str, ...], host: str) -> C
     from cudaguard.system.identities import ANYBODY, identity_remover
 
     plain = {
-        value for name, value in environ.items() if len(value) >= _SHORTEST and is_secret_name(name)
+        value
+        for name, value in environ.items()
+        if len(value) >= _SHORTEST and name not in _FOLDERS and is_secret_name(name)
     }
     folders = {home.rstrip("/") for home in homes if home.strip("/")}
     users = {environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME", "SUDO_USER")}

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import pwd
+import re
 
 import pytest
 
@@ -58,7 +59,7 @@ def test_bundle_names_what_is_installed_and_what_is_set(planted, child):
     planted.distribution("some-thing", "1.2.3")
     planted.run("--bundle", "report.md", env={"CUDA_VISIBLE_DEVICES": "0,1", "UNRELATED": "x"})
     text = (child.folder / "report.md").read_text()
-    assert "some-thing 1.2.3" in text
+    assert re.search(r"^ +some-thing +1\.2\.3$", text, re.MULTILINE)
     assert "CUDA_VISIBLE_DEVICES=0,1" in text
     assert "UNRELATED" not in text
 
@@ -107,3 +108,10 @@ def test_bundle_that_cannot_be_written(planted):
     assert status == 3
     assert "1 check: " in out
     assert "no/such/report.md cannot be written" in err
+
+
+def test_working_directory_is_no_password(planted, env, child):
+    """As shells tell it in PWD: paths below it are what a report is about."""
+    env = {**env, "PWD": str(child.folder), "CUDA_CACHE_PATH": f"{child.folder}/cache"}
+    planted.run("--bundle", "report.md", env=env)
+    assert f"CUDA_CACHE_PATH={child.folder}/cache" in (child.folder / "report.md").read_text()

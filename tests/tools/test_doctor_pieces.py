@@ -277,7 +277,7 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
 
 def test_fence_of_a_bundle_is_longer_than_what_is_in_it():
     report = document([CheckResult("CG901", "a ``` b", "ok")], {"python": "3"}, "0")
-    assert "````text\ncudaguard 0" in bundle(report, {}, {}, "{}")
+    assert "````text\ncudaguard 0" in bundle(report, "{}")
 
 
 @pytest.mark.parametrize(

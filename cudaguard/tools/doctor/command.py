@@ -1,4 +1,4 @@
-"""Report what would break here, and why, before anything is run.
+"""Tell what would break here, and why, before anything is run.
 
 Reads files and metadata; imports no package. --deep and --orders import in child processes, each
 with a time limit.
@@ -6,43 +6,34 @@ with a time limit.
 
 from __future__ import annotations
 
-import os
 import sys
 
-from cudaguard.files import write_text
-from cudaguard.files.text import printable_data, printable_lines
+from cudaguard.files.text import printable_lines
 from cudaguard.model import SEVERITIES
-from cudaguard.tools import sarif
 from cudaguard.tools.common import (
     BROKEN,
     FOUND,
     OK,
+    USAGE,
     Progress,
-    UsageError,
     add_format,
-    github,
-    json_text,
-    known_id,
     note,
-    paint,
     say,
     show,
 )
+from cudaguard.tools.doctor import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterable
-    from typing import Any
+    from collections.abc import Iterable
 
     from cudaguard.core.checks import Check, CheckResult
-    from cudaguard.system.site import Site
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
 NEVER = "never"
 LEVELS = (*SEVERITIES, NEVER)
-ANNOTATIONS = dict(zip(SEVERITIES, ("notice", "warning", "error")))
 
 EXAMPLES = """\
 examples:
@@ -53,7 +44,8 @@ examples:
   cudaguard doctor --explain CG902             what is that check about?
   cudaguard doctor --format github --fail-on warning
                                                in a workflow
-  cudaguard doctor --bundle report.md          a report for an issue, without names and secrets
+  cudaguard doctor --inventory                 what is installed here, for an issue
+  cudaguard doctor --bundle report.md          both for an issue, without names and secrets
 
 exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check itself failed
 """
@@ -90,10 +82,19 @@ def configure(parser: ArgumentParser) -> None:
         "--fail-on", choices=LEVELS, default="error", help="what status 1 takes (default: error)"
     )
     parser.add_argument("--explain", metavar="ID", help="say what a check is about, and end")
+    parser.add_argument(
+        "--inventory", action="store_true",
+        help="list system, Python, GPUs, driver, torch and packages, and make no check",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", dest="output", metavar="FILE",
+        help="write the report there, not to standard output; %%h is the name of this host",
+    )  # fmt: skip
     parser.add_argument("--bundle", metavar="FILE", help="also write a report for an issue there")
     parser.add_argument(
         "--no-redact", dest="redact", action="store_false",
-        help="leave names, home folders and secrets in JSON, annotations and the bundle",
+        help="leave names, home folders and secrets in what is redacted otherwise: JSON, "
+        "annotations, the inventory and the bundle",
     )  # fmt: skip
     parser.add_argument("-v", "--verbose", action="store_true", help="tell all of each note")
     add_format(parser)
@@ -107,22 +108,22 @@ def execute(args: Namespace) -> int:
     from cudaguard.system import lending
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+    from cudaguard.tools.doctor.inventory.document import inventory, torch_alone
     from cudaguard.tools.doctor.other_python import enter
+    from cudaguard.tools.doctor.writing import write
 
-    args.only, args.skip, explained = (
-        [known_id(id, CHECKS, "check") for id in ids if id]
-        for ids in (args.only, args.skip, [args.explain])
-    )
-    problem = _problem(args)
+    problem = _problem(args, list(CHECKS))
     if problem:
-        raise UsageError(problem)
+        note("doctor", problem)
+        return USAGE
     if args.python and not lending.host:
         try:
             enter(args.python, args.given)
         except ValueError as error:
-            raise UsageError(str(error)) from error
+            note("doctor", str(error))
+            return USAGE
     if args.explain:
-        check = check_of(explained[0])
+        check = check_of(args.explain)
         when = f"\nrun with {check.option}" if check.option else ""
         show(f"{check.id}: {check.title}\n{check.about}{when}")
         return OK
@@ -136,6 +137,9 @@ def execute(args: Namespace) -> int:
     ]  # fmt: skip
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if args.inventory:
+        wanted = []
+    look = inventory if args.inventory or args.bundle or args.format == "json" else torch_alone
     site = Site(orders, args.timeout or TIME_LIMIT)
     progress = Progress()
 
@@ -145,13 +149,16 @@ def execute(args: Namespace) -> int:
     try:
         limit = args.timeout or READING_LIMIT
         reading = [check for check in wanted if not check.option]
-        results, packages = core.run_checks_aside(site, reading, _tell, limit, running)
+        results, found = core.run_checks_aside(site, reading, _tell, limit, running, look)
         for check in (check for check in wanted if check.option):
             running(check)
             results += core.run_checks(site, [check], _tell)
     finally:
         progress.clear()
-    written = _write(args, _report(results, packages), site, packages)
+    written = write(args, results, found, site)
+    if found is None and args.inventory:
+        note("doctor", wording.NO_INVENTORY)
+        return BROKEN
     if any(result.status == core.BROKEN for result in results) or not written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK
@@ -172,8 +179,11 @@ def is_reached(results: Iterable[CheckResult], level: str) -> bool:
     )
 
 
-def _problem(args: Namespace) -> str:
+def _problem(args: Namespace, known: list[str]) -> str:
     """Return what is wrong with the arguments, or an empty string."""
+    for name in (*args.only, *args.skip, *filter(None, (args.explain,))):
+        if name not in known:
+            return f"there is no check {name!r}; expected one of {', '.join(known)}"
     if args.orders is not None and not all(
         part.isidentifier() for name in args.orders.split(",") for part in name.strip().split(".")
     ):
@@ -189,104 +199,3 @@ def _tell(id: str, error: BaseException) -> None:
     note("doctor", f"{id} itself has failed:")
     told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     say(printable_lines(told), sys.stderr)
-
-
-def _report(results: list[CheckResult], packages: dict[str, str] | None) -> dict[str, Any]:
-    import platform
-
-    import cudaguard
-    from cudaguard.tools.doctor.document import document
-    from cudaguard.tools.doctor.other_python import command_here
-
-    environment = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "interpreter": sys.executable or "unknown",
-    }
-    environment["torch"] = "unknown" if packages is None else packages.get("torch", "none")
-    report = document(results, environment, cudaguard.__version__)
-    for check in report["checks"]:
-        for finding in check["findings"]:
-            finding["command"] = command_here(finding["command"])
-    return report
-
-
-def _write(
-    args: Namespace, report: dict[str, Any], site: Site, packages: dict[str, str] | None
-) -> bool:
-    """Write what was asked for; return whether that went well."""
-    from cudaguard.system.redact import redacted
-    from cudaguard.tools.doctor import document
-
-    redact = _redactor(site) if args.redact else None
-    data = redacted(report, redact) if redact else report
-    if args.format == "json":
-        shown = json_text(data)
-    elif args.format == sarif.FORMAT:
-        shown = sarif.of_doctor(data)
-    elif args.format == "github":
-        shown = "\n".join(_annotations(data))  # logs of workflows are public
-    else:
-
-        def painted(words: str, style: str) -> str:
-            return paint(words, style, sys.stdout)
-
-        shown = document.text(printable_data(report), painted, verbose=args.verbose)
-    went_well = True
-    if args.bundle:
-        environ = {name: site.environ[name] for name in sorted(site.environ) if _matters(name)}
-        parts = printable_data((report, environ, packages or {}))
-        content = document.bundle(*parts, json_text(data))
-        went_well = _save(args.bundle, redact(content) if redact else content)
-    if shown:
-        show(shown)
-    return went_well
-
-
-def _annotations(report: dict[str, Any]) -> list[str]:
-    """Return a workflow command for each finding, and for each check that has failed."""
-    from cudaguard.core.checks import BROKEN
-
-    lines = []
-    for check in report["checks"]:
-        title = f"{check['id']}: {check['title']}"
-        if check["status"] == BROKEN:
-            lines.append(github("error", check["reason"], title=title))
-        for finding in check["findings"]:
-            parts = (finding[key] for key in ("what", "consequence", "remedy", "command"))
-            told = [finding["what"], *finding["evidence"], *list(parts)[1:]]
-            message = "\n".join(filter(None, told))
-            lines.append(github(ANNOTATIONS[finding["severity"]], message, title=title))
-    return lines
-
-
-_MATTERS = ("CUDA", "NVIDIA", "TORCH", "PYTORCH", "TRITON", "LD_", "PYTHON", "CONDA", "VIRTUAL_ENV",
-            "NCCL", "OMP_", "KMP_", "MAX_JOBS", "CC", "CXX", "PATH", "XLA_", "TF_")  # fmt: skip
-
-
-def _matters(name: str) -> bool:
-    return name.startswith(_MATTERS)
-
-
-def _redactor(site: Site) -> Callable[[str], str]:
-    import platform
-
-    from cudaguard.system.redact import redactor
-
-    homes = [os.path.expanduser("~")]
-    try:  # HOME may be set to another folder, as in containers and jobs
-        import pwd
-
-        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
-    except (ImportError, KeyError):  # not POSIX, or a user id without a name
-        pass
-    return redactor(site.environ, (*homes, *map(os.path.realpath, homes)), platform.node())
-
-
-def _save(path: str, content: str) -> bool:
-    try:
-        write_text(path, content)
-    except OSError as error:
-        note("doctor", f"{path} cannot be written: {error}")
-        return False
-    return True

@@ -21,7 +21,10 @@ _COLOR = dict(zip(SEVERITIES, ("blue", "yellow", "red")))
 
 
 def document(
-    results: Iterable[CheckResult], environment: Mapping[str, str], version: str
+    results: Iterable[CheckResult],
+    environment: Mapping[str, str],
+    version: str,
+    inventory: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the report as plain data.
 
@@ -29,6 +32,7 @@ def document(
         results: What came of the checks.
         environment: What of it is worth knowing: ``python``, ``platform``, ``torch`` ...
         version: Of cudaguard.
+        inventory: What is installed here, None if that was not asked for or cannot be read.
     """
     told = [result.to_dict() for result in results]
     found = [check["status"] for check in told]
@@ -38,6 +42,7 @@ def document(
         "environment": dict(environment),
         "checks": told,
         "summary": {status: found.count(status) for status in STATUSES},
+        "inventory": inventory,
     }
 
 
@@ -51,8 +56,7 @@ def text(
         paint: Returns a text in a style.
         verbose: With all that is known of what is worth a note only.
     """
-    head = f"cudaguard {report['version']}"
-    lines = [", ".join((head, *(f"{k} {v}" for k, v in report["environment"].items()))), ""]
+    lines = [_head(report), ""]
     for check in report["checks"]:
         status = check["status"]
         reason = f" ({check['reason']})" if check["reason"] else ""
@@ -66,6 +70,19 @@ def text(
     if any(check["reason"].startswith(FAILED_ITSELF) for check in report["checks"]):
         lines.append("what is broken here is cudaguard: please report it, with --bundle FILE")
     return "\n".join(lines)
+
+
+def inventory(report: Mapping[str, Any], *, verbose: bool = False) -> str:
+    """Return what is installed, for a terminal; the arguments are those of `text`."""
+    from cudaguard.tools.doctor.inventory.text import text as told
+
+    found = report["inventory"]
+    return f"{_head(report)}\n\n{told(found, verbose=verbose) if found else 'unknown'}"
+
+
+def _head(report: Mapping[str, Any]) -> str:
+    head = f"cudaguard {report['version']}"
+    return ", ".join((head, *(f"{k} {v}" for k, v in report["environment"].items())))
 
 
 def _verdict(check: Mapping[str, Any]) -> str:
@@ -102,24 +119,19 @@ def _marked(severity: str, paint: Callable[[str, str], str]) -> str:
     return paint(_MARK[severity], _COLOR[severity])
 
 
-def bundle(report: Mapping[str, Any], environ: Mapping[str, str], packages: Mapping[str, str],
-           json_text: str) -> str:  # fmt: skip
+def bundle(report: Mapping[str, Any], json_text: str) -> str:
     """Return the report as Markdown, to be put into an issue.
 
     Args:
         report: As `document` returns it.
-        environ: The variables that matter here.
-        packages: What is installed, with versions.
         json_text: The report as JSON.
     """
     plain = text(report, lambda words, _: words, verbose=True)
     parts = [
         "# cudaguard doctor",
         _fenced(plain),
-        "## Variables",
-        _fenced("\n".join(f"{name}={value}" for name, value in environ.items()) or "none is set"),
-        "## Installed",
-        _fenced("\n".join(f"{name} {version}" for name, version in packages.items())),
+        "## Inventory",
+        _fenced(inventory(report, verbose=True)),
         "## The report as JSON",
         _fenced(json_text, "json"),
     ]

@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+NO_INVENTORY = "What is installed cannot be read in time. run: cudaguard doctor --only CG905"
+
 
 def no_such_python(path: str) -> str:
     """--python names nothing."""
