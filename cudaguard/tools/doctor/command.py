@@ -46,6 +46,8 @@ examples:
                                                in a workflow
   cudaguard doctor --inventory                 what is installed here, for an issue
   cudaguard doctor --bundle report.md          both for an issue, without names and secrets
+  cudaguard doctor --format json -o doctor-%h.json
+  cudaguard doctor --diff doctor-*.json        which host differs, and in what?
 
 exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check itself failed
 """
@@ -87,6 +89,10 @@ def configure(parser: ArgumentParser) -> None:
         help="list system, Python, GPUs, driver, torch and packages, and make no check",
     )  # fmt: skip
     parser.add_argument(
+        "--diff", nargs="+", metavar="FILE",
+        help="compare reports of several hosts that were written as JSON; status 1 if they differ",
+    )  # fmt: skip
+    parser.add_argument(
         "-o", dest="output", metavar="FILE",
         help="write the report there, not to standard output; %%h is the name of this host",
     )  # fmt: skip
@@ -112,6 +118,10 @@ def execute(args: Namespace) -> int:
     from cudaguard.tools.doctor.other_python import enter
     from cudaguard.tools.doctor.writing import write
 
+    if args.diff:
+        from cudaguard.tools.doctor.comparison import command as comparison
+
+        return comparison.execute(args)
     problem = _problem(args, list(CHECKS))
     if problem:
         note("doctor", problem)

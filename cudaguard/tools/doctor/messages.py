@@ -37,3 +37,42 @@ def old_python(path: str, version: Sequence[int], oldest: Sequence[int]) -> str:
     """--python names an interpreter that cannot run cudaguard."""
     has, needs = (".".join(map(str, one)) for one in (version, oldest))
     return f"--python: {path} is Python {has}. cudaguard needs {needs} or newer there."
+
+
+# --- doctor --diff -------------------------------------------------------------------------
+
+_WRITE = "run: cudaguard doctor --format json -o FILE.json"
+
+
+def diff_problem(files: int, format: str) -> str:
+    """What is wrong with the arguments of ``--diff``; empty if nothing is."""
+    if files < 2:
+        return f"--diff: got {files} file, expected two or more, as in --diff a.json b.json"
+    if format == "github":
+        return "--diff: its formats are text and json"
+    return ""
+
+
+def unreadable(path: str, why: str) -> str:
+    """A file of ``--diff`` that cannot be read."""
+    return f"{path} cannot be read: {why}. run: ls -l {shlex.quote(path)}"
+
+
+def no_report(path: str) -> str:
+    """A file of ``--diff`` that is something else."""
+    return f"{path} is no report of doctor. Write one there. {_WRITE}"
+
+
+def other_release(path: str) -> str:
+    """A report in another form."""
+    return f"{path} was written by another release of cudaguard. Write it again. {_WRITE}"
+
+
+def damaged(path: str, problem: str) -> str:
+    """A report that is not whole."""
+    return f"{path} is damaged: {problem}. Write it again. {_WRITE}"
+
+
+def without_inventory(path: str) -> str:
+    """A report from a host that could not read in time what is installed."""
+    return f"{path} has no inventory: what is installed could not be read there. {_WRITE}"

@@ -45,9 +45,9 @@ def write(
     went_well = True
     if args.bundle:
         content = document.bundle(printable_data(report), json_text(_redacted(report, redact)))
-        went_well = _save(args.bundle, redact(content) if redact else content)
+        went_well = save(args.bundle, redact(content) if redact else content)
     if args.output:
-        return _save(args.output, f"{shown}\n") and went_well
+        return save(args.output, f"{shown}\n") and went_well
     if shown:
         show(shown)
     return went_well
@@ -135,7 +135,13 @@ def _redactor(site: Site) -> Redact:
     return redactor(site.environ, (*homes, *map(os.path.realpath, homes)), platform.node())
 
 
-def _save(path: str, content: str) -> bool:
+def save(path: str, content: str) -> bool:
+    """Write a file, and say so if that fails; return whether it went well.
+
+    Args:
+        path: The file; `HOST` in it is the name of this machine.
+        content: The text.
+    """
     import platform
 
     path = path.replace(HOST, platform.node().partition(".")[0] or "localhost")

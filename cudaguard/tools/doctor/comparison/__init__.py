@@ -1,0 +1,1 @@
+"""``doctor --diff``: what differs between hosts, and what of it matters."""

@@ -1,0 +1,71 @@
+"""Reads reports of doctor that were written elsewhere: JSON documents, and bundles with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+
+from cudaguard.files import LARGEST, read_bytes
+from cudaguard.tools.common import SCHEMA
+from cudaguard.tools.doctor import messages as wording
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+_BEFORE_HOST = "doctor-"  # as in doctor-%h.json
+# The last block of a bundle.
+_IN_BUNDLE = re.compile(r"^(````*)json\n(.*)\n\1\s*\Z", re.MULTILINE | re.DOTALL)
+
+
+def read_report(path: str) -> dict[str, Any]:
+    """Return a report with an inventory.
+
+    Raises:
+        ValueError: It cannot be read, or is none; the text says why and what to do.
+    """
+    from cudaguard import tools
+    from cudaguard.tools.trace.shape import misfit
+
+    try:
+        text = read_bytes(path, LARGEST).decode("utf-8")
+    except OSError as error:
+        raise ValueError(wording.unreadable(path, error.strerror or str(error))) from None
+    except ValueError:
+        raise ValueError(wording.no_report(path)) from None
+    block = _IN_BUNDLE.search(text) if text.startswith("#") else None
+    try:
+        document = json.loads(block[2] if block else text)
+    except (ValueError, RecursionError):
+        raise ValueError(wording.no_report(path)) from None
+    if not isinstance(document, dict) or document.get("tool") != "doctor":
+        raise ValueError(wording.no_report(path))
+    if document.get("schema") != SCHEMA:
+        raise ValueError(wording.other_release(path))
+    schema = os.path.join(tools.__path__[0], "schema", "doctor.json")
+    problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
+    if problem:
+        raise ValueError(wording.damaged(path, problem))
+    if document["inventory"] is None:
+        raise ValueError(wording.without_inventory(path))
+    return document
+
+
+def labels(paths: Sequence[str]) -> list[str]:
+    """Return a short name for each file, which no other has: that of the host, if it has one."""
+    names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
+    if all(name.startswith(_BEFORE_HOST) for name in names):
+        names = [name[len(_BEFORE_HOST) :] or name for name in names]
+    if len(set(names)) < len(names):
+        names = list(paths)
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+    count = dict.fromkeys(seen, 0)
+    found = []
+    for name in names:  # the same file twice
+        count[name] += 1
+        found.append(name if seen[name] == 1 else f"{name} ({count[name]})")
+    return found
