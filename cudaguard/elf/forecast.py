@@ -291,7 +291,7 @@ class Load:
             owners: set[int | _Object] = set()
             missing = []
             for symbol in wanted:
-                owner = self._owner(symbol)
+                owner = self._owner(symbol, scope)
                 if owner is None:
                     missing.append(Lack(symbol.name.decode("utf-8", "replace"), one.path))
                 else:
@@ -321,23 +321,26 @@ class Load:
             return path
         return state.st_dev, state.st_ino
 
-    def _owner(self, wanted: Wanted) -> int | _Object | None:
-        """Return what has a symbol, or has brought it, None where nothing has."""
-        has, handles = self._resident.has, self._handles
-        for handle in handles:
-            if has(handle, wanted):
-                if handle != handles[0]:  # names of one library come in a row
-                    handles.remove(handle)
-                    handles.insert(0, handle)
-                return handle
-        for one in self.objects:
-            if one.symbols.defines(wanted):
+    def _owner(self, wanted: Wanted, likely: list[int | _Object]) -> int | _Object | None:
+        """Return what has a symbol, or has brought it, None where nothing has.
+
+        Args:
+            wanted: The symbol.
+            likely: All that may have it, the last owner first, which is kept so: names of one
+                library come in a row.
+        """
+        has = self._resident.has
+        for one in likely:
+            if has(one, wanted) if isinstance(one, int) else one.symbols.defines(wanted):
+                if one is not likely[0]:
+                    likely.remove(one)
+                    likely.insert(0, one)
                 return one
         if not wanted.version:
             return None
         # A library that knows no versions serves as well, one that has only others does not.
         plain = Wanted(wanted.name, b"")
-        for handle in handles:
+        for handle in self._handles:
             if has(handle, plain):
                 owner = self._resident.owner(handle, wanted.name)
                 if not owner or self._symbols_of(owner).defines(wanted):

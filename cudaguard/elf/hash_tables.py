@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MOST_HASHES = 1 << 21
 _LONGEST_CHAIN = 1 << 12
+_COMMON_CHAIN = 64  # entries that are read at once, at most
 
 
 class UnreadableError(ValueError):
@@ -47,15 +48,22 @@ class GnuTable:
         mask = 1 << (code % 64) | 1 << ((code >> (self._shift % 32)) % 64)
         if blooms[code // 64 % len(blooms)] & mask != mask:
             return []
-        index, found = buckets[code % len(buckets)], []
+        bucket, found = code % len(buckets), []
+        index = buckets[bucket]
         if index < self.first:
             return []
-        for at in range(index - self.first, index - self.first + _LONGEST_CHAIN):
-            other = int.from_bytes(self._read(self._chains + 4 * at, 4), "little")
-            if other | 1 == code | 1:
-                found.append(self.first + at)
-            if other & 1:
-                return found
+        # Linkers write the chains in the order of the buckets: the next one tells how long this is.
+        following = buckets[bucket + 1] if bucket + 1 < len(buckets) else 0
+        count = following - index if index < following <= index + _COMMON_CHAIN else 1
+        at, end = index - self.first, index - self.first + _LONGEST_CHAIN
+        while at < end:
+            for other in memoryview(self._read(self._chains + 4 * at, 4 * count)).cast("I"):
+                if other | 1 == code | 1:
+                    found.append(self.first + at)
+                if other & 1:
+                    return found
+                at += 1
+            count = 1
         raise UnreadableError("its hash table has no end")
 
 

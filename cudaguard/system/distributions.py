@@ -121,19 +121,25 @@ def installed() -> Installed:
 
 def _read(one: Any) -> Distribution:
     # Whether a missing line is None or an error differs among releases; get() knows no errors.
-    name, version = one.metadata.get("Name"), one.metadata.get("Version")
+    said = one.metadata  # is read anew each time
+    name, version = said.get("Name"), said.get("Version")
     if not name or not version:
         raise ValueError(f"it has no {'version' if name else 'name'}")
     return Distribution(
         str(name),
         key_of(name),
         str(version),
-        tuple(one.requires or ()),
+        tuple(said.get_all("Requires-Dist") or _required_by_egg(one)),
         _place(one),
         str(one.locate_file("")) or ".",
         _source(one.read_text("direct_url.json")),
         one.read_text("RECORD") or "",
     )
+
+
+def _required_by_egg(one: Any) -> Iterable[str]:
+    """Return what a distribution in the older form requires, which has a file for it."""
+    return (one.requires or ()) if _place(one).endswith((".egg-info", "EGG-INFO")) else ()
 
 
 def _place(one: Any) -> str:

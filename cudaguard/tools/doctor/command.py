@@ -27,8 +27,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable
+    from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
+    from cudaguard.system.site import Site
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
@@ -114,7 +116,6 @@ def execute(args: Namespace) -> int:
     from cudaguard.system import lending
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
-    from cudaguard.tools.doctor.inventory.document import inventory, torch_alone
     from cudaguard.tools.doctor.other_python import enter
     from cudaguard.tools.doctor.writing import write
 
@@ -149,7 +150,9 @@ def execute(args: Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if args.inventory:
         wanted = []
-    look = inventory if args.inventory or args.bundle or args.format == "json" else torch_alone
+    look = _torch_alone
+    if args.inventory or args.bundle or args.format == "json":
+        from cudaguard.tools.doctor.inventory.document import inventory as look
     site = Site(orders, args.timeout or TIME_LIMIT)
     progress = Progress()
 
@@ -187,6 +190,11 @@ def is_reached(results: Iterable[CheckResult], level: str) -> bool:
     return any(
         SEVERITIES.index(finding.severity) >= bar for one in results for finding in one.findings
     )
+
+
+def _torch_alone(site: Site) -> dict[str, Any]:
+    """Return what of the inventory stands at the head of a report."""
+    return {"torch": {"version": site.version("torch") or ""}}
 
 
 def _problem(args: Namespace, known: list[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 
 from cudaguard.api import active_rules
 from cudaguard.core.checks import Check
@@ -112,6 +111,8 @@ def _tried(
 
     def attempt(order: Order) -> Ending:
         return try_imports(order, site.environ, site.limit, guarded=guarded, code=code)
+
+    from concurrent.futures import ThreadPoolExecutor
 
     at_once = max(1, min(_MOST_AT_ONCE, len(os.sched_getaffinity(0))))
     pool = ThreadPoolExecutor(at_once)

@@ -43,11 +43,6 @@ def inventory(site: Site) -> dict[str, Any]:
     }
 
 
-def torch_alone(site: Site) -> dict[str, Any]:
-    """Return what of the inventory stands at the head of a report."""
-    return {"torch": {"version": site.version("torch") or ""}}
-
-
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables that CUDA programs heed, sorted."""
     return {name: environ[name] for name in sorted(environ) if name.startswith(_MATTERS)}
