@@ -45,7 +45,7 @@ def test_order_that_crashes(planted, modules):
 def test_orders_that_work(planted, modules):
     assert orders(planted, "second,third") == ("ok", [])
     _, checks = planted.checks("--only", "CG911", "--orders", "second,third")
-    assert checks["CG911"]["reason"] == "imports succeed; use was not tested (tried: 4)"
+    assert checks["CG911"]["reason"] == "imports succeed; use was not tested; tried: 4"
     _, checks = planted.checks("--only", "CG911", "--orders", "first,third")
     assert checks["CG911"]["reason"] == "tried: 4, of which fail: 1; use was not tested"
 
@@ -76,6 +76,8 @@ def test_what_lies_in_the_working_folder_is_not_imported(planted, child):
         "The module mine is not installed. mine.py in the working directory is not tried."
     )
     assert findings[0]["command"] == "PYTHONPATH=. cudaguard doctor --orders mine"
+    (child.folder / "data").mkdir()
+    assert orders(planted, "data")[1][0]["what"] == "There is no module data."
     assert orders(planted, "mine", env={"PYTHONPATH": "."}) == ("ok", [])
 
 

@@ -137,6 +137,10 @@ def test_commands_are_about_that_environment(child, other, tmp_path):
         crash.unlink()
     (found,) = findings_of(document, "CG911")
     assert found["command"] == f"{other}/bin/python -m cudaguard bisect --imports crashes"
+    child.write("mine.py", "")
+    document = report(child, "--python", other, "--only", "CG911", "--orders", "mine")
+    (found,) = findings_of(document, "CG911")
+    assert found["command"] == f"PYTHONPATH=. cudaguard doctor --python {other} --orders mine"
 
 
 def stub(folder, said, status=0):
@@ -150,6 +154,7 @@ def stub(folder, said, status=0):
     ("make", "said"),
     [
         (lambda folder: folder / "absent", "absent does not exist"),
+        (lambda folder: "", "--python: '' does not exist"),
         (lambda folder: folder, "it has no bin/python. run: ls -a "),
         (lambda folder: stub(folder, "cudaguard 3.8"), "is Python 3.8. cudaguard needs 3.9"),
         (lambda folder: stub(folder, "hello"), "is not a working Python interpreter: hello. run: "),

@@ -127,17 +127,17 @@ def execute(args: Namespace) -> int:
     if problem:
         note("doctor", problem)
         return USAGE
-    if args.python and not lending.host:
-        try:
-            enter(args.python, args.given)
-        except ValueError as error:
-            note("doctor", str(error))
-            return USAGE
     if args.explain:
         check = check_of(args.explain)
         when = f"\nrun with {check.option}" if check.option else ""
         show(f"{check.id}: {check.title}\n{check.about}{when}")
         return OK
+    if args.python is not None and not lending.host:
+        try:
+            enter(args.python, args.given)
+        except ValueError as error:
+            note("doctor", str(error))
+            return USAGE
     orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
     given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
     wanted = [

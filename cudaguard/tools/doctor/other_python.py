@@ -93,6 +93,9 @@ def command_here(command: str) -> str:
 
 
 def _part_here(part: str) -> str:
+    variable, _, rest = part.partition(" ")
+    if "=" in variable and rest:
+        return f"{variable} {_part_here(rest)}"
     words = part.split(" ", 2)
     python = shlex.quote(sys.executable)
     if words[0] == "pip" and not _is_pip_of_this_python():

@@ -79,7 +79,7 @@ def _is_nowhere(name: str, ending: Ending) -> bool:
 def _local_file(name: str) -> str:
     """Return what of this name lies in the working directory, which no child looks into."""
     top = name.partition(".")[0]
-    return next((file for file in (f"{top}.py", top) if os.path.exists(file)), "")
+    return next((f for f in (f"{top}.py", f"{top}/__init__.py") if os.path.exists(f)), "")
 
 
 def _works(order: Order, found: dict[Order, Ending]) -> Order:

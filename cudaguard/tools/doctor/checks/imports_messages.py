@@ -97,7 +97,7 @@ def orders_tried(tried: int, failures: int) -> str:
     """What was tried; a success is one of the imports alone."""
     if failures:
         return f"tried: {tried}, of which fail: {failures}; use was not tested"
-    return f"imports succeed; use was not tested (tried: {tried})"
+    return f"imports succeed; use was not tested; tried: {tried}"
 
 
 def use_not_tested(name: str, rule: Rule) -> Finding:
