@@ -167,6 +167,20 @@ def test_system_without_any_of_its_files(tmp_path):
     assert machine.gpus(str(tmp_path))["models"] == []
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("model name\t: Xeon\nflags\t\t: fpu avx2 sse4_2 avx512f\n", "sse4_2 avx2 avx512f"),
+        ("Features\t: fp asimd sve\n", "asimd sve"),
+        ("flags\t\t:\nbugs\t: avx2\n", ""),
+    ],
+)
+def test_vector_instructions(tmp_path, said, told):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(said)
+    assert machine.system(str(tmp_path))["instructions"] == told
+
+
 def test_tools_that_are_absent_or_odd(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert machine.tools({})["nvcc"] == ""

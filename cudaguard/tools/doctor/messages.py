@@ -13,7 +13,8 @@ NO_INVENTORY = "What is installed cannot be read in time. run: cudaguard doctor 
 
 def no_such_python(path: str) -> str:
     """--python names nothing."""
-    return f"--python: {shlex.quote(path)} does not exist. Give an interpreter or the folder of a venv."
+    place = shlex.quote(path)
+    return f"--python: {place} does not exist. Give an interpreter or the folder of a venv."
 
 
 def no_python_in(folder: str, expected: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # In the order in which they are told.
 KINDS = ("check", "finding", "driver", "GPUs", "torch", "library", "system", "Python", "tool",
          "variable", "package", "conda", "cudaguard")  # fmt: skip
-_SYSTEM = ("os", "machine", "libc", "kind", "cpu")
+_SYSTEM = ("os", "machine", "libc", "kind", "cpu", "instructions")
 _PYTHON = ("version", "implementation", "threads")
 _TORCH = ("cuda", "hip", "xpu", "commit", "debug")
 # Paths of an account, and what differs from one process of a job to the next.

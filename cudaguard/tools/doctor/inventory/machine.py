@@ -26,6 +26,12 @@ _LINES = 1 << 16  # bytes of a file of which the beginning tells
 # Those of the system that count where a package has none of its own.
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudnn.so.9", "libcudnn.so.8",
               "libnccl.so.2", "libnvinfer.so.10", "libstdc++.so.6")  # fmt: skip
+# What a binary may need, and a program dies of SIGILL without; x86-64's, then ARM's.
+_VECTOR = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni"),
+    *("avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16"),
+    *("asimd", "asimddp", "sve", "sve2", "bf16", "i8mm"),
+)
 _NAMED = {"git_version": "commit"}
 _TORCH_SAYS = re.compile(
     r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)", re.MULTILINE
@@ -38,8 +44,10 @@ def system(root: str = "/") -> dict[str, str | int]:
     Args:
         root: Where the file system begins.
     """
+    cpu = _text(root, "proc/cpuinfo")
     name = re.search(r'^PRETTY_NAME="?([^"\n]+)', _text(root, "etc/os-release"), re.MULTILINE)
-    model = re.search(r"^model name\s*:\s*(.+)$", _text(root, "proc/cpuinfo"), re.MULTILINE)
+    model = re.search(r"^model name\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
+    has = re.search(r"^(?:flags|Features)\s*:[ \t]*(.+)$", cpu, re.MULTILINE)
     memory = re.search(r"^MemTotal:\s*(\d+) kB$", _text(root, "proc/meminfo"), re.MULTILINE)
     release = platform.uname()
     return {
@@ -49,6 +57,7 @@ def system(root: str = "/") -> dict[str, str | int]:
         "libc": _libc(),
         "kind": ", ".join(kinds_of_machine(root)),
         "cpu": model[1].strip() if model else "",
+        "instructions": " ".join(filter(has[1].split().__contains__, _VECTOR)) if has else "",
         "cpus": cores(),
         "memory_bytes": int(memory[1]) * 1024 if memory else 0,
     }

@@ -68,7 +68,11 @@ def _system(system: Mapping[str, Any]) -> list[str]:
              system["kind"])  # fmt: skip
     memory = system["memory_bytes"]
     hardware = (system["cpu"], f"{system['cpus']} CPUs", f"{memory / 2**30:.0f} GiB" * bool(memory))
-    return [", ".join(filter(None, below)), ", ".join(filter(None, hardware))]
+    return [
+        ", ".join(filter(None, below)),
+        ", ".join(filter(None, hardware)),
+        system["instructions"],
+    ]
 
 
 def _python(python: Mapping[str, str]) -> str:
