@@ -108,7 +108,8 @@ def _findings(dist: str, version: str, files: Mapping[str, GpuCode], gpus: _Gpus
             late[device] = names
             needed = max(needed, _cuda_needed(verdicts, files))
     newer = needed if (0, 0) != gpus.cuda < needed else None
-    found = [wording.no_code(dist, version, without, files)] if without else []
+    is_usable = len(without) < len(gpus.names)
+    found = [wording.no_code(dist, version, without, files, is_usable=is_usable)] if without else []
     found += [wording.partly(dist, version, partly, lacking)] if partly else []
     found += [wording.compiled_at_first_use(dist, version, late, newer)] if late else []
     return found

@@ -154,7 +154,8 @@ def test_package_that_runs_is_not_spoken_of(installed, doctor):
 @needs_cc
 def test_of_two_gpus_the_one_that_is_lacking_is_named(installed, doctor):
     installed(_C="sm_80")
-    _, (found,) = doctor("8.6", "12.0")
+    status, (found,) = doctor("8.6", "12.0")
+    assert (status, found["severity"]) == ("warning", "warning")
     assert found["what"].endswith("(sm_120).")
 
 

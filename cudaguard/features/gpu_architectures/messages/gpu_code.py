@@ -60,6 +60,8 @@ def no_code(
     version: str,
     gpus: Mapping[Pair, Sequence[str]],
     files: Mapping[str, GpuCode],
+    *,
+    is_usable: bool,
 ) -> Finding:
     """A distribution of which no file has code for GPUs that are here.
 
@@ -68,11 +70,12 @@ def no_code(
         version: Its version.
         gpus: The compute capabilities that are not served -> the names of the devices.
         files: Its files with GPU code.
+        is_usable: True if it has code for another GPU that is here, as beside one for a display.
     """
     return Finding(
         GPU_CODE,
         f"{dist} {version} has no code for {_named(gpus)}.",
-        severity="error",
+        severity="warning" if is_usable else "error",
         evidence=_evidence(files),
         consequence=f"every kernel of {dist} ends there in '{_FAILS}'.",
         remedy=remedy(dist, list(gpus)),
