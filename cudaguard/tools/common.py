@@ -82,7 +82,10 @@ def add_format(
     parser.add_argument("--format", choices=formats, help=default)
     if has_output:
         parser.add_argument(
-            "-o", "--output", metavar="FILE", help="write there, not to standard output"
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="write there, not to standard output; %%h is the name of this host",
         )
 
 

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+HOST = "%h"  # in the name of a file
+
+
+def named(path: str) -> str:
+    """Return the name of a file with that of this machine in place of `HOST`."""
+    if HOST not in path:
+        return path
+    import platform
+
+    return path.replace(HOST, platform.node().partition(".")[0] or "localhost")
+
+
 def settle_format(args: Namespace) -> None:
     """Take the format from the suffix of the file, where ``--format`` does not say it.
 
@@ -38,6 +50,7 @@ def execute(args: Namespace) -> int:
     if not isinstance(path, str):  # standard output, or files of the command's own
         status: int = args.execute(args)
         return status
+    path = named(path)
     is_new = not os.path.lexists(path)
     with _told(path):
         os.close(open_to_write(path))  # now, not when minutes have been spent

@@ -14,9 +14,10 @@ from cudaguard.tools.common import (
     BROKEN,
     FOUND,
     OK,
-    USAGE,
     Progress,
+    UsageError,
     add_format,
+    known_id,
     note,
     say,
     show,
@@ -94,10 +95,6 @@ def configure(parser: ArgumentParser) -> None:
         "--diff", nargs="+", metavar="FILE",
         help="compare reports of several hosts that were written as JSON; status 1 if they differ",
     )  # fmt: skip
-    parser.add_argument(
-        "-o", dest="output", metavar="FILE",
-        help="write the report there, not to standard output; %%h is the name of this host",
-    )  # fmt: skip
     parser.add_argument("--bundle", metavar="FILE", help="also write a report for an issue there")
     parser.add_argument(
         "--no-redact", dest="redact", action="store_false",
@@ -123,12 +120,15 @@ def execute(args: Namespace) -> int:
         from cudaguard.tools.doctor.comparison import command as comparison
 
         return comparison.execute(args)
-    problem = _problem(args, list(CHECKS))
+    args.only, args.skip, explained = (
+        [known_id(id, CHECKS, "check") for id in ids if id]
+        for ids in (args.only, args.skip, [args.explain])
+    )
+    problem = _problem(args)
     if problem:
-        note("doctor", problem)
-        return USAGE
+        raise UsageError(problem)
     if args.explain:
-        check = check_of(args.explain)
+        check = check_of(explained[0])
         when = f"\nrun with {check.option}" if check.option else ""
         show(f"{check.id}: {check.title}\n{check.about}{when}")
         return OK
@@ -136,8 +136,7 @@ def execute(args: Namespace) -> int:
         try:
             enter(args.python, args.given)
         except ValueError as error:
-            note("doctor", str(error))
-            return USAGE
+            raise UsageError(str(error)) from error
     orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
     given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
     wanted = [
@@ -197,11 +196,8 @@ def _torch_alone(site: Site) -> dict[str, Any]:
     return {"torch": {"version": site.version("torch") or ""}}
 
 
-def _problem(args: Namespace, known: list[str]) -> str:
+def _problem(args: Namespace) -> str:
     """Return what is wrong with the arguments, or an empty string."""
-    for name in (*args.only, *args.skip, *filter(None, (args.explain,))):
-        if name not in known:
-            return f"there is no check {name!r}; expected one of {', '.join(known)}"
     if args.orders is not None and not all(
         part.isidentifier() for name in args.orders.split(",") for part in name.strip().split(".")
     ):

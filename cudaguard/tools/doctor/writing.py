@@ -8,7 +8,9 @@ import sys
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.model import SEVERITIES
+from cudaguard.tools import sarif
 from cudaguard.tools.common import github, json_text, note, paint, show
+from cudaguard.tools.output import named
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     Redact = Callable[[str], str]
 
 ANNOTATIONS = dict(zip(SEVERITIES, ("notice", "warning", "error")))
-HOST = "%h"  # in the name of a file: the name of this machine
 
 
 def write(
@@ -46,8 +47,6 @@ def write(
     if args.bundle:
         content = document.bundle(printable_data(report), json_text(_redacted(report, redact)))
         went_well = save(args.bundle, redact(content) if redact else content)
-    if args.output:
-        return save(args.output, f"{shown}\n") and went_well
     if shown:
         show(shown)
     return went_well
@@ -59,15 +58,16 @@ def _shown(args: Namespace, report: dict[str, Any], redact: Redact | None) -> st
 
     if args.format == "json":
         return json_text(_redacted(report, redact))
+    if args.format == sarif.FORMAT:
+        return sarif.of_doctor(_redacted(report, redact))
     if args.format == "github":  # logs of workflows are public
         return "\n".join(_annotations(_redacted(report, redact)))
     if args.inventory:  # made to be shown to others
         told = printable_data(_redacted(report, redact))
         return document.inventory(told, verbose=args.verbose)
-    stream = None if args.output else sys.stdout
 
     def painted(words: str, style: str) -> str:
-        return words if stream is None else paint(words, style, stream)
+        return paint(words, style, sys.stdout)
 
     return document.text(printable_data(report), painted, verbose=args.verbose)
 
@@ -139,12 +139,10 @@ def save(path: str, content: str) -> bool:
     """Write a file, and say so if that fails; return whether it went well.
 
     Args:
-        path: The file; `HOST` in it is the name of this machine.
+        path: The file; see `named`.
         content: The text.
     """
-    import platform
-
-    path = path.replace(HOST, platform.node().partition(".")[0] or "localhost")
+    path = named(path)
     try:
         write_text(path, content)
     except OSError as error:
