@@ -120,13 +120,18 @@ def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
 
 def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
     """Write a text file; for the arguments and errors see `open_to_write`."""
+    write_bytes(path, text.encode("utf-8", "backslashreplace"), flags, mode)
+
+
+def write_bytes(path: Path, data: bytes, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
+    """Write a file; for the arguments and errors see `open_to_write`."""
     file = open_to_write(path, flags, mode)
     try:
         if os.name == "posix":
             os.set_blocking(file, True)  # a stream may be slow
-        data = memoryview(text.encode("utf-8", "backslashreplace"))
-        while data:
-            data = data[os.write(file, data) :]
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
     finally:
         os.close(file)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -331,6 +332,15 @@ class TestFiles:
         status, _, err = lint("--fix", "train.py")
         assert (status, path.read_text()) == (3, "import b\nimport a\n")
         assert "cannot be fixed: the file has other hard links" in err
+
+    def test_full_disk_leaves_all_as_it_was(self, lint, child):
+        child.write("train.py", "import b\nimport a\n")
+        command = f"ulimit -f 0; exec {shlex.join((*LINT, '--fix', 'train.py'))}"
+        done = child.command("sh", "-c", command, check=False)
+        assert done.returncode == 3
+        assert "train.py: cannot be fixed: File too large" in done.stderr
+        assert (child.folder / "train.py").read_text() == "import b\nimport a\n"
+        assert sorted(os.listdir(child.folder)) == ["cudaguard.toml", "train.py"]
 
     def test_file_that_changes_in_the_meantime_is_left(self, child, monkeypatch, capsys):
         """As when an editor saves it."""

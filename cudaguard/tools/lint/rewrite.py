@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
-from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files import LARGEST, read_bytes, write_bytes
 from cudaguard.files.text import printable
 from cudaguard.system.source_file import decoded
 from cudaguard.tools.lint import messages as say
@@ -25,8 +26,6 @@ def rewrite(path: str, change: Fixed) -> None:
     Raises:
         OSError: The file cannot be written, or is no longer what was read.
     """
-    import tempfile
-
     target = os.path.realpath(path)
     info = os.stat(target)
     if not info.st_mode & 0o222 or not os.access(target, os.W_OK):
@@ -34,12 +33,9 @@ def rewrite(path: str, change: Fixed) -> None:
     if info.st_nlink > 1:
         raise OSError(say.LINKED)
     folder, name = os.path.split(target)
-    file, new = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    new = os.path.join(folder, f".{name}.{os.getpid()}")
     try:
-        with open(file, "wb") as stream:
-            stream.write(change.after)
-            stream.flush()
-            os.fsync(file)
+        write_bytes(new, change.after, os.O_CREAT | os.O_EXCL)
         os.chmod(new, info.st_mode & 0o7777)
         made = os.stat(new)
         if (made.st_uid, made.st_gid) != (info.st_uid, info.st_gid):
@@ -47,8 +43,11 @@ def rewrite(path: str, change: Fixed) -> None:
         if read_bytes(target, LARGEST) != change.before:
             raise OSError(say.CHANGED)
         os.replace(new, target)
+    except FileExistsError:  # somebody else's
+        raise
     except BaseException:
-        os.unlink(new)
+        with suppress(FileNotFoundError):
+            os.unlink(new)
         raise
 
 
