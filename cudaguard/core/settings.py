@@ -236,7 +236,8 @@ def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, b
         )
         from cudaguard.core.near import closest_id
 
-        near = closest_id(id, (*table.rule_ids, *table.index.IDS))
+        detected = () if switches[id] else tuple(table.index.IDS)  # these cannot be enabled
+        near = closest_id(id, (*table.rule_ids, *detected))
         meant = f"did you mean {near!r}? Expected is" if near else "expected"
         raise ConfigError(
             f"{source}: rule {id!r} is not known; {meant} one of {rules}, which `cudaguard rules "
