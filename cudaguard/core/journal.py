@@ -74,6 +74,11 @@ class Journal:
             except ours(OSError) as error:  # the working directory is gone
                 self._unwritable(path, error)
 
+    @property
+    def is_recorded(self) -> bool:
+        """True below ``cudaguard run``, which tells why the program has died."""
+        return bool(self._record)
+
     def record_to(self, path: str) -> None:
         """Copy every later event to a file as well, for ``cudaguard run``; an absolute path."""
         self._prepare()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.core.record import is_recorded
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import ours
@@ -148,7 +147,7 @@ def _note(reporter: Reporter, error: BaseException) -> None:
     finding = explain_error(error, with_context=False, is_guarded=reporter.is_up)
     if finding is None or finding.id in reporter.silenced:
         return
-    if finding.command.startswith("cudaguard run") and is_recorded():  # it is under it
+    if finding.command.startswith("cudaguard run") and reporter.journal.is_recorded:
         return
     is_found = False
     for explainer in explainers():

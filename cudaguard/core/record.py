@@ -29,11 +29,6 @@ _RANKS = (
 )
 
 
-def is_recorded() -> bool:
-    """Return True if this process was started below ``cudaguard run``, which will report."""
-    return bool(os.environ.get(FOLDER_VARIABLE))
-
-
 def is_traced() -> bool:
     """Return True if this process was started below ``cudaguard trace``."""
     return bool(os.environ.get(FOLDER_VARIABLE) and os.environ.get(TRACE_VARIABLE))

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.tools.notebook_table import Table
+    from cudaguard.tools.notebook_table import NotebookTable
 
 MAGIC = "cudaguard"
 
@@ -84,13 +84,13 @@ class Session:
 
     def show_new(self, *_: object) -> None:
         """Display what was found since the last time, if it is more than information."""
-        from cudaguard.tools.notebook_table import Table
+        from cudaguard.tools.notebook_table import NotebookTable
 
         findings = self._reporter.channel.findings
         new, self._seen = findings[self._seen :], len(findings)
         told = [finding for finding in new if finding.severity != "info"]
         if told:
-            self._display(Table(told))
+            self._display(NotebookTable(told))
 
     def show_status(self, _: str) -> None:  # a magic gets what follows it
         """Show the mode of cudaguard, what it has changed and what it has found."""
@@ -99,7 +99,7 @@ class Session:
 
         self._display(of_status(status()))
 
-    def _display(self, table: Table) -> None:
+    def _display(self, table: NotebookTable) -> None:
         # As IPython.display.display does, which is not imported here.
         data, metadata = self._shell.display_formatter.format(table)
         self._shell.display_pub.publish(data, metadata)

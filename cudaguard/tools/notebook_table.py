@@ -18,7 +18,7 @@ _CELL = ' style="text-align: left; vertical-align: top; white-space: pre-wrap"'
 _HEAD = ' style="text-align: left"'
 
 
-class Table:
+class NotebookTable:
     """What a cell displays: a table in a notebook, the same as text in a terminal.
 
     Args:
@@ -48,10 +48,10 @@ class Table:
         return "".join((*parts, "</div>"))
 
 
-def of_status(status: Status) -> Table:
+def of_status(status: Status) -> NotebookTable:
     """Return the mode, what was changed, and what was found."""
     head, *changes = str(status.replace(findings=())).split("\n")
-    return Table(status.findings, (head, *changes))
+    return NotebookTable(status.findings, (head, *changes))
 
 
 def _cells(finding: Finding) -> tuple[str, ...]:

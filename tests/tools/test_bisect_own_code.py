@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.tools.bisect.own_code import Source, is_own, is_standard
+from cudaguard.tools.bisect.own_code import OwnSource, is_own, is_standard
 
 HEAD = """\
 import ctypes, os, threading, queue
@@ -31,7 +31,7 @@ def last_line(tmp_path):
     def last_line(text):
         path = tmp_path / "own.py"
         path.write_text(HEAD + text, encoding="utf-8")
-        return Source(str(path)), (HEAD + text).count("\n") + 1
+        return OwnSource(str(path)), (HEAD + text).count("\n") + 1
 
     return last_line
 
@@ -88,7 +88,7 @@ def test_source_that_cannot_be_read(tmp_path):
         path.unlink(missing_ok=True)
         if content is not None:
             path.write_bytes(content)
-        source = Source(str(path))
+        source = OwnSource(str(path))
         assert not source.calls_only_own(1)
         assert source.text(99) == ""
 

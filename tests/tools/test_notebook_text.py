@@ -12,7 +12,7 @@ from cudaguard.core.lifecycle import activation
 from cudaguard.model import Finding, Status
 from cudaguard.tools.ipython import Session
 from cudaguard.tools.notebook_messages import START_AGAIN, loaded
-from cudaguard.tools.notebook_table import COLUMNS, Table, of_status
+from cudaguard.tools.notebook_table import COLUMNS, NotebookTable, of_status
 
 
 def test_ipython_finds_the_extension_by_its_names():
@@ -85,7 +85,7 @@ class Cells(HTMLParser):
 
 
 def test_table_has_the_words_of_the_finding():
-    table = Table([FINDING])
+    table = NotebookTable([FINDING])
     assert repr(table) == str(FINDING)
     cells = Cells(table._repr_html_())
     head, row = cells.rows
@@ -118,7 +118,7 @@ def test_table_has_the_words_of_the_finding():
 def test_what_is_from_outside_is_escaped(evil):
     fields = ("what", "consequence", "remedy", "command")
     finding = Finding(evil, **dict.fromkeys(fields, evil), evidence=(evil,), links=(evil,))
-    html = Table([finding], [evil])._repr_html_()
+    html = NotebookTable([finding], [evil])._repr_html_()
     cells = Cells(html)
     assert cells.tags <= {"div", "br", "table", "thead", "tbody", "tr", "th", "td", "b", "code",
                           "details", "summary"}  # fmt: skip
@@ -128,20 +128,20 @@ def test_what_is_from_outside_is_escaped(evil):
 
 
 def test_column_without_a_command_is_left_out():
-    cells = Cells(Table([FINDING.replace(command="", evidence=())])._repr_html_())
+    cells = Cells(NotebookTable([FINDING.replace(command="", evidence=())])._repr_html_())
     assert [len(row) for row in cells.rows] == [3, 3]
     assert "details" not in cells.tags
 
 
 def test_links_that_run_code_are_no_links():
-    cells = Cells(Table([FINDING.replace(links=("javascript:alert(1)",))])._repr_html_())
+    cells = Cells(NotebookTable([FINDING.replace(links=("javascript:alert(1)",))])._repr_html_())
     assert cells.links == []
     assert "javascript:alert(1)" in cells.rows[1][2]
 
 
 def test_formulas_are_not_typeset():
     """Jupyter's MathJax reads HTML outputs, too."""
-    html = Table([FINDING.replace(what="$HOME/a and $HOME/b")])._repr_html_()
+    html = NotebookTable([FINDING.replace(what="$HOME/a and $HOME/b")])._repr_html_()
     assert "$" not in html
     assert "$HOME/a and $HOME/b" in Cells(html).rows[1][1]
 

@@ -158,7 +158,9 @@ def test_unknown_option_is_told_with_the_help_of_the_command(child):
 )
 def test_interrupted_while_a_child_runs(child, arguments, after):
     child.write("slow.py", "import time; open('begun', 'w').close(); time.sleep(60)")
-    assert interrupted(child, arguments, lambda: (child.folder / "begun").exists(), after) == (
+    env = {"PYTHONPATH": str(child.folder)}  # doctor's children leave the working directory out
+    has_begun = (child.folder / "begun").exists
+    assert interrupted(child, arguments, has_begun, after, env) == (
         130,
         f"cudaguard {arguments[0]}: interrupted\n",
     )
@@ -175,11 +177,11 @@ def test_interrupted_while_an_environment_is_made(child):
     assert has_begun() == []
 
 
-def interrupted(child, arguments, has_begun, after):
+def interrupted(child, arguments, has_begun, after, env=()):
     """Press Ctrl-C some time after a command has begun; return its status and what it said."""
     command = subprocess.Popen(
         [*CUDAGUARD, *arguments], cwd=child.folder, text=True, stdout=subprocess.DEVNULL,
-        env=clean_environment(TMPDIR=str(child.folder)), stderr=subprocess.PIPE,
+        env=clean_environment(TMPDIR=str(child.folder), **dict(env)), stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60

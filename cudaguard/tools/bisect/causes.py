@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cudaguard.core.passing_errors import explain_text, known_errors
 from cudaguard.tools.bisect import cause_messages as wording
-from cudaguard.tools.bisect.own_code import Source, is_own, is_standard
+from cudaguard.tools.bisect.own_code import OwnSource, is_own, is_standard
 from cudaguard.tools.bisect.trials import RUNNER
 from cudaguard.tools.run.faults import dumps_in
 
@@ -164,7 +164,7 @@ def _of_death(errors: str, signal: str, program: str) -> Cause | None:
     if not frames or not is_own(frames[0][0]):
         return None
     file, line, function = frames[0]
-    source = Source(file)
+    source = OwnSource(file)
     if not source.calls_only_own(line):
         return None
     what = wording.died_in_own_call(signal, _place(file, line, function))
@@ -187,7 +187,7 @@ def _of_wait(errors: str, program: str, seconds: float) -> Cause | None:
     own = [place for place in places if place is not None]
     if not own:
         return None
-    shown = tuple(f"{_place(*place)}: {Source(place[0]).text(place[1])}" for place in own)
+    shown = tuple(f"{_place(*place)}: {OwnSource(place[0]).text(place[1])}" for place in own)
     return Cause(
         "", wording.waits(len(threads), _place(*own[-1])), shown, wording.RELEASE,
         wording.show_stacks(program, seconds),
@@ -204,7 +204,7 @@ def _waits(frames: Sequence[Frame]) -> bool:
             return False
     file, line, _ = frames[0]
     if is_own(file):
-        return Source(file).waits_for_lock(line)
+        return OwnSource(file).waits_for_lock(line)
     return is_standard(file) and _is_lock_file(file, _WAITING)
 
 

@@ -39,7 +39,7 @@ def is_standard(file: str) -> bool:
     return file.startswith(_STANDARD) and not any(part in file for part in _INSTALLED)
 
 
-class Source:
+class OwnSource:
     """One file of the user's; one that cannot be read has no lines.
 
     Args:

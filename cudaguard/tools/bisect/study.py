@@ -52,7 +52,7 @@ class Study:
         self._progress = Progress()
         self._subject = Subject(args)
         self._trials = Trials(
-            self._subject.environment(),
+            self._subject.environment(self._mode),
             limit=args.timeout,
             repeats=args.repeats,
             folder=folder,

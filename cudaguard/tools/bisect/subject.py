@@ -48,16 +48,15 @@ class Subject:
             return " ".join(self._args.program)
         return "Python"
 
-    def environment(self, mode: str | None = None) -> dict[str, str]:
-        """Return the environment of the children: without the guard, or with it as asked for.
+    def environment(self, mode: str | None) -> dict[str, str]:
+        """Return the environment of the children.
 
         Args:
-            mode: The mode of the guard in it; None, that of the command line.
+            mode: The mode of the guard in it; None for none.
         """
         ours = (IMPORTS_VARIABLE, JOURNAL_VARIABLE, STACKS_VARIABLE)
         environ = {name: value for name, value in os.environ.items() if name not in ours}
         environ["PYTHONFAULTHANDLER"] = "1"  # a crash then says where
-        mode = mode or self._args.mode
         if mode is None:
             return {**environ, "CUDAGUARD": "off"}
         from cudaguard.tools.run.command import guarded_environment

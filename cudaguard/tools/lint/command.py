@@ -1,4 +1,4 @@
-"""Report import statements whose order a rule forbids, without running or importing anything.
+"""Findings import statements whose order a rule forbids, without running or importing anything.
 
 Reads Python files and notebooks. What functions import is left out, as it runs later or never, and
 so is what stands under `if TYPE_CHECKING`. --fix puts imports in order where nothing but imports
@@ -59,7 +59,7 @@ def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
     from cudaguard.errors import ConfigError, RuleError
     from cudaguard.system.source_file import files_below
-    from cudaguard.tools.lint.report import Report
+    from cudaguard.tools.lint.report import Findings
 
     for path in args.path:
         if not os.path.exists(path):
@@ -70,7 +70,7 @@ def execute(args: Namespace) -> int:
         raise UsageError(str(error)) from error
     if args.diff and args.format != "text":
         raise UsageError(f"--diff writes a diff, and takes no --format {args.format}")
-    report = Report(args, checked)
+    report = Findings(args, checked)
     for file in dict.fromkeys(file for path in args.path for file in files_below(path)):
         source = report.look(file)
         if args.verbose:

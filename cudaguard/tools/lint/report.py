@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.system.source_file import Source
 
 
-class Report:
+class Findings:
     """What is found in all files.
 
     Args:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from cudaguard.files import open_to_write
-from cudaguard.tools.common import USAGE, is_terminal, note
+from cudaguard.tools.common import BROKEN, USAGE, UsageError, is_terminal, note
 from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters
 
 TYPE_CHECKING = False
@@ -122,15 +122,14 @@ def execute(args: Namespace) -> int:
         reason = "--exec leaves nobody behind" if args.exec else "it is done on Linux only"
         problem = f"--{asked[0]}: {reason}"
     if problem:
-        note("run", problem)
-        return USAGE
+        raise UsageError(problem)
     try:
         environment = guarded_environment(args.mode, os.environ, found.prefix)
         if args.report:
             os.close(open_to_write(args.report))  # now, not when hours have been spent
     except (ConfigError, OSError) as error:
-        note("run", str(error))
-        return USAGE
+        status = USAGE if isinstance(error, ConfigError) else BROKEN
+        raise UsageError(str(error), status=status) from error
     flush()
     if IS_SUPPORTED and not args.exec and (asked or is_on(environment[config.MODE_VARIABLE])):
         return _supervise(args, found, environment)
