@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import FIX
+from cudaguard.core.messages import FIX, switch_off
 from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cudaguard.model import Rule
 
 
@@ -48,6 +50,37 @@ def fetched(asking: str) -> str:
 def newest_first(asking: str) -> str:
     """Return what has become of the environment's copy of a library."""
     return f"loaded before {asking}, as the newest copy"
+
+
+def called_too_late(
+    rule: Rule, call: str, before: Sequence[str], where: str, users: Sequence[str],
+    taken: Sequence[str],
+) -> Finding:  # fmt: skip
+    """A call comes after the import of a module that it belongs before.
+
+    Args:
+        rule: The rule.
+        call: The function, with its module.
+        before: The modules that were imported.
+        where: The line that calls it.
+        users: The modules that have the first of them.
+        taken: The libraries in the process that others of the same name had to be.
+    """
+    first = before[0]
+    at = f" at {where}" if where else ""
+    return Finding(
+        rule.id,
+        f"{call}() is called{at} after {first} was imported.",
+        rule=rule.id,
+        evidence=(
+            *((f"{first} was imported by {', '.join(users[:3])}",) if users else ()),
+            *((f"imported as well: {', '.join(before[1:4])}",) if before[1:] else ()),
+            *taken[:3],
+        ),
+        consequence=rule.why,
+        remedy=f"call it before `import {first}`; to silence this: {switch_off(rule.id)}",
+        links=rule.links,
+    )
 
 
 def search_path_too_late(library: str, folder: str, where: str) -> Finding:

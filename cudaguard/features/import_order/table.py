@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import FILE_PATTERN, LIBRARY_PATH, SWITCH, Kind, Parameter, Verb
+from cudaguard.core.verbs import (
+    FILE_PATTERN,
+    FUNCTION,
+    LIBRARY_PATH,
+    SWITCH,
+    TEXTS,
+    Kind,
+    Parameter,
+    Verb,
+)
 
 SONAME = Kind(
     "the soname of a library",
@@ -54,6 +63,18 @@ VERBS = (
         "Load a library that another one was refused for from the NVIDIA wheel that has it, and "
         "try again.",
         {"lacking": "repair.preload:fetch"},
+    ),
+    Verb(
+        "check_call",
+        FUNCTION,
+        "SimulationApp",
+        "Tell if a function, or a class, is first called after the import of one of some modules.",
+        {"after": "repair.calls:watch"},
+        parameters=(
+            Parameter("before", TEXTS, "pxr"),
+            Parameter("sharing", LIBRARY_PATH, "example.libs/libxcb*.so*", required=False),
+        ),
+        grades=("report",),
     ),
 )
 

@@ -1,0 +1,72 @@
+"""Functions that must be called before a module is imported."""
+
+from __future__ import annotations
+
+from cudaguard.model import Rule
+
+_ISAAC_SIM = (
+    "pxr",
+    "omni.usd",
+    "omni.timeline",
+    "omni.physx",
+    "omni.replicator.core",
+    "omni.isaac.core",
+    "isaacsim.core",
+)
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="CG060",
+        title="nvdiffrast's OpenGL context is created after pyrender was imported",
+        watch=("nvdiffrast.torch",),
+        when={"platform": "linux", "dists": {"pyrender": ""}},
+        actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
+        grade="report",
+        why=(
+            "pyrender sets up OpenGL when it is imported, and nvdiffrast's own OpenGL context then "
+            "ends in a segmentation fault. RasterizeCudaContext needs no OpenGL."
+        ),
+        links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
+    ),
+    Rule(
+        id="CG061",
+        title="Isaac Sim is started after its modules were imported",
+        watch=("isaacsim", "omni.isaac.kit"),
+        actions=({"check_call": "SimulationApp", "before": _ISAAC_SIM},),
+        grade="report",
+        why=(
+            "SimulationApp starts the application that USD and the Omniverse modules belong to. "
+            "Those imported earlier 'were loaded before SimulationApp was started and might not be "
+            "loaded correctly'."
+        ),
+        links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
+    ),
+    Rule(
+        id="CG062",
+        title="OpenCV opens its first window with libraries of PyAV, and hangs",
+        watch=("cv2",),
+        dist=("opencv-python", "opencv-contrib-python"),
+        when={"platform": "linux", "dists": {"av": ""}},
+        # Only where PyAV's are the ones that OpenCV would get: many pairs of releases get along.
+        actions=tuple(
+            {
+                "check_call": function,
+                "before": ("av",),
+                "sharing": "opencv_*python.libs/libxcb*.so*",
+            }
+            for function in ("imshow", "namedWindow")
+        ),
+        grade="report",
+        why=(
+            "Both packages have libraries of the same names, and those of PyAV use another libxcb "
+            "than OpenCV's windows: the first window hangs at 100 % CPU. Open a window before PyAV "
+            "is imported, or install opencv-python-headless where no window is needed."
+        ),
+        links=(
+            "https://github.com/PyAV-Org/PyAV/issues/978",
+            "https://github.com/PyAV-Org/PyAV/issues/1050",
+            "https://github.com/dimensionalOS/dimos/pull/4155",
+        ),
+        verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
+    ),
+)

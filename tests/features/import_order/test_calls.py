@@ -1,0 +1,206 @@
+"""Calls that belong before an import: told at the first call, which is made as ever.
+
+The packages are stand-ins with the names and versions of the real ones.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+ISAAC = """
+class SimulationApp:
+    def __init__(self, config=None):
+        print("started", config)
+"""
+LOADS = """
+import ctypes, glob, os
+for file in sorted(glob.glob(os.path.join(os.path.dirname(__file__), "..", "av.libs", "*.so"))):
+    ctypes.CDLL(file)
+"""
+INSTALL = "import cudaguard; cudaguard.install()\n"
+FOUND = "\nprint([f.id for f in cudaguard.status().findings])"
+
+
+@pytest.fixture
+def installed(child):
+    """Makes a distribution of a name and a version."""
+
+    def installed(name, version, **files):
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        child.write(f"{name.replace('-', '_')}-{version}.dist-info/METADATA", text)
+        for path, source in files.items():
+            child.write(f"{path.replace('__', '/')}.py", source)
+
+    return installed
+
+
+@pytest.fixture
+def isaac(child, installed):
+    installed("isaacsim", "5.0.0")
+    child.write("isaacsim/__init__.py", ISAAC)
+    child.write("pxr/__init__.py", "")
+    child.write("pxr/Usd.py", "")
+    child.write("scene.py", "from pxr import Usd\n")
+    return child
+
+
+def run(child, code, **how):
+    return child.python(INSTALL + textwrap.dedent(code) + FOUND, **how)
+
+
+def test_start_after_the_import_is_told_with_who_imported_it(isaac):
+    done = run(isaac, "import scene\nfrom isaacsim import SimulationApp\nSimulationApp({1: 2})")
+    assert done.stdout.splitlines() == ["started {1: 2}", "['CG061']"]
+    assert "ImportOrderWarning: [CG061] isaacsim.SimulationApp() is called at " in done.stderr
+    assert "<string>:4 after pxr was imported.\n" in done.stderr
+    assert "pxr was imported by scene\n" in done.stderr
+    assert "might not be loaded correctly" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from isaacsim import SimulationApp\nSimulationApp()\nimport scene",
+        "import isaacsim, scene",
+        "import torch\nfrom isaacsim import SimulationApp\nSimulationApp()",
+    ],
+)
+def test_right_order_and_no_call_are_let_be(isaac, code):
+    isaac.write("torch.py", "")
+    done = run(isaac, code)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("[]", "")
+
+
+def test_only_the_first_call_counts(isaac):
+    code = "from isaacsim import SimulationApp\nSimulationApp()\nimport scene\nSimulationApp()"
+    assert run(isaac, code).stderr == ""
+
+
+def test_class_stays_the_class_that_it_is(isaac):
+    done = run(
+        isaac,
+        """
+        import inspect, pickle, isaacsim
+        kind = isaacsim.SimulationApp
+        print(isinstance(kind(), kind), inspect.signature(kind), pickle.loads(pickle.dumps(kind)))
+        cudaguard.uninstall()
+        print(kind.__init__.__code__.co_filename.endswith("isaacsim/__init__.py"))
+        """,
+    )
+    assert done.stdout.splitlines()[1:3] == [
+        "True (config=None) <class 'isaacsim.SimulationApp'>",
+        "True",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"CUDAGUARD_RULES": "-CG061"}, 0),
+        ({"CUDAGUARD": "off"}, 0),
+        ({"CUDAGUARD": "warn"}, 1),
+        ({"CUDAGUARD": "strict"}, 1),
+        ({"PYTHONWARNINGS": "error::UserWarning"}, 1),
+    ],
+)
+def test_switches(isaac, env, said):
+    code = "import scene\nfrom isaacsim import SimulationApp\nSimulationApp()\nprint('goes on')"
+    install = "import cudaguard; cudaguard.install()\n"
+    done = isaac.python(install + code, env=env)
+    assert done.stdout.splitlines() == ["started None", "goes on"]
+    assert done.stderr.count("[CG061]") == said
+
+
+@pytest.mark.parametrize(("first", "is_told"), [("pyrender", True), ("os", False)])
+def test_opengl_context_of_nvdiffrast(child, installed, first, is_told):
+    installed("nvdiffrast", "0.3.3")
+    installed("pyrender", "0.1.45", pyrender="")
+    child.write("nvdiffrast/__init__.py", "")
+    source = "class RasterizeGLContext:\n    def __init__(self, output_db=True): pass\n"
+    child.write("nvdiffrast/torch/__init__.py", "from .ops import *\n")
+    child.write("nvdiffrast/torch/ops.py", f"{source}class RasterizeCudaContext: pass\n")
+    use = f"import {first}\nimport nvdiffrast.torch as dr\n"
+    done = run(child, f"{use}dr.RasterizeGLContext()")
+    assert ("[CG060] nvdiffrast.torch.RasterizeGLContext() is called" in done.stderr) is is_told
+    assert ("RasterizeCudaContext needs no OpenGL" in done.stderr) is is_told
+    assert run(child, f"{use}dr.RasterizeCudaContext()").stderr == ""
+
+
+SAME, OTHER = "libxcb-shape-25c2b258.so", "libxcb-shape-7716c890.so"
+
+
+@pytest.fixture
+def windows(child, installed, compiler):
+    """OpenCV, and PyAV with a library of the given name, which is loaded at its import."""
+
+    def made(name):
+        built = compiler.library(SAME, "int shape(void) { return 1; }").read_bytes()
+        other = compiler.library("other.so", "int shape(void) { return 2; }").read_bytes()
+        installed("opencv-python", "4.10.0.84")
+        installed("av", "14.0.1")
+        child.write(
+            "cv2.py", "imshow = print  # a built-in, as OpenCV's are\nnamedWindow = print\n"
+        )
+        child.write("av/__init__.py", LOADS)
+        for folder, data, file in (("opencv_python.libs", built, SAME), ("av.libs", other, name)):
+            child.write(f"{folder}/{file}", "")
+            (child.folder / folder / file).write_bytes(data)
+        return child
+
+    return made
+
+
+def test_window_that_gets_libraries_of_pyav_is_told(windows):
+    child = windows(SAME)
+    done = run(child, "import cv2\nimport av\ncv2.imshow('frame')\ncv2.imshow('frame')")
+    assert done.stdout.splitlines() == ["frame", "frame", "['CG062']"]
+    assert "[CG062] cv2.imshow() is called at <string>:4 after av was imported.\n" in done.stderr
+    assert str(child.folder / "av.libs" / SAME) in done.stderr
+    assert "the first window hangs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        (OTHER, "import cv2\nimport av\ncv2.imshow('frame')"),  # a pair that gets along
+        (SAME, "import cv2\ncv2.imshow('frame')\nimport av\ncv2.imshow('frame')"),
+        (SAME, "import cv2\nimport av"),
+    ],
+)
+def test_other_windows_are_let_be(windows, name, code):
+    assert run(windows(name), code).stderr == ""
+
+
+def test_built_in_function_stays_one(windows):
+    done = run(
+        windows(SAME),
+        """
+        import copy, cv2, pickle
+        class Viewer:
+            show = cv2.imshow
+        Viewer().show("no self")
+        print(repr(cv2.imshow), cv2.imshow.__name__, callable(cv2.imshow))
+        """,
+    )
+    assert done.stdout.splitlines()[:2] == ["no self", "<built-in function print> print True"]
+
+
+def test_user_rule_of_a_call_that_is_not_there(child):
+    child.write("scene.py", "import math\n")
+    child.write(
+        "rules.toml",
+        """
+        [[rules]]
+        id = "MINE1"
+        watch = ["scene"]
+        actions = [{ check_call = "start", before = ["math"] }]
+        grade = "report"
+        why = "x"
+        """,
+    )
+    done = child.python(
+        f"import cudaguard; cudaguard.install(config='rules.toml')\nimport scene{FOUND}"
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
