@@ -69,4 +69,22 @@ RULES: tuple[Rule, ...] = (
         links=("https://github.com/tensorflow/tensorflow/issues/124205",),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),
+    Rule(
+        id="CG067",
+        title="mlir-air takes symbols of ROCm's LLVM",
+        watch=("air",),
+        dist=("triton-xdna",),
+        when={"platform": "linux"},
+        actions=({"load_deepbind": "_mlir*.so"},),
+        grade="opt-in",
+        why=(
+            "mlir-air has an LLVM of its own, and its constructors crash on that of a ROCm torch "
+            "that was imported before it. Loaded with RTLD_DEEPBIND it finds its own symbols "
+            "first, as newer releases of Triton-XDNA have it."
+        ),
+        links=(
+            "https://github.com/amd/Triton-XDNA/issues/102",
+            "https://github.com/amd/Triton-XDNA/blob/main/amd_triton_npu/backend/__init__.py",
+        ),
+    ),
 )

@@ -33,13 +33,35 @@ ORDERS = {
         {"pyarrow": "19.0.1", "torch": "2.3.0", "tensorflow": "2.15.1"},
         "import torch\nimport tensorflow\nimport pyarrow",
     ),
+    "CG063": (
+        {"torchvision": "0.9.1", "tensorflow": "2.4.1"},
+        "import torchvision\nimport tensorflow as tf",
+    ),
+    "CG064": (
+        {"pytorch-lightning": "1.9.5", "tensorflow": "2.12.0", "torch": "1.13.1"},
+        "import pytorch_lightning as pl\nimport tensorflow\nfrom torch import gymapi",
+    ),
+    "CG065": (
+        {"mujoco": "2.3.5", "torch": "2.0.1"},
+        "from mujoco import gymapi\nimport torch",
+    ),
+    "CG066": (
+        {"triton-xdna": "0.1", "air": "0.1"},
+        "import triton\nimport air._mlir_libs._mlir",
+    ),
 }
 LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="these rules are for Linux")
 
 
 def made_up(child, dists):
     """Install stand-ins: each package notes whether those it must follow were there."""
-    names = {"pin": "pinocchio", "cupy-cuda11x": "cupy"}
+    names = {
+        "pin": "pinocchio",
+        "cupy-cuda11x": "cupy",
+        "pytorch-lightning": "pytorch_lightning",
+        "triton-xdna": "triton",
+        "air": "air/_mlir_libs/_mlir",
+    }
     for dist, version in dists.items():
         text = f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n"
         child.write(f"{dist.replace('-', '_')}-{version}.dist-info/METADATA", text)
@@ -56,9 +78,9 @@ def test_order_is_kept_where_the_program_imports_both(child, id):
     dists, lines = ORDERS[id]
     rule = next(rule for rule in RULES if rule.id == id)
     made_up(child, dists)
-    (needed,) = rule.needs
-    for early in rule.watch:  # dies without the other one
-        text = f"import sys\nif {needed!r} not in sys.modules:\n    sys.exit('crash')\n"
+    for early in rule.watch:  # dies without the others
+        order = f"[name for name in sys.modules if name in {rule.needs!r}] != {[*rule.needs]!r}"
+        text = f"import sys\nif {order}:\n    sys.exit('crash')\n"
         child.write(f"{early}/__init__.py", f"{text}gymapi = None\n")
     child.write("train.py", f"import cudaguard\ncudaguard.install()\n{lines}\nprint('trained')\n")
 

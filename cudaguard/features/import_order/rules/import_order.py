@@ -99,4 +99,71 @@ RULES: tuple[Rule, ...] = (
         ),
         links=("https://github.com/ray-project/ray/pull/60478",),
     ),
+    Rule(
+        id="CG063",
+        title="tensorflow 2.4 and older imported after torchvision crashes",
+        watch=("torchvision",),
+        dist=("tensorflow<2.5", "tensorflow-gpu<2.5"),
+        when={"platform": "linux"},
+        needs=("tensorflow",),
+        grade="opt-in",
+        why=(
+            "With torchvision imported before tensorflow 2.4.1 the process was reported to end in "
+            "a segmentation fault, or with 'File already exists in database' of protobuf; with "
+            "tensorflow first both work."
+        ),
+        links=(
+            "https://github.com/tensorflow/tensorflow/issues/57669",
+            "https://github.com/tensorflow/tensorflow/issues/48797",
+        ),
+    ),
+    Rule(
+        id="CG064",
+        title="pytorch_lightning 1 imported before torch and tensorflow crashes",
+        watch=("pytorch_lightning",),
+        dist=("pytorch-lightning<2",),
+        when={"platform": "linux", "dists": {"tensorflow": ""}},
+        needs=("torch", "tensorflow"),
+        grade="opt-in",
+        why=(
+            "pytorch_lightning imports parts of torch and of tensorflow in an order that was "
+            "reported to end in a segmentation fault; torch, then tensorflow, then "
+            "pytorch_lightning works. Import sorters cannot express that order."
+        ),
+        links=("https://github.com/GT4SD/gt4sd-core/pull/219",),
+    ),
+    Rule(
+        id="CG065",
+        title="torch imported after MuJoCo has an OpenGL context: 'free(): invalid pointer'",
+        watch=("mujoco",),
+        when={"platform": "linux", "dists": {"torch": "<2.1"}},
+        needs=("torch",),
+        grade="opt-in",
+        why=(
+            "With an OpenGL context of MuJoCo's there, the import of a torch from pip was reported "
+            "to end the process with 'free(): invalid pointer'; with torch first both work."
+        ),
+        links=(
+            "https://github.com/Farama-Foundation/Gymnasium/pull/480",
+            "https://github.com/pytorch/pytorch/issues/15294",
+        ),
+    ),
+    Rule(
+        id="CG066",
+        title="Triton-XDNA imported after ROCm's LLVM crashes",
+        watch=("triton",),
+        dist=("triton-xdna",),
+        when={"platform": "linux"},
+        needs=("air._mlir_libs._mlir",),
+        grade="opt-in",
+        why=(
+            "mlir-air, which Triton-XDNA uses, has an LLVM of its own. With that of a ROCm SDK in "
+            "the process before it, 'import triton' ends in a segmentation fault; with mlir-air "
+            "first both work. With a ROCm torch before both, enable rule CG067 as well."
+        ),
+        links=(
+            "https://github.com/amd/Triton-XDNA/issues/102",
+            "https://github.com/amd/Triton-XDNA/pull/107",
+        ),
+    ),
 )
