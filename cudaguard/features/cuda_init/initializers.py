@@ -26,8 +26,8 @@ REPORTED: dict[str, str] = {
 INITIALIZERS: tuple[str, ...] = (
     *REPORTED,
     "apex", "bitsandbytes", "causal_conv1d", "cucim", "cudf", "cuml", "cupy", "cuspatial",
-    "detectron2", "dgl", "diff_gaussian_rasterization", "faiss", "gsplat", "horovod", "jax",
-    "kaolin", "mamba_ssm", "mmcv", "numba.cuda", "nvdiffrast", "nvidia.dali", "onnxruntime",
+    "detectron2", "dgl", "diff_gaussian_rasterization", "faiss", "fvdb", "gsplat", "horovod",
+    "jax", "kaolin", "mamba_ssm", "mmcv", "numba.cuda", "nvdiffrast", "nvidia.dali", "onnxruntime",
     "open3d", "paddle", "pycuda.autoinit", "pycuda.autoprimaryctx", "pylibraft", "pytorch3d",
     "rmm", "spconv", "taichi", "tensorflow", "tensorrt", "tinycudann", "torch_cluster",
     "torch_sparse", "torchaudio", "torchvision", "triton", "unsloth", "warp",
@@ -36,5 +36,5 @@ INITIALIZERS: tuple[str, ...] = (
     # Where others must not have (see `expectations`).
     "accelerate.launchers", "distributed.comm.ucx", "distributed_ucxx.ucxx",
     "lightning.fabric.strategies.launchers.multiprocessing",
-    "lightning_fabric.strategies.launchers.multiprocessing",
+    "lightning_fabric.strategies.launchers.multiprocessing", "torch.cuda.memory",
 )  # fmt: skip

@@ -236,8 +236,7 @@ def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Fi
         f"{library} {one.does}{_at(where)}: {said(first, where=True)}{_HOW[first.how]}.",
         evidence=tuple(said(change, where=True) for change in changes[1:]),
         consequence=one.consequence,
-        remedy="move that into the function that the workers run, below `if __name__ == "
-        "'__main__':` where a script starts them; in a notebook restart the kernel first",
+        remedy=one.remedy,
         links=one.links,
     )
 

@@ -100,6 +100,49 @@ def test_context_that_a_dask_worker_finds_has_a_name(run, program):
     assert "created a context on device 1" in ran.err
 
 
+ALLOCATOR = """
+import torch.cuda.memory
+def change_current_allocator(allocator):
+    if torch.cuda._initialized:
+        raise RuntimeError("Error: Cannot swap an already initialized allocator")
+    print("swapped")
+"""
+SWAP = "from torch.cuda.memory import change_current_allocator as swap\n"
+
+
+@pytest.fixture
+def torch(program):
+    """A stand-in for torch: what it has initialized, and the function that finds out."""
+    program.module("torch.cuda.memory", ALLOCATOR)
+    program.module("torch.version", "cuda = '13.0'")
+    (program.folder / "torch/cuda/__init__.py").write_text("_initialized = False")
+    (program.folder / "torch/__init__.py").write_text("from torch import version\n")
+    program.module("fvdb", "import torch.cuda", INITIALIZE, "torch.cuda._initialized = True")
+
+
+def test_allocator_that_comes_too_late_is_told_with_the_culprit(run, program, torch):
+    ran = run(f"{SWAP}import fvdb  # init\ntry:\n    swap(None)  # here\nexcept RuntimeError: pass")
+    assert ran.warned == ["CG822"]
+    assert f"[CG822] torch is to use another allocator at {program.where('here')}: " in ran.err
+    assert f"fvdb initialized CUDA at {program.where('init')} while it was imported" in ran.err
+    assert "Cannot swap an already initialized allocator" in ran.err
+    assert "call change_current_allocator() before that, right after `import torch`" in ran.err
+
+
+@pytest.mark.parametrize("use", ["swap(None)\nimport fvdb", "import kaolin\nswap(None)"])
+def test_allocator_that_torch_takes_is_let_be(run, torch, use):
+    """In the second program another library has initialized CUDA, and torch does not mind."""
+    ran = run(f"{SWAP}{use}\nprint('CG822' in ids())")
+    assert (ran.out, ran.err) == (["swapped", "False"], "")
+
+
+def test_torch_without_cuda_is_not_listened_to(run, program, torch):
+    program.module("torch.version", "cuda = None")
+    ran = run(f"{SWAP}print(hasattr(swap, '__wrapped__'))\nprint(cudaguard.status().changes)")
+    assert ran.out[0] == "False"
+    assert "addaudithook" not in ran.out[1]
+
+
 def test_functions_are_put_back_and_look_as_they_did(run):
     ran = run(
         """

@@ -250,6 +250,19 @@ workers.set("0,1,2,3")
     assert f"CUDA_VISIBLE_DEVICES is set to '0,1,2,3' at {path}:2" in ran.err
 
 
+NANNY = "import os\ndef _run(value): os.environ.update(CUDA_VISIBLE_DEVICES=value)\nstart = _run\n"
+FOR_CHILDREN = NANNY.replace("_run", "start")
+
+
+@pytest.mark.parametrize(("source", "is_told"), [(NANNY, True), (FOR_CHILDREN, False)])
+def test_dask_sets_it_for_the_worker_that_it_runs_in(run, program, source, is_told):
+    """Which has imported the program again, and with it what initializes CUDA."""
+    path = program.child.write("lib/site-packages/distributed/nanny.py", source)
+    ran = run("sys.path.insert(0, sys.argv[1])\nimport nanny\nnanny.start('1,0')", path.parent)
+    assert (ran.warned == ["CG819"]) is is_told
+    assert ("kaolin initialized CUDA" in ran.err) is is_told
+
+
 def test_code_without_a_file_is_the_users(run):
     code = "exec(\"os.environ['CUDA_VISIBLE_DEVICES'] = '1'\")\nprint(ids())"
     assert run(code).warned == ["CG819"]

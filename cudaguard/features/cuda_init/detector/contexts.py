@@ -114,7 +114,9 @@ class CudaDetector:
 
     def imported(self, name: str) -> None:
         """Have it noticed where a library finds CUDA in use that expects it not to be."""
-        self._listen().expect(name)
+        # Nothing that a torch without CUDA does matters here.
+        if not name.startswith("torch.") or peek(sys.modules.get("torch.version"), "cuda"):
+            self._listen().expect(name)
 
     @property
     def initializer(self) -> Change | None:

@@ -48,8 +48,12 @@ if TYPE_CHECKING:
 
 _HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-# Sets CUDA_VISIBLE_DEVICES for the worker that it runs in, and not for children of it.
-_FOR_THEMSELVES = f"{os.sep}ray{os.sep}train{os.sep}"
+# Set CUDA_VISIBLE_DEVICES for the worker that they run in, and not for children of it: a part of
+# the path, and the function if others there do it for children.
+_FOR_THEMSELVES = (
+    (f"{os.sep}ray{os.sep}train{os.sep}", ""),
+    (f"{os.sep}distributed{os.sep}nanny.py", "_run"),
+)
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -289,9 +293,13 @@ def _patched(function: Any) -> str:
 
 def _is_users(frame: FrameType | None) -> bool:
     """Return True if this is the program's own code, not an installed package's or Python's."""
-    file = "" if frame is None else frame.f_code.co_filename
-    return (
-        bool(file)
-        and not file.startswith(_STANDARD_LIBRARY)
-        and (not any(part in file for part in _INSTALLED) or _FOR_THEMSELVES in file)
+    if frame is None or frame.f_code.co_filename.startswith(_STANDARD_LIBRARY):
+        return False
+    file = frame.f_code.co_filename
+    return bool(file) and (
+        not any(part in file for part in _INSTALLED)
+        or any(
+            part in file and function in ("", frame.f_code.co_name)
+            for part, function in _FOR_THEMSELVES
+        )
     )
