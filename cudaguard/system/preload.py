@@ -14,7 +14,7 @@ from glob import escape, glob
 
 from cudaguard.elf.library_version import version_of
 from cudaguard.elf.process import at_start
-from cudaguard.elf.reader import folders_of, read_elf
+from cudaguard.elf.reader import folders_of, needed_libraries, read_elf
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import LARGEST, os, ours, read_start
 from cudaguard.system.runtimes import runtime_of, stem_of
@@ -140,6 +140,16 @@ def newer_in_environment(soname: str, files: Iterable[str], asking: str = "") ->
     found = found or SearchPath(()).find_default(soname)
     serving = version_of(found, soname) if found else (0,)
     return newest if serving and serving < version else ""
+
+
+def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
+    """Return the files of that name in the folders that some libraries name, which need it."""
+    found: list[str] = []
+    for library in libraries:
+        if soname in needed_libraries(library):
+            folders = folders_of(read_elf(library).search_path, library)
+            found += [f"{folder}/{soname}" for folder in folders]
+    return list(dict.fromkeys(os.path.realpath(file) for file in found if os.path.exists(file)))
 
 
 def _is_in_variable(name: str) -> bool:

@@ -161,6 +161,58 @@ def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, bui
     assert "and 2 more files" in found["evidence"]
 
 
+def opened(planted, build, package, *majors):
+    """A package that opens one of its libraries by ctypes, one for each of some CUDAs."""
+    for major in majors:
+        soname = f"libcublas.so.{major}"
+        library = build(f"tmp/{soname}", "int x;", f"-Wl,-soname,{soname}")
+        file = f"{package}/libkernels_cuda{major}.so"
+        build(file, "int call;", "-Wl,--no-as-needed", library)
+    shutil.rmtree(planted.folder / "tmp")
+    files = [f"{package}/libkernels_cuda{major}.so" for major in majors]
+    planted.distribution(package, "2.6.0", files=files)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("majors", "is_told"), [((13,), True), ((12,), False), ((11, 12, 13), False)]
+)
+def test_library_for_another_cuda_that_a_package_opens_itself(planted, build, majors, is_told):
+    """As transformer_engine does. Packages that have one for each CUDA are not spoken of."""
+    torch(planted, "2.8.0+cu128", "'12.8'")
+    opened(planted, build, "engine", *majors)
+    status, findings = planted.one("CG902")
+    assert status == ("warning" if is_told else "ok")
+    built_for = "was built for another CUDA: it needs libcublas.so.13, and torch 2.8.0+cu128 is"
+    assert [built_for in one["what"] for one in findings] == [True] * is_told
+
+
+@needs_compiler
+def test_library_for_another_cuda_that_is_installed_as_well(planted, build):
+    torch(planted, "2.8.0+cu128", "'12.8'")
+    opened(planted, build, "engine", 13)
+    build("nvidia/cu13/lib/libcublas.so.13", "int x;", "-Wl,-soname,libcublas.so.13")
+    planted.distribution("nvidia-cublas", files=("nvidia/cu13/lib/libcublas.so.13",))
+    assert planted.one("CG902") == ("ok", [])
+
+
+@needs_compiler
+@pytest.mark.parametrize("is_fitting_too", [False, True])
+def test_torch_of_another_python(planted, build, is_fitting_too):
+    """As that of a simulator, which is on PYTHONPATH."""
+    library = build("tmp/libc10.so", "int x;", "-Wl,-soname,libc10.so")
+    names = ["_C.cpython-37m-x86_64-linux-gnu.so"]
+    names += [f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"] * is_fitting_too
+    for name in names:
+        build(f"elsewhere/{name}", "int call;", "-Wl,--no-as-needed", library)
+    planted.distribution("torch", "1.13.1", files=[f"elsewhere/{name}" for name in names])
+    _, findings = planted.one("CG902")
+    said = [one["what"] for one in findings]
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    expected = f"torch 1.13.1 was built for Python 3.7, and this is Python {here}."
+    assert (expected in said) is not is_fitting_too
+
+
 def test_rules_about_arrays_are_notes(planted):
     """They break no import, and many who have numba have no GPU."""
     planted.write("numba/__init__.py")

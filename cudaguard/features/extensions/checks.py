@@ -10,7 +10,12 @@ from cudaguard.core.checks import Check
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.status import active_rules
 from cudaguard.features.extensions.messages import checks as wording
-from cudaguard.system.extensions.causes import ACCELERATED, TORCH_LIBRARIES, built_for_python
+from cudaguard.system.extensions.causes import (
+    ACCELERATED,
+    TORCH_LIBRARIES,
+    built_for_python,
+    cuda_major,
+)
 from cudaguard.system.extensions.judgement import check_extension, check_one_of_many
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
@@ -36,7 +41,7 @@ def check(site: Site) -> Result:
     """Look at those that link torch or CUDA, each as if what it needs first were imported."""
     files = [file for file in site.shared_files if is_extension(file.path) and _is_for_cuda(file)]
     libraries = [file for file in site.shared_files if _may_be_opened(file)]
-    if not files and not libraries:
+    if not files and not libraries and not _for_other_pythons(site.shared_files):
         raise Skipped("nothing that is installed links torch or CUDA")
     findings = []
     in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
@@ -60,10 +65,13 @@ def check(site: Site) -> Result:
         # asked for; with torch it is torch that does, and only for its own.
         elif not missing or missing - in_wheels or _is_for_torch(file):
             failed.setdefault((file.dist, str(check.cause)), []).append(check)
+    for_one_cuda = _Majors(in_wheels)
     for file in libraries:
         check, _ = checked(file.path, settled)
         if check.ok is False and check.cause in CERTAIN_OF_LIBRARIES:
             failed.setdefault((file.dist, str(check.cause)), []).append(check)
+        for_one_cuda.add(file, check)
+    failed.update(for_one_cuda.failed())
     for (dist, _), found in failed.items():
         is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
         findings.append(
@@ -71,8 +79,50 @@ def check(site: Site) -> Result:
         )
     if without_driver:
         findings.append(wording.need_the_driver(list(without_driver)))
+    for dist, foreign in _for_other_pythons(site.shared_files).items():
+        findings.append(wording.for_other_python(foreign, dist, site.version(dist) or ""))
     seen = f"extensions that link torch or CUDA: {len(files)}"
     return findings, seen + (f", libraries: {len(libraries)}" if libraries else "")
+
+
+class _Majors:
+    """Distributions of which no library is for the CUDA that torch is for.
+
+    Some have one library for each CUDA, and open the one that fits.
+
+    Args:
+        in_wheels: The names of the libraries that NVIDIA's wheels have here.
+    """
+
+    def __init__(self, in_wheels: set[str]) -> None:
+        self._in_wheels = in_wheels
+        self._foreign: dict[str, list[ExtensionCheck]] = {}
+        self._fitting: set[str] = set()
+
+    def add(self, file: SharedFile, check: ExtensionCheck) -> None:
+        """Take note of a library that a package may open itself."""
+        lacks_all = not self._in_wheels.intersection(check.missing_libraries)
+        if check.ok is False and check.cause == "cuda-major" and lacks_all:
+            self._foreign.setdefault(file.dist, []).append(check)
+        elif any(map(cuda_major, file.needed)):
+            self._fitting.add(file.dist)
+
+    def failed(self) -> dict[tuple[str, str], list[ExtensionCheck]]:
+        """Return the checks of those that have nothing else, by distribution and cause."""
+        found = self._foreign.items()
+        return {(dist, "cuda-major"): one for dist, one in found if dist not in self._fitting}
+
+
+def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:
+    """Return the extensions of distributions of which none is for this Python."""
+    foreign: dict[str, list[str]] = {}
+    fitting = set()
+    for file in files:
+        if is_extension(file.path):
+            fitting.add(file.dist)
+        elif built_for_python(os.path.basename(file.path)) and _is_for_cuda(file):
+            foreign.setdefault(file.dist, []).append(file.path)
+    return {dist: paths for dist, paths in foreign.items() if dist not in fitting}
 
 
 def _may_be_opened(file: SharedFile) -> bool:

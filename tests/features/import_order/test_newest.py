@@ -112,6 +112,41 @@ def test_other_modes_change_nothing_and_are_silent(scene, mode):
     assert done.stdout.splitlines() == ["pip 1", "not found", "system"]
 
 
+GLOBAL = """
+import ctypes, os
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), "lib", "libglobal_deps.so"), ctypes.RTLD_GLOBAL)
+from built_here import ask
+"""
+
+
+@pytest.fixture
+def built_from_source(scene):
+    """A package that a newer compiler has built, and that opens an older one's library first."""
+    new = scene.shim("gcc/lib64", 2, "6.0.34")
+    shutil.rmtree(scene.folder / "conda")
+    scene.extension("built_here", "shim_two", new, "$ORIGIN/gcc/lib64")
+    scene.child.write("bigpackage/__init__.py", GLOBAL)
+    (scene.folder / "bigpackage/lib").mkdir()
+    for name, function, library, folder in (
+        ("libglobal_deps.so", "shim_one", scene.old, "system"),
+        ("libbig.so", "shim_two", new, "gcc/lib64"),
+    ):
+        flags = (str(library), f"-Wl,-rpath,$ORIGIN/../../{folder}", "-Wl,--enable-new-dtags")
+        source = f"int {function}(void); int call(void) {{ return {function}(); }}"
+        built = scene.compiler.library(name, source, *flags)
+        shutil.copy(built, scene.folder / "bigpackage/lib" / name)
+    return scene
+
+
+def test_what_the_libraries_of_the_package_lead_to(built_from_source):
+    """As libtorch_python.so of a torch that Spack built, whose CUDA leads to the system's."""
+    code = "import bigpackage\nprint(bigpackage.ask())"
+    done = built_from_source.run(code + MAPPED)
+    assert (done.stdout, done.stderr) == ("2\nlib64\n", "")
+    failing = f"try:\n    {code.partition(chr(10))[0]}\nexcept ImportError as error: print(error)"
+    assert "`SHIM_2' not found" in built_from_source.run(failing, "off").stdout
+
+
 def test_before_a_watched_module(scene):
     scene.child.write("bigpackage.py", "import pip_one")
     done = scene.run("import bigpackage" + MAPPED)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 
 from cudaguard.core.messages import and_more, listed
 from cudaguard.model import Finding
+from cudaguard.system.extensions.causes import built_for_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +52,30 @@ def would_not_load(
         consequence=f"importing it fails, or {dist} does without it and says nothing",
         remedy=first.remedy.replace("PACKAGE", dist),
         command=f"cudaguard check-extension {shlex.quote(first.path)}",
+    )
+
+
+def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
+    """A distribution that has extensions, and none that this Python would import.
+
+    Args:
+        paths: The extensions.
+        dist: The distribution.
+        version: Its version.
+    """
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    pythons = listed(sorted({built_for_python(path) for path in paths}))
+    folder = os.path.dirname(os.path.dirname(paths[0]))
+    return Finding(
+        EXTENSIONS,
+        f"{dist} {version} was built for Python {pythons}, and this is Python {here}.",
+        severity="error",
+        evidence=(*paths[:_SHOWN], *and_more(len(paths) - _SHOWN, "files")),
+        consequence="importing it fails with 'No module named ...': Python does not look at "
+        "extensions of another version",
+        remedy=f"take {folder} out of PYTHONPATH and install {dist} for this Python, or start the "
+        "program with the Python that it was built for",
+        command=f"cudaguard check-extension {shlex.quote(paths[0])}",
     )
 
 

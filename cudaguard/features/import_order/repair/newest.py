@@ -1,7 +1,9 @@
 """The environment's copy of a library, opened before an older one of the system.
 
 Called in every process with an extension in C++: where the environment has no such library, which
-is everywhere but with conda, nothing is imported for it.
+is everywhere but with conda, nothing is imported for it. Before a package that was built with
+another compiler than the system's, as by Spack, it is the copy that the package's own libraries
+lead to.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
     for action in request.rule.actions:
         soname = action.get("preload_newest", "")
         files = _of_environment(soname) if soname else []
+        files += _of_package(soname, request.path or "") if soname else []
         if files:
             from cudaguard.features.import_order.messages import newest_first
             from cudaguard.system.preload import newer_in_environment, open_all
@@ -44,3 +47,18 @@ def _of_environment(soname: str) -> list[str]:
             continue
         found += [f"{folder}/{name}" for name in names if name.startswith(soname)]
     return found
+
+
+def _of_package(soname: str, path: str) -> list[str]:
+    """Return the files of a library that the libraries of a package lead to.
+
+    Args:
+        soname: The library.
+        path: The ``__init__.py`` of the package; nothing is returned for others.
+    """
+    folder = f"{os.path.dirname(path)}/lib"
+    if os.path.basename(path) != "__init__.py" or not os.path.isdir(folder):
+        return []
+    from cudaguard.system.preload import led_to
+
+    return led_to(soname, [f"{folder}/{name}" for name in os.listdir(folder) if ".so" in name])
