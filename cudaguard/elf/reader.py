@@ -118,6 +118,17 @@ def needed_libraries(path: str) -> tuple[str, ...]:
     return read_elf(path).needed
 
 
+def search_path_for(soname: str, path: str) -> str:
+    """Return the search path of a shared object that needs a library; empty for others."""
+    try:
+        with ElfFile(path) as file:
+            if soname in file.needed:
+                return file.text(_DT_RUNPATH) or file.text(_DT_RPATH)
+    except ours(OSError, OverflowError, ValueError):
+        pass
+    return ""
+
+
 def is_runtime_id(name: bytes) -> bool:
     """Return True for ``std::...::id``, by which a C++ runtime knows its facets."""
     return name.startswith(b"_ZNSt") and name.endswith(b"2idE")
@@ -231,6 +242,14 @@ class ElfFile:
         return self._tags.get(tag, 0)
 
     address = value  # as the file has them
+
+    def segments(self, kind: int) -> list[bytes]:
+        """Return the entries of the table of segments that are of one kind (``p_type``)."""
+        if len(self.header) < 64 or _number(self.header, 54, 2) != _SEGMENT:
+            return []
+        table = self._at(_number(self.header, 32, 8), _SEGMENT * _number(self.header, 56, 2))
+        entries = (table[at : at + _SEGMENT] for at in range(0, len(table), _SEGMENT))
+        return [one for one in entries if one[:4] == kind.to_bytes(4, "little")]
 
     def some(self, address: int, length: int) -> bytes:
         """Return up to `length` bytes at an address; fewer where the file has no more."""

@@ -14,7 +14,7 @@ from glob import escape, glob
 
 from cudaguard.elf.library_version import version_of
 from cudaguard.elf.process import at_start
-from cudaguard.elf.reader import folders_of, needed_libraries, read_elf
+from cudaguard.elf.reader import folders_of, read_elf, search_path_for
 from cudaguard.elf.search_path import SearchPath
 from cudaguard.files import LARGEST, os, ours, read_start
 from cudaguard.system.runtimes import runtime_of, stem_of
@@ -42,6 +42,11 @@ def installed(pattern: str) -> tuple[str, ...]:
     for file in _below(pattern):
         found.setdefault(os.path.basename(file), file)
     return tuple({os.path.realpath(file): file for file in found.values()}.values())
+
+
+def all_installed(pattern: str) -> tuple[str, ...]:
+    """Return all files that a pattern finds, as `installed` does those of the first folder."""
+    return tuple({os.path.realpath(file): file for file in _below(pattern)}.values())
 
 
 def not_mapped(files: Iterable[str]) -> tuple[str, ...]:
@@ -146,9 +151,8 @@ def led_to(soname: str, libraries: Iterable[str]) -> list[str]:
     """Return the files of that name in the folders that some libraries name, which need it."""
     found: list[str] = []
     for library in libraries:
-        if soname in needed_libraries(library):
-            folders = folders_of(read_elf(library).search_path, library)
-            found += [f"{folder}/{soname}" for folder in folders]
+        folders = folders_of(search_path_for(soname, library), library)
+        found += [f"{folder}/{soname}" for folder in folders]
     return list(dict.fromkeys(os.path.realpath(file) for file in found if os.path.exists(file)))
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from cudaguard.core.caller import UserLine, caller_frame, describe
 from cudaguard.core.known_errors import text_of
 from cudaguard.elf.mapped import mapped_files
-from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.static_tls import static_tls_of
 from cudaguard.features.extensions.messages import static_tls as wording
-from cudaguard.files import ours, read_start
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding
 
 _SAID = ": cannot allocate memory in static TLS block"
-_PT_TLS, _SEGMENT = 7, 56
-_DT_FLAGS, _DF_STATIC_TLS = 30, 0x10
-_HEADERS = 1 << 14  # bytes: headers and the table of segments
+_THERE_AT_START = ("libc.so.", "ld-")  # what these want is set aside besides
 
 
 class StaticTlsDetector:
@@ -46,7 +44,13 @@ class StaticTlsDetector:
             return
         frame = caller_frame()
         users = sorted(
-            ((size, file) for file in mapped_files() for size in [static_tls_of(file)] if size),
+            (
+                (size, file)
+                for file in mapped_files()
+                if not os.path.basename(file).startswith(_THERE_AT_START)
+                for size in [static_tls_of(file)]
+                if size
+            ),
             reverse=True,
         )
         wanted = static_tls_of(victim)
@@ -60,23 +64,3 @@ class StaticTlsDetector:
         for said in [said for said in self._kept if said in text]:
             finding, place = self._kept.pop(said)
             self._core.reporter.found(finding, place)
-
-
-def static_tls_of(path: str) -> int:
-    """Return how many bytes of static TLS a library wants; 0 for none, or where it cannot be read.
-
-    Args:
-        path: Its file.
-    """
-    try:
-        with ElfFile(path) as file:
-            if not file.value(_DT_FLAGS) & _DF_STATIC_TLS:
-                return 0
-        data = read_start(path, _HEADERS)
-    except ours(OSError, OverflowError, ValueError):
-        return 0
-    table, count = int.from_bytes(data[32:40], "little"), int.from_bytes(data[56:58], "little")
-    for start in range(table, min(table + count * _SEGMENT, len(data)), _SEGMENT):
-        if int.from_bytes(data[start : start + 4], "little") == _PT_TLS:
-            return int.from_bytes(data[start + 40 : start + 48], "little")
-    return 0

@@ -65,6 +65,13 @@ VERBS = (
         {"lacking": "repair.preload:fetch"},
     ),
     Verb(
+        "preload_static_tls",
+        FILE_PATTERN,
+        "libgomp*.so*",
+        "Load bundled libraries that want static TLS early, for packages that are imported next.",
+        {"before": "repair.static_tls:preload_static_tls"},
+    ),
+    Verb(
         "check_call",
         FUNCTION,
         "SimulationApp",

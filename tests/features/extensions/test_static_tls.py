@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.features.extensions.static_tls import static_tls_of
+from cudaguard.elf.static_tls import static_tls_of
 
 SOURCE = """
 static __thread char room[{size}] __attribute__((tls_model("initial-exec")));
@@ -56,6 +56,18 @@ def test_size_is_read_from_the_file(crowded, compiler):
     dynamic = compiler.library("other.so", "__thread int a; int *b(void) { return &a; }")
     assert static_tls_of(str(dynamic)) == 0
     assert static_tls_of("/nowhere.so") == static_tls_of(__file__) == 0
+
+
+def test_size_is_known_without_the_flag(crowded, compiler):
+    """Linkers for AArch64 have left it out for long, as in scikit-learn's libgomp."""
+    path = crowded.folder / "late.so"
+    data = bytearray(path.read_bytes())
+    flag = bytes([30, *[0] * 7, 0x10, *[0] * 7])  # DT_FLAGS: DF_STATIC_TLS
+    assert data.count(flag) == 1
+    place = data.index(flag)
+    data[place : place + 16] = bytes([*(0x15).to_bytes(8, "little"), *[0] * 8])  # DT_DEBUG
+    path.write_bytes(data)
+    assert static_tls_of(str(path)) == 1100
 
 
 @pytest.mark.parametrize("mode", ["warn", "fix", "strict"])

@@ -237,4 +237,23 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-20: torch 2.6.0 with cuDNN 9.1.0.70, and 9.3.0.75 on the path (no GPU)",
     ),
+    Rule(
+        id="CG068",
+        title="an OpenMP library comes when the room for thread-local variables is taken",
+        watch=("torch", "tensorflow", "cv2", "mxnet", "sklearn", "xgboost", "lightgbm"),
+        when={"platform": "linux", "machine": "aarch64"},
+        # Only for packages that the lines which follow import: they would load it in any case.
+        actions=({"preload_static_tls": "libgomp*.so*"},),
+        why=(
+            "Wheels for AArch64 have a libgomp of their own, whose thread-local variables want "
+            "fixed places, and the room for such is small: the package that comes last fails with "
+            "'cannot allocate memory in static TLS block'."
+        ),
+        links=(
+            "https://github.com/dmlc/xgboost/issues/8488",
+            "https://github.com/opencv/opencv/issues/14884",
+            "https://github.com/scikit-learn/scikit-learn/issues/17231",
+        ),
+        verified="2026-11-23: compiled stand-ins on x86-64; the libgomp of scikit-learn 1.5.2",
+    ),
 )
