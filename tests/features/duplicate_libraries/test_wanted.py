@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cudaguard.features.duplicate_libraries.policy.wanted import is_older, wanted_by
+from cudaguard.features.duplicate_libraries.policy.wanted import compiled_with, is_older, wanted_by
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="which library is loaded is read from Linux' loader"
@@ -95,6 +95,65 @@ def test_torch_with_an_older_one_than_it_pins(scene):
     taken = scene.cudnn("old", "9.1.0")
     done = scene.run(f"ctypes.CDLL({str(taken)!r})\nimport torch\n")
     assert "torch was built for cuDNN 9.5 or later, and 9.1.0 is loaded." in done.stderr
+
+
+# As jax has it: the module of the plug-in, or of conda's jaxlib, with the function.
+JAX = "from jax._src import lib\n"
+VERSIONS = "class cuda_versions:\n    cudnn_build_version = staticmethod(lambda: {number})\n"
+PREFIX = "import os, sys\nsys.prefix = os.path.abspath('conda')\n"
+
+
+@pytest.fixture
+def conda(child, compiler):
+    """JAX from conda, whose metadata do not name a cuDNN, and the cuDNN of that environment."""
+
+    def made(number, version):
+        scene = Scene(child, compiler)
+        scene.install("jaxlib", "0.7.2")
+        scene.install("jax", "0.7.2", code=JAX)
+        child.write("jax/_src/__init__.py", "")
+        child.write("jax/_src/lib.py", VERSIONS.format(number=number))
+        child.write("conda/conda-meta/history", "")
+        scene.cudnn("conda/lib", version)
+        return scene
+
+    return made
+
+
+def test_older_cudnn_of_conda_than_jaxlib_was_compiled_with(conda):
+    """JAX opens it at its first computation, and refuses it then."""
+    done = conda(91301, "9.10.1").run(f"{PREFIX}import jax\n")
+    assert "[CG823] jax was built for cuDNN 9.13 or later, and 9.10.1 is installed." in done.stderr
+    assert "jaxlib 0.7.2 says so itself" in done.stderr
+    assert "run: conda install 'cudnn>=9.13'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(91301, "9.13.0"), (91301, "9.20.0"), (8907, "9.1.0"), (None, "9.1.0")]
+)
+def test_cudnn_of_conda_that_serves(conda, number, version):
+    done = conda(number, version).run(f"{PREFIX}import jax\n")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_environment_that_is_not_condas_is_not_looked_at(conda):
+    scene = conda(91301, "9.10.1")
+    shutil.rmtree(scene.folder / "conda/conda-meta")
+    assert scene.run(f"{PREFIX}import jax\n").stderr == ""
+
+
+def test_compiled_with_more_than_metadata_ask_for(scene):
+    scene.child.write("jax/_src/__init__.py", "")
+    scene.child.write("jax/_src/lib.py", VERSIONS.format(number=91301))
+    scene.install("jax", "0.6.0", code=JAX)
+    scene.install("torch", "2.5.1", code=taker(scene.cudnn("old", "9.10.0")))
+    done = scene.run("import torch\nimport jax\n")
+    assert "jax was built for cuDNN 9.13 or later, and 9.10.0 is loaded." in done.stderr
+
+
+@pytest.mark.parametrize(("number", "least"), [(91301, (9, 13)), (90800, (9, 8)), (8907, (8, 9))])
+def test_cudnns_own_number(number, least):
+    assert compiled_with("jax", "jaxlib", number).least == least
 
 
 QUIET = {

@@ -11,7 +11,14 @@ import sys
 from cudaguard.core.caller import caller_frame
 from cudaguard.elf.library_version import version_of
 from cudaguard.features.duplicate_libraries.messages import wanted as wording
-from cudaguard.features.duplicate_libraries.policy.wanted import PACKAGES, STEM, is_older, wanted_by
+from cudaguard.features.duplicate_libraries.policy.wanted import (
+    PACKAGES,
+    STEM,
+    compiled_with,
+    is_older,
+    wanted_by,
+)
+from cudaguard.files import os, ours
 from cudaguard.system.facts import Facts, requires_of
 from cudaguard.system.modules import peek
 from cudaguard.system.preload import has_driver
@@ -45,7 +52,10 @@ class Wants:
         facts = Facts()
         for name in here if has_driver() else ():
             if name not in self._wants:
-                self._wants[name] = wanted_by(name, facts.version, requires_of)
+                told = wanted_by(name, facts.version, requires_of)
+                known = _compiled(name, facts)
+                is_more = known and (told is None or is_older(told.least, known.least))
+                self._wants[name] = known if is_more else told
             want = self._wants[name]
             if want is not None and want.by not in self._told:
                 self._judge_one(want, copies, facts)
@@ -58,7 +68,30 @@ class Wants:
         else:
             words = ((want.wheel and facts.version(want.wheel)) or "").split(".")
             release = tuple(map(int, words)) if all(map(str.isdecimal, words)) else ()
+            release = release or _of_conda(soname)
         if is_older(release, want.least):
             self._told.add(want.by)
-            finding = wording.older_than_wanted(want, release, serving)
+            finding = wording.older_than_wanted(want, release, serving, conda=_is_condas())
             self._core.reporter.found(finding, caller_frame())
+
+
+def _compiled(package: str, facts: Facts) -> Want | None:
+    """Return what JAX was compiled with, by a function of its own that returns this constant."""
+    versions = peek(sys.modules.get("jax._src.lib"), "cuda_versions") if package == "jax" else None
+    function = peek(versions, "cudnn_build_version")
+    try:
+        number = function() if callable(function) else None
+    except ours(Exception):
+        return None
+    by = f"jaxlib {facts.version('jaxlib') or ''}".strip()
+    return compiled_with(package, by, number) if isinstance(number, int) else None
+
+
+def _is_condas() -> bool:
+    return os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+
+
+def _of_conda(soname: str) -> tuple[int, ...]:
+    """Return the release of a library that conda has installed, empty if it has none."""
+    file = os.path.join(sys.prefix, "lib", soname)
+    return version_of(file, soname, "") if _is_condas() and os.path.exists(file) else ()

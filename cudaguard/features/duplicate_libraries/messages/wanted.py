@@ -15,16 +15,20 @@ OLDER = "CG823"
 _LINKS = (
     "https://github.com/jax-ml/jax/issues/15268",
     "https://github.com/jax-ml/jax/issues/19004",
+    "https://github.com/conda-forge/jaxlib-feedstock/issues/329",
 )
 
 
-def older_than_wanted(want: Want, release: tuple[int, ...], serving: Copy | None) -> Finding:
+def older_than_wanted(
+    want: Want, release: tuple[int, ...], serving: Copy | None, *, conda: bool = False
+) -> Finding:
     """The cuDNN of this process is older than the one that a package was built for.
 
     Args:
         want: What it was built for.
         release: What there is.
         serving: The file that is in the process, None if none is yet.
+        conda: True in an environment of conda's.
     """
     version, least = ".".join(map(str, release)), ".".join(map(str, want.least))
     how = "is installed" if serving is None else "is loaded"
@@ -42,6 +46,10 @@ def older_than_wanted(want: Want, release: tuple[int, ...], serving: Copy | None
         consequence="what needs cuDNN fails on the GPU ('Loaded runtime CuDNN library: "
         f"{version} but source was compiled with: {least}'), or runs on the CPU.",
         remedy=remedy,
-        command=f"pip install {shlex.quote(want.said)}" if want.wheel else "cudaguard doctor",
+        command=f"pip install {shlex.quote(want.said)}"
+        if want.wheel
+        else f"conda install {shlex.quote(f'cudnn>={least}')}"
+        if conda
+        else "cudaguard doctor",
         links=_LINKS,
     )

@@ -1,4 +1,4 @@
-"""Which release of a shared library a package was built for, by its own metadata.
+"""Which release of a shared library a package was built for, by its own metadata or words.
 
 Sources: the metadata of jax-cuda12-plugin, tensorflow, torch, onnxruntime-gpu and paddlepaddle-gpu;
 XLA's ``cuda_dnn.cc``, which wants the same major version of cuDNN and the same minor one or later.
@@ -25,6 +25,7 @@ PACKAGES = {
 }
 STEM = "libcudnn"
 _WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
+_OF_NINE = 90000  # cuDNN's number for 9.0.0; 8.9.7 is 8907
 _IN_VERSION = re.compile(r"\+cuda\d+\.cudnn(\d)(\d+)")  # jaxlib 0.4.23+cuda12.cudnn89
 
 
@@ -71,6 +72,18 @@ def wanted_by(
         for said, wheel, least in sorted(told, key=lambda one: version_of(one[1]) is None):
             return Want(package, by, said, wheel, least)
     return None
+
+
+def compiled_with(package: str, by: str, number: int) -> Want:
+    """Return what a package was compiled with, by the number that cuDNN gives its releases.
+
+    Args:
+        package: One of `PACKAGES`.
+        by: The distribution, with its version.
+        number: As in 91301 for 9.13.1; before cuDNN 9 there is a digit less.
+    """
+    least = divmod(number // 100, 100 if number >= _OF_NINE else 10)
+    return Want(package, by, f"cudnn>={least[0]}.{least[1]}", "", least)
 
 
 def _read(requirement: str) -> tuple[str, str, Release] | None:
