@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 import sysconfig
 import time
@@ -194,6 +195,56 @@ def test_library_for_another_cuda_that_is_installed_as_well(planted, build):
     build("nvidia/cu13/lib/libcublas.so.13", "int x;", "-Wl,-soname,libcublas.so.13")
     planted.distribution("nvidia-cublas", files=("nvidia/cu13/lib/libcublas.so.13",))
     assert planted.one("CG902") == ("ok", [])
+
+
+LT, STATUS = "libcublasLt.so.11", "cublasLtGetStatusString"
+
+
+@pytest.fixture
+def cublas(planted, build):
+    """An extension that finds the cuBLAS of a toolkit, and a torch with a part of that of its own.
+
+    Both wheels were built for CUDA 11, which has had functions added in each release.
+    """
+
+    def made(torchs):
+        """Plant both; torch's has these functions."""
+        version = planted.write("v.map", f"{LT} {{ global: {STATUS}; cublasLtCreate; }};\n")
+        flags = (f"-Wl,-soname,{LT}", f"-Wl,--version-script={version}")
+        sources = {name: f"int {name}(void) {{ return 1; }}" for name in (STATUS, "cublasLtCreate")}
+        toolkit = build(f"cuda-11.3/{LT}", "\n".join(sources.values()), *flags)
+        call = f"int {STATUS}(void); int call(void) {{ return {STATUS}(); }}"
+        to_toolkit = "-Wl,-rpath,$ORIGIN/../cuda-11.3:$ORIGIN"
+        whole = build(
+            "cuda-11.3/libcublas.so.11", call, toolkit, "-Wl,-soname,libcublas.so.11", to_toolkit
+        )
+        build("cupyish/_cublas.so", "int x;", "-Wl,--no-as-needed", whole, to_toolkit)
+        planted.distribution("cupyish", "9.0.0", files=("cupyish/_cublas.so",))
+        own = build(f"torch/lib/{LT}", "\n".join(sources[name] for name in torchs), *flags)
+        name = f"torch/_C{sysconfig.get_config_var('EXT_SUFFIX')}"
+        build(name, "int y;", "-Wl,--no-as-needed", own, "-Wl,-rpath,$ORIGIN/lib")
+        torch(planted, "1.8.1+cu111", "'11.1'", files=(name,))
+
+    return made
+
+
+@needs_compiler
+@pytest.mark.parametrize("torchs", [("cublasLtCreate",), ("cublasLtCreate", STATUS)])
+def test_extension_that_gets_an_older_part_from_torch(planted, cublas, torchs):
+    cublas(torchs)
+    status, findings = planted.one("CG902")
+    if len(torchs) == 2:
+        assert (status, findings) == ("ok", [])
+        return
+    (found,) = findings
+    assert (status, found["severity"]) == ("warning", "warning")
+    start = "_cublas.so of cupyish 9.0.0 would not load after `import torch`: "
+    assert found["what"].startswith(start)
+    assert STATUS in found["what"]
+    done = subprocess.run(
+        found["command"], shell=True, capture_output=True, text=True, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @needs_compiler

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 DRIVER = {"libcuda.so.1", "libnvidia-ml.so.1"}
 # What is certain of a library, which may get its symbols from others once they are loaded.
 CERTAIN_OF_LIBRARIES = ("older-library", "symbol-version", "truncated", "wrong-machine")
+_BESIDE_TORCH = "beside-torch"
 _LIBRARY = re.compile(r"lib.+\.so(?:\.\d+)*")
 
 
@@ -58,6 +59,9 @@ def check(site: Site) -> Result:
         check, _ = checked(file.path, settled)
         missing = set(check.missing_libraries)
         if check.ok is not False:
+            beside = _beside_torch(file, settled) if check.ok and site.version("torch") else None
+            if beside is not None:
+                failed.setdefault((file.dist, _BESIDE_TORCH), []).append(beside)
             continue
         if missing and missing <= DRIVER:
             without_driver[file.dist] = None
@@ -72,11 +76,14 @@ def check(site: Site) -> Result:
             failed.setdefault((file.dist, str(check.cause)), []).append(check)
         for_one_cuda.add(file, check)
     failed.update(for_one_cuda.failed())
-    for (dist, _), found in failed.items():
+    for (dist, cause), found in failed.items():
         is_certain = any(_is_for_torch(file) for file in files if file.path == found[0].path)
-        findings.append(
-            wording.would_not_load(found, dist, site.version(dist) or "", is_certain=is_certain)
+        finding = wording.would_not_load(
+            found, dist, site.version(dist) or "", is_certain=is_certain
         )
+        if cause == _BESIDE_TORCH:
+            finding = wording.beside_torch(finding, found[0].path)
+        findings.append(finding)
     if without_driver:
         findings.append(wording.need_the_driver(list(without_driver)))
     for dist, foreign in _for_other_pythons(site.shared_files).items():
@@ -111,6 +118,18 @@ class _Majors:
         """Return the checks of those that have nothing else, by distribution and cause."""
         found = self._foreign.items()
         return {(dist, "cuda-major"): one for dist, one in found if dist not in self._fitting}
+
+
+def _beside_torch(file: SharedFile, settled: dict[object, Settled]) -> ExtensionCheck | None:
+    """Return the check of an extension that would load, and not once torch is imported.
+
+    The libraries that torch has loaded by then serve those that the extension finds elsewhere.
+    """
+    if _is_for_torch(file) or not _is_for_cuda(file):
+        return None
+    check = check_one_of_many(file.path, ("torch",), settled)
+    is_certain = check.ok is False and check.cause in ("older-library", "symbol-version")
+    return check if is_certain else None
 
 
 def _for_other_pythons(files: Iterable[SharedFile]) -> dict[str, list[str]]:

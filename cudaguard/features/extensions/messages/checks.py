@@ -55,6 +55,22 @@ def would_not_load(
     )
 
 
+def beside_torch(found: Finding, path: str) -> Finding:
+    """Extensions that load only as long as torch is not imported.
+
+    Args:
+        found: As from `would_not_load`.
+        path: The first of them.
+    """
+    call = f"cudaguard.check_extension({path!r}, assume_imported=('torch',))"
+    return found.replace(
+        what=found.what.replace(" would not load: ", " would not load after `import torch`: ", 1),
+        consequence="importing it after torch fails; before torch it is torch that may fail",
+        remedy="install builds of both for one release of CUDA",
+        command=f"python -c {shlex.quote(f'import cudaguard; print({call}.message)')}",
+    )
+
+
 def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
     """A distribution that has extensions, and none that this Python would import.
 
