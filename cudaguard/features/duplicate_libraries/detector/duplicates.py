@@ -62,6 +62,7 @@ class DuplicateDetector:
         self._lock, self._pid = RLock(), os.getpid()
         self._is_looking = False
         self._wants: Wants | None = None
+        self._come: list[Copy] = []  # since the last look
 
     def begin(self, since: str) -> None:
         """Look for the first time; what it finds was not seen to come (see `SINCE`)."""
@@ -101,11 +102,16 @@ class DuplicateDetector:
             try:
                 come, strays = self._take_in(load, since)
                 copies = list(self._copies.values())
+                loaded, self._come = self._come, []
             finally:
                 self._is_looking = False
         finally:
             if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
                 lock.release()
+        if any(copy.by.startswith("cuda.") for copy in loaded):
+            from cudaguard.features.duplicate_libraries.detector.past import judge_searches
+
+            judge_searches(self._core, loaded)
         if come or strays:
             from cudaguard.features.duplicate_libraries.detector.copies import judge
 
@@ -128,6 +134,8 @@ class DuplicateDetector:
         with Memory() as memory:
             come = dict(self._copies_among(new, memory, load, since))
             self._copies.update(come)
+            if come:
+                self._come = [*self._come, *come.values()]
             if any(_has_kin(copy, self._copies.values()) for copy in come.values()):
                 self._forget_unloaded(memory)
             else:

@@ -243,3 +243,23 @@ def _first(cure: Precedence) -> str:
         f'why = "{cure.package} takes another {os.path.basename(cure.wanted)}"',
     )
     return RULE_LINE.join(lines)
+
+
+def past_environment(copy: Copy, later: str, title: str) -> Finding:
+    """A search for libraries has taken one of the machine's, and not that of the environment.
+
+    Args:
+        copy: What it has loaded.
+        later: The file of the environment.
+        title: What the library is called.
+    """
+    search = ".".join(copy.by.split(".")[:2])
+    return Finding(
+        "CG826",
+        f"{search} loaded {copy.path}, though this environment has {os.path.basename(later)}.",
+        evidence=(f"{copy.path} {copy.how}", later),
+        consequence=f"what uses {title} gets an older release than the environment was made with.",
+        remedy="install a later cuda-pathfinder, which looks into the environment first",
+        command="pip install --upgrade cuda-pathfinder",
+        links=("https://github.com/NVIDIA/cuda-python/issues/839",),
+    )
