@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame
+from cudaguard.core.caller import caller_frame, frame_outside
 from cudaguard.features.duplicate_libraries.messages import duplicates as wording
 from cudaguard.files import os, ours
 from cudaguard.system.runtimes import runtime_of, stem_of
@@ -35,7 +35,8 @@ def judge_searches(core: Dispatch, copies: Iterable[Copy]) -> None:
             later = _later_in_environment(copy)
             if later:
                 title = runtime_of(copy.stem).title
-                core.reporter.found(wording.past_environment(copy, later, title), caller_frame())
+                frame = frame_outside(caller_frame())
+                core.reporter.found(wording.past_environment(copy, later, title), frame)
 
 
 def _later_in_environment(copy: Copy) -> str:
