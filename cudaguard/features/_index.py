@@ -347,7 +347,7 @@ VERBS = {'load_local': {'opening': 'cudaguard.features.symbol_scope.repair.scope
  'preload_newest': {'before': 'cudaguard.features.import_order.repair.newest:preload_newest',
                     'first': 'cudaguard.features.import_order.repair.newest:preload_newest'},
  'fetch_from_wheels': {'lacking': 'cudaguard.features.import_order.repair.preload:fetch'},
- 'preload_static_tls': {'before': 'cudaguard.features.import_order.repair.static_tls:preload_static_tls'},
+ 'preload_static_tls': {'before': 'cudaguard.features.import_order.repair.preload:preload_static_tls'},
  'check_call': {'after': 'cudaguard.features.import_order.repair.calls:watch'},
  'set_env': {'before': 'cudaguard.features.cuda_init.repair.stand_ins:set_env'},
  'replace_module': {'before': 'cudaguard.features.cuda_init.repair.stand_ins:replace_module'},

@@ -69,7 +69,7 @@ VERBS = (
         FILE_PATTERN,
         "libgomp*.so*",
         "Load bundled libraries that want static TLS early, for packages that are imported next.",
-        {"before": "repair.static_tls:preload_static_tls"},
+        {"before": "repair.preload:preload_static_tls"},
     ),
     Verb(
         "check_call",

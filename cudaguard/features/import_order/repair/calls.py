@@ -59,10 +59,25 @@ def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     for action in actions_of(request.rule, "check_call"):
         owner, name = _place(request.name, action["check_call"])
-        if owner is not None:
+        if owner is not None and _may_share(action.get("sharing")):
             make = _maker(request, owner, name, action)
             place = f"{request.name}.{action['check_call']} ({request.rule.id})"
             request.put(place, owner, make)
+
+
+def _may_share(pattern: str | None) -> bool:
+    """Return True if another package has files of the names of those that a pattern finds.
+
+    True as well for a call that is looked at in any case.
+    """
+    if not pattern:
+        return True
+    from cudaguard.system.preload import all_installed
+
+    own = all_installed(pattern)
+    names = {os.path.basename(file) for file in own}
+    others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
+    return any(os.path.basename(file) in names and file not in own for file in others)
 
 
 def _place(module: str, path: str) -> tuple[Any, str]:
