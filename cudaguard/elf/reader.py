@@ -247,7 +247,7 @@ class ElfFile:
         """Return the entries of the table of segments that are of one kind (``p_type``)."""
         if len(self.header) < 64 or _number(self.header, 54, 2) != _SEGMENT:
             return []
-        table = self._at(_number(self.header, 32, 8), _SEGMENT * _number(self.header, 56, 2))
+        table = self.at(_number(self.header, 32, 8), _SEGMENT * _number(self.header, 56, 2))
         entries = (table[at : at + _SEGMENT] for at in range(0, len(table), _SEGMENT))
         return [one for one in entries if one[:4] == kind.to_bytes(4, "little")]
 
