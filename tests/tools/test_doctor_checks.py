@@ -264,6 +264,15 @@ def test_torch_of_another_python(planted, build, is_fitting_too):
     assert (expected in said) is not is_fitting_too
 
 
+def test_calls_that_are_looked_at_are_no_faults_of_what_is_installed(planted):
+    for package in ("cv2", "isaacsim", "nvdiffrast", "pyrender"):
+        planted.write(f"{package}/__init__.py")
+        planted.distribution(package)
+    _, findings = planted.one("CG901", env={"CUDAGUARD": "fix"})
+    assert not {one["rule"] for one in findings} & {"CG060", "CG061", "CG062"}
+    assert {one["severity"] for one in findings} <= {"info"}
+
+
 def test_rules_about_arrays_are_notes(planted):
     """They break no import, and many who have numba have no GPU."""
     planted.write("numba/__init__.py")

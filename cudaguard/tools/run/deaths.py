@@ -89,9 +89,14 @@ def explaining(processes: Mapping[int, Process], own: int) -> Process:
     dead = [process for process in others if process.rank is not None] or [
         process
         for process in others
-        if process.fault is not None or (process.error is not None and process.error.finding)
+        if process.fault is not None or _is_known(process.error)
     ]
     return min(dead, key=lambda process: process.died, default=program)
+
+
+def _is_known(error: Raised | None) -> bool:
+    """Return True if there is more to say of an error than the process has said."""
+    return error is not None and error.finding is not None and not error.is_said
 
 
 def is_of_others(error: Raised) -> bool:

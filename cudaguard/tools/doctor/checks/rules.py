@@ -31,7 +31,8 @@ def check(site: Site) -> Result:
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on, versions = rule.id in active, affected(site, rule)
-        if versions or not install_call(rule):
+        # What is only looked at when the program calls it is no fault of what is installed.
+        if versions or not (install_call(rule) or rule.actions):
             findings.append(wording.known_fault(rule, versions, is_on=is_on, is_guarded=is_guarded))
         elif is_on:
             general.append(rule)
