@@ -87,9 +87,7 @@ def explaining(processes: Mapping[int, Process], own: int) -> Process:
         return program
     others = [process for process in processes.values() if process.pid != own and process.died]
     dead = [process for process in others if process.rank is not None] or [
-        process
-        for process in others
-        if process.fault is not None or _is_known(process.error)
+        process for process in others if process.fault is not None or _is_known(process.error)
     ]
     return min(dead, key=lambda process: process.died, default=program)
 
