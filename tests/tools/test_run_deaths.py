@@ -495,7 +495,7 @@ def test_full_disk(child, tmp_path):
 
 def test_report_that_cannot_be_written_is_told_before_the_program_runs(child):
     done = child.command(*RUN, "--report", "/no/such/file", "-c", "print(1)", check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert "No such file or directory: '/no/such/file'" in done.stderr
 
 
