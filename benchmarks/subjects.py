@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks import preflight
 from benchmarks.child import EXTENSION_WARM_UP, WARM_UP, generated_names
+from benchmarks.command_subjects import commands
 from benchmarks.harness import Group, Row, Subject
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
         protecting(),
         texts(modules * 1000),
         activation(folder, starts),
+        commands(),
     )
 
 

@@ -600,3 +600,37 @@ def test_spawned_processes_of_the_program_work(child, root):
     )
     runner = root / "cudaguard" / "tools" / "bisect" / "_bisect" / "runner.py"
     assert child.command(sys.executable, runner, "script", path).stdout == "[42]\n"
+
+
+def test_console_script_of_this_environment(child):
+    """A command is taken for the script that it is; as are `python` and what follows it."""
+    for name in ("first", "second"):
+        child.write(f"{name}.py", f"import sys\nsys.{name} = True\n")
+    text = f"#!{sys.executable}\nimport first, second, sys\nsys.exit(sys.argv[1] == 'fail')\n"
+    path = child.write("bin/serve", text)
+    path.chmod(0o755)
+    env = {
+        "PATH": f"{path.parent}{os.pathsep}{os.path.dirname(sys.executable)}",
+        "PYTHONPATH": str(child.folder),
+    }
+    name = os.path.basename(sys.executable)
+    bisect = (sys.executable, "-m", "cudaguard", "bisect")
+    for command in (("serve",), (name, str(path))):
+        done = child.command(*bisect, *command, "well", env=env, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "serve well" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["nonsuch"], "nonsuch: no such file here, and no such command on PATH"),
+        (["./wrapper"], "./wrapper is not run by this Python"),
+        ([sys.executable, "-c", "pass"], "put the code of -c in a file"),
+    ],
+)
+def test_command_whose_imports_cannot_be_tried(child, words, expected):
+    child.write("wrapper", "#!/bin/sh\nexit 1\n").chmod(0o755)
+    done = child.command(sys.executable, "-m", "cudaguard", "bisect", *words, check=False)
+    assert done.returncode == 2
+    assert expected in done.stderr

@@ -68,6 +68,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.usage = (
         "cudaguard bisect [OPTION ...] SCRIPT [ARG ...]\n"
+        "       cudaguard bisect [OPTION ...] COMMAND [ARG ...]\n"
         "       cudaguard bisect [OPTION ...] -m MODULE [ARG ...]\n"
         "       cudaguard bisect [OPTION ...] [--cmd COMMAND] --imports A,B,C"
     )
@@ -106,6 +107,7 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def execute(args: Namespace) -> int:
     """Search, print what was found, and return the exit status."""
+    _take_command_for_script(args)
     problem = _problem(args)
     if problem:
         raise UsageError(problem)
@@ -143,6 +145,31 @@ def execute(args: Namespace) -> int:
     if document["guard"] and document["guard"]["rules"]:
         return FOUND  # by a rule, if not by an order
     return STATUS.get(document["verdict"], FOUND)
+
+
+def _take_command_for_script(args: Namespace) -> None:
+    """Put the script in the place of a command of our own environment, as ``pytest`` is.
+
+    Raises:
+        UsageError: There is no such command, or another Python runs it.
+    """
+    if args.program[:1] in ([], ["-m"], ["-"]) or args.program[0].endswith(".py"):
+        return
+    import shlex
+
+    from cudaguard.tools.bisect.messages import IN_A_FILE, NOT_OURS
+    from cudaguard.tools.run.launch import launch
+
+    found, problem = launch(args.program, (), os.environ)
+    if problem:
+        raise UsageError(problem)
+    words = found.program.words
+    if not found.prefix:
+        command = f"cudaguard run {shlex.join(args.program)}"
+        raise UsageError(NOT_OURS.format(args.program[0]), command=command)
+    if words[:1] == ("-c",):
+        raise UsageError(IN_A_FILE)
+    args.program = list(words)
 
 
 def _problem(args: Namespace) -> str:

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
 LONGEST_LIST = 8  # modules named in one sentence
 
 
+NOT_OURS = (
+    "{0} is not run by this Python, so its imports cannot be tried in another order here; install "
+    "cudaguard in its environment, or name the script that it runs"
+)
+IN_A_FILE = "the program is run many times: put the code of -c in a file"
+
+
 def failure(found: Mapping[str, Any]) -> str:
     """Return how it fails, as the end of a sentence."""
     kind = found["kind"]
