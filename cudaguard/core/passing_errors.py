@@ -103,7 +103,8 @@ def record_end(reporter: Reporter, error: BaseException) -> None:
         if finding is not None and finding.id not in reporter.silenced:
             details["finding"] = finding.to_dict()
             is_warned = warned is not None and reporter.is_heard()
-            details["is_said"] = is_warned or _has_note(error)
+            is_explained = is_warned or reporter.explained == id(error)
+            details["is_said"] = is_explained or _has_note(error)
         text = text_of(error)[:_LONGEST_TEXT]
         reporter.journal.note("error", f"{type(error).__name__}: {text}", details=details)
     except MemoryError:  # that is what the program dies of
@@ -159,6 +160,7 @@ def _note(reporter: Reporter, error: BaseException) -> None:
     is_noted = reporter.is_heard() and _add_note(error, f"cudaguard {finding}")
     if is_found:
         reporter.found(finding, caller_frame(), noted_on_error=is_noted)
+        reporter.explained = id(error)
 
 
 def _add_note(error: BaseException, note: str) -> bool:

@@ -88,6 +88,7 @@ class Reporter:
         self.mode = "off"
         self.silenced: frozenset[str] = frozenset()  # detectors that are switched off
         self.home = os.getpid()
+        self.explained = 0  # id() of the error that was explained last
         self._repairs: dict[Repaired, None] = {}  # each once, however often it is done
         # In `strict`: what could not be raised where it was found.
         self.deferred: list[str] = []

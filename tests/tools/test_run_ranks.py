@@ -73,13 +73,14 @@ def test_rank_that_dies_of_a_fault(job, child, how):
     assert document["ended"]["kind"] == "exited"
     process = document["process"]
     assert (process["rank"], process["ranks"], process["is_program"]) == (1, 3, False)
-    assert process["arguments"] == [str(child.folder / "train.py")]
+    if sys.version_info >= (3, 10):  # 3.9 does not tell how it was started
+        assert process["arguments"] == [str(child.folder / "train.py")]
     assert text.startswith(
         f"rank 1 of 3 (process {process['pid']}) died of SIGSEGV (segmentation fault) after "
     )
     assert "; the program then ended with status 1 after " in text
     frames = [(frame["function"], frame["is_program"]) for frame in document["stack"]]
-    assert frames == [("string_at", False), ("<module>", True)]
+    assert frames == [("string_at", False), ("<module>", sys.version_info >= (3, 10))]
     assert [t["stack"][0]["function"] for t in document["threads"]] == ["waits", "waits"]
     assert "\n  2 other threads" in text
     assert text.count("in waits: time.sleep(60)") == 1  # stacks that are alike are shown once

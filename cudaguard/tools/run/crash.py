@@ -19,7 +19,7 @@ from cudaguard.tools.run.advice import bisect_command, change_of, fits
 from cudaguard.tools.run.conclusions import story_of
 from cudaguard.tools.run.deaths import Process, explaining, is_of_others, processes_of, silent_ranks
 from cudaguard.tools.run.faults import faults_in, last_initialized
-from cudaguard.tools.run.program import parsed
+from cudaguard.tools.run.program import Program, parsed
 from cudaguard.tools.run.sources import Sources
 
 TYPE_CHECKING = False
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from cudaguard.tools.run.ending import ProgramEnd
     from cudaguard.tools.run.faults import FaultDump
     from cudaguard.tools.run.launch import Launch
-    from cudaguard.tools.run.program import Program
     from cudaguard.tools.run.supervise import Supervisor
 
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
@@ -117,8 +116,8 @@ class Report:
     def _program_of_it(self) -> Program:
         if self._is_program:
             return self._launch.program
-        program, problem = parsed(self._about.arguments)
-        return self._launch.program._replace(script="") if problem else program
+        program, problem = parsed(self._about.arguments)  # Python 3.9 does not tell them
+        return Program((), "") if problem else program
 
     def _is_killed_job(self) -> bool:
         """Return True if a launcher has lost ranks, and none wrote down why."""

@@ -11,7 +11,7 @@ import os
 import select
 import signal
 from struct import Struct
-from time import monotonic
+from time import monotonic, sleep
 
 from cudaguard.system.processes import end_with
 
@@ -52,6 +52,14 @@ class Relay:
             number, when = self._held.pop(0)
             if self.witness is None or not self.witness.has_seen(number, when):
                 yield number
+
+    def left(self) -> list[int]:
+        """Return what was sent to us alone, once that is known."""
+        found: list[int] = []
+        while self._held:
+            sleep(self.patience(0.0))
+            found += self.due()
+        return found
 
 
 class Witness:
