@@ -39,7 +39,7 @@ for _number, _usual in (
 # Files whose tests drive whole commands, wait for limits, or try very many inputs.
 SLOW = {
     "core": ("test_mocks", "test_odd_files"),
-    "elf": ("test_loaded", "test_reader"),
+    "elf": ("test_fat_binaries", "test_loaded", "test_reader"),
     "features/array_interface": ("test_any_dictionary", "test_entries"),
     "features/builds": ("test_locks",),
     "features/cuda_init": ("test_attribution", "test_context", "test_gpu_facts"),
@@ -47,14 +47,15 @@ SLOW = {
     "features/extensions": (
         *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
     ),
-    "features/gpu_architectures": ("test_nvrtc",),
+    "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
     "features/import_order": ("test_preload",),
     "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_shield"),
     "harm": ("test_time_limits",),
     "system": ("test_aside", "test_child", "test_stubs"),
     "tools": (
         *("test_bisect", "test_bisect_causes", "test_decord", "test_doctor", "test_doctor_checks"),
-        *("test_doctor_children", "test_pytest_plugin", "test_run", "test_run_commands"),
+        *("test_doctor_children", "test_doctor_diff", "test_doctor_inventory"),
+        *("test_doctor_python", "test_pytest_plugin", "test_run", "test_run_commands"),
         *("test_run_deaths", "test_run_ranks", "test_run_signals", "test_streams", "test_trace"),
         *("test_wheels", "test_written_files"),
     ),

@@ -16,12 +16,20 @@ from ..documents import valid
 from .doctor import planted as planted
 
 
+@pytest.fixture(scope="module")
+def reports():
+    """What was made once, for all tests."""
+    return []
+
+
 @pytest.fixture
-def report(planted, child):
+def report(reports, planted, child):
     """A real report, as data."""
-    status, _, err = planted.run("--format", "json", "--fail-on", "never", "-o", "real.json")
-    assert (status, err) == (0, "")
-    return json.loads((child.folder / "real.json").read_text())
+    if not reports:
+        status, _, err = planted.run("--format", "json", "--fail-on", "never", "-o", "real.json")
+        assert (status, err) == (0, "")
+        reports.append((child.folder / "real.json").read_text())
+    return json.loads(reports[0])
 
 
 @pytest.fixture
