@@ -16,20 +16,12 @@ from ..documents import valid
 from .doctor import planted as planted
 
 
-@pytest.fixture(scope="module")
-def reports():
-    """What was made once, for all tests."""
-    return []
-
-
 @pytest.fixture
-def report(reports, planted, child):
+def report(planted, child):
     """A real report, as data."""
-    if not reports:
-        status, _, err = planted.run("--format", "json", "--fail-on", "never", "-o", "real.json")
-        assert (status, err) == (0, "")
-        reports.append((child.folder / "real.json").read_text())
-    return json.loads(reports[0])
+    status, _, err = planted.run("--format", "json", "--fail-on", "never", "-o", "real.json")
+    assert (status, err) == (0, "")
+    return json.loads((child.folder / "real.json").read_text())
 
 
 @pytest.fixture
@@ -217,8 +209,8 @@ def test_output_file(planted, child, write):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "b.json cannot be read: No such file or directory. run: ls -l b.json"),
-        (b"", "b.json is no report of doctor. Write one there. run: cudaguard doctor"),
+        (None, "b.json cannot be read: No such file or directory.\n  run: ls -l b.json"),
+        (b"", "b.json is no report of doctor. Write one there.\n  run: cudaguard doctor"),
         (b"\xff\xfe", "b.json is no report of doctor."),
         (b"[" * 100_000, "b.json is no report of doctor."),
         (b"[]", "b.json is no report of doctor."),

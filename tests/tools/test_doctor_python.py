@@ -155,11 +155,14 @@ def stub(folder, said, status=0):
     [
         (lambda folder: folder / "absent", "absent does not exist"),
         (lambda folder: "", "--python: '' does not exist"),
-        (lambda folder: folder, "it has no bin/python. run: ls -a "),
+        (lambda folder: folder, "it has no bin/python.\n  run: ls -a "),
         (lambda folder: stub(folder, "cudaguard 3.8"), "is Python 3.8. cudaguard needs 3.9"),
-        (lambda folder: stub(folder, "hello"), "is not a working Python interpreter: hello. run: "),
+        (
+            lambda folder: stub(folder, "hello"),
+            "is not a working Python interpreter: hello.\n  run: ",
+        ),
         (lambda folder: stub(folder, "cudaguard 3.12", 3), "not a working Python interpreter"),
-        (lambda folder: os.fspath(Path(__file__)), "cannot be executed. run: ls -l "),
+        (lambda folder: os.fspath(Path(__file__)), "cannot be executed.\n  run: ls -l "),
     ],
 )
 def test_what_is_no_environment(child, tmp_path, make, said):

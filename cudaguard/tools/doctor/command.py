@@ -136,7 +136,8 @@ def execute(args: Namespace) -> int:
         try:
             enter(args.python, args.given)
         except ValueError as error:
-            raise UsageError(str(error)) from error
+            what, command = wording.parted(str(error))
+            raise UsageError(what, command=command) from error
     orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
     given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
     wanted = [

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 NO_INVENTORY = "What is installed cannot be read in time. run: cudaguard doctor --only CG905"
 
 
+def parted(text: str) -> tuple[str, str]:
+    """Return an error of these without the command that it ends with, and the command."""
+    what, _, command = text.partition(" run: ")
+    return what, command
+
+
 def no_such_python(path: str) -> str:
     """--python names nothing."""
     place = shlex.quote(path)

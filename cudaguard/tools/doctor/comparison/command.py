@@ -23,7 +23,8 @@ def execute(args: Namespace) -> int:
     try:
         reports = [read_report(path) for path in args.diff]
     except ValueError as error:
-        raise UsageError(str(error)) from error
+        what, command = wording.parted(str(error))
+        raise UsageError(what, command=command) from error
     found = compare(reports, labels(args.diff))
     if args.format == "json":
         show(json_text({"tool": "doctor --diff", **found}))
