@@ -132,7 +132,7 @@ def test_cell_shows_what_is_too_late_and_a_restart_cures(notebook):
     assert bare["stdout"] == "False\n"
     assert "SymbolScopeWarning: [CG802] decord was imported before rule CG001" in late["stderr"]
     block = late["stderr"][late["stderr"].index("cudaguard is on in this session") :].splitlines()
-    assert block[0].endswith("mode fix. Imported before it: decord.")
+    assert block[0].endswith("mode fix. Imported before it: decord, cv2.")
     assert block[1].startswith("  too late for decord: CG001, decord puts its bundled libraries")
     assert block[2].startswith("  repaired afterwards: libdecord.so: ")
     assert "restart the kernel" in block[-1]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _DISK = re.compile(r"OSError: \[Errno (?:28|122)\] (.+)")
-_MEMORY = re.compile(r"(?:\w+\.)*\w*MemoryError(?:: (.*))?")
 _USAGE = re.compile(r"^\S.*?: error: (.+)$", re.MULTILINE)
 _THREAD = re.compile(r"^(?=(?:Current t|T)hread 0x)", re.MULTILINE)
 _BAD_USAGE = 2  # status of argparse
@@ -92,9 +91,7 @@ def cause_of(tried: Try, path: Sequence[str], program: str) -> Cause | None:
 
 
 def _of_error(error: str, path: Sequence[str], program: str) -> Cause | None:
-    missing, disk, memory = (
-        pattern.match(error) for pattern in (_NO_MODULE, _DISK, _MEMORY)
-    )  # fmt: skip
+    missing, disk = _NO_MODULE.match(error), _DISK.match(error)
     if missing:
         return _of_missing(missing[1], error, path, program)
     if disk:
@@ -105,7 +102,7 @@ def _of_error(error: str, path: Sequence[str], program: str) -> Cause | None:
     ):
         command = wording.without_slots(finding.command, finding.id, program)
         return Cause(finding.id, finding.what, (error,), finding.remedy, command)
-    if memory:
+    if error.partition(":")[0].endswith("MemoryError"):
         return Cause("", wording.no_memory(), (error,), wording.SAVE_MEMORY, "free -h; ulimit -v")
     return None
 

@@ -140,7 +140,8 @@ def _members(archive: ZipFile) -> Iterator[tuple[str, ZipInfo]]:
             raise WheelError(messages.points_elsewhere(name))
         if stat.S_ISLNK(member.external_attr >> 16):
             raise WheelError(messages.is_link(name))
-        target = _INSTALLED_AT_TOP.sub("", name, count=1)
+        at_top = _INSTALLED_AT_TOP.match(name)
+        target = name[at_top.end() :] if at_top else name
         is_bundled = os.path.dirname(target).endswith(".libs")  # whatever it is called
         is_wanted = is_shared_object(target) or is_bundled or target == _TORCH_VERSION
         if member.is_dir() or not is_wanted or _ELSEWHERE.match(target):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 from cudaguard.files.text import printable
@@ -35,14 +34,23 @@ def place_of(statement: Statement, lines: Mapping[int, Sequence[str]]) -> Place:
     first = text[statement.line - 1]
     # Python counts the bytes of UTF-8.
     begin = len(first.encode()[: statement.column - 1].decode(errors="replace"))
-    name = re.escape(statement.module if statement.is_from else statement.name)
-    pattern = re.compile(rf"(?<![\w.]){name}(?![\w.])")
+    name = statement.module if statement.is_from else statement.name
     for number in range(statement.line, statement.last_line + 1):
-        found = pattern.search(text[number - 1], begin if number == statement.line else 0)
-        if found:
-            span = found.start() + 1, found.end() + 1
-            return _place(statement.cell, number, *span)
+        found = _found(name, text[number - 1], begin if number == statement.line else 0)
+        if found >= 0:
+            return _place(statement.cell, number, found + 1, found + 1 + len(name))
     return _place(statement.cell, statement.line, begin + 1, max(len(first), begin + 1) + 1)
+
+
+def _found(name: str, line: str, start: int) -> int:
+    """Return where a dotted name is in a line, and is no part of a longer one; -1 if nowhere."""
+    at = line.find(name, start)
+    while at >= 0:
+        around = f" {line} "[at], f"{line} "[at + len(name)]
+        if not any(sign in "._" or sign.isalnum() for sign in around):
+            return at
+        at = line.find(name, at + 1)
+    return -1
 
 
 def _place(cell: int, line: int, column: int, end_column: int) -> Place:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     Frame = dict[str, Any]
 
-_LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/(?!.*-packages/)(.+?)(?:/__init__)?\.py$")
+_LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
 _BETWEEN = ("cudaguard", "importlib")
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
@@ -22,16 +22,24 @@ def short(file: str) -> str:
     """Return a path without the folder that all packages, or Python's own modules, are in."""
     file = file.rpartition("-packages/")[2]
     found = _LIBRARY.search(file)
-    return file[found.start(1) :] if found else file
+    return file[found.end() :] if found else file
 
 
 def library_module(file: str) -> str:
     """Return the module of the standard library that a source is, ``cudaguard`` for ours, or ""."""
     if file.startswith(_GUARD):
         return "cudaguard"
-    found = _FROZEN.match(file) or _LIBRARY.search(file)
-    name = found[1].replace("/", ".") if found else ""
+    frozen = _FROZEN.match(file)
+    name = frozen[1] if frozen else _name_in_library(file)
     return "importlib" if name.startswith(("importlib", "_frozen_importlib")) else name
+
+
+def _name_in_library(file: str) -> str:
+    found = None if "-packages/" in file else _LIBRARY.search(file)
+    if found is None or not file.endswith(".py"):
+        return ""
+    parts = file[found.end() : -len(".py")].split("/")
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def is_extension_of_python(file: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.tools.common import SCHEMA
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _BEFORE_HOST = "doctor-"  # as in doctor-%h.json
-# The last block of a bundle.
-_IN_BUNDLE = re.compile(r"^(````*)json\n(.*)\n\1\s*\Z", re.MULTILINE | re.DOTALL)
+_FENCE = "```"
 
 
 def read_report(path: str) -> dict[str, Any]:
@@ -35,9 +33,8 @@ def read_report(path: str) -> dict[str, Any]:
         raise ValueError(wording.unreadable(path, error.strerror or str(error))) from None
     except ValueError:
         raise ValueError(wording.no_report(path)) from None
-    block = _IN_BUNDLE.search(text) if text.startswith("#") else None
     try:
-        document = json.loads(block[2] if block else text)
+        document = json.loads(_last_block(text) if text.startswith("#") else text)
     except (ValueError, RecursionError):
         raise ValueError(wording.no_report(path)) from None
     if not isinstance(document, dict) or document.get("tool") != "doctor":
@@ -51,6 +48,16 @@ def read_report(path: str) -> dict[str, Any]:
     if document["inventory"] is None:
         raise ValueError(wording.without_inventory(path))
     return document
+
+
+def _last_block(bundle: str) -> str:
+    """Return the block of JSON that a bundle ends with; its fence is longer than any within."""
+    lines = bundle.rstrip().split("\n")
+    fence = lines.pop()
+    if not fence.startswith(_FENCE) or f"{fence}json" not in lines:
+        return ""
+    last = max(number for number, line in enumerate(lines) if line == f"{fence}json")
+    return "\n".join(lines[last + 1 :])
 
 
 def labels(paths: Sequence[str]) -> list[str]:
