@@ -121,7 +121,7 @@ def installed() -> Installed:
 
 def _read(one: Any) -> Distribution:
     # Whether a missing line is None or an error differs among releases; get() knows no errors.
-    said = one.metadata  # is read anew each time
+    said = one.metadata  # is read again each time
     name, version = said.get("Name"), said.get("Version")
     if not name or not version:
         raise ValueError(f"it has no {'version' if name else 'name'}")

@@ -1,6 +1,6 @@
 """A library of the machine's that was taken although the environment has a later one.
 
-Searches that go by the names of releases, from old to new, find what nobody has installed for this
+Searches that go by the names of releases, from old to new, find what was not installed for this
 program. NVIDIA's own search is to look into the environment first: where it has not, it is told.
 """
 

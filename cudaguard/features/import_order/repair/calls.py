@@ -1,4 +1,4 @@
-"""Calls that belong before an import: whoever makes the first one too late is told.
+"""Calls that belong before an import, and are reported if they come too late.
 
 The call is made as ever. Only the first one counts: what a library has set up by then it keeps.
 """
