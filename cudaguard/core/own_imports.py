@@ -33,10 +33,10 @@ _GUARD = __name__.partition(".")[0]
 _under_way = _local()
 # By whoever knows (see `core.net`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
-# What we import lazily of others, by requirement; see `use_dependencies_in`.
+standard_library: Callable[[], frozenset[str]] = frozenset
+# What we require of others and import lazily; see `use_dependencies_in`.
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""
-standard_library: Callable[[], frozenset[str]] = frozenset
 
 
 class RefusedImportError(ImportError):
@@ -161,21 +161,26 @@ def _import_part(name: str, *, is_ours: bool) -> None:
 def _dependency(name: str, top: str, *, is_bare: bool) -> Any:
     """Return a module of a package that we depend on, under a name that no program asks for."""
     own = f"_{_GUARD}_{top}"
-    if own not in sys.modules:
-        spec: Any = PathFinder.find_spec(top, [_dependencies_in])
-        if spec is None or spec.loader is None:
-            raise ModuleNotFoundError(f"No module named {top!r}", name=top)
-        where = spec.submodule_search_locations
-        spec = spec_from_file_location(own, spec.origin, submodule_search_locations=where)
-        module = module_from_spec(spec)
-        sys.modules[own] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            sys.modules.pop(own, None)
-            raise
+    with _ModuleLockManager(own):  # threads may need it at once
+        if own not in sys.modules:
+            _load_dependency(top, own)
     found = _gcd_import(own + name[len(top) :])
     return sys.modules[own] if is_bare else found
+
+
+def _load_dependency(top: str, own: str) -> None:
+    spec: Any = PathFinder.find_spec(top, [_dependencies_in])
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {top!r}", name=top)
+    where = spec.submodule_search_locations
+    spec = spec_from_file_location(own, spec.origin, submodule_search_locations=where)
+    module = module_from_spec(spec)
+    sys.modules[own] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(own, None)
+        raise
 
 
 def _standard(name: str) -> Any:

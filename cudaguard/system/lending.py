@@ -63,7 +63,7 @@ def lend() -> str:
 def visit(name: str, environ: Mapping[str, str]) -> str:
     """Return a program for another interpreter: the command line, with that as its environment.
 
-    It is to be started with ``CUDAGUARD=off``, lest a cudaguard that is there comes first.
+    It is to be started with ``CUDAGUARD=off``: a cudaguard that is there must not come first.
 
     Args:
         name: The other environment, as the user named it.

@@ -57,7 +57,7 @@ class _Wanted(NamedTuple):
     Args:
         given: Modules that are taken for imported.
         gpus: Compute capabilities.
-        gpu_code: True if a library is told of for its GPU code alone.
+        gpu_code: True if a library is reported for its GPU code alone.
     """
 
     given: tuple[str, ...]
@@ -148,7 +148,7 @@ def _show(results: list[Result], form: str, *, verbose: bool) -> None:
 
 
 def _judged(files: Iterable[File], wanted: _Wanted, shown: Mapping[str, str]) -> list[Result]:
-    """Return what is to be told of files.
+    """Return what is reported of files.
 
     Args:
         files: The files.

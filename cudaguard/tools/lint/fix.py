@@ -33,7 +33,7 @@ def obstacle(lines: Sequence[str], one: Misplaced) -> str:
 
     Args:
         lines: Of the file, with their ends; Python must be able to parse it.
-        one: What stands in the wrong order there.
+        one: What is in the wrong order there.
     """
     if one.then.cell:
         return say.NOTEBOOK
@@ -113,7 +113,7 @@ def moved(lines: Sequence[str], one: Misplaced) -> list[str]:
 
     Args:
         lines: Of the file, with their ends.
-        one: What stands in the wrong order there, without an `obstacle`.
+        one: What is in the wrong order there, without an `obstacle`.
     """
     nodes = {node.lineno: node for node in parsed("".join(lines)).body}
     then, first = nodes[one.then.line], nodes[one.first.line]
