@@ -225,7 +225,7 @@ class Finding(Record):
         evidence: Facts that show it: paths, versions, symbols, lines of code.
         consequence: What will go wrong if nothing is done.
         remedy: What to do.
-        command: The exact next command, or an empty string.
+        command: The exact next command; with no link, ``cudaguard explain ID`` if it is empty.
         links: Where it was reported or is documented.
     """
 
@@ -255,25 +255,27 @@ class Finding(Record):
         command: str = "",
         links: Iterable[str] = (),
     ) -> None:
+        links = tuple(links)
+        if not command and not links and severity != "info" and id.startswith("CG"):
+            command = f"cudaguard explain {id}"
         self._fill(
             id=id, what=what, rule=rule, severity=severity, evidence=tuple(evidence),
-            consequence=consequence, remedy=remedy, command=command, links=tuple(links),
+            consequence=consequence, remedy=remedy, command=command, links=links,
         )  # fmt: skip
 
     def __str__(self) -> str:
         """Return a headline and labeled lines; what is empty is left out."""
+        evidence = [("evidence", item) for item in self.evidence]
+        return f"[{self.id}] " + self.as_error(*evidence, ("consequence", self.consequence))
+
+    def as_error(self, *labeled: tuple[str, str]) -> str:
+        """Return what an error that is raised for it says: what, remedy and command."""
         from cudaguard.files.text import printable_part
 
-        lines = [f"[{self.id}] {self.what}", *(f"  evidence: {item}" for item in self.evidence)]
-        for label, text in (
-            ("consequence", self.consequence),
-            ("remedy", self.remedy),
-            ("run", self.command),
-            ("see", self.links[0] if self.links else ""),
-        ):
-            if text:
-                lines.append(f"  {label}: {text}")
-        return "\n".join(map(printable_part, lines))
+        link = self.links[0] if self.links else ""
+        all_lines = (*labeled, ("remedy", self.remedy), ("run", self.command), ("see", link))
+        lines = [f"  {label}: {text}" for label, text in all_lines if text]
+        return "\n".join(map(printable_part, (self.what, *lines)))
 
 
 class Plan(Record):
@@ -333,13 +335,9 @@ class Status(Record):
         changes: Iterable[str] = (),
     ) -> None:
         self._fill(
-            mode=mode,
-            watched=tuple(watched),
-            events=tuple(events),
-            findings=tuple(findings),
-            rules=tuple(rules),
-            changes=tuple(changes),
-        )
+            mode=mode, watched=tuple(watched), events=tuple(events), findings=tuple(findings),
+            rules=tuple(rules), changes=tuple(changes),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         """Return the mode, what was changed and what was found, for a terminal."""

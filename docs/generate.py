@@ -46,6 +46,7 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
+WORDS = ROOT / "tests" / "words"
 UPSTREAM = ROOT / "docs" / "upstream.toml"
 FEATURES = ROOT / "cudaguard" / "features"
 SCHEMA = ROOT / "cudaguard" / "tools" / "schema" / "rules.json"
@@ -300,6 +301,36 @@ def coverage() -> str:
     return f"{len(found)} public incidents, by what cudaguard does:\n\n{_table(head, rows)}"
 
 
+# --- messages ---------------------------------------------------------------------------
+
+MESSAGES = {
+    "core": "The guard itself",
+    **SECTIONS,
+    "extensions": "Extensions that do not load",
+    "duplicate_libraries": "Libraries loaded twice",
+    "doctor": "Doctor",
+}
+HOW = {"stub": "a stub of the CUDA driver", "sample": "sample facts"}
+
+
+def messages_by_feature() -> str:
+    """Return the approved texts of the gallery."""
+    lines: list[str] = []
+    for feature, title in MESSAGES.items():
+        texts = sorted(map(_approved, (WORDS / feature).glob("*.txt")))
+        lines += [f"## {title}", ""] if texts else []
+        for text, severity, how in texts:
+            made = f", with {HOW[how]}" if how in HOW else ""
+            lines += [f"{severity.capitalize()}{made}:", "```text", text.strip("\n"), "```", ""]
+    return "\n".join(lines)
+
+
+def _approved(path: Path) -> tuple[str, str, str]:
+    head, _, text = path.read_text(encoding="utf-8").partition("\n\n")
+    fields = dict(line.split(": ", 1) for line in head.splitlines())
+    return text, fields["severity"], fields["how"]
+
+
 # --- files ------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -311,6 +342,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "producers": ("consumers.md", producers),
     "upstream": ("upstream.md", upstream),
     "coverage": ("coverage.md", coverage),
+    "messages": ("messages.md", messages_by_feature),
 }
 
 

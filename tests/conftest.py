@@ -14,6 +14,7 @@ from hypothesis import settings
 
 import cudaguard.api  # noqa: F401  # hands the features to the core
 
+from .gallery import words_as_approved as words_as_approved
 from .kept import PIP, Kept, kept_by_user, make_environment, run_python
 from .native_fixtures import driver_stubs as driver_stubs
 from .processes import Child

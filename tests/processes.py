@@ -12,12 +12,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# What the gallery of messages (see gallery.py) adds to the environment of children, and where it
+# has their standard output noted.
+EXTRA: dict[str, str] = {}
+OUTPUTS: list[str] | None = None
+
+
 def clean_environment(**variables: str) -> dict[str, str]:
     """The environment without anything that would switch the guard on, plus `variables`."""
     # Ranks as well: under a launcher only local rank 0 warns.
     ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK", "OMPI_", "MPI_", "SLURM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**kept, **variables}
+    return {**kept, **EXTRA, **variables}
 
 
 class Child:
@@ -54,6 +60,8 @@ class Child:
             timeout=timeout,
             check=False,
         )
+        if OUTPUTS is not None:
+            OUTPUTS.append(done.stdout)
         if check:
             assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

@@ -17,9 +17,9 @@ def about_rule(rule: Rule) -> Finding:
         remedy = f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}"
     else:
         switch = f"install(disable=[{rule.id!r}]) or CUDAGUARD_RULES=-{rule.id}"
-        remedy = f"where it is not wanted, switch it off with {switch}"
+        remedy = f"silence it: {switch}"
         if rule.grade == "automatic":
-            remedy = f"the guard repairs it, if it comes first: CUDAGUARD=fix; {remedy}"
+            remedy = f"start the program with CUDAGUARD=fix; or switch the repair off: {switch}"
     return Finding(
         rule.id,
         f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
@@ -41,13 +41,13 @@ def about_detector(id: str, title: str, about: tuple[str, str, str]) -> Finding:
         about: What follows from it, what to do, and the page.
     """
     consequence, remedy, page = about
-    off = f"not wanted: install(disable=[{id!r}]) or CUDAGUARD_RULES=-{id}"
+    off = f"silence it: install(disable=[{id!r}]) or CUDAGUARD_RULES=-{id}"
     return Finding(
         id,
         f"{title[:1].upper()}{title[1:]}.",
         severity="info",
         consequence=consequence,
-        remedy=f"{remedy}; {off}" if remedy else off,
+        remedy=f"{remedy}; or {off}" if remedy else off,
         links=(f"docs/{page}",) if page else (),
     )
 
@@ -59,6 +59,6 @@ def about_check(id: str, title: str, about: str) -> Finding:
         f"A check of cudaguard doctor: {title}.",
         severity="info",
         evidence=(about,),
-        remedy="see what it says here",
+        remedy="run the check on this machine",
         command=f"cudaguard doctor --only {id} -v",
     )

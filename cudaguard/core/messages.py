@@ -17,75 +17,75 @@ FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.ins
 # Title and class of the warning; a rule's verb decides where there is none.
 IDS = {
     "CG801": ("a module that a rule needs first could not be imported", "ImportOrderWarning"),
-    "CG802": ("the guard came too late for a module", ""),
-    "CG803": ("another import finder comes before the guard", "ImportOrderWarning"),
-    "CG804": ("rules contradict one another", "ImportOrderWarning"),
+    "CG802": ("the guard was installed after a module was imported", ""),
+    "CG803": ("another import finder answers before the guard", "ImportOrderWarning"),
+    "CG804": ("rules ask for contradicting import orders", "ImportOrderWarning"),
     "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
     "CG806": ("a setting could not be used", "CudaGuardWarning"),
     "CG807": ("the guard itself failed", "CudaGuardWarning"),
     "CG808": ("lazy imports are switched on", "ImportOrderWarning"),
     "CG809": ("a repair is not supported on this platform", "SymbolScopeWarning"),
     "CG810": ("a prerequisite imports the module that it should precede", "ImportOrderWarning"),
-    "CG811": ("a watched module was imported past the guard", "ImportOrderWarning"),
+    "CG811": ("another import hook imported a watched module", "ImportOrderWarning"),
 }
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG801": (
         "the module that needs it may crash, or give wrong results.",
-        "install the module that is named, or see why its import fails",
+        "install the module that the message names, or find out why its import fails",
         "explanation/how-it-works.md",
     ),
     "CG802": (
-        "what that module has done when it was imported cannot be undone.",
+        "what the module did while it was imported cannot be undone.",
         "call cudaguard.install() on the first line of the program, or start it with CUDAGUARD=fix",
         "howto/activation.md",
     ),
     "CG803": (
-        "that finder answers before the guard, so the modules it finds are not looked at.",
-        "install the guard after that finder, or leave the finder out",
+        "cudaguard does not see the modules that this finder finds.",
+        "call cudaguard.install() after the other finder is installed, or remove that finder",
         "explanation/how-it-works.md",
     ),
     "CG804": (
-        "the guard cannot follow both, and follows neither for that pair.",
+        "cudaguard keeps neither order.",
         "switch one of the two rules off, or give one of them a narrower condition",
         "reference/rules.md",
     ),
     "CG805": (
-        "the rules of that plug-in are not in force.",
-        "update the package that has it, or tell its authors what the message says",
+        "the plug-in's rules do not act.",
+        "update the package that contains it, or report the message to its authors",
         "reference/rules.md",
     ),
     "CG806": (
-        "the setting is left out; the rest of the configuration counts.",
-        "correct the name or the value that the message names",
+        "cudaguard ignores this setting and uses the rest of the configuration.",
+        "correct the name or value in the message",
         "reference/configuration.md",
     ),
     "CG807": (
-        "the program goes on as if there were no guard in that place.",
-        "please report it, with what is printed; CUDAGUARD=off switches the guard off",
+        "the program goes on unguarded at this point.",
+        "report it with the whole message; CUDAGUARD=off switches the guard off",
         "explanation/how-it-works.md",
     ),
     "CG808": (
-        "a module may be imported later than its import statement, and after the guard's block.",
+        "a module may be imported after the `with cudaguard.guard():` block that contains it.",
         (
-            "import what must come early with importlib.import_module(), or use install() in place "
-            "of guard()"
+            "import it with importlib.import_module() inside the block, or call "
+            "cudaguard.install() instead"
         ),
         "explanation/how-it-works.md",
     ),
     "CG809": (
-        "the library is used as it is, with the fault that the rule is about.",
-        "use the remedy that the message names in place of the repair",
+        "the library is used unrepaired, with the fault that the rule describes.",
+        "use the remedy in the message instead of the repair",
         "explanation/how-it-works.md",
     ),
     "CG810": (
-        "the order that the rule asks for cannot be had from here.",
-        "import the prerequisite in the program itself, before anything else",
+        "the two modules are imported in the program's own order.",
+        "import the prerequisite in the program, before anything else",
         "reference/rules.md",
     ),
     "CG811": (
-        "the rules of that module did not act.",
-        "import it by an import statement or importlib, after cudaguard.install()",
+        "the rules for this module did not act.",
+        "import it with an import statement or importlib, after cudaguard.install()",
         "explanation/how-it-works.md",
     ),
 }
@@ -124,11 +124,12 @@ def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
     """The loader refuses a library that a rule wants opened before a module."""
     return Finding(
         rule.id,
-        f"A library that {target} needs could not be loaded in advance.",
+        f"cudaguard could not load a library that {target} needs before it.",
         rule=rule.id,
         evidence=(f"{type(error).__name__}: {error}",),
         consequence=rule.why,
-        remedy=f"reinstall the package that the file is from, or {switch_off(rule.id)}",
+        remedy="reinstall the package that contains the file, or switch the rule off: "
+        + switch_off(rule.id),
         links=rule.links,
     )
 
@@ -142,6 +143,7 @@ def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
         remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {FIX}",
+        command=guarded_command(),
         links=rule.links,
     )
 
@@ -165,7 +167,7 @@ def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) ->
             *((f"installed: {', '.join(versions)}",) if versions else ()),
         ),
         consequence=rule.why if rule.title else "",
-        remedy=f"to silence this: {switch_off(rule.id)}",
+        remedy=f"silence this if it does not affect your program: {switch_off(rule.id)}",
         links=rule.links,
     )
 
@@ -173,21 +175,19 @@ def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) ->
 def too_late(rule: Rule, module: str, *, at_start: bool) -> Finding:
     """A module was imported before the guard could act on it."""
     if at_start:
-        remedy = (
-            "look for what imports it at the start of the interpreter: a .pth file, sitecustomize"
-        )
+        remedy = "find what imports it when the interpreter starts: a .pth file or sitecustomize"
     else:
         remedy = (
-            f"call cudaguard.install() in mode 'fix' before the first `import {module}`, or start "
-            "the program under the guard"
+            f"call cudaguard.install() in mode 'fix' before the first `import {module}`, or set "
+            "CUDAGUARD=fix"
         )
     return Finding(
         "CG802",
-        f"{module} was imported before rule {rule.id} was in force.",
+        f"{module} was imported before cudaguard could repair it (rule {rule.id}).",
         rule=rule.id,
         consequence=rule.why,
         remedy=remedy,
-        command="" if at_start else guarded_command(),
+        command="python -X importtime -c pass" if at_start else guarded_command(),
         links=rule.links,
     )
 
@@ -196,11 +196,11 @@ def prerequisite_failed(rule: str, need: str, target: str, error: BaseException)
     """A module that had to come first could not be imported."""
     return Finding(
         "CG801",
-        f"{need} could not be imported before {target}, as rule {rule} asks.",
+        f"{need} could not be imported before {target}, as rule {rule} requires.",
         rule=rule,
         evidence=(f"{type(error).__name__}: {error}",),
-        consequence=f"{target} is imported in the order of the program.",
-        remedy=f"see why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
+        consequence=f"{target} is imported without {need}.",
+        remedy=f"find out why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
         command=f'python -c "import {need}"',
     )
 
@@ -210,10 +210,10 @@ def position_lost(other: object) -> Finding:
     name = getattr(other, "__qualname__", None) or type(other).__qualname__
     return Finding(
         "CG803",
-        f"{name} stands before cudaguard on sys.meta_path.",
+        f"{name} is before cudaguard on sys.meta_path.",
         severity="info",
         consequence="cudaguard does not see the modules that it finds.",
-        remedy="call cudaguard.install() after whatever installs it",
+        remedy=f"call cudaguard.install() after the code that installs {name}",
     )
 
 
@@ -221,9 +221,9 @@ def contradiction(problem: str) -> Finding:
     """Rules ask for orders that cannot all be kept."""
     return Finding(
         "CG804",
-        f"Rules contradict one another: {problem}.",
-        consequence="none of these orders is enforced.",
-        remedy="disable one of these rules by its id, as in "
+        f"Rules ask for contradicting import orders: {problem}.",
+        consequence="cudaguard keeps none of these orders.",
+        remedy="switch one of these rules off, for example "
         + switch_off(problem.partition(" ")[0]),
     )
 
@@ -235,7 +235,7 @@ def plugin_failed(value: str, module: str, error: BaseException) -> Finding:
         f"The rule plug-in {value} could not be used.",
         evidence=(f"{type(error).__name__}: {error}",),
         consequence=f"{module} is imported without the plug-in's rules.",
-        remedy="repair or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
+        remedy="fix or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
     )
 
 
@@ -244,9 +244,9 @@ def bad_setting(problem: str, *, stays_off: bool = False) -> Finding:
     return Finding(
         "CG806",
         problem,
-        consequence="it switches no guard on; calls of install() and guard() do."
+        consequence="the guard stays off unless the program calls install() or guard()."
         if stays_off
-        else "this setting is ignored.",
+        else "cudaguard ignores this setting.",
         remedy="correct it, or remove it",
     )
 
@@ -255,10 +255,10 @@ def no_journal(path: str, error: Exception) -> Finding:
     """The journal cannot be written."""
     return Finding(
         "CG806",
-        f"No journal is written to {path}: {error}.",
-        consequence="the guard works; its events are in cudaguard.status() only.",
-        remedy="see that the folder is there, may be written to and has room, or name another file "
-        "(CUDAGUARD_JOURNAL, or `journal` in the configuration file)",
+        f"cudaguard cannot write its journal to {path}: {error}.",
+        consequence="the guard works, but its events are only in cudaguard.status().",
+        remedy="make the folder writable, or name another file (CUDAGUARD_JOURNAL, or `journal` "
+        "in the configuration file)",
     )
 
 
@@ -273,7 +273,7 @@ def guard_failed(what: str, error: BaseException) -> Finding:
         f"cudaguard itself failed: {what}.",
         evidence=(f"{type(error).__name__}: {error}{at}",),
         consequence="the program goes on unguarded at this point.",
-        remedy="please report it with this text; CUDAGUARD=off switches the guard off",
+        remedy="report it with this text; CUDAGUARD=off switches the guard off",
     )
 
 
@@ -283,8 +283,8 @@ def lazy_imports_on() -> Finding:
         "CG808",
         "Lazy imports are switched on for all modules.",
         consequence="an import statement inside `with cudaguard.guard():` may run after the block.",
-        remedy='import inside the block with importlib.import_module("name"), which is never '
-        "lazy, or use cudaguard.install()",
+        remedy='import it with importlib.import_module("name") inside the block, or call '
+        "cudaguard.install() instead",
     )
 
 
@@ -292,10 +292,10 @@ def unsupported(rule: Rule, action: str) -> Finding:
     """A repair that this platform has no means for."""
     return Finding(
         "CG809",
-        f"Rule {rule.id}: {action} is not supported on {sys.platform}.",
+        f"cudaguard cannot apply {action} of rule {rule.id} on {sys.platform}.",
         rule=rule.id,
-        consequence="the fault is not repaired here: " + rule.why,
-        remedy="limit the rule to the platforms it is for: when.platform",
+        consequence=rule.why,
+        remedy="limit the rule to the platforms that support it, with when.platform",
     )
 
 
@@ -303,11 +303,11 @@ def cyclic_prerequisite(rule: str, need: str, target: str) -> Finding:
     """The prerequisite imports the target itself."""
     return Finding(
         "CG810",
-        f"{need} imports {target} itself, so rule {rule} cannot put it first completely.",
+        f"{need} imports {target} itself, so rule {rule} cannot import it completely first.",
         rule=rule,
         severity="info",
         consequence=f"{target} ran while {need} was half imported, as it would without the guard.",
-        remedy=f"if nothing is wrong, switch the rule off: {switch_off(rule)}",
+        remedy=f"switch the rule off if the program works: {switch_off(rule)}",
     )
 
 
@@ -315,11 +315,11 @@ def past_the_guard(module: str) -> Finding:
     """A watched module is there, and we never saw it come."""
     return Finding(
         "CG811",
-        f"{module} was imported past the guard.",
+        f"Another import hook imported {module}, so cudaguard did not see it.",
         severity="info",
-        consequence="its rules were not applied.",
-        remedy="look for another import hook that stands before cudaguard on sys.meta_path; "
-        "loaders that know only load_module cannot be guarded (zip files on Python 3.9)",
+        consequence=f"the rules for {module} did not act.",
+        remedy="remove the import hook that is before cudaguard on sys.meta_path; zip files on "
+        "Python 3.9 cannot be guarded",
     )
 
 

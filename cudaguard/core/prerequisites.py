@@ -181,7 +181,7 @@ class Prerequisites:
             reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
         elif outcome.error is not None:
             finding = messages.prerequisite_failed(rule, need, target, outcome.error)
-            stop = ImportOrderError(finding.what, name=target, path=spec.origin)
+            stop = ImportOrderError(finding.as_error(), name=target, path=spec.origin)
             stop.__cause__ = outcome.error
             reporter.found(finding, frame, stop=stop)
         if absent and target in sys.modules:

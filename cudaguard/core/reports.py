@@ -201,7 +201,7 @@ class Reporter:
                 kind = table.category_of(finding.id, verb)
                 self.channel.tell(finding, kind, frame, only_logged=only_logged)
         if isinstance(stop, Later) and is_news and self.mode == "strict":
-            self.deferred.append(stop.words or finding.what)
+            self.deferred.append(stop.words or finding.as_error())
         try:
             if isinstance(stop, Exception):
                 self.stop(stop)

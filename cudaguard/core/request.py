@@ -180,7 +180,7 @@ class Request:
             return reporter.found(outcome.finding, frame, about=outcome.about, verb=verb)
         if not self.can_raise:
             return reporter.found(outcome.finding, frame, stop=LATER, verb=verb)
-        what = outcome.finding.what
+        what = outcome.finding.as_error()
         stop = outcome.error or ImportOrderError(what, name=self.name, path=self.path)
         if outcome.cause is not None:
             stop.__cause__ = outcome.cause

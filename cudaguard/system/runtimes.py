@@ -56,14 +56,14 @@ class Runtime(Record):
 
 
 def _cuda(title: str, wheel: str, danger: str = "", part_of: str = "") -> Runtime:
-    danger = danger or "functions are missing or answer as they did in the older release"
+    danger = danger or "functions are missing, or behave as in the older release"
     return Runtime(title, danger, wheel=wheel, part_of=part_of)
 
 
 _OPENMP = "parallel regions run in the threads of another copy"
-_CXX = "C++ libraries use halves of two releases"
+_CXX = "C++ libraries mix two releases of the C++ runtime"
 _PROTOBUF = "messages are registered with another copy"
-_FFMPEG = "structures of one release are read by the code of another"
+_FFMPEG = "code of one release reads the structures of another"
 
 # By the name of the file up to ".so", without what auditwheel has put in.
 RUNTIMES: dict[str, Runtime] = {
@@ -73,28 +73,25 @@ RUNTIMES: dict[str, Runtime] = {
     "libcudnn": _cuda(
         "cuDNN",
         "cudnn",
-        "it ends the process ('Could not load symbol ...'), convolutions fail with "
-        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH, or JAX and TensorFlow refuse it as older than "
-        "the one they were built for",
+        "the process dies with 'Could not load symbol ...', or convolutions fail with "
+        "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
         part_of="cudnn",
     ),
     "libnccl": _cuda(
         "NCCL",
         "nccl",
-        "functions of later releases are missing, and torch fails to import ('undefined symbol: "
-        "ncclCommRegister')",
+        "`import torch` fails with 'undefined symbol: ncclCommRegister'",
     ),
     "libnvJitLink": _cuda(
         "nvJitLink",
         "nvjitlink",
-        "its functions carry their release in their names, so that libcusparse, and with it torch, "
-        "fails to load ('undefined symbol: __nvJitLinkComplete_12_4')",
+        "libcusparse and torch fail to load with 'undefined symbol: __nvJitLinkComplete_12_4'",
     ),
     "libnvrtc": _cuda(
         "NVRTC",
         "cuda_nvrtc",
-        "kernels that are compiled at run time fail on a GPU that is newer than it ('invalid value "
-        "for --gpu-architecture')",
+        "kernels compiled at run time fail on newer GPUs with 'invalid value for "
+        "--gpu-architecture'",
     ),
     "libcufft": _cuda("cuFFT", "cufft"),
     "libcurand": _cuda("cuRAND", "curand"),
@@ -107,7 +104,7 @@ RUNTIMES: dict[str, Runtime] = {
     # Both are LLVM's: the second one to start ends the process ("OMP: Error #15").
     "libomp": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
     "libiomp5": Runtime("OpenMP", _OPENMP, rival="LLVM's OpenMP", is_checked=True),
-    "libLLVM": Runtime("LLVM", "compilers use passes of another release", is_checked=True),
+    "libLLVM": Runtime("LLVM", "compilers use code of another release", is_checked=True),
     # Each release that is not compatible has a name of its own, as with LLVM: libprotobuf.so.32 is
     # all of 3.21.
     "libprotobuf": Runtime("protobuf", _PROTOBUF, is_checked=True),

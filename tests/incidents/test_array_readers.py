@@ -105,9 +105,11 @@ def test_torch(run_torch, entry):
         ran = run_torch(enabled, "off")
         (last,) = check(ran, TORCH_READ, TORCH_ALWAYS_REFUSES)
         assert set(last.split()) == {"CG834:info", "CG835:warning"}
-        fields = [line.partition("does not read its ")[2] for line in ran.warnings]
+        fields = [
+            line.partition("does not read the ")[2].partition(" of a ")[0] for line in ran.warnings
+        ]
         # What torch misreads silently, or refuses: said, and left to it.
-        assert fields == [f"{f} correctly." for f in ("typestr", "strides", "data", "stream")]
+        assert fields == ["typestr", "strides", "data", "stream"]
 
 
 @pytest.mark.parametrize("entry", ["asarray", "array"])

@@ -263,7 +263,7 @@ def test_half_that_was_not_linked_is_said_and_not_compiled_again(builder):
     log = (builder.built / ".ninja_log").read_bytes()
     for _ in range(2):
         out = builder.load().stdout
-        assert out.startswith("ExtensionError The CUDA half of small.so was not linked")
+        assert out.startswith("ExtensionError small.so was linked without its CUDA object file")
         assert "compiled again" not in out
     assert (builder.built / ".ninja_log").read_bytes() == log
 
@@ -274,7 +274,7 @@ def test_cuda_sources_and_a_torch_for_the_cpu(builder):
     assert "OSError CUDA_HOME environment variable is not set" in unguarded.stdout
     done = builder.load(sources=["small.cu"])
     assert "OSError CUDA_HOME environment variable is not set" in done.stdout
-    assert "[CG887] An extension with CUDA sources is to be built, and torch 2.13.0" in done.stderr
+    assert "[CG887] CUDA sources cannot be built with torch 2.13.0" in done.stderr
 
 
 def test_setup_py_with_cuda_sources_and_a_torch_for_the_cpu(builder):
@@ -283,7 +283,7 @@ def test_setup_py_with_cuda_sources_and_a_torch_for_the_cpu(builder):
     env = builder.environment()
     done = builder.child.command(builder.python, setup, env=env, check=False)
     assert "OSError: CUDA_HOME environment variable is not set" in done.stderr
-    assert "[CG887] An extension with CUDA sources is to be built, and torch 2.13.0" in done.stderr
+    assert "[CG887] CUDA sources cannot be built with torch 2.13.0" in done.stderr
 
 
 def test_two_builds_at_once_have_what_they_need(builder):
@@ -342,7 +342,7 @@ def test_setup_py_uses_ninja_and_looks_at_what_it_has_built(builder):
     guarded = builder.child.command(*command, env=builder.environment(ninja=False))
     assert "we could not find ninja" not in guarded.stdout + guarded.stderr
     assert list(builder.folder.glob("build/**/build.ninja"))
-    assert "[CG892] The build went well, and its result will not load" in guarded.stderr
+    assert "was built but will not load" in guarded.stderr
     assert "`half_forward(int)`" in guarded.stderr
     builder.write()
     again = builder.child.command(*command, env=builder.environment(ninja=False))

@@ -161,8 +161,8 @@ print(found())
     assert len(ran.warnings) == 3
     for warning, field in zip(ran.warnings, ("stream", "typestr", "strides")):
         assert "main.py" in warning
-        assert "ArrayInterfaceWarning: [CG835] A __main__.Array was handed to dali" in warning
-        assert f"which does not read its {field} correctly." in warning
+        assert "ArrayInterfaceWarning: [CG835] dali" in warning
+        assert f"does not read the {field} of a __main__.Array correctly." in warning
     assert "0 is forbidden" in ran.err
     assert "stream=1" in ran.err
 

@@ -122,8 +122,7 @@ def test_older_nvrtc_is_found_and_the_rule_cures(run, nvrtc, child):
     (found,) = findings(done)
     assert (found["id"], found["severity"]) == ("CG842", "warning")
     assert found["what"] == (
-        "Two files of NVRTC are in this process, and the older one, 12.4.127, was loaded as "
-        "libnvrtc.so.12."
+        "Two files of NVRTC are loaded, and the older one, 12.4.127, is used as libnvrtc.so.12."
     )
     assert f"was loaded by older ({child.folder}/older.py:2)" in found["evidence"][0]
     assert "(12.8.93) was loaded by newer" in found["evidence"][1]
@@ -171,7 +170,7 @@ PAIRS = {
         ("NCCL", "2.19.3", "libnccl.so.2"),
     ),
 }
-OLDER_FIRST = "Two files of {} are in this process, and the older one, {}, was loaded as {}."
+OLDER_FIRST = "Two files of {} are loaded, and the older one, {}, is used as {}."
 
 
 @pytest.fixture(params=PAIRS)
@@ -223,9 +222,7 @@ def test_torch_with_an_older_nccl_is_told_of_before_it_fails(child, root, cuda_t
     assert f"which the libnccl.so.2 that it gets, {other}, does not have" in done.stdout
     first, *_ = findings(done)
     assert (first["id"], first["severity"]) == ("CG842", "warning")
-    assert first["what"].startswith(
-        "Two files of NCCL are in this process, and the older one, 2.20"
-    )
+    assert first["what"].startswith("Two files of NCCL are loaded, and the older one, 2.20")
     assert f"was loaded by other ({child.folder}/other.py:2)" in first["evidence"][0]
     assert "loaded by torch" in first["evidence"][1]
     explain = f"import cudaguard; print(cudaguard.explain({plain.stdout!r}).id)"
@@ -268,7 +265,7 @@ def test_cudnn_is_told_of_before_that_and_the_rule_cures(run, cudnn, child):
     done = run(GUARD, USE, **cudnn)
     assert done.returncode == -signal.SIGABRT
     warning, _, _ = done.stderr.partition("Could not load symbol")
-    assert "ImportOrderWarning: [CG843] libcudnn.so.9 gets another file of cuDNN" in warning
+    assert "ImportOrderWarning: [CG843] libcudnn.so.9 uses another file of cuDNN" in warning
     assert "(9.1.0.70) will be found first, as its folder stands in LD_LIBRARY_PATH" in warning
     assert f"without {cudnn['LD_LIBRARY_PATH']} in LD_LIBRARY_PATH" in done.stderr
     child.write("cudaguard.toml", rule_of(done.stderr))
@@ -346,7 +343,7 @@ def test_openmp_of_gcc_from_a_wheel_and_of_the_system(run, child, wheel):
     assert done.stderr == ""
     (found,) = findings(done)
     assert (found["id"], found["severity"]) == ("CG842", "info")
-    assert "each has a name of its own" in found["consequence"]
+    assert "they have different names" in found["consequence"]
 
 
 @pytest.fixture

@@ -110,9 +110,9 @@ def test_cupy_makes_code_for_another_gpu_or_is_refused(run):
 @pytest.mark.parametrize(
     ("nvrtc", "capability", "words"),
     [
-        (NVRTC_12_4, "12.0", "with NVRTC 12.4 it makes code for sm_90."),
-        (NVRTC_12_4, "3.5", "its NVRTC 12.4 does not know sm_35."),
-        (NVRTC_12_9, "11.0", "its NVRTC 12.9 does not know sm_110."),
+        (NVRTC_12_4, "12.0", "CuPy with NVRTC 12.4 compiles for sm_90."),
+        (NVRTC_12_4, "3.5", "its NVRTC 12.4 does not support sm_35."),
+        (NVRTC_12_9, "11.0", "its NVRTC 12.9 does not support sm_110."),
         (NVRTC_12_4, "9.0", ""),
         (NVRTC_12_9, "12.1", ""),
     ],
@@ -146,8 +146,8 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("capability", "error", "words"),
     [
-        ("12.0", "Can't use arch-specific compute_120a", "its NVRTC 12.4 does not know sm_120."),
-        ("3.5", "GPU compute capability 3.5 is not", "its NVRTC 12.4 does not know sm_35."),
+        ("12.0", "Can't use arch-specific compute_120a", "its NVRTC 12.4 does not support sm_120."),
+        ("3.5", "GPU compute capability 3.5 is not", "its NVRTC 12.4 does not support sm_35."),
         ("9.0", "", ""),
     ],
 )
@@ -183,4 +183,4 @@ def test_nvjitlink_refuses_and_is_told_of(run):
     code = code.replace("    print(type", "    error_text = str(error)\n    print(type")
     done = run(OF_NUMBA, code, "12.0")
     assert done.stdout.splitlines()[-2:] == ["known CG898", "said CG898"]
-    assert "its nvJitLink 12.4 does not know sm_120." in done.stderr
+    assert "its nvJitLink 12.4 does not support sm_120." in done.stderr

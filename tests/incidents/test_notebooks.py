@@ -130,7 +130,10 @@ def test_cell_shows_what_is_too_late_and_a_restart_cures(notebook):
         "import decord", PICTURE, LOAD, PICTURE, None, f"{LOAD}\nimport decord", PICTURE
     )
     assert bare["stdout"] == "False\n"
-    assert "SymbolScopeWarning: [CG802] decord was imported before rule CG001" in late["stderr"]
+    assert (
+        "[CG802] decord was imported before cudaguard could repair it (rule CG001)"
+        in late["stderr"]
+    )
     block = late["stderr"][late["stderr"].index("cudaguard is on in this session") :].splitlines()
     assert block[0].endswith("mode fix. Imported before it: decord, cv2.")
     assert block[1].startswith("  too late for decord: CG001, decord puts its bundled libraries")

@@ -249,7 +249,7 @@ def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
 @pytest.mark.parametrize(
     ("capability", "id", "words"),
     [
-        ("10.7", "CG894", "its NVRTC 13.0 does not know sm_107."),
+        ("10.7", "CG894", "its NVRTC 13.0 does not support sm_107."),
         ("7.0", "CG893", "has no code for device 0 (compute capability 7.0)."),
         ("9.0", None, ""),
     ],

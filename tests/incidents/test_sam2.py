@@ -203,8 +203,10 @@ def test_old_code_parks_its_position_encoding(run):
     """One compilation more, as the cache is an argument then: what is overwritten is read."""
     ran = run("old", "parked")
     places = sorted(PLACE.format(128 // stride) for stride in (4, 8, 16, 32))
-    told = [f"{place} was stored by a compiled call." for place in places]
-    moved = [f"{place}, left there by a compiled call, was replaced by a copy." for place in places]
+    told = [f"A compiled call stored {place}." for place in places]
+    moved = [
+        f"cudaguard replaced {place}, stored by a compiled call, with a copy." for place in places
+    ]
     expected = {"graphs": 2, "right": True, "in graphs": 4, "warned": [], "found": []}
     assert ran["bare"] == expected
     warned = [f"[CG852] {text}" for text in told]
@@ -219,7 +221,7 @@ def test_new_code_parks_nothing_for_the_size_that_it_expects(run):
     assert ran["size"] == nothing
     # Three of the four sizes are those of images that are twice as large.
     (text,) = ran["other"]["found"]
-    assert text.startswith(f"{PLACE.format(4)} was stored by a compiled call")
+    assert text.startswith(f"A compiled call stored {PLACE.format(4)}")
     assert ran["other"]["warned"] == [f"[CG852] {text}"]
     assert (ran["other"]["graphs"], ran["other"]["in graphs"]) == (2, 1)
 
@@ -267,7 +269,7 @@ def test_video_without_protection_is_wrong_and_nobody_says_so(video, which):
 @pytest.mark.parametrize("which", SAM2)
 def test_video_with_copies_of_the_results_is_wrong_and_it_is_told_why(video, which):
     ran = video(which, "clone")
-    told = sorted(f"{PLACE.format(size)} was stored by a compiled call." for size in SIZES)
+    told = sorted(f"A compiled call stored {PLACE.format(size)}." for size in SIZES)
     assert ran.pop("found") == told
     assert ran.pop("warned") == [f"[CG852] {text}" for text in told]
     # Features are held, not parked; position encodings are no part of them.
@@ -277,8 +279,8 @@ def test_video_with_copies_of_the_results_is_wrong_and_it_is_told_why(video, whi
 @pytest.mark.parametrize("which", SAM2)
 def test_video_with_copies_of_what_is_parked_as_well_is_right(video, which):
     ran = video(which, "copy")
-    moved = ", left there by a compiled call, was replaced by a copy."
-    assert ran.pop("found") == sorted(f"{PLACE.format(size)}{moved}" for size in SIZES)
+    moved = "cudaguard replaced {}, stored by a compiled call, with a copy."
+    assert ran.pop("found") == sorted(moved.format(PLACE.format(size)) for size in SIZES)
     assert ran == {**WITH_GRAPHS, "masks": "right", "features": "right", "warned": []}
 
 

@@ -63,7 +63,7 @@ def test_the_line_that_made_the_context_is_told(run_cuda, child, mode):
     assert ran.out == ["own", "CG814 info, CG816 warning"]
     (warning,) = ran.warnings
     assert warning == (
-        f"{place}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
+        f"{place}: ContextWarning: [CG816] pycuda.autoinit made its own CUDA context current on "
         f"device 0 at {place}, beside torch."
     )
     assert ran.status == 0

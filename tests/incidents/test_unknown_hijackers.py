@@ -15,6 +15,7 @@ import ctypes
 import json
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -88,10 +89,10 @@ THROUGH_PYTHON = ("ctypes", "flags")
 # Package -> what its names are called in a message, what whoever is bound to them risks, and
 # the family that a rule hides.
 DANGERS = {
-    "oldrandom": ("the C++ runtime", "random_device", "std"),
+    "oldrandom": ("the C++ runtime", "compute wrong numbers", "std"),
     "oldzlib": ("zlib", "decoding fails or returns None", "zlib"),
-    "oldexit": ("the C++ runtime", "destructors at exit", "std"),
-    "oldhash": ("the C++ runtime", "compute wrong numbers: hash containers", "std"),
+    "oldexit": ("the C++ runtime", "compute wrong numbers", "std"),
+    "oldhash": ("the C++ runtime", "compute wrong numbers", "std"),
 }
 
 
@@ -198,7 +199,7 @@ class Hijacker(NamedTuple):
         """What the guard says of it."""
         title, _, _ = DANGERS[self.package]
         return (
-            f"{self.actor} has put {self.library.name} into the global symbol scope, with names "
+            f"{self.actor} put {self.library.name} into the global symbol scope, with symbols "
             f"of {title}."
         )
 
@@ -481,19 +482,19 @@ def test_finding_says_who_what_and_where(workshop, told, package, way):
     assert (finding["id"], finding["severity"], finding["rule"]) == ("CG812", "warning", None)
     title, danger, _ = DANGERS[package]
     assert finding["what"] == (
-        f"{hijacker.actor} has put {hijacker.library.name} into the global symbol scope, with "
-        f"names of {title}."
+        f"{hijacker.actor} put {hijacker.library.name} into the global symbol scope, with "
+        f"symbols of {title}."
     )
     how = {
-        "ctypes": f"loads {hijacker.library} by ctypes with RTLD_GLOBAL",
+        "ctypes": f"loads {hijacker.library} with RTLD_GLOBAL, by ctypes",
         "flags": f"imports {hijacker.native} with RTLD_GLOBAL set by sys.setdlopenflags at "
         f"{hijacker.where.rpartition(':')[0]}:5",
-        "dlopen": f"imports {hijacker.native} whose own code makes it global",
+        "dlopen": f"imports {hijacker.native} which makes itself global",
     }[way]
     loaded, imported, taken = finding["evidence"]
     assert loaded == f"{package}._ffi ({hijacker.where}) {how}"
-    assert imported == f"it was imported at {done.lines['user']}"
-    who, _, names = taken.partition(" now gives ")
+    assert imported == f"imported at {done.lines['user']}"
+    names, who = re.split(r" now resolves? to ", taken)
     assert (who, set(names.split(", "))) == (str(hijacker.library), {*hijacker.names})
     assert danger in finding["consequence"]
 
@@ -616,9 +617,9 @@ def test_call_in_the_program_itself_is_to_be_changed(workshop, told, call):
     call = call.format(str(hijacker.library))
     done = told(hijacker, f"{GUARD}{LOADER}if True:\n    {call}  # call")
     (finding,) = done.findings
-    assert finding["remedy"] == f"take RTLD_GLOBAL away from the call at {done.lines['call']}"
+    assert finding["remedy"] == f"remove RTLD_GLOBAL from the call at {done.lines['call']}"
     assert finding["evidence"][0] == (
-        f"__main__ ({done.lines['call']}) loads {hijacker.library} by ctypes with RTLD_GLOBAL"
+        f"__main__ ({done.lines['call']}) loads {hijacker.library} with RTLD_GLOBAL, by ctypes"
     )
     assert len(finding["evidence"]) == 2  # nobody has imported the program
     assert done.warnings == [done.lines["call"]]
@@ -632,11 +633,11 @@ def test_late_guard_says_so(workshop, told, way, mode):
     done = told(hijacker, "import oldhash, ctypes, cudaguard", install)
     (finding,) = done.findings
     assert finding["what"] == (
-        f"{hijacker.library.name} has been in the global symbol scope since before the guard, "
-        "with names of the C++ runtime."
+        f"{hijacker.library.name} was put into the global symbol scope before cudaguard.install(), "
+        "with symbols of the C++ runtime."
     )
     (taken,) = finding["evidence"]
-    assert taken.startswith(f"{hijacker.library} now gives ")
+    assert taken.endswith(f" to {hijacker.library}")
     assert "call cudaguard.install() before the first import" in finding["remedy"]
     assert done.warnings == ([done.lines["install"]] if mode == "fix" else [])
 

@@ -172,7 +172,10 @@ def test_guard_that_comes_too_late_says_so_once(child):
         """
     )
     assert (
-        done.stderr.count("SymbolScopeWarning: [CG802] decord was imported before rule CG001") == 1
+        done.stderr.count(
+            "[CG802] decord was imported before cudaguard could repair it (rule CG001)"
+        )
+        == 1
     )
     assert "import decord" in done.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.messages import switch_off
 from cudaguard.features.array_interface.policy.profiles import known_consumers
 from cudaguard.model import Finding
 
@@ -11,7 +12,7 @@ _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
 
 
 def ordered(producer: str, consumer: str, how: str) -> Finding:
-    """A consumer that does not heed streams was made to wait.
+    """A consumer that ignores streams was made to wait.
 
     Args:
         producer: Class of the array.
@@ -20,9 +21,9 @@ def ordered(producer: str, consumer: str, how: str) -> Finding:
     """
     return Finding(
         ORDERED,
-        f"{consumer} does not look at the stream of a {producer}: {how}.",
+        f"{consumer} ignores the stream of a {producer}: {how}.",
         severity="info",
-        consequence="without that it could read data that is not there yet.",
+        consequence=f"otherwise {consumer} could read the data before it is written.",
         links=(_LINK,),
     )
 
@@ -31,9 +32,9 @@ def may_be_written(producer: str, consumer: str) -> Finding:
     """A consumer was given an array that is read-only, and does not look at that."""
     return Finding(
         READ_ONLY,
-        f"A {producer} is read-only, and {consumer} does not look at that.",
-        consequence="what is written there changes data that its owner takes for constant.",
-        remedy=f"only read it in {consumer}, or hand over a copy",
+        f"{consumer} ignores that a {producer} is read-only.",
+        consequence="a write in place changes data that its owner expects to be constant.",
+        remedy=f"do not write to it in {consumer}, or pass a copy",
         links=(_LINK,),
     )
 
@@ -58,7 +59,7 @@ def not_conforming(
         evidence=(f"{field}: {value}",),
         consequence="some consumers refuse it, others misread it."
         if can_be_mended
-        else "what it means would be a guess.",
+        else "cudaguard cannot tell what it means, and passes it unchanged.",
         remedy=remedy,
         links=(_LINK,),
     )
@@ -76,23 +77,22 @@ def mended(
         rule: Id of the rule that asks for it.
         is_done: False where the mode forbids repairs.
     """
-    what = f"{consumer} does not read a {producer} correctly without this change"
     changes = "; ".join(fields)
     if is_done:
         return Finding(
             MENDED,
-            f"A {producer} was handed to {consumer} in another form: {changes}.",
+            f"cudaguard corrected a {producer} for {consumer}: {changes}.",
             rule=rule,
             severity="info",
-            consequence=f"{what}.",
+            consequence=f"otherwise {consumer} refuses or misreads it.",
             links=(_LINK,),
         )
     named = f', consumer="{consumer}"' if consumer in known_consumers() else ""
     return Finding(
         MENDED,
-        f"{what}: {changes} would do.",
+        f"{consumer} does not read a {producer} correctly without this change: {changes}.",
         rule=rule,
-        consequence=f"{consumer} refuses it, or takes it for something else.",
+        consequence=f"{consumer} refuses or misreads it.",
         remedy=f"set CUDAGUARD=fix, or pass cudaguard.normalize(array{named})",
         links=(_LINK,),
     )
@@ -108,10 +108,10 @@ def corrected(producer: str, fields: tuple[str, ...], rule: str) -> Finding:
     """
     return Finding(
         MENDED,
-        f"What a {producer} exports was corrected: {'; '.join(fields)}.",
+        f"cudaguard corrected the array interface of {producer}: {'; '.join(fields)}.",
         rule=rule,
         severity="info",
-        consequence="libraries refuse it as it is, or take it for something else.",
+        consequence="otherwise some libraries refuse or misread it.",
         links=(_LINK,),
     )
 
@@ -127,10 +127,10 @@ def handed_over_as_it_is(producer: str, consumer: str, field: str, error: str) -
     """
     return Finding(
         AS_IT_IS,
-        f"A {producer} was handed to {consumer}, which does not read its {field} correctly.",
+        f"{consumer} does not read the {field} of a {producer} correctly.",
         evidence=(error,),
-        consequence=f"{consumer} refuses it, or takes it for something else.",
-        remedy="see the evidence",
+        consequence=f"{consumer} refuses or misreads it.",
+        remedy=f"convert the array as the evidence says, before you pass it to {consumer}",
         links=(_LINK,),
     )
 
@@ -139,15 +139,15 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
     """A rule names an entry point that the module does not have."""
     return Finding(
         NO_ENTRY,
-        f"Rule {rule} is about {place}, which is not there or cannot be replaced.",
+        f"Rule {rule} names {place}, which does not exist here or cannot be replaced.",
         rule=rule,
         evidence=(f"{type(error).__name__}: {error}",),
-        consequence="arrays are handed over as they are.",
-        remedy=f"switch it off with disable=[{rule!r}], or correct its path for this version",
+        consequence="arrays are passed unchanged.",
+        remedy=f"update cudaguard, or switch the rule off: {switch_off(rule)}",
     )
 
 
 PUT_UP = {
-    "normalize_argument": "is given normalized arrays",
-    "fix_array_interface": "has its array interface corrected",
+    "normalize_argument": "receives normalized arrays",
+    "fix_array_interface": "exports a corrected array interface",
 }

@@ -17,10 +17,9 @@ RULES: tuple[Rule, ...] = (
             {"normalize_argument": "TensorListGPU.__init__", "parameter": "object"},
         ),
         why=(
-            "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is; every "
-            "version refuses NumPy integers as address or stream and lists as shape, takes truth "
-            "values for INT8, and hides the error of a producer. cudaguard passes them in a form "
-            "that DALI reads correctly: the same bytes, the same order of work."
+            "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is. "
+            "Every version refuses NumPy integers and lists that others accept, and misreads "
+            "booleans. cudaguard passes the same bytes in a form DALI reads."
         ),
         links=(
             "https://github.com/NVIDIA/DALI/issues/5423",
@@ -35,11 +34,9 @@ RULES: tuple[Rule, ...] = (
         dist=("numba-cuda", "numba"),
         actions=({"fix_array_interface": "DeviceNDArrayBase"},),
         why=(
-            "Arrays that are bound to numba's default stream export stream 0; DALI, JAX, "
-            "nvImageCodec and cuda.core refuse it, some with a bare AssertionError. numba means "
-            "the legacy default stream, which is 1. Left alone where "
-            "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM is set, as what is right there is not "
-            "established."
+            "Arrays on numba's default stream export stream 0. DALI, JAX, nvImageCodec and "
+            "cuda.core refuse it, some with a bare AssertionError. numba means the legacy "
+            "default stream, which is 1."
         ),
         links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/5425"),
         verified="2026-11-20: numba-cuda 0.30.4 with cuda.core 1.2.2, on a stand-in for the driver",
@@ -51,8 +48,8 @@ RULES: tuple[Rule, ...] = (
         dist=("nvidia-dali-cuda110", "nvidia-dali-cuda120", "nvidia-dali-cuda130"),
         actions=({"fix_array_interface": "TensorGPU"},),
         why=(
-            "TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with 'invalid "
-            "literal for int()'. They are '<f4' and '|b1' in the array interface."
+            "TensorGPU exports types such as '=f' and '=?', which mpi4py refuses with "
+            "'invalid literal for int()'. The array interface calls them '<f4' and '|b1'."
         ),
         links=(_INTERFACE, "https://github.com/NVIDIA/DALI/pull/1857"),
         verified="2026-11-20: nvidia-dali-cuda120 1.35.0 with mpi4py 4.1.2",
@@ -70,9 +67,9 @@ RULES: tuple[Rule, ...] = (
         # most of, is therefore left out.
         grade="opt-in",
         why=(
-            "torch.as_tensor and asarray do not look at the stream of an array, and read "
-            "it while work of another stream is pending; nor at a mask, nor at the byte order. "
-            "With the rule torch's current stream is made to wait first."
+            "torch.as_tensor and torch.asarray ignore the stream of an array, and read it "
+            "while another stream still writes. They also ignore its mask and byte order. "
+            "With the rule torch's current stream waits first."
         ),
         links=("https://github.com/pytorch/pytorch/issues/98133",),
     ),
@@ -86,8 +83,8 @@ RULES: tuple[Rule, ...] = (
         ),
         grade="opt-in",
         why=(
-            "cupy.asarray and cupy.array refuse lists as shape, NumPy integers as address, and "
-            "mappings that are no dict."
+            "cupy.asarray and cupy.array refuse a list as shape, a NumPy integer as address, "
+            "and mappings that are not a dict."
         ),
         links=(_INTERFACE,),
     ),
@@ -99,8 +96,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"normalize_argument": "as_cuda_array", "parameter": "obj"},),
         grade="opt-in",
         why=(
-            "numba.cuda.as_cuda_array refuses arrays without a version, and writes to read-only "
-            "ones."
+            "numba.cuda.as_cuda_array refuses arrays without a version, and writes to "
+            "read-only ones."
         ),
         links=(_INTERFACE,),
     ),
@@ -114,9 +111,9 @@ RULES: tuple[Rule, ...] = (
         ),
         grade="opt-in",
         why=(
-            "nvcv.as_tensor and as_image take neither stream nor mask into account, refuse "
-            "versions below 2, and write out of bounds for an array without dimensions. With the "
-            "rule the host waits for the producer's stream first."
+            "nvcv.as_tensor and nvcv.as_image ignore stream and mask and refuse versions "
+            "below 2. They write out of bounds for an array without dimensions. With the rule"
+            " the host waits for the producer's stream first."
         ),
         links=("https://github.com/CVCUDA/CV-CUDA",),
     ),
@@ -129,10 +126,9 @@ RULES: tuple[Rule, ...] = (
         # Opt-in: readers that heed it wait for the legacy default stream then.
         grade="opt-in",
         why=(
-            "GPUArray exports stream None, also while a kernel or a copy is under way: readers do"
-            " not wait for it. With the rule it exports the legacy default stream, which all work"
-            " of PyCUDA that names no other stream is on. Work on streams made as non-blocking is"
-            " not covered."
+            "GPUArray exports stream None while a kernel or copy is still running, so readers"
+            " do not wait. With the rule it exports the legacy default stream. Work on "
+            "non-blocking streams is not covered."
         ),
         links=("https://github.com/inducer/pycuda/issues/226", _INTERFACE),
     ),
@@ -143,8 +139,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"normalize_argument": "as_image", "parameter": "source"},),
         grade="opt-in",
         why=(
-            "nvimgcodec.as_image refuses interfaces of version 0 and 1, as rmm exports them, and "
-            "the stream 0. Version 2 says as little of synchronization."
+            "nvimgcodec.as_image refuses stream 0 and interfaces of version 0 and 1, as rmm "
+            "exports them."
         ),
         links=("https://github.com/NVIDIA/nvImageCodec",),
         verified="2026-11-20: nvidia-nvimgcodec-cu12 0.9.0, up to its look at the memory",
@@ -156,8 +152,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"normalize_argument": "array.__init__", "parameter": "data"},),
         grade="opt-in",
         why=(
-            "warp.array takes neither stream nor mask of another library's array into account. "
-            "With the rule the host waits for the producer's stream first."
+            "warp.array ignores the stream and the mask of another library's array. With the "
+            "rule the host waits for the producer's stream first."
         ),
         links=("https://github.com/NVIDIA/warp",),
     ),

@@ -26,53 +26,53 @@ CATEGORY = "ArrayInterfaceWarning"  # of warnings about what its rules have left
 
 IDS = {
     "CG831": (
-        "an array was handed to a library that does not look at its stream",
+        "an array was passed to a library that ignores its stream",
         "ArrayInterfaceWarning",
     ),
     "CG832": (
-        "a read-only array was handed to a library that does not look at that",
+        "a read-only array was passed to a library that may write to it",
         "ArrayInterfaceWarning",
     ),
     "CG833": ("an array interface does not conform to the specification", "ArrayInterfaceWarning"),
     "CG834": (
-        "an array was converted to a form that a library reads correctly",
+        "an array was converted to a form that its reader accepts",
         "ArrayInterfaceWarning",
     ),
     "CG835": (
-        "an array cannot be converted to a form that a library reads correctly",
+        "an array cannot be converted to a form that its reader accepts",
         "ArrayInterfaceWarning",
     ),
-    "CG836": ("an entry point that a rule names is not there", ""),
+    "CG836": ("a function that a rule names does not exist", ""),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG831": (
         (
-            "without a wait it would read data that is not there yet; the guard has waited in its "
-            "place."
+            "without a wait it would read data before it is written. cudaguard waited for the "
+            "stream."
         ),
-        "none is needed; name the stream in normalize(..., stream=...) where the array does not",
+        "do nothing; or name the stream, if the array does not: normalize(..., stream=...)",
         "howto/arrays.md",
     ),
     "CG832": (
-        "it may write to memory that its owner takes for constant.",
-        "hand over a copy where it writes",
+        "it may write to memory that the owner expects to be constant.",
+        "pass a copy if it writes",
         "howto/arrays.md",
     ),
     "CG833": (
         "strict readers refuse the array, others misread it.",
-        "follow what the finding says of each field, or hand over cudaguard.normalize(array)",
+        "correct the fields that the message names, or pass cudaguard.normalize(array)",
         "howto/arrays.md",
     ),
     "CG834": (
-        "the library got the same data in a form that it reads correctly.",
-        "none is needed",
+        "the library received the same data in a form that it reads correctly.",
+        "do nothing",
         "howto/arrays.md",
     ),
     "CG835": (
-        "the library gets the array as it is, and refuses or misreads it.",
-        "follow what the finding says of the field, or hand over a copy",
+        "the library receives the array unchanged, and refuses or misreads it.",
+        "correct the field that the message names, or pass a copy",
         "howto/arrays.md",
     ),
     "CG836": (

@@ -11,10 +11,9 @@ RULES: tuple[Rule, ...] = (
         watch=("torch.utils.cpp_extension",),
         actions=({"prepare_builds": True},),
         why=(
-            "A build needs ninja on PATH, the toolkit of torch's own CUDA, a compiler that nvcc "
-            "takes, TORCH_CUDA_ARCH_LIST where no GPU is visible, and memory for all compilers; "
-            "torch says little about what is missing, and does not notice that its cache holds "
-            "builds for another torch."
+            "A build needs ninja on PATH, and a CUDA toolkit and compiler that fit torch. "
+            "Without a GPU it needs TORCH_CUDA_ARCH_LIST too. torch seldom names what is "
+            "missing, and reuses builds made for another torch."
         ),
         links=(
             "https://github.com/pytorch/pytorch/issues/68905",
@@ -29,9 +28,8 @@ RULES: tuple[Rule, ...] = (
         watch=("torch.utils.cpp_extension",),
         actions=({"break_stale_locks": True},),
         why=(
-            "A build that is killed leaves its lock, and load() waits for it without a limit and "
-            "without a message. From torch 2.14 on the lock ends with its holder, and nothing is "
-            "done."
+            "A killed build leaves its lock, and load() waits for it without a limit and "
+            "without a message. torch 2.14 and later release the lock with its holder."
         ),
         links=(
             "https://github.com/pytorch/pytorch/pull/190543",

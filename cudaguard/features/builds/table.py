@@ -24,28 +24,25 @@ VERBS = (
 CATEGORY = "ExtensionWarning"  # of warnings about what its rules have left undone
 
 IDS = {
-    "CG885": ("a build that was killed has left its lock", "ExtensionWarning"),
+    "CG885": ("a killed build left its lock", "ExtensionWarning"),
     "CG886": ("a build waits for a lock", "ExtensionWarning"),
-    "CG887": ("CUDA sources are to be built with a torch without CUDA", "ExtensionWarning"),
+    "CG887": ("CUDA sources cannot be built with a torch without CUDA", "ExtensionWarning"),
     "CG888": ("the CUDA toolkit is missing or incomplete", "ExtensionWarning"),
-    "CG889": ("nvcc is of another CUDA than torch", "ExtensionWarning"),
-    "CG890": ("the compiler is one that nvcc refuses", "ExtensionWarning"),
-    "CG891": ("an extension in torch's cache was built for something else", "ExtensionWarning"),
-    "CG892": ("an extension that was just built would not load", "ExtensionWarning"),
+    "CG889": ("nvcc and torch are from different CUDA releases", "ExtensionWarning"),
+    "CG890": ("nvcc refuses the C++ compiler", "ExtensionWarning"),
+    "CG891": ("an extension in torch's cache was built for another torch", "ExtensionWarning"),
+    "CG892": ("an extension was built but would not load", "ExtensionWarning"),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG885": (
-        "every later build of that extension waits without end.",
-        (
-            "none is needed where the guard took the lock over; else delete the lock file that is "
-            "named"
-        ),
+        "every later build of that extension waits without a limit.",
+        "delete the lock file that the message names, unless cudaguard removed it",
         "howto/builds.md",
     ),
     "CG886": (
-        "the program stands still until the other build ends.",
+        "the program waits until the other build ends.",
         "wait, or end the process that the message names",
         "howto/builds.md",
     ),
@@ -70,13 +67,13 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/builds.md",
     ),
     "CG891": (
-        "it would fail when it is loaded, or give wrong results.",
-        "none is needed where it is built again; else delete its folder in torch's cache",
+        "it fails to load, or computes wrong results.",
+        "delete its folder in torch's cache, unless cudaguard builds it again",
         "howto/builds.md",
     ),
     "CG892": (
         "the import that follows will fail.",
-        "follow the remedy beside its cause",
+        "run cudaguard check-extension on the file, and follow its remedy",
         "howto/extensions.md",
     ),
 }

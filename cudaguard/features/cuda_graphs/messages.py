@@ -10,10 +10,9 @@ NO_SETTING = "CG896"
 _LINK = "https://github.com/pytorch/pytorch/issues/122192"
 _SAM2 = "https://github.com/facebookresearch/sam2/issues/460"
 _COPY = (
-    "keep a copy: y = f(x).clone(), or f = cudaguard.graph_safe(f), or compile without CUDA graphs "
-    "(mode='max-autotune-no-cudagraphs'), or have torch 2.14 and later copy what is held (rule "
-    "CG039, in the whole process). cudagraph_mark_step_begin() is no cure: it ends the "
-    "step, which is when tensors are overwritten"
+    "keep a copy: y = f(x).clone(), or f = cudaguard.graph_safe(f); or compile with "
+    "mode='max-autotune-no-cudagraphs'; or enable rule CG039 with torch 2.14 or later. "
+    "cudagraph_mark_step_begin() does not help"
 )
 
 
@@ -29,20 +28,19 @@ def overwritten(producer: str, function: str, *, is_gradient: bool) -> Finding:
     if is_gradient:
         return Finding(
             OVERWRITTEN,
-            f"A gradient{made} was overwritten by a later call of a compiled function that uses "
-            "CUDA graphs.",
+            f"A later call of a compiled function with CUDA graphs overwrote a gradient{made}.",
             severity="error",
-            remedy="allocate .grad before the first compiled backward, or set it to None before "
-            "each (optimizer.zero_grad(set_to_none=True))",
+            consequence="the gradient holds the values of another call.",
+            remedy="call optimizer.zero_grad(set_to_none=True) before each backward, or allocate "
+            ".grad before the first compiled one",
             links=(_LINK,),
         )
     return Finding(
         OVERWRITTEN,
-        f"A tensor{made} was read after a later call of a compiled function that uses CUDA graphs "
-        "had overwritten it.",
+        f"A later call of a compiled function with CUDA graphs overwrote a tensor{made}.",
         severity="error",
-        consequence="torch notices it for the first calls only; after those such a tensor silently "
-        "holds the results of another call.",
+        consequence="torch notices this only in the first calls. Later the tensor silently holds "
+        "the results of another call.",
         remedy=_COPY + _parked_in_sam2(producer),
         links=(_LINK, *((_SAM2,) if _parked_in_sam2(producer) else ())),
     )
@@ -52,8 +50,8 @@ def _parked_in_sam2(producer: str) -> str:
     if not producer.rpartition(":")[0].endswith("position_encoding.py"):
         return ""
     return (
-        ". In SAM2 it is the cache of the position encoding, which no copy of an output reaches: "
-        "enable rule CG028, or cudaguard.graph_safe(..., stored_tensors='copy')"
+        ". In SAM2 it is the position-encoding cache, so copying outputs does not help: enable "
+        "rule CG028, or use cudaguard.graph_safe(..., stored_tensors='copy')"
     )
 
 
@@ -68,17 +66,17 @@ def parked(place: str, shape: tuple[int, ...], *, is_copied: bool) -> Finding:
     if is_copied:
         return Finding(
             PARKED,
-            f"{place} {shape}, left there by a compiled call, was replaced by a copy.",
+            f"cudaguard replaced {place} {shape}, stored by a compiled call, with a copy.",
             severity="info",
             links=(_SAM2,),
         )
     return Finding(
         PARKED,
-        f"{place} {shape} was stored by a compiled call.",
-        consequence="where that call uses CUDA graphs a later one overwrites it; copies of the "
-        "outputs do not help.",
-        remedy="cudaguard.graph_safe(..., stored_tensors='copy') replaces it by a copy after the "
-        "call that stores it; or fill that container before the first compiled call",
+        f"A compiled call stored {place} {shape}.",
+        consequence="with CUDA graphs a later call overwrites it. Copying the outputs does not "
+        "help.",
+        remedy="use cudaguard.graph_safe(..., stored_tensors='copy'), or fill that container "
+        "before the first compiled call",
         links=(_SAM2,),
     )
 
@@ -92,13 +90,12 @@ def moves(place: str, shape: tuple[int, ...]) -> Finding:
     """
     return Finding(
         MOVES,
-        f"{place} {shape} gets a new address at every call, since the program holds the earlier "
-        "ones.",
+        f"{place} {shape} gets a new address at every call: the program holds the earlier copies.",
         severity="info",
-        consequence="if a CUDA graph reads it, torch records that graph again each time: calls "
-        "take longer, and memory grows.",
-        remedy="keep a copy of it (state.clone()) instead of the tensor itself, or compile this "
-        "module without CUDA graphs (mode='max-autotune-no-cudagraphs')",
+        consequence="torch records every CUDA graph that reads it again. Calls take longer, and "
+        "memory grows.",
+        remedy="hold a copy (state.clone()) instead of the tensor, or compile this module with "
+        "mode='max-autotune-no-cudagraphs'",
         links=(_LINK,),
     )
 
@@ -113,9 +110,9 @@ def stale(made_at: str, shape: tuple[int, ...], overwritten_at: str) -> Finding:
     """
     return Finding(
         STALE,
-        f"The result {shape} of the call at {made_at} is still held, and the call at "
-        f"{overwritten_at} has overwritten it.",
-        consequence="the next read of it gets the values of another call.",
+        f"The call at {overwritten_at} overwrote the result {shape} of the call at {made_at}, "
+        "which the program still holds.",
+        consequence="the next read of it returns the values of another call.",
         remedy=_COPY,
         links=(_LINK,),
     )
@@ -125,7 +122,7 @@ def not_copied(kind: str) -> Finding:
     """A result has tensors in objects that are not looked into."""
     return Finding(
         NOT_COPIED,
-        f"Tensors in the attributes of a {kind} are not copied.",
+        f"graph_safe does not copy tensors in the attributes of a {kind}.",
         consequence="a later call of the compiled function overwrites them.",
         remedy="return them in a dictionary, list, tuple or dataclass, or copy them yourself",
         links=(_LINK,),
@@ -133,8 +130,8 @@ def not_copied(kind: str) -> Finding:
 
 
 GENERATION_CLONING = (
-    "switched on for all threads: torch copies results that are held when a CUDA graph is to "
-    "overwrite them, in all that is compiled from now on"
+    "switched on for all threads: torch copies results that are still held before a CUDA graph "
+    "overwrites them, in all code compiled from now on"
 )
 COPIED = "copied"
 WITHOUT_GRAPHS = "compiled without CUDA graphs"
@@ -150,9 +147,8 @@ def no_generation_cloning(who: str, setting: str, version: str) -> Finding:
     """
     return Finding(
         NO_SETTING,
-        f"{who} can do nothing with torch {version}: torch._inductor.config.{setting} is not "
-        "there, or not as torch 2.14 and 2.15 have it.",
+        f"{who} has no effect with torch {version}, which lacks torch._inductor.config.{setting}.",
         consequence="results of callables that use CUDA graphs are overwritten as before.",
-        remedy="fn = cudaguard.graph_safe(fn) for each such callable, or torch 2.14 or later",
+        remedy="wrap each such callable: fn = cudaguard.graph_safe(fn); or use torch 2.14 or later",
         links=(_LINK,),
     )

@@ -13,8 +13,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"record_compile_args": True},),
         grade="opt-in",
         why=(
-            "With the arguments of torch.compile known, cudaguard.graph_safe tells in all cases "
-            "whether a callable uses CUDA graphs, and can compile it again without them."
+            "Recording the arguments of torch.compile tells cudaguard.graph_safe whether a "
+            "callable uses CUDA graphs. It can then compile the callable again without them."
         ),
         links=("https://github.com/pytorch/pytorch/issues/122192",),
     ),
@@ -30,11 +30,9 @@ RULES: tuple[Rule, ...] = (
         ),
         grade="opt-in",
         why=(
-            "With compile_image_encoder, SAM2 fills the cache of its position encoding inside the "
-            "compiled forward, and the next call overwrites that memory: 'accessing "
-            "tensor output of CUDAGraphs that has been overwritten'. Copies of the outputs do not "
-            "help; without CUDA graphs for that encoder nothing is overwritten. Newer releases "
-            "fill the cache before, for one image size."
+            "With compile_image_encoder, SAM2 fills its position-encoding cache inside the "
+            "compiled forward. The next call overwrites it: 'accessing tensor output of "
+            "CUDAGraphs that has been overwritten'. Copying the outputs does not help."
         ),
         links=(
             "https://github.com/facebookresearch/sam2/issues/460",
@@ -49,9 +47,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"copy_held_outputs": True, "target": "*"},),
         grade="opt-in",
         why=(
-            "A result of a callable that uses CUDA graphs is overwritten by its next calls, after "
-            "the first ones without an error. torch 2.14 and later can copy what is still held "
-            "then, in the whole process, if they are asked to before it is compiled."
+            "The next call of a callable that uses CUDA graphs overwrites its earlier "
+            "results, mostly without an error. torch 2.14 and later can copy results that are"
+            " still held, in the whole process."
         ),
         links=(
             "https://github.com/pytorch/pytorch/issues/122192",

@@ -51,23 +51,23 @@ CATEGORY = "GraphWarning"  # of warnings about what its rules have left undone
 
 IDS = {
     "CG851": ("the output of a CUDA graph was read after it was overwritten", "GraphWarning"),
-    "CG852": ("a compiled call has left a tensor in a container of its module", "GraphWarning"),
-    "CG853": ("a result that is held was overwritten by a later call", "GraphWarning"),
-    "CG854": ("a result has tensors that are not copied", "GraphWarning"),
+    "CG852": ("a compiled call stored a tensor in its module", "GraphWarning"),
+    "CG853": ("a later call overwrote a result that is still held", "GraphWarning"),
+    "CG854": ("a result contains tensors that are not copied", "GraphWarning"),
     "CG855": ("a stored tensor gets a new address at every call", "GraphWarning"),
-    "CG896": ("torch lacks the setting that a rule is to change", "GraphWarning"),
+    "CG896": ("torch lacks a setting that a rule needs", "GraphWarning"),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG852": (
-        "where that call uses CUDA graphs a later one overwrites it.",
-        "cudaguard.graph_safe(fn, stored_tensors='copy')",
+        "if that call uses CUDA graphs, a later one overwrites the tensor.",
+        "use cudaguard.graph_safe(fn, stored_tensors='copy')",
         "howto/graphs.md",
     ),
     "CG853": (
-        "the next read of that result gets the values of another call.",
-        "keep a copy (result.clone()), or cudaguard.graph_safe(fn)",
+        "the next read of that result returns the values of another call.",
+        "keep a copy (result.clone()), or use cudaguard.graph_safe(fn)",
         "howto/graphs.md",
     ),
     "CG854": (
@@ -77,12 +77,12 @@ ABOUT: dict[str, tuple[str, str, str]] = {
     ),
     "CG855": (
         "torch records the graph again at each call, which takes time and memory.",
-        "keep a copy of the tensor in place of the tensor itself",
+        "hold a copy of the tensor instead of the tensor itself",
         "howto/graphs.md",
     ),
     "CG896": (
         "results of callables that use CUDA graphs are overwritten as before.",
-        "fn = cudaguard.graph_safe(fn), or torch 2.14 or later",
+        "use fn = cudaguard.graph_safe(fn), or torch 2.14 or later",
         "howto/graphs.md",
     ),
 }

@@ -44,8 +44,8 @@ class Expectation(NamedTuple):
     links: tuple[str, ...]
     is_meant: Callable[[Arguments, Keywords], bool] = lambda *_: True
     remedy: str = (
-        "move that into the function that the workers run, below `if __name__ == '__main__':` "
-        "where a script starts them; in a notebook restart the kernel first"
+        "move that into the function that the workers run, or below `if __name__ == '__main__':`; "
+        "in a notebook restart the kernel first"
     )
 
 
@@ -66,7 +66,7 @@ _FORKED = (
 )
 _FOUND = (
     "found a CUDA context that it had not created",
-    "a worker keeps memory on that device, and computes on it, whichever it was given.",
+    "the worker keeps memory on that device and computes there, not on its own device.",
 )
 _LIGHTNING = (
     "https://github.com/Lightning-AI/pytorch-lightning/issues/21389",
@@ -104,7 +104,7 @@ EXPECTATIONS = (
     Expectation(
         "torch.cuda.memory",
         "change_current_allocator",
-        "is to use another allocator",
+        "is asked for another allocator",
         "torch refuses it: 'Cannot swap an already initialized allocator'.",
         (
             "https://github.com/openvdb/fvdb-core/issues/105",

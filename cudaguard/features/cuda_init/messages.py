@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import FIX
+import shlex
+
+from cudaguard.core.messages import FIX, switch_off
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
@@ -62,7 +64,7 @@ def said(change: Change, *, where: bool = False) -> str:
 
 
 def _who(actor: str) -> str:
-    return actor or "something that is not watched"
+    return actor or "a library that cudaguard does not watch"
 
 
 def _at(where: str) -> str:
@@ -72,9 +74,9 @@ def _at(where: str) -> str:
 _HOW = {
     "import": " while it was imported",
     "load": " by loading a library",
-    "request": ", as asked",
-    "before": " before the guard could look",
-    "": ", at some time between two looks",
+    "request": ", as requested",
+    "before": " before cudaguard was installed",
+    "": " since cudaguard last looked",
 }
 
 
@@ -89,11 +91,10 @@ def initialized(change: Change, link: str = "") -> Finding:
         INITIALIZED,
         f"{said(change, where=True)}{_HOW[change.how]}.",
         severity="warning" if link else "info",
-        consequence="from here on CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER are no longer read, "
-        "and processes forked from this one cannot use CUDA.",
-        remedy="set such variables before that line, and start workers that use CUDA by spawn or "
-        "forkserver"
-        + (f"; {INITIALIZED} can be disabled if that is as you want it" if link else ""),
+        consequence="changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from "
+        "here on. Processes forked from this one cannot use CUDA.",
+        remedy="set these variables before that line, and start CUDA workers with 'spawn' or "
+        "'forkserver'" + (f"; or silence this: {switch_off(INITIALIZED)}" if link else ""),
         links=(link,) if link else (),
     )
 
@@ -115,12 +116,12 @@ def context_created(
         return Finding(CONTEXT, f"{what}.", severity="info")
     return Finding(
         CONTEXT,
-        f"{what}, and this process is local rank {rank}.",
+        f"{what}, but this process is local rank {rank}.",
         evidence=(f"{devices} devices are visible", *_held(others, change.device)),
-        consequence="every rank that does this takes some hundreds of MiB on that device, and may "
+        consequence=f"each such rank takes some hundreds of MiB on device {change.device}, and may "
         "compute there.",
-        remedy=f"call torch.cuda.set_device({rank}) before that line, or have the launcher show "
-        "each rank its own device only (CUDA_VISIBLE_DEVICES)",
+        remedy=f"call torch.cuda.set_device({rank}) before that line, or give each rank one device "
+        "with CUDA_VISIBLE_DEVICES",
         links=("https://github.com/pytorch/pytorch/issues/135279",),
     )
 
@@ -132,24 +133,26 @@ def _held(others: Sequence[int | None], device: int) -> tuple[str, ...]:
     each = f", {min(known)} to {max(known)} MiB each" if known else ""
     if known and min(known) == max(known):
         each = f", {known[0]} MiB each"
-    return (f"{len(others)} more of this launch hold contexts on device {device}{each}",)
+    return (f"{len(others)} more ranks have contexts on device {device}{each}",)
 
 
 def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> Finding:
     """An import, or if there is no actor something before one, has left its own context current."""
     if actor:
-        what = f"{actor} made a context of its own current on device {device}{_at(where)}"
+        what = f"{actor} made its own CUDA context current on device {device}{_at(where)}"
     else:
-        what = f"A context that is not the primary one is current on device {device}{_at(where)}"
+        what = (
+            f"A CUDA context other than the primary one is current on device {device}{_at(where)}"
+        )
     return Finding(
         FOREIGN,
         f"{what}{', beside torch' if beside_torch else ''}.",
-        evidence=("it is not the primary context, which torch and the CUDA runtime use",),
-        consequence="streams, events and memory of the one are invalid in the other: 'invalid "
-        "resource handle', zeros, crashes at exit." + ("" if beside_torch else " Beside torch or "
-        "CuPy, that is; alone it is harmless."),
-        remedy="use the primary context: `import pycuda.autoprimaryctx` in place of autoinit, or "
-        "pop the context around calls to the others"
+        evidence=("torch and the CUDA runtime use the primary context, not this one",),
+        consequence="streams, events and memory of one context are invalid in the other: 'invalid "
+        "resource handle', zeros, or crashes at exit." + ("" if beside_torch else " Without torch "
+        "or CuPy it is harmless."),
+        remedy="use the primary context: `import pycuda.autoprimaryctx` instead of autoinit, or "
+        "pop the context around calls to other libraries"
         if actor.startswith("pycuda")
         else "use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
         "to other libraries",
@@ -165,18 +168,18 @@ def no_context(why: str, error: Exception) -> Finding:
     """A context that was asked for cannot be created."""
     return Finding(
         NO_CONTEXT,
-        f"No CUDA context was created {why}.",
+        f"cudaguard could not create a CUDA context {why}.",
         evidence=(str(error),),
-        consequence="the program goes on; libraries create contexts of their own when they need "
-        "them.",
-        remedy='mend what the evidence says, or ask for no context: context="none" in the call, '
+        consequence="the program goes on. Libraries create a context when they need one.",
+        remedy='fix the error above, or request no context: context="none" in the call, '
         "CUDAGUARD_CONTEXT=none, or `context` in the configuration file",
+        command="cudaguard doctor --only CG904",
     )
 
 
 _FORKED_REMEDY = (
-    "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
-    "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork"
+    "start workers with 'spawn' (multiprocessing.set_start_method('spawn'), "
+    "DataLoader(..., multiprocessing_context='spawn')), or initialize CUDA after the fork"
 )
 
 
@@ -191,13 +194,13 @@ def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Fin
     """
     return Finding(
         FORK,
-        f"{how}{_at(where)} in a process that was forked after CUDA was initialized.",
+        f"{how}{_at(where)} in a process forked after CUDA was initialized.",
         evidence=(
-            f"in process {first.pid}: {said(first, where=True)}",
+            f"in parent process {first.pid}: {said(first, where=True)}",
             *((error,) if error else ()),
         ),
-        consequence="every CUDA call fails here: 'initialization error', 'Cannot re-initialize "
-        "CUDA in forked subprocess'.",
+        consequence="every CUDA call fails in this process: 'initialization error', 'Cannot "
+        "re-initialize CUDA in forked subprocess'.",
         remedy=_FORKED_REMEDY,
         links=("https://github.com/pytorch/pytorch/issues/17357",),
     )
@@ -212,10 +215,11 @@ def worker_failed(first: Change, error: str) -> Finding:
     """
     return Finding(
         FORK,
-        "A worker that was forked from this process used CUDA, which "
-        f"{_who(first.actor)} had initialized{_at(first.where)}.",
+        f"A forked worker used CUDA, which {_who(first.actor)} had initialized"
+        f"{_at(first.where)} before the fork.",
         evidence=(f"the worker: {error}",),
-        consequence="every CUDA call fails in such a worker.",
+        consequence="every CUDA call fails in a forked worker: 'Cannot re-initialize CUDA in "
+        "forked subprocess'.",
         remedy=_FORKED_REMEDY,
         links=("https://github.com/pytorch/pytorch/issues/17357",),
     )
@@ -259,17 +263,18 @@ def too_late_to_set(
         where: The line that sets it.
         first: Who initialized CUDA, where that is the moment.
     """
-    action = f"{name} is unset" if value is None else f"{name} is set to {value!r}"
+    action = f"{name} was unset" if value is None else f"{name} was set to {value!r}"
     return Finding(
         LATCHED,
-        f"{action}{_at(where)}, too late: it was read when {moment.partition(' is ')[0]} was "
-        f"{moment.partition(' is ')[2]}.",
+        f"{action}{_at(where)}, after {moment.partition(' is ')[0]} was "
+        f"{moment.partition(' is ')[2]} and had read it.",
         evidence=(
-            f"this process goes on with {'no value' if latched is None else repr(latched)}",
+            f"this process uses {'no value' if latched is None else repr(latched)}",
             *((said(first, where=True),) if first is not None else ()),
         ),
-        consequence="it has no effect in this process; processes started from now on see it.",
-        remedy="set it before that, at best in the shell that starts the program",
+        consequence="the new value has no effect in this process, only in processes started later.",
+        remedy="set it in the shell that starts the program, or at the top of the program",
+        command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
         links=("https://github.com/pytorch/pytorch/issues/159641",),
     )
 
@@ -284,11 +289,12 @@ def was_too_late(name: str, value: str, devices: int) -> Finding:
     """
     return Finding(
         LATCHED,
-        f"{name} is {value!r}, and was set too late: CUDA had been initialized.",
+        f"{name} was set to {value!r} after CUDA was initialized.",
         evidence=(f"the driver of this process has {devices} devices",),
-        consequence="it has no effect in this process; processes started from now on see it.",
-        remedy="set it before the imports, at best in the shell that starts the program; and "
-        "install cudaguard before them to be told which one it was",
+        consequence="the new value has no effect in this process, only in processes started later.",
+        remedy="set it in the shell that starts the program, or before the first import; call "
+        "cudaguard.install() first to see which import initialized CUDA",
+        command=f"export {name}={shlex.quote(value)}",
         links=("https://github.com/pytorch/pytorch/issues/159641",),
     )
 
@@ -302,15 +308,16 @@ def default_missing(rule: Rule, name: str, value: str, target: str, where: str) 
     """A variable that a rule has a default for is not set, and the mode forbids setting it."""
     return Finding(
         rule.id,
-        f"{target} is imported without {name}.",
+        f"{target} was imported without {name}={value}.",
         rule=rule.id,
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
         remedy=f"set {name}={value} before the import, or {FIX}",
+        command=f"export {name}={shlex.quote(value)}",
         links=rule.links,
     )
 
 
-def stands_in(other: str) -> str:
+def replaced_by(other: str) -> str:
     """Return what has become of a module that was replaced by another."""
-    return f"is {other}"
+    return f"replaced with {other}"

@@ -14,9 +14,9 @@ RULES: tuple[Rule, ...] = (
         # Opt-in: code that relies on a private context, or detaches it, would notice.
         grade="opt-in",
         why=(
-            "pycuda.autoinit creates a context of its own and makes it current; torch, CuPy and "
-            "all that use the CUDA runtime work in the primary one; streams, events and memory of "
-            "one are invalid in the other. pycuda.autoprimaryctx offers the same names and shares."
+            "pycuda.autoinit creates a context of its own and makes it current. torch and "
+            "CuPy use the primary context, where its streams, events and memory are invalid. "
+            "pycuda.autoprimaryctx has the same names and uses the primary context."
         ),
         links=(
             "https://github.com/NVIDIA/TensorRT/issues/4335",
@@ -35,9 +35,8 @@ RULES: tuple[Rule, ...] = (
         # Opt-in: a context takes memory, and forked workers cannot use CUDA after it.
         grade="opt-in",
         why=(
-            "Where an engine was built before torch first used CUDA, inference was reported to "
-            "fail with 'Error Code 1: Cask'; with torch's context there first it does not. The "
-            "primary context is torch's; it can be created in advance."
+            "Inference was reported to fail with 'Error Code 1: Cask' if an engine is built "
+            "before torch has a CUDA context. Creating the primary context first avoids it."
         ),
         links=(
             "https://github.com/NVIDIA/TensorRT/issues/4335",
@@ -53,10 +52,9 @@ RULES: tuple[Rule, ...] = (
         needs=("context",),
         grade="opt-in",
         why=(
-            "torch that first uses CUDA after decord was imported was reported to crash, and not "
-            "to where its context was there before. The cause is decord's symbol scope, which "
-            "CG001 repairs; this rule is for builds of decord that do their decoding on the GPU "
-            "and crash all the same."
+            "torch was reported to crash at its first use of CUDA after `import decord`, "
+            "unless it had a context before. CG001 repairs the usual cause. This rule is for "
+            "builds of decord that decode on the GPU."
         ),
         links=(
             "https://github.com/dmlc/decord/issues/324",
@@ -71,8 +69,8 @@ RULES: tuple[Rule, ...] = (
         when={"dists": {"torch": ""}},
         grade="report",
         why=(
-            "ti.init(arch=ti.cuda) makes a context current that is not the primary one, and torch "
-            "fails in it. Upgrade to taichi 1.2, which shares torch's."
+            "ti.init(arch=ti.cuda) makes a context other than the primary one current, and "
+            "torch then fails. taichi 1.2 and later use the primary context."
         ),
         links=(
             "https://github.com/taichi-dev/taichi/issues/5502",
@@ -88,9 +86,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"set_env": "XLA_PYTHON_CLIENT_PREALLOCATE", "value": "false"},),
         grade="opt-in",
         why=(
-            "JAX allocates most of the device's memory in advance when it first computes, some "
-            "packages do so while they are imported; torch or TensorFlow in the same process then "
-            "runs out of memory. With the variable JAX allocates as it needs, somewhat slower."
+            "JAX allocates most of the device's memory at its first computation, which some "
+            "packages run at import. torch or TensorFlow then runs out of memory. With the "
+            "variable set JAX allocates as needed, which is slightly slower."
         ),
         links=(
             "https://github.com/lucidrains/jax2torch/issues/2",
@@ -106,9 +104,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"set_env": "TF_FORCE_GPU_ALLOW_GROWTH", "value": "true"},),
         grade="opt-in",
         why=(
-            "TensorFlow allocates nearly all memory of every visible device when it first uses "
-            "one; torch or JAX in the same process then runs out of memory. With the variable it "
-            "allocates as it needs."
+            "TensorFlow allocates nearly all memory of every visible device at its first use."
+            " torch or JAX in the same process then runs out of memory. With the variable set"
+            " it allocates as needed."
         ),
         links=(
             "https://github.com/PythonOT/POT/issues/516",
@@ -123,9 +121,8 @@ RULES: tuple[Rule, ...] = (
         when={"env": {"PYTORCH_ALLOC_CONF": True, "PYTORCH_CUDA_ALLOC_CONF": False}},
         grade="report",
         why=(
-            "torch 2.9.1 reads its allocator's settings from PYTORCH_CUDA_ALLOC_CONF only, and "
-            "says nothing of PYTORCH_ALLOC_CONF, the name that its documentation gives: what is "
-            "set there has no effect on the GPU. Set both."
+            "torch 2.9.1 ignores PYTORCH_ALLOC_CONF on the GPU, although its documentation "
+            "names it. It reads PYTORCH_CUDA_ALLOC_CONF only. Set both."
         ),
         links=("https://github.com/pytorch/pytorch/issues/183387",),
     ),
@@ -138,10 +135,9 @@ RULES: tuple[Rule, ...] = (
         # Opt-in: a context takes memory, and nothing says that this MPI looks at GPUs.
         grade="opt-in",
         why=(
-            "mpi4py calls MPI_Init when mpi4py.MPI is imported, and an MPI that passes GPU memory "
-            "(Open MPI with UCX) takes the device of the context that is there then: without one "
-            "it was reported to fail with 'invalid device context'. The context that is created "
-            "is that of the local rank."
+            "An MPI that passes GPU memory uses the device of the context that exists when "
+            "mpi4py.MPI is imported. Without one it was reported to fail with 'invalid device"
+            " context'. The rule creates the local rank's context."
         ),
         links=(
             "https://github.com/openucx/ucx/issues/4707",

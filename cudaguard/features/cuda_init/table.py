@@ -30,14 +30,14 @@ CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left un
 IDS = {
     "CG814": ("CUDA was initialized", "ContextWarning"),
     "CG815": ("a CUDA context was created", "ContextWarning"),
-    "CG816": ("an import left a CUDA context of its own current", "ContextWarning"),
+    "CG816": ("an import left its own CUDA context current", "ContextWarning"),
     "CG817": ("a CUDA context could not be created", "ContextWarning"),
     "CG818": ("a forked process uses CUDA, which its parent had initialized", "ForkWarning"),
     "CG819": (
-        "an environment variable was set after it had been read for good",
+        "an environment variable was set after it was read",
         "LateEnvironmentWarning",
     ),
-    "CG822": ("a library finds CUDA in use that expects it not to be", "ContextWarning"),
+    "CG822": ("CUDA was used before a call that needs it unused", "ContextWarning"),
 }
 DETECTORS = {
     "detector.contexts:CudaDetector": (
@@ -60,15 +60,15 @@ KNOWN_ERRORS = "known_errors:EXPLAINER"
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG814": (
         (
-            "variables such as CUDA_VISIBLE_DEVICES count no longer, and processes that are forked "
-            "cannot use CUDA."
+            "later changes of CUDA_VISIBLE_DEVICES have no effect, and forked processes cannot use "
+            "CUDA."
         ),
-        "none is needed, unless one of the two matters: then move the first use of CUDA",
+        "move the first use of CUDA, if either matters to your program",
         "howto/cuda.md",
     ),
     "CG815": (
         "the context takes memory on that device, in each process.",
-        "none is needed; choose the device before the first use if it is the wrong one",
+        "choose the device before the first use of CUDA, if it is the wrong one",
         "howto/cuda.md",
     ),
     "CG816": (
@@ -81,18 +81,18 @@ ABOUT: dict[str, tuple[str, str, str]] = {
     ),
     "CG817": (
         "the program goes on without it, and the first use of the GPU may fail in the same way.",
-        "follow the reason that the message gives",
+        "fix the error that the message names",
         "howto/cuda.md",
     ),
     "CG822": (
-        "workers that are forked cannot use CUDA; others keep a context on the wrong device.",
+        "forked workers cannot use CUDA. Other workers keep a context on the wrong device.",
         "move the first use of CUDA into the function that the workers run",
         "howto/cuda.md",
     ),
     "CG819": (
         (
-            "the value is not used: it was read once, when the library was loaded or CUDA was "
-            "initialized."
+            "the new value is not used. The variable is read once: when a library is loaded or "
+            "CUDA is initialized."
         ),
         "set it before Python starts, or above the import that the message names",
         "howto/cuda.md",

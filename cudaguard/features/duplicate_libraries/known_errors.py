@@ -120,7 +120,7 @@ KNOWN = (
     ),
     KnownError(
         "CG843",
-        "a library gets another file than its own folders lead to",
+        "a library uses another file than its RUNPATH names",
         ("was loaded from a system path",),
         r"CUDA runtime library [`'](\S{1,80})[`'] was loaded from a system path",
         "{0} was loaded from a folder of the system, and not the copy in the package.",

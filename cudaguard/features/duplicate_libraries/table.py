@@ -5,10 +5,10 @@ from __future__ import annotations
 from cudaguard.features.duplicate_libraries.policy.wanted import PACKAGES
 
 IDS = {
-    "CG842": ("two files of one library are in the process", "ImportOrderWarning"),
+    "CG842": ("two files of one library are loaded", "ImportOrderWarning"),
     "CG823": ("a library is older than a package was built for", "ImportOrderWarning"),
-    "CG826": ("a search took an older library than the environment has", "ImportOrderWarning"),
-    "CG843": ("a library gets another file than its own folders lead to", "ImportOrderWarning"),
+    "CG826": ("an older library was loaded than the environment has", "ImportOrderWarning"),
+    "CG843": ("a library uses another file than its RUNPATH names", "ImportOrderWarning"),
 }
 DETECTORS = {
     "detector.duplicates:DuplicateDetector": (
@@ -22,13 +22,13 @@ KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG826": (
-        "what uses the library gets an older release than the environment was made with.",
-        "install a later cuda-pathfinder, which looks into the environment first",
+        "packages that use the library get an older release than the environment has.",
+        "upgrade cuda-pathfinder: later releases search the environment first",
         "howto/extensions.md",
     ),
     "CG823": (
-        "what needs the library fails on the GPU, or runs on the CPU.",
-        "install the release that the package asks for; others work with it too",
+        "packages that need the library fail on the GPU, or run on the CPU.",
+        "install the release that the package requires; others work with it too",
         "howto/extensions.md",
     ),
 }

@@ -26,10 +26,9 @@ RULES: tuple[Rule, ...] = (
         },
         grade="report",
         why=(
-            "torchcodec is built for one release of torch, and its metadata do not say which: with "
-            "another one it fails with 'Could not load libtorchcodec', behind which is an "
-            "undefined "
-            "symbol such as torch_from_blob. Install the pair that the table in its README names."
+            "torchcodec works with one release of torch only. With another it fails with "
+            "'Could not load libtorchcodec', caused by an undefined symbol such as "
+            "torch_from_blob. Install the pair that its README lists."
         ),
         links=(
             "https://github.com/meta-pytorch/torchcodec/issues/1131",
@@ -44,9 +43,9 @@ RULES: tuple[Rule, ...] = (
         dist=("usd-core", "usd-exchange"),
         grade="report",
         why=(
-            "Isaac Sim has a USD of its own, and two copies of it in one process fail with 'TfType "
-            "... already has an associated C++ type'. Uninstall the ones from pip: pip uninstall "
-            "-y usd-core usd-exchange."
+            "Isaac Sim has its own USD. A second copy in the process fails with 'TfType ... "
+            "already has an associated C++ type'. Uninstall the one from pip: pip uninstall "
+            "-y usd-core usd-exchange"
         ),
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
     ),

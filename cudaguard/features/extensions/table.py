@@ -4,8 +4,8 @@ from __future__ import annotations
 
 IDS = {
     "CG821": ("the dynamic loader had no room for thread-local variables", "ExtensionWarning"),
-    "CG840": ("an extension is shorter than its own headers say", "ExtensionWarning"),
-    "CG841": ("the dynamic loader has refused an extension", "ExtensionWarning"),
+    "CG840": ("an extension file is truncated", "ExtensionWarning"),
+    "CG841": ("the dynamic loader refused an extension", "ExtensionWarning"),
 }
 DETECTORS = {
     "detector:ExtensionDetector": (
@@ -21,13 +21,13 @@ KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG840": (
-        "to load it would end the process with SIGBUS, so it is refused.",
+        "loading it would end the process with SIGBUS, so cudaguard refuses it.",
         "delete the file, and build or install it again",
         "howto/extensions.md",
     ),
     "CG841": (
         "the extension is not loaded.",
-        "follow the remedy beside its cause; cudaguard check-extension FILE shows both again",
+        "run cudaguard check-extension FILE, and follow its remedy",
         "howto/extensions.md",
     ),
 }

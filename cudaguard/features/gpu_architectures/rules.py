@@ -12,10 +12,9 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux"},
         actions=({"preload_newer_nvrtc": True},),
         why=(
-            "What torch compiles at run time (fusers of TorchScript, operators such as torch.prod) "
-            "fails with 'nvrtc: error: invalid value for --gpu-architecture (-arch)' where its "
-            "NVRTC does not know the GPU. torch uses the first NVRTC of that name in the process, "
-            "and torch 2.6 and later load their own when they are imported: it must be there then."
+            "Kernels that torch compiles at run time fail with 'nvrtc: error: invalid value "
+            "for --gpu-architecture (-arch)'. torch uses the first NVRTC in the process, so "
+            "the newer one must be loaded before `import torch`."
         ),
         links=(
             "https://github.com/pytorch/pytorch/issues/87595",
@@ -35,9 +34,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"disable_fusers": True},),
         grade="opt-in",
         why=(
-            "Scripted models fail with 'nvrtc: error: invalid value for --gpu-architecture (-arch)'"
-            " where NVRTC does not know the GPU. Without the fusers nothing is compiled for them; "
-            "operators such as torch.prod are compiled all the same."
+            "Scripted models fail with 'nvrtc: error: invalid value for --gpu-architecture "
+            "(-arch)'. Without the fusers their kernels are not compiled at run time. "
+            "Operators such as torch.prod still are."
         ),
         links=("https://github.com/pytorch/pytorch/issues/87595",),
     ),
@@ -52,8 +51,8 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "Every Triton kernel fails with \"ptxas fatal: Value 'sm_121a' is not defined for "
-            "option 'gpu-name'\" where the ptxas in Triton does not know the GPU; another "
-            "one is called where TRITON_PTXAS_PATH, or TRITON_PTXAS_BLACKWELL_PATH, names it."
+            "option 'gpu-name'\". Triton calls another ptxas if TRITON_PTXAS_PATH or "
+            "TRITON_PTXAS_BLACKWELL_PATH names one."
         ),
         links=("https://github.com/triton-lang/triton/issues/8539",),
         verified="2026-11-20: triton 3.7.1 with ptxas 13.1 and 13.5 (assembling, no GPU)",

@@ -34,11 +34,11 @@ CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left un
 
 IDS = {
     "CG893": ("torch has no code for a GPU", "CudaGuardWarning"),
-    "CG894": ("what torch compiles at run time will fail on a GPU", "CudaGuardWarning"),
-    "CG895": ("Triton's ptxas does not know a GPU", "CudaGuardWarning"),
+    "CG894": ("torch's NVRTC does not support a GPU", "CudaGuardWarning"),
+    "CG895": ("Triton's ptxas does not support a GPU", "CudaGuardWarning"),
     "CG897": ("CuPy cannot compile for a GPU", "CudaGuardWarning"),
     "CG898": ("numba-cuda cannot compile for a GPU", "CudaGuardWarning"),
-    "CG899": ("code was compiled by a newer CUDA than the driver's", "CudaGuardWarning"),
+    "CG899": ("the driver is too old for the code", "CudaGuardWarning"),
 }
 DETECTORS = {
     "detector:ArchitectureDetector": (
@@ -61,13 +61,13 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/architectures.md",
     ),
     "CG894": (
-        "ordinary kernels run; TorchScript fusers and jiterator operators fail.",
+        "ordinary kernels run. TorchScript fusers and operators such as torch.prod fail.",
         "install the NVRTC that the message names (rule CG033)",
         "howto/architectures.md",
     ),
     "CG895": (
-        "kernels that Triton compiles, torch.compile's among them, fail on it.",
-        "update triton, or name a newer ptxas (rule CG038)",
+        "every Triton kernel, also of torch.compile, fails on it.",
+        "upgrade triton, or set TRITON_PTXAS_PATH to a newer ptxas (rule CG038)",
         "howto/architectures.md",
     ),
 }

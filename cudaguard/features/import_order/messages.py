@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import FIX, switch_off
+import shlex
+
+from cudaguard.core.messages import FIX, guarded_command, switch_off
 from cudaguard.files import os
 from cudaguard.model import Finding
 
@@ -17,13 +19,13 @@ def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) 
     """Libraries that a rule wants opened before a module are not, as mode or grade forbid it."""
     return Finding(
         rule.id,
-        f"{target} is imported before {', '.join(map(os.path.basename, files))} of an installed "
-        "package.",
+        f"{target} was imported before {', '.join(map(os.path.basename, files))} was loaded.",
         rule=rule.id,
         evidence=(*((f"imported at {where}",) if where else ()), *files),
         consequence=rule.why,
         remedy="let cudaguard load it first: "
-        + ("give the rule another grade" if rule.grade == "report" else FIX),
+        + ("give the rule the grade 'automatic'" if rule.grade == "report" else FIX),
+        command="" if rule.grade == "report" else guarded_command(),
         links=rule.links,
     )
 
@@ -33,18 +35,19 @@ def not_provided(rule: Rule, extension: str, library: str, where: str) -> Findin
     provider = rule.watch[0]
     return Finding(
         rule.id,
-        f"{extension} needs {library}, and {provider}, which has it, is not imported yet.",
+        f"{extension} needs {library} of {provider}, which is not imported yet.",
         rule=rule.id,
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
         remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {FIX}",
+        command=guarded_command(),
         links=rule.links,
     )
 
 
 def fetched(asking: str) -> str:
     """Return what has become of a library that another one was refused for."""
-    return f"loaded for {asking}, which did not find it"
+    return f"loaded for {asking}, which does not find it"
 
 
 def newest_first(asking: str) -> str:
@@ -70,7 +73,7 @@ def called_too_late(
     at = f" at {where}" if where else ""
     return Finding(
         rule.id,
-        f"{call}() is called{at} after {first} was imported.",
+        f"{call}() was called{at} after {first} was imported.",
         rule=rule.id,
         evidence=(
             *((f"{first} was imported by {', '.join(users[:3])}",) if users else ()),
@@ -78,7 +81,7 @@ def called_too_late(
             *taken[:3],
         ),
         consequence=rule.why,
-        remedy=f"call it before `import {first}`; to silence this: {switch_off(rule.id)}",
+        remedy=f"call {call}() before `import {first}`; or silence this: {switch_off(rule.id)}",
         links=rule.links,
     )
 
@@ -87,10 +90,11 @@ def search_path_too_late(library: str, folder: str, where: str) -> Finding:
     """A library was not found, and LD_LIBRARY_PATH has named its folder only since the start."""
     return Finding(
         "CG820",
-        f"{library} was not found, though LD_LIBRARY_PATH names {folder}, which has it.",
-        evidence=(f"asked for at {where}",) if where else (),
-        consequence="LD_LIBRARY_PATH was changed in the running process: the loader reads it once, "
-        "when a process is started.",
-        remedy="set it in the shell that starts the program, or open the library by its path "
-        f"before it is needed: ctypes.CDLL({folder + '/' + library!r})",
+        f"{library} was not found: {folder} was added to LD_LIBRARY_PATH after Python started.",
+        evidence=(f"loaded at {where}",) if where else (),
+        consequence="the dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
+        remedy="set it in the shell that starts the program, or load the library by its path "
+        f"first: ctypes.CDLL({folder + '/' + library!r})",
+        command=f"export LD_LIBRARY_PATH={shlex.quote(folder)}"
+        '"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"',
     )

@@ -89,7 +89,7 @@ CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left un
 
 IDS = {
     "CG820": (
-        "a library was not found as LD_LIBRARY_PATH was changed in the running process",
+        "LD_LIBRARY_PATH was changed after Python started",
         "LateEnvironmentWarning",
     ),
 }
@@ -100,8 +100,8 @@ KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG820": (
-        "the loader reads LD_LIBRARY_PATH once, when Python starts: later changes do nothing.",
-        "set LD_LIBRARY_PATH before Python starts, or open the library by its path",
+        "the dynamic loader reads LD_LIBRARY_PATH only once, when a process starts.",
+        "set LD_LIBRARY_PATH before Python starts, or load the library by its path",
         "howto/cuda.md",
     ),
 }

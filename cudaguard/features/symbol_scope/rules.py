@@ -16,11 +16,9 @@ RULES: tuple[Rule, ...] = (
             {"hide_symbols": "libdecord.so*", "names": "*", "keep": ["DECORD*"]},
         ),
         why=(
-            "decord loads libdecord.so with RTLD_GLOBAL, so its old copies of zlib, FFmpeg and "
-            "the C++ runtime serve every library that is loaded later: OpenCV reads a PNG as "
-            "None, torch extensions crash or compute wrong numbers, torch itself crashes or reads "
-            "stdin when it draws a seed. Importing torch first cures the last of these only; "
-            "local scope cures them all."
+            "decord loads libdecord.so with RTLD_GLOBAL. Libraries loaded later use its old "
+            "zlib, FFmpeg and C++ runtime. OpenCV reads a PNG as None, and torch extensions "
+            "crash or compute wrong numbers. Importing torch first is not enough."
         ),
         links=(
             "https://github.com/dmlc/decord/issues/293",
@@ -40,10 +38,10 @@ RULES: tuple[Rule, ...] = (
         when={"platform": "linux", "dists": {"triton": ">=3.7"}},
         actions=({"load_local": "libtensorflow_*.so*"},),
         why=(
-            "tensorflow has its libraries loaded with RTLD_GLOBAL, and triton's libtriton binds "
-            "to its LLVM and aborts with 'registered more than once' or 'inconsistency in "
-            "registered CommandLine options'. torch imports triton late, so importing torch "
-            "first does not help; local scope does."
+            "tensorflow loads its libraries with RTLD_GLOBAL. libtriton then resolves LLVM "
+            "symbols to tensorflow's copy. It aborts with 'registered more than once' or "
+            "'inconsistency in registered CommandLine options'. Importing torch first does "
+            "not help."
         ),
         links=(
             "https://github.com/tensorflow/tensorflow/issues/124205",
@@ -63,8 +61,9 @@ RULES: tuple[Rule, ...] = (
         # that nothing imports by itself) links two of the hidden names.
         grade="opt-in",
         why=(
-            "tensorflow's LLVM is in the global symbol scope, and triton aborts at its import. "
-            "Its names can be hidden afterwards; better is to have the guard before tensorflow."
+            "tensorflow's LLVM is in the global symbol scope, so triton aborts when it is "
+            "imported. The rule hides those symbols afterwards. Starting the guard before "
+            "tensorflow is better."
         ),
         links=("https://github.com/tensorflow/tensorflow/issues/124205",),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
@@ -78,9 +77,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"load_deepbind": "_mlir*.so"},),
         grade="opt-in",
         why=(
-            "mlir-air has an LLVM of its own, and its constructors crash on that of a ROCm torch "
-            "that was imported before it. Loaded with RTLD_DEEPBIND it finds its own symbols "
-            "first, as newer releases of Triton-XDNA have it."
+            "mlir-air crashes while it loads, because its LLVM symbols resolve to those of a "
+            "ROCm torch imported before it. With RTLD_DEEPBIND it finds its own symbols "
+            "first."
         ),
         links=(
             "https://github.com/amd/Triton-XDNA/issues/102",

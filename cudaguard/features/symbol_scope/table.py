@@ -41,10 +41,10 @@ CATEGORY = "SymbolScopeWarning"  # of warnings about what its rules have left un
 
 IDS = {
     "CG812": (
-        "a library has put copies of other people's symbols into the global symbol scope",
+        "a library put copies of other libraries' symbols into the global symbol scope",
         "SymbolScopeWarning",
     ),
-    "CG813": ("an extension exports a C++ runtime of its own", "SymbolScopeWarning"),
+    "CG813": ("an extension exports its own C++ runtime", "SymbolScopeWarning"),
 }
 DETECTORS = {
     "detector.scope:ScopeDetector": (
@@ -58,19 +58,16 @@ KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG812": (
+        ("libraries loaded later use these copies, and may crash, hang or compute wrong results."),
         (
-            "libraries that are loaded later are bound to these copies: they crash, hang or give "
-            "wrong results."
-        ),
-        (
-            "import that library after the others, or write the rule that the warning shows, which "
-            "keeps its symbols local"
+            "import that library after the others, or use the rule in the warning, which loads it "
+            "with local scope"
         ),
         "reference/rules.md",
     ),
     "CG813": (
-        "C++ libraries that are loaded later may call this runtime in place of their own.",
-        "take a build of it that links the system's libstdc++, or import it last",
+        "C++ libraries loaded later may call this runtime instead of their own.",
+        "use a build that links libstdc++.so.6, or import it last",
         "howto/extensions.md",
     ),
 }

@@ -21,10 +21,8 @@ _WELL_KNOWN = ("ld-linux", "libc.so", "libdl.so", "libgcc_s.so", "libm.so", "lib
 
 # What is known to have a library: what to install where it is nowhere.
 _PACKAGES = {
-    "libcuda.so": "it comes with the NVIDIA driver, which is not there (in a container: start it "
-    "with --gpus all)",
-    "libnvidia-ml.so": "it comes with the NVIDIA driver, which is not there (in a container: start "
-    "it with --gpus all)",
+    "libcuda.so": "install the NVIDIA driver, or start a container with --gpus all",
+    "libnvidia-ml.so": "install the NVIDIA driver, or start a container with --gpus all",
     "libGL.so": "install it: apt-get install libgl1",
     "libglib-2.0.so": "install it: apt-get install libglib2.0-0",
     "libgthread-2.0.so": "install it: apt-get install libglib2.0-0",
@@ -89,14 +87,16 @@ def words_for(
 
 def _truncated(case: _Case) -> tuple[str, str]:
     message = (
-        f"{case.file} is shorter than its own headers say ({case.found.detail}): an interrupted "
-        "build or copy"
+        f"{case.file} is truncated ({case.found.detail}), probably by an interrupted build or copy"
     )
-    return message, "delete it, and build or install it again"
+    return message, "delete the file, and build or install it again"
 
 
 def _not_elf(case: _Case) -> tuple[str, str]:
-    return f"{case.file} is no loadable library: {case.found.detail}", "build or install it again"
+    return (
+        f"{case.file} is not a loadable library: {case.found.detail}",
+        "build or install it again",
+    )
 
 
 def _wrong_machine(case: _Case) -> tuple[str, str]:
@@ -106,16 +106,16 @@ def _wrong_machine(case: _Case) -> tuple[str, str]:
 
 def _torch_not_imported(case: _Case) -> tuple[str, str]:
     if not case.around.torch:
-        return f"{case.file} needs {case.libraries}, and torch is not installed", "install torch"
-    message = f"{case.file} needs {case.libraries}, to be found only once torch is imported"
+        return f"{case.file} needs {case.libraries}, but torch is not installed", "install torch"
+    message = f"{case.file} needs {case.libraries}, which is found only after `import torch`"
     return message, "import torch before it"
 
 
 def _torch_flavor(case: _Case) -> tuple[str, str]:
     cuda = case.around.cuda
     message = (
-        f"{case.file} was built for a torch with GPU support, as it needs {case.libraries}; the "
-        f"installed {case.torch} is {f'built for CUDA {cuda}' if cuda else 'a build for the CPU'}"
+        f"{case.file} needs {case.libraries}, but {case.torch} is a build for "
+        f"{f'CUDA {cuda}' if cuda else 'the CPU'}"
     )
     if cuda:
         return message, f"install the torch that it was built for, or {_REBUILD}"
@@ -126,14 +126,11 @@ def _cuda_major(case: _Case) -> tuple[str, str]:
     if case.found.libraries:
         cuda = case.around.cuda
         message = (
-            f"{case.file} was built for another CUDA: it needs {case.libraries}, and {case.torch} "
+            f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} "
             f"is built for CUDA {cuda}"
         )
         return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
-    message = (
-        f"{case.file} was built for another CUDA: the CUDA runtime that it is linked with has no "
-        f"{case.functions}"
-    )
+    message = f"{case.file} was built for another CUDA: its CUDA runtime has no {case.functions}"
     return message, _REBUILD
 
 
@@ -142,43 +139,47 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     name, needer = lack.name, os.path.basename(lack.needed_by)
     via = f" (through {needer})" if needer != case.file else ""
     others = f", nor is {_list([one.name for one in more])}" if more else ""
-    message = f"{case.file} needs {name}{via}, which is nowhere on the loader's path{others}"
+    message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
     home = case.around.homes.get(name)
     if home:
         remedy = (
-            f"it is installed as {home}: import the package that it belongs to first, or start "
-            f"Python with LD_LIBRARY_PATH={os.path.dirname(home)}"
+            f"import the package that contains {home} first, or start Python with "
+            f"LD_LIBRARY_PATH={os.path.dirname(home)}"
         )
         return message, remedy
     stem, _, number = name.partition(".so")
     major = number.lstrip(".").partition(".")[0]
     if stem in _WHEELS and major:
         tail = f"-cu{major}" if major in ("11", "12") else ""
-        return message, f"pip install nvidia-{_WHEELS[stem]}{tail}, or the CUDA toolkit {major}"
-    general = "install what has it, or start Python with its folder in LD_LIBRARY_PATH"
+        return (
+            message,
+            f"install nvidia-{_WHEELS[stem]}{tail} with pip, or the CUDA toolkit {major}",
+        )
+    general = (
+        "install the package that contains it, or start Python with its folder in LD_LIBRARY_PATH"
+    )
     return message, _PACKAGES.get(f"{stem}.so", general)
 
 
 def _symbol_version(case: _Case) -> tuple[str, str]:
     lack = case.about[0]
     message = (
-        f"{os.path.basename(lack.library)} at {lack.library} has no {lack.name}, which "
-        f"{_needer(lack, case.found)} needs: that was built on a newer system, or an older copy "
-        "of the library was loaded first"
+        f"{_needer(lack, case.found)} needs {lack.name}, which {lack.library} does not have: it is "
+        "too old"
     )
     if "CXX" in lack.name:
         remedy = (
-            "use a build for this system, or have a newer libstdc++.so.6 loaded first (in conda "
-            "environments: conda install -c conda-forge libstdcxx-ng)"
+            "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
+            "install -c conda-forge libstdcxx-ng)"
         )
         return message, remedy
     return message, "use a build for this system, or build it here"
 
 
 def _python_abi(case: _Case) -> tuple[str, str]:
-    lacks = f"there is no {case.functions if case.found.symbols else case.libraries}"
+    lacks = f"it needs {case.functions if case.found.symbols else case.libraries}"
     message = (
-        f"{case.file} was built for another Python than this {case.around.python}: "
+        f"{case.file} was built for another Python than {case.around.python}: "
         f"{case.found.detail or lacks}"
     )
     return message, "install it for this Python, or build it again"
@@ -187,14 +188,14 @@ def _python_abi(case: _Case) -> tuple[str, str]:
 def _older_library(case: _Case) -> tuple[str, str]:
     lack = case.about[0]
     name = os.path.basename(lack.library)
-    which = f", {lack.library}," if os.path.isabs(lack.library) else ""
+    which = lack.library if os.path.isabs(lack.library) else name
     message = (
-        f"{_needer(lack, case.found)} needs {case.functions}, which the {name} that it gets{which} "
-        "does not have: an older one than was meant was found or loaded first"
+        f"{_needer(lack, case.found)} needs {case.functions}, but gets an older {name} without it"
+        f"{f': {which}' if which != name else ''}"
     )
     remedy = (
-        "start without LD_LIBRARY_PATH if that leads to another CUDA; else import this before the "
-        "package that brings the other copy, or bring both up to one release"
+        "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
+        "with the older copy; or install both for one release"
     )
     return message, remedy
 
@@ -203,10 +204,10 @@ def _cuda_not_linked(case: _Case) -> tuple[str, str]:
     owners = {owner for lack in case.about for owner in [owner_of(lack.name)] if owner is not None}
     others = sorted(owner for owner in owners if owner.library != "libcudart")
     titles = " and ".join(owner.title for owner in others) or "the CUDA runtime"
-    message = f"{case.file} calls {titles} and was not linked with it: nobody has {case.functions}"
+    message = f"{case.file} was not linked with {titles}, whose {case.functions} it calls"
     if others:
         flags = " ".join(f"-l{owner.library[3:]}" for owner in others)
-        return message, f"link it as well: add {flags} to the libraries of the extension"
+        return message, f"add {flags} to the libraries of the extension, and rebuild"
     remedy = (
         "build it with CUDAExtension (setup.py) or from CUDA sources (load), which link cudart, "
         "or add -lcudart"
@@ -217,8 +218,8 @@ def _cuda_not_linked(case: _Case) -> tuple[str, str]:
 def _cxx11_abi(case: _Case) -> tuple[str, str]:
     this, other = (1, 0) if case.around.old_strings else (0, 1)
     message = (
-        f"{case.file} was built with _GLIBCXX_USE_CXX11_ABI={this}, and {case.torch} has {other}: "
-        f"there is no {case.functions} in it{_built_against(case)}"
+        f"{case.file} was built with _GLIBCXX_USE_CXX11_ABI={this}, but {case.torch} with {other}: "
+        f"it has no {case.functions}{_built_against(case)}"
     )
     return message, _REBUILD
 
@@ -226,7 +227,7 @@ def _cxx11_abi(case: _Case) -> tuple[str, str]:
 def _other_torch(case: _Case) -> tuple[str, str]:
     has_kin = any(case.around.kin.values())
     message = (
-        f"{case.file} was built for another version of torch: the installed {case.torch} has no "
+        f"{case.file} was built for another version of torch: {case.torch} has no "
         f"{case.functions}{', only with other arguments' if has_kin else ''}{_built_against(case)}"
     )
     return message, _REBUILD
@@ -243,38 +244,33 @@ def _built_against(case: _Case) -> str:
 def _own_source_missing(case: _Case) -> tuple[str, str]:
     others = [name for name in case.found.needed if not name.startswith(_WELL_KNOWN)]
     is_cuda = "cuda" in case.functions.lower() and not others
-    whose = f"{case.functions} belongs to no library of torch, CUDA or Python"
     if is_cuda:
         message = (
-            f"The CUDA half of {case.file} was not linked: {whose}, so it is the extension's own "
-            "function, and the object file that holds it is missing"
+            f"{case.file} was linked without its CUDA object file: no library of torch, CUDA or "
+            f"Python defines {case.functions}"
         )
         remedy = (
-            "rebuild it with nvcc visible, and see in the build's output that the .cu file is "
-            "compiled and linked: CUDA_HOME=/usr/local/cuda pip install --no-build-isolation "
-            "--no-cache-dir -v ./SOURCE"
+            "rebuild it with nvcc on PATH, and check that the .cu file is compiled and linked: "
+            "CUDA_HOME=/usr/local/cuda pip install --no-build-isolation --no-cache-dir -v ./SOURCE"
         )
         if case.around.torch.endswith("+cpu"):  # with which nothing finds CUDA_HOME
-            remedy = f"{_TORCH_CUDA}, as {case.torch} compiles no .cu file; then {remedy}"
+            remedy = f"{_TORCH_CUDA}: {case.torch} compiles no .cu file; then {remedy}"
         return message, remedy
     message = (
-        f"Something was not linked into {case.file}: {whose}, so it is the extension's own "
-        "function, or one of a library that it does not name"
+        f"{case.file} was linked without one of its sources or libraries: no library of torch, "
+        f"CUDA or Python defines {case.functions}"
     )
     if others:
-        message += f", or of another version of {_list(others)} than the one found"
-    remedy = (
-        "add the source file that has it to the extension's sources, or link the library that "
-        "has it, and rebuild"
-    )
+        message += f". It may come from another version of {_list(others)}"
+    remedy = "add the missing source file or library to the extension, and rebuild"
     return message, remedy
 
 
 def _unknown(case: _Case) -> tuple[str, str]:
     if case.functions:
-        message = f"{case.file} needs what nobody has: {case.functions}"
-        return message, "link it with the library that has that, and rebuild"
-    return f"{case.file} cannot be judged: {case.found.detail}", ""
+        message = f"{case.file} needs {case.functions}, which no library defines"
+        return message, "link it with the library that defines it, and rebuild"
+    return f"cudaguard cannot check {case.file}: {case.found.detail}", ""
 
 
 _WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {

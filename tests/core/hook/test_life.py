@@ -27,7 +27,7 @@ def test_install_while_the_target_is_half_imported(pair):
         "import importlib as i; i.reload(target)",
     )
     assert ran.lines == ["target", "CG802"]
-    assert "target was imported before rule LOCAL1 was in force" in ran.err
+    assert "target was imported before cudaguard could repair it (rule LOCAL1)" in ran.err
 
 
 def test_install_behind_the_target_in_the_right_order_says_nothing(pair):

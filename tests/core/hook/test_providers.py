@@ -93,7 +93,7 @@ def test_provider_is_imported_first(scene, route, mode):
 def test_other_modes_tell_and_import_nothing(scene, mode):
     ran = run(scene, "by-name", mode)
     assert ran.lines == ["True", "", "['PROV1']"]
-    told = "target needs libprovided.so.1, and provider, which has it, is not imported yet"
+    told = "target needs libprovided.so.1 of provider, which is not imported yet"
     assert (told in ran.err) is (mode == "warn")
 
 
@@ -125,7 +125,7 @@ def test_library_that_only_another_library_needs(indirect, route):
     assert run(indirect, route).lines == ["42", "provider", "[]"]
     told = run(indirect, route, "warn")
     assert told.lines == ["True", "", "['PROV1']"]
-    assert "target needs libprovided.so.1, and provider, which has it" in told.err
+    assert "target needs libprovided.so.1 of provider" in told.err
 
 
 def test_provider_of_such_a_library_that_fails_is_told_once(indirect):
@@ -200,7 +200,7 @@ except cudaguard.ImportOrderError as error:
     print(error, "|", repr(error.__cause__))
 """)
     (line,) = ran.lines
-    assert line.startswith("provider could not be imported before target, as rule PROV1 asks.")
+    assert line.startswith("provider could not be imported before target, as rule PROV1 requires.")
     assert line.endswith("| ZeroDivisionError('division by zero')")
 
 

@@ -61,7 +61,7 @@ def test_guard_that_came_too_late_in_strict_raises_at_the_next_watched_import(pr
         try:
             import other
         except cudaguard.ImportOrderError as error:
-            print(error.name, "target was imported before rule" in str(error))
+            print(error.name, "target was imported before cudaguard" in str(error))
         import other
         print(order())
         """

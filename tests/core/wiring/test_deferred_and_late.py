@@ -85,7 +85,7 @@ def test_handler_that_raises_costs_no_prerequisite(program):
 def test_plugin_of_a_module_that_is_there_already_is_told_to_be_late(plugged):
     done = plugged.run("import target; cudaguard.install(); print(order(), found())")
     assert done.stdout.split() == ["target", "CG802"]
-    assert "target was imported before rule PLUG1 was in force" in done.stderr
+    assert "target was imported before cudaguard could repair it (rule PLUG1)" in done.stderr
 
 
 def test_module_that_only_a_plugin_watches_is_told_when_the_variable_came_too_late(plugged):
@@ -151,4 +151,4 @@ def test_repair_that_a_platform_has_no_means_for_is_told_once(program):
         """
     )
     assert done.stdout.split() == ["needed", "target", "CG809"]
-    assert '{ load_local = "libx.so*" } is not supported on' in done.stderr
+    assert 'cannot apply { load_local = "libx.so*" } of rule' in done.stderr

@@ -205,7 +205,7 @@ def test_journal_that_cannot_be_written_is_reported_once_and_given_up(
     )
     first, second = done.stdout.splitlines()
     assert first == "target CG806"
-    assert second.startswith("No journal is written to ")
+    assert second.startswith("cudaguard cannot write its journal to ")
     assert evidence in second
     assert done.stderr.count("[CG806]") == (0 if mode == "observe" else 1)
 

@@ -291,7 +291,7 @@ for _ in range(3):
 """
     (line,) = [line for line in run(code) if "Producer" in line]
     assert line == (
-        "cudaguard: LOCAL1: A arrays.Producer was handed to lib in another form: "
+        "cudaguard: LOCAL1: cudaguard corrected a arrays.Producer for lib: "
         "shape [4] as (4,); stream None left out."
     )
 
@@ -308,8 +308,8 @@ for finding in cudaguard.status().findings:
     print(finding.id, finding.rule, finding.what)
 """
     assert run(code) == [
-        "CG834 LOCAL1 A arrays.Producer was handed to lib in another form: stream None left out.",
-        "CG834 LOCAL1 A __main__.Other was handed to lib in another form: stream None left out.",
+        "CG834 LOCAL1 cudaguard corrected a arrays.Producer for lib: stream None left out.",
+        "CG834 LOCAL1 cudaguard corrected a __main__.Other for lib: stream None left out.",
     ]
 
 
@@ -336,7 +336,7 @@ print(found())
     for warning in run.warnings:
         assert "program.py" in warning
         assert "ArrayInterfaceWarning: [CG835]" in warning
-        assert "which does not read its stream correctly" in warning
+        assert "does not read the stream of a " in warning
         assert "__cuda_array_interface__['stream'] of arrays.Producer is 0" in run.err
 
 
@@ -849,7 +849,7 @@ print(is_raw())
     assert run(code) == [
         "Image Array CG836:warning",
         "(4,)",
-        f"LOCAL1 Rule LOCAL1 is about lib.{place}, which is not there or cannot be replaced.",
+        f"LOCAL1 Rule LOCAL1 names lib.{place}, which does not exist here or cannot be replaced.",
         ALL_RAW,
     ]
     (warning,) = run.warnings

@@ -237,6 +237,6 @@ for finding in cudaguard.status().findings:
     print(finding.id, finding.what)
 """
     )
-    said = "CG834 What a lib.Array exports was corrected: shape [4] as (4,)."
+    said = "CG834 cudaguard corrected the array interface of lib.Array: shape [4] as (4,)."
     assert out == ["None", "(4,) (4,)", said]
     assert run.err == ""

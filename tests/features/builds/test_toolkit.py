@@ -208,4 +208,4 @@ def test_function_of_another_library_may_come_yet():
     assert "unless" in would_not_load(lacks).consequence
     other = ExtensionCheck(ok=False, path="/x.so", cause="other-torch", message="lacks f()")
     assert would_not_load(other).severity == "error"
-    assert would_not_load(other).consequence == "the import will fail"
+    assert would_not_load(other).consequence == "the import will fail."

@@ -96,18 +96,18 @@ def test_words_on_a_tensor_that_was_overwritten():
     finding = wording.overwritten("/srv/block.py:7", "attend", is_gradient=False)
     assert (finding.id, finding.severity) == ("CG851", "error")
     assert finding.what == (
-        "A tensor that attend made at /srv/block.py:7 was read after a later call of a compiled "
-        "function that uses CUDA graphs had overwritten it."
+        "A later call of a compiled function with CUDA graphs overwrote a tensor that attend made "
+        "at /srv/block.py:7."
     )
     assert "silently" in finding.consequence
     assert "y = f(x).clone()" in finding.remedy
     assert "cudaguard.graph_safe(f)" in finding.remedy
     assert "rule CG039" in finding.remedy
-    assert "cudagraph_mark_step_begin() is no cure: it ends the step" in finding.remedy
+    assert "cudagraph_mark_step_begin() does not help" in finding.remedy
     assert "SAM2" not in finding.remedy
     assert len(finding.links) == 1
     plain = wording.overwritten("", "", is_gradient=False)
-    assert plain.what.startswith("A tensor was read after a later call")
+    assert plain.what.startswith("A later call of a compiled function")
     lambda_ = wording.overwritten("/srv/a.py:1", "", is_gradient=False)
     assert "A tensor that a function made at /srv/a.py:1 was read" in lambda_.what
 
@@ -115,7 +115,7 @@ def test_words_on_a_tensor_that_was_overwritten():
 def test_words_on_a_gradient():
     finding = wording.overwritten("/srv/block.py:7", "attend", is_gradient=True)
     assert (finding.id, finding.severity) == ("CG851", "error")
-    assert finding.what.startswith("A gradient that attend made at /srv/block.py:7 was overwritten")
+    assert finding.what.endswith("overwrote a gradient that attend made at /srv/block.py:7.")
     assert "set_to_none=True" in finding.remedy
     assert "clone()" not in finding.remedy  # of no use to a gradient
 
@@ -138,23 +138,25 @@ def test_words_on_the_cache_of_sam2(producer, is_sam2):
 def test_words_on_what_is_seen():
     told = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_copied=False)
     assert (told.id, told.severity) == ("CG852", "warning")
-    assert told.what == ("Enc.cache[(8, 8)] (2, 3) was stored by a compiled call.")
+    assert told.what == ("A compiled call stored Enc.cache[(8, 8)] (2, 3).")
     assert "stored_tensors='copy'" in told.remedy
     moved = wording.parked("Enc.cache[(8, 8)]", (2, 3), is_copied=True)
     assert (moved.id, moved.severity) == ("CG852", "info")
     stale = wording.stale("a.py:1", (2,), "b.py:2")
     assert (stale.id, stale.severity) == ("CG853", "warning")
     assert stale.what == (
-        "The result (2,) of the call at a.py:1 is still held, and the call at b.py:2 has "
-        "overwritten it."
+        "The call at b.py:2 overwrote the result (2,) of the call at a.py:1, which the program "
+        "still holds."
     )
     lacks = wording.no_generation_cloning("CG039", "triton.some", "2.13.0")
     assert (lacks.id, lacks.severity) == ("CG896", "warning")
-    assert lacks.what.startswith("CG039 can do nothing with torch 2.13.0: torch._inductor.config.")
+    assert lacks.what.startswith(
+        "CG039 has no effect with torch 2.13.0, which lacks torch._inductor.config."
+    )
     assert "cudaguard.graph_safe(fn)" in lacks.remedy
     unknown = wording.not_copied("pkg.Box")
     assert unknown.id == "CG854"
-    assert unknown.what == "Tensors in the attributes of a pkg.Box are not copied."
+    assert unknown.what == "graph_safe does not copy tensors in the attributes of a pkg.Box."
 
 
 # --- the grammar of rules -------------------------------------------------------------------
@@ -283,8 +285,8 @@ def consume(mode, error):
     print([f.id for f in cudaguard.status().findings])
 """
 NOTE = (
-    "cudaguard [CG851] A tensor that attend made at /srv/block.py:7 was read after a later call of "
-    "a compiled function that uses CUDA graphs had overwritten it."
+    "cudaguard [CG851] A later call of a compiled function with CUDA graphs overwrote a tensor "
+    "that attend made at /srv/block.py:7."
 )
 
 
@@ -298,7 +300,7 @@ def test_error_that_leaves_the_block_is_explained(child, mode):
         assert done.stderr == ""
     else:
         assert done.stdout.splitlines() == ["none", found]
-        assert done.stderr.count("GraphWarning: [CG851] A tensor that attend made at") == 1
+        assert done.stderr.count("GraphWarning: [CG851] A later call of") == 1
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -320,7 +322,7 @@ def test_error_that_ends_a_program_under_run(child):
     done = child.command(*run, check=False)
     assert done.returncode == 1
     assert "RuntimeError: Error: accessing tensor output of CUDAGraphs" in done.stderr
-    words = "[CG851] A tensor that attend made at /srv/block.py:7"
+    words = "[CG851] A later call of a compiled function with CUDA graphs overwrote a tensor"
     assert done.stderr.count(f"cudaguard {words}" if HAS_NOTES else words) == 1
     assert "\ncudaguard run: " not in done.stderr  # there is no more to say
 

@@ -47,7 +47,7 @@ def test_modules_that_do_more_and_more_are_told_apart(program):
         "['CG814', 'CG815']",
         f"CG814 info kaolin initialized CUDA at {where('flash')} while it was imported.",
         f"CG815 info {made}",
-        f"CG816 info warp made a context of its own current on device 0 at {where('warp')}.",
+        f"CG816 info warp made its own CUDA context current on device 0 at {where('warp')}.",
     ]
 
 
@@ -56,7 +56,7 @@ def test_finding_says_what_follows_and_what_to_do(program):
     ran = program.run("import ctypes\ncudaguard.install()\nimport kaolin\nprint(found()[0])")
     text = "\n".join(ran.out)
     assert "CUDA_VISIBLE_DEVICES" in text
-    assert "spawn or forkserver" in text
+    assert "'spawn' or 'forkserver'" in text
 
 
 def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
@@ -162,7 +162,7 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
         {TOLD}
         """
     )
-    nobody = "something that is not watched"
+    nobody = "a library that cudaguard does not watch"
     first, second, third = ran.out
     assert first.startswith(f"CG814 info {nobody} initialized CUDA")
     assert second.startswith(f"CG815 info {nobody} created a context on device 0")
@@ -190,8 +190,8 @@ def test_initialized_before_the_guard(program):
     )
     assert ran.err == ""
     (finding, event) = ran.out
-    assert finding.startswith("CG814 info something that is not watched initialized CUDA")
-    assert event == "['something that is not watched initialized CUDA']"
+    assert finding.startswith("CG814 info a library that cudaguard does not watch initialized CUDA")
+    assert event == "['a library that cudaguard does not watch initialized CUDA']"
 
 
 EXTENSION = r"""
@@ -321,7 +321,7 @@ def test_uninstall_stops_it_and_installing_again_begins_anew(program):
         """
     )
     assert (ran.out[0], ran.err) == ("[] []", "")
-    assert ran.out[1].split() == ["something", "spconv"]
+    assert ran.out[1].split() == ["a", "spconv"]
 
 
 def test_guard_block(program):
@@ -430,7 +430,7 @@ def test_context_on_the_device_of_another_rank(program, case):
         text = "\n".join(ran.out)
         assert (
             f"spconv created a context on device {device} at {program.where('here')} while it "
-            f"was imported, and this process is local rank {rank}."
+            f"was imported, but this process is local rank {rank}."
         ) in text
         assert f"torch.cuda.set_device({rank})" in text
 
@@ -465,7 +465,7 @@ def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
     (warning,) = ran.warnings
     where = program.where("here")
     assert warning == (
-        f"{where}: ContextWarning: [CG816] pycuda.autoinit made a context of its own current on "
+        f"{where}: ContextWarning: [CG816] pycuda.autoinit made its own CUDA context current on "
         f"device 0 at {where}, beside torch."
     )
     assert "pycuda.autoprimaryctx" in ran.err
@@ -514,7 +514,7 @@ def test_context_that_was_current_before_torch_is_told_of_and_blamed_on_no_impor
     ran = program.run(code)
     assert ran.out == ["['CG814', 'CG816']"]
     (warning,) = ran.warnings
-    said = "A context that is not the primary one is current on device 0 at "
+    said = "A CUDA context other than the primary one is current on device 0 at "
     assert f"[CG816] {said}{program.where('torch')}, beside torch." in warning
 
 
@@ -602,7 +602,7 @@ def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words
         f"{first}\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
         env={"CUDAGUARD_WATCH": words},
     )
-    who = f"innocent initialized CUDA at {program.where('here')}" if told else "something that"
+    who = f"innocent initialized CUDA at {program.where('here')}" if told else "a library that"
     assert [line.startswith(f"CG814 info {who}") for line in ran.out] == [True]
 
 
@@ -696,9 +696,9 @@ NVML = "import pynvml; pynvml.nvmlInit()"
 @pytest.mark.parametrize(
     ("held", "nvml", "said"),
     [
-        ("512 512 512", NVML, "3 more of this launch hold contexts on device 0, 512 MiB each"),
-        ("512 1024", NVML, "2 more of this launch hold contexts on device 0, 512 to 1024 MiB each"),
-        ("- -", NVML, "2 more of this launch hold contexts on device 0"),
+        ("512 512 512", NVML, "3 more ranks have contexts on device 0, 512 MiB each"),
+        ("512 1024", NVML, "2 more ranks have contexts on device 0, 512 to 1024 MiB each"),
+        ("- -", NVML, "2 more ranks have contexts on device 0"),
         ("", NVML, ""),
         ("512 512 512", "", ""),  # NVML is not loaded only to tell more
     ],
@@ -731,6 +731,6 @@ def test_own_context_over_one_that_was_current_already(program):
     )
     (warning,) = ran.warnings
     assert (
-        f"[CG816] warp made a context of its own current on device 0 at {program.where('warp')}"
+        f"[CG816] warp made its own CUDA context current on device 0 at {program.where('warp')}"
         in warning
     )

@@ -633,7 +633,7 @@ def test_guard_attributes_its_own_context_to_the_request(program):
     assert ran.err == ""
     assert first.startswith("CG814 info cudaguard initialized CUDA")
     assert second.startswith("CG815 info cudaguard created a context on device 0")
-    assert all(line.endswith("as asked.") for line in ran.out[:2])
+    assert all(line.endswith("as requested.") for line in ran.out[:2])
     assert all(program.where("here") in line for line in ran.out[:2])
     assert program.where("here") in second
     assert touched == f"CUDA context on device 0 ({program.gpu.name}): created (stays)"
@@ -818,7 +818,7 @@ def test_strict_defers_the_error_to_a_watched_import(program):
         """
     )
     assert "CG817" in ran.out[0]
-    assert ran.out[1].startswith("ImportOrderError No CUDA context was created")
+    assert ran.out[1].startswith("ImportOrderError cudaguard could not create a CUDA context")
     assert "device '7'" in ran.out[1]
     assert ran.warned == ["CG817"]
 

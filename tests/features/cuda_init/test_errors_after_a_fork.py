@@ -47,8 +47,7 @@ def test_error_that_leaves_a_block_in_a_forked_process(run, program, text):
     assert passed == "True"
     what, first, said = told.split("|")
     assert what == (
-        f"CUDA is used at {program.where('fail')} in a process that was forked after CUDA was "
-        "initialized."
+        f"CUDA is used at {program.where('fail')} in a process forked after CUDA was initialized."
     )
     assert first.endswith(f"kaolin initialized CUDA at {program.where('init')}")
     assert said == TEXTS[text]
@@ -102,8 +101,8 @@ def test_error_of_a_worker_that_is_raised_anew_in_the_parent_is_told_there_once(
     assert ran.out == ["CUDA error: initialization error"] * 2 + ["['CG814', 'CG818']"]
     (warning,) = ran.warnings
     assert (
-        "[CG818] A worker that was forked from this process used CUDA, which kaolin had "
-        f"initialized at {program.where('init')}." in warning
+        "[CG818] A forked worker used CUDA, which kaolin had "
+        f"initialized at {program.where('init')} before the fork." in warning
     )
 
 
@@ -146,7 +145,7 @@ def test_uncaught_error_is_told_of_before_it_is_printed(launch, program):
     line = UNCAUGHT.splitlines().index(
         'raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")'
     )
-    assert f"{program.folder / 'script.py'}:{line + 1} in a process that was forked" in warning
+    assert f"{program.folder / 'script.py'}:{line + 1} in a process forked" in warning
     traceback = rest[rest.index("Traceback (most recent call last):") :]
     assert traceback[-1] == "RuntimeError: Cannot re-initialize CUDA in forked subprocess"
     assert not any("excepthook" in line for line in traceback)

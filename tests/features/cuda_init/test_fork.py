@@ -189,7 +189,7 @@ in_child(work)
 """
     )
     text = "\n".join(ran.out)
-    assert "spawn or forkserver" in text
+    assert "start workers with 'spawn'" in text
     assert "multiprocessing_context='spawn'" in text
     assert "initialization error" in text
 

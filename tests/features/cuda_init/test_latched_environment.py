@@ -46,7 +46,7 @@ print(found("CG819")[0])
     late, init = program.where("late"), program.where("init")
     (warning,) = ran.warnings
     assert warning.startswith(f"{late}: LateEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
-    assert f"'' at {late}, too late" in warning
+    assert f"'' at {late}, after " in warning
     text = "\n".join(ran.out)
     assert f"kaolin initialized CUDA at {init}" in text
     assert "'0,1'" in text  # what counts
@@ -71,7 +71,7 @@ def test_all_ways_to_set_it(run, program, variable, value, statement):
     code = f"name, value = {variable!r}, {value!r}\n" + statement + "  # late\n"
     ran = run(code + "print(ids())")
     assert ran.warned == ["CG819"]
-    assert f"{variable} is set to {value!r} at {program.where('late')}" in ran.err
+    assert f"{variable} was set to {value!r} at {program.where('late')}" in ran.err
     assert ran.out == ["['CG814', 'CG819']"]
 
 
@@ -79,7 +79,7 @@ def test_default_that_is_set_too_late(run, program):
     code = "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '1')  # late\nprint(ids())"
     ran = run(code, start="os.environ.pop('CUDA_VISIBLE_DEVICES', None)\n" + START)
     assert ran.warned == ["CG819"]
-    assert f"is set to '1' at {program.where('late')}" in ran.err
+    assert f"was set to '1' at {program.where('late')}" in ran.err
     assert "no value" in ran.err
     ran = run(code)  # it is set: nothing changes
     assert (ran.out, ran.err) == (["['CG814']"], "")
@@ -96,7 +96,7 @@ def test_default_that_is_set_too_late(run, program):
 def test_all_ways_to_unset_it(run, program, statement):
     ran = run(f"name = 'CUDA_VISIBLE_DEVICES'\n{statement}  # late\nprint(ids())")
     assert ran.warned == ["CG819"]
-    assert f"CUDA_VISIBLE_DEVICES is unset at {program.where('late')}" in ran.err
+    assert f"CUDA_VISIBLE_DEVICES was unset at {program.where('late')}" in ran.err
 
 
 def test_what_makes_no_difference_is_not_told(run):
@@ -180,7 +180,7 @@ print(ids())
     assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
     assert program.where("late") in ran.err
-    assert "something that is not watched initialized CUDA" in ran.err
+    assert "a library that cudaguard does not watch initialized CUDA" in ran.err
 
 
 def test_initialized_before_the_guard(run):
@@ -193,7 +193,7 @@ print(ids())
     )
     assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
-    assert "something that is not watched initialized CUDA" in ran.err
+    assert "a library that cudaguard does not watch initialized CUDA" in ran.err
 
 
 @on_both_drivers
@@ -247,7 +247,7 @@ workers.set("0,1,2,3")
         path.parent,
     )
     assert ran.warned == ["CG819"]
-    assert f"CUDA_VISIBLE_DEVICES is set to '0,1,2,3' at {path}:2" in ran.err
+    assert f"CUDA_VISIBLE_DEVICES was set to '0,1,2,3' at {path}:2" in ran.err
 
 
 NANNY = "import os\ndef _run(value): os.environ.update(CUDA_VISIBLE_DEVICES=value)\nstart = _run\n"
@@ -343,7 +343,7 @@ def test_allocator_is_configured_when_torch_is_imported(run, program, start):
     assert ran.out[0].count("CG819") == 2
     assert ran.warned == ["CG819"] * 2
     assert "torch was imported" in ran.err
-    assert "PYTORCH_ALLOC_CONF is set to 'expandable_segments:True'" in ran.err
+    assert "PYTORCH_ALLOC_CONF was set to 'expandable_segments:True'" in ran.err
 
 
 def test_allocator_that_is_configured_before_torch(run, program):
@@ -492,7 +492,7 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
     assert ran.warned == ["CG819"] * said
     if said:
         assert ran.err.startswith(f"{program.where('install')}: LateEnvironmentWarning: ")
-        assert f"CUDA_VISIBLE_DEVICES is {value!r}, and was set too late" in ran.err
+        assert f"CUDA_VISIBLE_DEVICES was set to {value!r} after" in ran.err
 
 
 # --- what libraries read at moments of their own ------------------------------------------------
@@ -517,13 +517,13 @@ LIBRARIES = {
 }
 MOMENTS = {
     # variable: what is imported, what makes the library read it, and the words
-    "XLA_PYTHON_CLIENT_PREALLOCATE": ("jax", "jax.devices()", "when JAX's backend was created"),
-    "XLA_PYTHON_CLIENT_MEM_FRACTION": ("jax", "jax.devices()", "when JAX's backend was created"),
-    "JAX_PLATFORMS": ("jax", "", "when jax was imported"),
-    "TF_FORCE_GPU_ALLOW_GROWTH": ("tensorflow", "tensorflow.ones()", "when TensorFlow was"),
+    "XLA_PYTHON_CLIENT_PREALLOCATE": ("jax", "jax.devices()", "after JAX's backend was created"),
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": ("jax", "jax.devices()", "after JAX's backend was created"),
+    "JAX_PLATFORMS": ("jax", "", "after jax was imported"),
+    "TF_FORCE_GPU_ALLOW_GROWTH": ("tensorflow", "tensorflow.ones()", "after TensorFlow was"),
     "CUPY_CUDA_ARRAY_INTERFACE_SYNC": ("cupy", "", "when cupy was imported"),
-    "PYTORCH_CUDA_ALLOC_CONF": ("torch", "torch.cuda.init()", "when torch's CUDA was initialized"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("torch", "torch.cuda.init()", "when torch's CUDA was"),
+    "PYTORCH_CUDA_ALLOC_CONF": ("torch", "torch.cuda.init()", "after torch's CUDA was initialized"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("torch", "torch.cuda.init()", "after torch's CUDA was"),
     "TORCHINDUCTOR_CUDAGRAPHS": ("torch", "import torch._inductor.config", "config was imported"),
 }
 
@@ -555,7 +555,7 @@ print(before, [f.what for f in cudaguard.status().findings if f.id == "CG819"])
     assert words in done.stdout
     if reads:
         assert done.stdout.startswith("[]")
-        assert f"{path}:9, too late" in done.stdout
+        assert f"{path}:9, after " in done.stdout
 
 
 def test_backend_of_the_allocator_is_chosen_when_torch_is_imported(libraries):
@@ -571,7 +571,7 @@ print(before, [f.what for f in cudaguard.status().findings])
 """
     path = libraries.write("main.py", program)
     done = libraries.command(sys.executable, path)
-    assert "when torch was imported" in done.stdout
+    assert "after torch was imported" in done.stdout
     assert done.stdout.startswith("[]")
     assert done.stderr.count("[CG819]") == 1
     same = libraries.command(

@@ -67,7 +67,7 @@ def test_without_the_id_nothing_is_set(run):
 def test_modes_that_only_tell(run, mode, told):
     lines, errors = run("import target" + SHOW + STATUS, ENV, mode=mode)
     assert lines == ["ran", "None target everything", "['L'] []"]
-    assert ("target is imported without GRAB" in errors) == told
+    assert ("target was imported without GRAB" in errors) == told
     assert ("set GRAB=little before the import" in errors) == told
 
 
@@ -77,7 +77,11 @@ def test_off(run):
 
 def test_another_module_stands_in(run):
     lines, errors = run("import target" + SHOW + STATUS, OTHER)
-    assert lines == ["other ran", "None other shared", "[] ['target: is other by L (stays)']"]
+    assert lines == [
+        "other ran",
+        "None other shared",
+        "[] ['target: replaced with other by L (stays)']",
+    ]
     assert errors == ""
 
 
@@ -99,7 +103,7 @@ def test_stand_in_that_is_not_installed_or_fails(run, child):
     child.write("bad.py", "raise OSError('broken')")
     lines, errors = run("import target" + SHOW, ({"replace_module": "bad"},))
     assert lines == ["ran", "None target everything"]
-    assert "bad could not be imported before target, as rule L asks" in errors
+    assert "bad could not be imported before target, as rule L requires" in errors
 
 
 def test_modes_that_repair_nothing_substitute_nothing(run):

@@ -57,8 +57,8 @@ def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
     assert lines[0] == f"ExtensionError | half | {path}"
     assert lines[1].startswith("ImportError(")
     assert "undefined symbol: frobnicate_cuda" in lines[1]
-    assert lines[2].startswith(f"The CUDA half of {path.name} was not linked: `frobnicate_cuda`")
-    assert lines[3].startswith("  remedy: rebuild it with nvcc visible")
+    assert lines[2].startswith(f"{path.name} was linked without its CUDA object file: ")
+    assert lines[3].startswith("  remedy: rebuild it with nvcc on PATH")
     assert lines[4] == f"  the loader: {path}: undefined symbol: frobnicate_cuda"
     assert lines[5:] == []
     assert told == ""
@@ -75,7 +75,7 @@ def test_without_repairs_the_error_of_the_loader_passes(build, attempt, mode):
     assert told == ""
 
 
-TOLD = "ExtensionWarning: [CG841] The CUDA half of"
+TOLD = "ExtensionWarning: [CG841] half.so was linked without its CUDA object"
 ENDS = """import cudaguard, sys; cudaguard.install({mode!r}); hook = sys.excepthook
 {code}import half"""
 
@@ -89,7 +89,7 @@ def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(
     assert (TOLD in done.stderr) is (mode in ("warn", "strict"))
     if mode in ("warn", "strict"):
         assert done.stderr.startswith(f"{program}:2: {TOLD}")
-    error = "cudaguard.ExtensionError: The CUDA half of"
+    error = "cudaguard.ExtensionError: half.so was linked without its CUDA object"
     assert (error in done.stderr) is (mode in ("fix", "strict"))
 
 
@@ -171,7 +171,7 @@ def test_library_that_is_missing(build, attempt):
     library.unlink()
     lines, _ = attempt("links")
     assert lines[0].startswith("ExtensionError | links | ")
-    assert "needs libabsent.so.3, which is nowhere on the loader's path." in lines[2]
+    assert "needs libabsent.so.3, which the loader does not find." in lines[2]
 
 
 def test_extension_of_another_machine(build, attempt):
@@ -207,7 +207,7 @@ def test_truncated_file_is_refused(build, attempt, mode):
     cut(path)
     lines, told = attempt("short", mode)
     assert lines[:2] == [f"ExtensionError | short | {path}", "None"]
-    assert lines[2].startswith(f"{path.name} is shorter than its own headers say")
+    assert lines[2].startswith(f"{path.name} is truncated")
     assert lines[-1] == "finding CG840 error"
     assert ("[CG840]" in told) is (mode == "strict")
 

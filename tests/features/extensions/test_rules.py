@@ -40,7 +40,7 @@ def test_torchcodec_and_torch(child, installed, pair):
     else:
         assert "[CG048] torchcodec of another release than torch\n" in said
         assert f"installed: torchcodec {codec}, torch {torch}\n" in said
-        assert "Install the pair that the table in its README names" in said
+        assert "Install the pair that its README lists" in said
 
 
 def test_torchcodec_without_torch_is_another_matter(child, installed):

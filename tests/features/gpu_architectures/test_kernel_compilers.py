@@ -162,8 +162,8 @@ def test_cupy_is_told_of_when_it_loads_its_nvrtc(made):
     assert ran.warned == ["CG897"]
     assert program.where("use") in ran.err
     assert (
-        "What CuPy compiles does not run on devices 0, 1 (compute capability 12.0): with NVRTC "
-        "12.4 it makes code for sm_90." in ran.err
+        "CuPy with NVRTC 12.4 compiles for sm_90, not for devices 0, 1 (compute capability 12.0)."
+        in ran.err
     )
     assert "CUDA_ERROR_NO_BINARY_FOR_GPU" in ran.err
     assert "run: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*'" in ran.err
@@ -192,8 +192,8 @@ def test_old_gpu_is_told_to_take_cuda_12(made):
     program = made(cuda="13.x")
     ran = program.run(GUARD + USE_CUPY, program.nvrtc((13, 0)), capability="6.1")
     assert ran.warned == ["CG897"]
-    assert "its NVRTC 13.0 does not know sm_61." in ran.err
-    assert "CUDA 13 has nothing for this GPU: install cupy for CUDA 12" in ran.err
+    assert "its NVRTC 13.0 does not support sm_61." in ran.err
+    assert "install cupy for CUDA 12: CUDA 13 does not support this GPU" in ran.err
     assert "run: pip uninstall -y cupy-cuda13x && pip install 'cupy-cuda12x[ctk]'" in ran.err
 
 
@@ -205,7 +205,7 @@ def test_cupy_after_torch_has_loaded_that_nvrtc(made):
     ran = program.run(code, capability="10.3")
     assert "CG897" in ran.warned
     assert program.where("cupy") in ran.err
-    assert "its NVRTC 12.8 does not know sm_103" in ran.err
+    assert "its NVRTC 12.8 does not support sm_103" in ran.err
 
 
 def test_nobody_is_asked_for_devices(made):
@@ -240,11 +240,11 @@ def test_it_is_told_once(made):
     ("error", "capability", "words"),
     [
         ("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available", "12.0",
-         "with NVRTC 12.4 it makes code for sm_90"),
+         "CuPy with NVRTC 12.4 compiles for sm_90"),
         ("CompileException: nvrtc: error: invalid value for --gpu-architecture (-arch)", "3.5",
-         "its NVRTC 12.4 does not know sm_35"),
+         "its NVRTC 12.4 does not support sm_35"),
         ("nvrtc: error: invalid value for --gpu-architecture (-arch)", "3.5",
-         "its NVRTC 12.4 does not know sm_35"),
+         "its NVRTC 12.4 does not support sm_35"),
     ],
 )  # fmt: skip
 def test_error_of_cupy_is_explained_by_what_is_there(made, error, capability, words):
@@ -272,7 +272,7 @@ def test_numba_is_told_of_when_it_loads_its_nvrtc(made):
     ran = program.run(GUARD + USE_NUMBA, program.nvrtc((12, 4)), capability="12.0")
     assert ran.warned == ["CG898"]
     assert program.where("use") in ran.err
-    assert "its NVRTC 12.4 does not know sm_120." in ran.err
+    assert "its NVRTC 12.4 does not support sm_120." in ran.err
     assert "Can't use arch-specific compute_120a" in ran.err
     assert (
         "run: pip install 'nvidia-cuda-nvrtc-cu12==12.8.*' 'nvidia-cuda-nvcc-cu12==12.8.*' "
@@ -285,7 +285,7 @@ def test_numba_whose_nvjitlink_is_older(made):
     files = program.nvrtc((12, 9)), nvjitlink(program, "12.4.127")
     ran = program.run(GUARD + USE_NUMBA, *files, capability="12.0")
     assert ran.warned == ["CG898"]
-    assert "its nvJitLink 12.4 does not know sm_120." in ran.err
+    assert "its nvJitLink 12.4 does not support sm_120." in ran.err
     assert "install NVRTC, NVVM and nvJitLink of CUDA 12.8" in ran.err
 
 

@@ -29,7 +29,9 @@ def test_it_is_told_at_the_first_use(program):
     assert ran.warned == ["CG894"]
     assert program.where("use") in ran.err
     assert "device" in ran.err
-    assert "devices 0, 1 (compute capability 12.1): its NVRTC 12.8 does not know sm_121" in ran.err
+    assert (
+        "devices 0, 1 (compute capability 12.1): its NVRTC 12.8 does not support sm_121" in ran.err
+    )
     assert 'nvrtc-12.9" "nvidia-cuda-nvrtc-cu12==12.9.*" && export PYTHONPATH=' in ran.err
     assert "nvidia/cuda_nvrtc/lib/libnvrtc.so.12 of CUDA 12.8, which knows 50 52" in ran.err
 
@@ -60,7 +62,10 @@ def test_another_one_that_is_installed_is_loaded_first(program, preloads, place)
     assert change.endswith(" by CG033 (stays)")
     assert f"builtins {newer.parent / 'libnvrtc-builtins.so.12.9'}" in ran.out
     assert any("libnvidia-ml.so.1: loaded before torch, to ask it" in line for line in ran.out)
-    assert f"CG033: {how}as NVRTC 12.9 knows the GPUs here (compute capability 12.1)" in ran.err
+    assert (
+        f"CG033: {how}because NVRTC 12.9 supports the GPUs here (compute capability 12.1)"
+        in ran.err
+    )
     assert "and torch's own 12.8 does not" in ran.err
 
 
@@ -125,7 +130,7 @@ def test_one_that_is_loaded_already_stays(program):
         f"import ctypes; ctypes.CDLL({str(own)!r})\n{GUARDED}", path=("beside",), capability=GB10
     )
     assert ran.out == [REFUSED, "CG814 CG894"]
-    assert f"NVRTC 12.9 is installed ({newer}), and torch uses it if it is loaded first" in ran.err
+    assert f"it loads the installed NVRTC 12.9 first (rule CG033); or load {newer}" in ran.err
 
 
 def test_a_library_that_cannot_be_loaded_costs_nothing(program):
@@ -144,7 +149,10 @@ def test_a_library_that_cannot_be_loaded_costs_nothing(program):
     strict = GUARDED.replace("install()", "install('strict')")
     ran = program.run(strict, path=("beside",), capability=GB10, check=False)
     assert ran.status == 1
-    assert "ImportOrderError: A library that torch needs could not be loaded in advance." in ran.err
+    assert (
+        "ImportOrderError: cudaguard could not load a library that torch needs before it."
+        in ran.err
+    )
 
 
 def test_gpu_that_is_known_is_not_spoken_of(program):
@@ -172,7 +180,7 @@ def test_torch_that_was_built_for_another_gpu(program, capability, command):
     ran = program.run(GUARDED, devices=1, capability=capability)
     assert ran.warned == ["CG893"]
     assert command in ran.err
-    assert "PyPI are" not in ran.err
+    assert "from PyPI" not in ran.err
 
 
 def test_gpu_that_is_too_old(program):
@@ -186,7 +194,7 @@ def test_no_release_of_the_same_major_version_helps(program):
     program.torch("2.11.0", "sm_70 sm_80", (13, 0), "13.0")
     ran = program.run(GUARDED, devices=1, capability="7.0")
     assert ran.warned == ["CG894"]
-    assert "built with another major version of CUDA: those on PyPI are torch<2.11.0" in ran.err
+    assert "built with another major version of CUDA: torch<2.11.0 from PyPI" in ran.err
 
 
 def test_of_devices_that_are_not_the_default_one_is_only_taken_note(program):
@@ -196,10 +204,7 @@ def test_of_devices_that_are_not_the_default_one_is_only_taken_note(program):
     assert ran.out == [
         "ok compiled",
         "CG814 CG894",
-        (
-            "What torch compiles at run time will fail on device 1 (compute capability 12.1): its "
-            "NVRTC 12.8 does not know sm_121."
-        ),
+        ("torch's NVRTC 12.8 does not support sm_121 of device 1 (compute capability 12.1)."),
     ]
     assert ran.err == ""
     rank = program.run(GUARDED, env={"LOCAL_RANK": "1"}, **several)
@@ -365,8 +370,8 @@ def test_error_that_leaves_the_guard_is_explained_with_what_is_here(program):
     )
     (head, *lines) = ran.out
     assert head == (
-        "cudaguard [CG861] What torch compiles at run time will fail on device 0 (compute "
-        "capability 12.1): its NVRTC 12.8 does not know sm_121."
+        "cudaguard [CG861] torch's NVRTC 12.8 does not support sm_121 of device 0 (compute "
+        "capability 12.1)."
     )
     assert any("nvidia-cuda-nvrtc-cu12==12.9.*" in line for line in lines)
     assert any("libnvrtc.so.12 of CUDA 12.8, which knows 50" in line for line in lines)
@@ -388,7 +393,9 @@ def test_explain_knows_what_is_here(program):
         devices=1,
     )
     here, anywhere = ran.out
-    assert here.endswith("device 0 (compute capability 12.1): its NVRTC 12.8 does not know sm_121.")
+    assert here.endswith(
+        "device 0 (compute capability 12.1): its NVRTC 12.8 does not support sm_121."
+    )
     assert anywhere.startswith("The NVRTC in this process does not know the architecture")
 
 

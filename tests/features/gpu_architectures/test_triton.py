@@ -41,7 +41,7 @@ def test_it_is_told_when_triton_comes_after_cuda(program, triton):
     triton(ptxas="12.8")
     ran = program.run("cudaguard.install()\n" + USE, env=program.alone, capability=GB10)
     assert ran.warned == ["CG895"]
-    assert "Triton's ptxas 12.8 does not know sm_121." in ran.err
+    assert "Triton's ptxas 12.8 does not support sm_121." in ran.err
     assert "triton/backends/nvidia/bin/ptxas" in ran.err
     assert "pip install 'nvidia-cuda-nvcc-cu12==12.9.*'" in ran.err
     assert program.where("triton") in ran.err
@@ -110,7 +110,7 @@ def test_one_that_is_installed_is_named_on_request(program, triton, place):
         "print([line for line in cudaguard.status().changes if 'CG038' in line])",
         **more,
     )
-    how = f"{OLD}={newer}: set to ptxas 12.9, as Triton's own 12.8 does not know sm_121,"
+    how = f"{OLD}={newer}: set to ptxas 12.9, because Triton's own 12.8 does not support sm_121,"
     changes = ["libnvidia-ml.so.1: loaded before triton, to ask it, by CG038 (stays)"]
     assert ran.out == [f"{newer} None", str([*changes, f"{how} by CG038 (stays)"])]
     assert f"CG038: {how} at {program.where('triton')}" in ran.err
@@ -167,5 +167,5 @@ def test_error_of_triton_is_explained_with_what_is_here(program, triton):
         env=program.alone,
         capability=GB10,
     )
-    assert ran.out[0] == "cudaguard [CG863] Triton's ptxas 12.8 does not know sm_121."
+    assert ran.out[0] == "cudaguard [CG863] Triton's ptxas 12.8 does not support sm_121."
     assert any("nvidia-cuda-nvcc-cu12==12.9.*" in line for line in ran.out)

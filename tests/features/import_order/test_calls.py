@@ -158,7 +158,7 @@ def test_window_that_gets_libraries_of_pyav_is_told(windows):
     assert done.stdout.splitlines() == ["frame", "frame", "['CG062']"]
     assert "[CG062] cv2.imshow() is called at <string>:4 after av was imported.\n" in done.stderr
     assert str(child.folder / "av.libs" / SAME) in done.stderr
-    assert "the first window hangs" in done.stderr
+    assert "OpenCV's first window hangs" in done.stderr
 
 
 @pytest.mark.parametrize(

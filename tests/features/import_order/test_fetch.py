@@ -102,7 +102,7 @@ def test_library_of_a_package(scene):
     done = scene.run(GUARD.format("fix"), "import engine", DONE)
     first, changes = done.stdout.splitlines()
     assert (first, done.stderr) == ("engine 20", "")
-    assert changes.count("loaded for libengine.so, which did not find it by CG046 (stays)") == 2
+    assert changes.count("loaded for libengine.so, which does not find it by CG046 (stays)") == 2
 
 
 def test_extension(scene):

@@ -434,7 +434,7 @@ def test_guard_block_leaves_it_open(scene):
 
 # --- preload_library: refusals -------------------------------------------------------------------
 
-WHAT = "A library that taker needs could not be loaded in advance."
+WHAT = "cudaguard could not load a library that taker needs before it."
 
 
 def missing(scene) -> str:

@@ -42,7 +42,7 @@ def test_file_that_is_no_library(examined, child):
     text = child.write("notes.txt", "no library")
     status, _, findings = examined(str(text))
     assert status == "warning"
-    assert findings == [f"LD_PRELOAD names {text}, which is no library for this machine."]
+    assert findings == [f"LD_PRELOAD names {text}, which is not a library for this machine."]
 
 
 def test_library_with_a_runtime_of_its_own(examined, tmp_path):

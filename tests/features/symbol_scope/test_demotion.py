@@ -298,7 +298,7 @@ def test_whoever_is_bound_during_the_import_is_named(scene):
     scene.package(load=f"{BY_C}\nimport consumer")
     ran = scene.run(install(HIDE), "import taker", ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
-    assert ran.lines[1].endswith("bound to them before, and still: consumer (3 references)")
+    assert ran.lines[1].endswith("still bound to them: consumer (3 references)")
 
 
 def test_rule_may_keep_it_local_as_well(scene):
@@ -346,12 +346,10 @@ def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
     ran = scene.run("import taker, consumer", install(HIDE), ASK, SAID)
     assert ran.lines[0] == ALL_TAKEN
     finding, touched = ran.lines[1:]
-    assert finding == (
-        f"finding CG802 {TAKEN_BACK}; bound to them before, and still: consumer (3 references)"
-    )
+    assert finding == (f"finding CG802 {TAKEN_BACK}; still bound to them: consumer (3 references)")
     assert touched.endswith("by LOCAL1 (stays)")
-    assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
-    assert "what is loaded from now on is safe" in ran.err
+    assert "[CG802] taker was imported before cudaguard could repair it (rule LOCAL1)" in ran.err
+    assert "libraries loaded from now on are safe" in ran.err
     assert ran.err.count("Warning") == 1
 
 
@@ -435,7 +433,7 @@ def test_rule_that_only_warns_changes_nothing(scene):
     rule = install(HIDE, grade="report")
     ran = scene.run("import taker", rule, ASK, SAID)
     assert ran.lines[:2] == [ALL_TAKEN, "finding CG802"]
-    assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
+    assert "[CG802] taker was imported before cudaguard could repair it (rule LOCAL1)" in ran.err
     assert scene.run(rule, "import taker", ASK).lines == [ALL_TAKEN]
 
 
@@ -465,9 +463,10 @@ except ImportError as error:
     print(type(error).__name__, error)
 """
 LEFT = {
-    "package": "ImportOrderError taker was imported before rule LOCAL1 was in force.",
-    "guard": "ImportOrderError taker made its names global, and others were bound before they were "
-    "hidden.",
+    "package": "ImportOrderError taker was imported before cudaguard could repair it "
+    "(rule LOCAL1).",
+    "guard": "ImportOrderError taker put its symbols into the global scope, and some libraries use "
+    "them.",
 }
 
 
@@ -495,7 +494,7 @@ def refused(scene, *code: str, load: str = "import taker") -> str:
     answer, finding = ran.lines
     assert answer == ALL_TAKEN
     assert finding.startswith("finding CG802 ")
-    assert "SymbolScopeWarning: [CG802] taker was imported before rule LOCAL1" in ran.err
+    assert "[CG802] taker was imported before cudaguard could repair it (rule LOCAL1)" in ran.err
     return finding.rpartition(": not hidden, as ")[2]
 
 

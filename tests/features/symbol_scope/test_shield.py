@@ -56,7 +56,7 @@ for entry in cudaguard.status().changes:
     if entry.endswith("(stays)"):
         print("touched", entry)
 """
-HOW = "loaded with RTLD_DEEPBIND, so that it finds its own names first"
+HOW = "loaded with RTLD_DEEPBIND, so that it finds its own symbols first"
 TOUCHED = f"touched victim: {HOW} by LOCAL1 (stays)"
 
 
@@ -112,10 +112,12 @@ class Scene:
         ran = self.run(*code, SAID, **options)
         answer, finding = ran.lines
         assert answer == "1"
-        head = "finding LOCAL1 victim was not shielded from the global symbol scope. "
+        head = (
+            "finding LOCAL1 victim was loaded without RTLD_DEEPBIND, which rule LOCAL1 asks for. "
+        )
         assert finding.startswith(head)
         assert "SymbolScopeWarning: [LOCAL1] victim was not shielded" in ran.err
-        assert "keep the library that takes the names local, or hide its symbols" in ran.err
+        assert "write a rule that loads the interposing library with load_local" in ran.err
         return finding[len(head) :]
 
 
@@ -268,7 +270,9 @@ def test_preloaded_library(scene):
     preloaded = scene.put(scene.compiler.library("libpreloaded.so", "int replaced;\n"))
     code = (TAKE, install(), ASK)
     reason = scene.refused(*code, env={"LD_PRELOAD": str(preloaded)})
-    assert reason.startswith(f"LD_PRELOAD is set ({preloaded}): what it replaces, such as malloc")
+    assert reason.startswith(
+        f"LD_PRELOAD is set ({preloaded}), and RTLD_DEEPBIND would hide its functions"
+    )
     # Programs that remove the variable, so that their children are without, have it all the same.
     removed = ("import os; del os.environ['LD_PRELOAD']", *code)
     assert scene.refused(*removed, env={"LD_PRELOAD": str(preloaded)}) == reason
@@ -293,7 +297,7 @@ def test_extension_that_needs_a_python_that_is_not_loaded(scene, soname):
     scene.victim("-Wl,--no-as-needed", stub, "-Wl,-rpath,$ORIGIN")
     assert scene.lines(TAKE, ASK) == ["1"]
     reason = scene.refused(TAKE, install(), ASK)
-    assert reason == f"it needs {soname}, and would get a second Python of its own"
+    assert reason == f"it needs {soname}, and would load a second Python"
 
 
 def test_extension_that_needs_a_python_that_is_loaded(scene):
@@ -308,14 +312,14 @@ def test_extension_that_needs_a_python_that_is_loaded(scene):
 
 def test_extension_that_is_mapped_already(scene):
     load = f"ctypes.CDLL('./victim{SUFFIX}')"
-    assert scene.refused(TAKE, load, install(), ASK) == "it has been loaded already"
+    assert scene.refused(TAKE, load, install(), ASK) == "it is already loaded"
 
 
 def test_address_sanitizer(scene):
     scene.put(scene.compiler.library("libasan.so", "void __asan_init(void) {}\n"))
     load = "ctypes.CDLL('./libasan.so', ctypes.RTLD_GLOBAL)"
     reason = scene.refused(TAKE, load, install(), ASK)
-    assert reason == "AddressSanitizer is in this process, and forbids it"
+    assert reason == "AddressSanitizer is loaded, which does not allow RTLD_DEEPBIND"
 
 
 def test_platform_without_the_flag(scene):
@@ -382,4 +386,6 @@ def test_strict_raises_where_it_could_not_shield(scene):  # nothing is raised or
             print(type(error).__name__, error)
         """
     ran = scene.run(TAKE, load, install("strict"), caught)
-    assert ran.lines == ["ImportOrderError victim was not shielded from the global symbol scope."]
+    assert ran.lines == [
+        "ImportOrderError victim was loaded without RTLD_DEEPBIND, which rule LOCAL1 asks for."
+    ]

@@ -19,8 +19,8 @@ OUT_OF_DATE, WOULD_NOT_LOAD = "CG891", "CG892"
 NO_ENTRY = "CG836"
 _LOCK_LINK = "https://github.com/pytorch/pytorch/pull/190543"
 _NOWHERE = (
-    "when torch.utils.cpp_extension was imported, CUDA_HOME and CUDA_PATH were not set, no nvcc "
-    "was on PATH, and there was no /usr/local/cuda"
+    "CUDA_HOME and CUDA_PATH were not set, no nvcc was on PATH and /usr/local/cuda did not exist "
+    "when torch.utils.cpp_extension was imported"
 )
 _LACKS = {
     "nvcc": "no bin/nvcc",
@@ -38,17 +38,15 @@ def _span(seconds: float) -> str:
 
 def stale_lock(path: str, age: float, *, is_removed: bool) -> Finding:
     """A lock whose builder was killed."""
-    done = "was removed" if is_removed else "is in the way"
+    done = "removed" if is_removed else "found"
     return Finding(
         STALE,
-        f"The lock {path} {done}: it was left {_span(age)} ago by a build that was killed.",
-        evidence=("no process has it open, and none works in its folder",),
-        consequence=(
-            ""
-            if is_removed
-            else "torch waits for it to disappear, without a limit and without a message"
-        ),
-        remedy="this process builds in its place" if is_removed else "remove it",
+        f"cudaguard {done} the lock {path}, left {_span(age)} ago by a build that was killed.",
+        evidence=("no process has the lock open or works in its folder",),
+        consequence="this process builds the extension."
+        if is_removed
+        else "torch waits for the lock to disappear, without a limit and without a message.",
+        remedy="" if is_removed else "remove the lock",
         command="" if is_removed else f"rm {shlex.quote(path)}",
         links=(_LOCK_LINK,),
     )
@@ -68,20 +66,17 @@ def waiting(path: str, state: str, whom: tuple[tuple[int, str], ...], why: str) 
     if state in ("held", "in-use"):
         does = "builds in" if state == "held" else "works in"
         what = f"This process waits for process {whom[0][0]}, which {does} {folder}."
-        remedy = "wait; if that process hangs, end it, and the build goes on here"
+        remedy = "wait; or, if that process hangs, end it"
     else:
-        what = (
-            f"This process waits for the lock {path}, and whether anybody builds there cannot be "
-            f"told: {why}."
-        )
-        remedy = "if nobody builds there, remove it"
+        what = f"This process waits for the lock {path}, whose owner is unknown: {why}."
+        remedy = "remove the lock if no process builds there"
     return Finding(
         WAITING,
         what,
         evidence=names,
-        consequence="the build, and this process, go on once the lock is gone",
+        consequence="this process goes on when the lock is gone.",
         remedy=remedy,
-        command="" if names and state == "held" else f"rm {shlex.quote(path)}",
+        command=f"ps -fp {whom[0][0]}" if names and state == "held" else f"rm {shlex.quote(path)}",
     )
 
 
@@ -90,26 +85,22 @@ def why_unknown(state: str, elsewhere: str, hidden: tuple[int, ...]) -> str:
     if state == "elsewhere":
         return elsewhere
     if state == "hidden":
-        return f"process {hidden[0]} may not be looked at"
-    return (
-        "it is the file of another user"
-        if state == "foreign"
-        else "by its time it has only just been made, or will be"
-    )
+        return f"process {hidden[0]} belongs to another user"
+    return "it belongs to another user" if state == "foreign" else "it was created just now"
 
 
 def torch_without_cuda(torch: str) -> Finding:
     """CUDA sources, and a torch that can do nothing with them."""
     return Finding(
         NO_CUDA,
-        f"An extension with CUDA sources is to be built, and torch {torch} is a build for the CPU.",
+        f"CUDA sources cannot be built with torch {torch}, which is a build for the CPU.",
         severity="error",
         evidence=("torch.version.cuda is None",),
-        consequence=(
-            "torch says 'CUDA_HOME environment variable is not set', and setting it would not help"
-        ),
+        consequence="torch fails with 'CUDA_HOME environment variable is not set', but setting it "
+        "does not help.",
         remedy="install a torch with CUDA (https://pytorch.org/get-started/locally), or build "
         "without the CUDA sources",
+        command=f"pip install --force-reinstall torch=={torch.partition('+')[0]}",
     )
 
 
@@ -117,14 +108,14 @@ def no_toolkit(wanted: str, others: tuple[str, ...]) -> Finding:
     """A torch with CUDA that finds no toolkit."""
     return Finding(
         NO_TOOLKIT,
-        f"CUDA sources are to be compiled, and torch finds no CUDA toolkit; it needs {wanted}.",
+        f"torch finds no CUDA toolkit to compile CUDA sources with; it needs CUDA {wanted}.",
         severity="error",
         evidence=(_NOWHERE,),
-        consequence="the build fails: CUDA_HOME environment variable is not set",
-        remedy=f"set CUDA_HOME to {others[0]}, and start again"
+        consequence="the build fails: 'CUDA_HOME environment variable is not set'.",
+        remedy=f"set CUDA_HOME to {others[0]} and start again"
         if others
-        else f"install the CUDA toolkit {wanted}, and set CUDA_HOME to its folder",
-        command=f"export CUDA_HOME={shlex.quote(others[0])}" if others else "",
+        else f"install the CUDA toolkit {wanted} and set CUDA_HOME to its folder",
+        command=f"export CUDA_HOME={shlex.quote(others[0] if others else '/usr/local/cuda')}",
     )
 
 
@@ -132,13 +123,13 @@ def incomplete_toolkit(home: str, lack: str, found_by: str, real: str) -> Findin
     """A CUDA_HOME that is not the folder of a toolkit."""
     return Finding(
         NO_TOOLKIT,
-        f"torch takes {home} for the CUDA toolkit, and it has {_LACKS[lack]}.",
+        f"torch uses {home} as the CUDA toolkit, but it has {_LACKS[lack]}.",
         evidence=(f"found by {found_by}",),
-        consequence="compiling or linking fails",
-        remedy=f"set CUDA_HOME to {real}, where this nvcc comes from"
+        consequence="compiling or linking fails.",
+        remedy=f"set CUDA_HOME to {real}, the toolkit of this nvcc"
         if real
         else "set CUDA_HOME to the folder of a complete toolkit",
-        command=f"export CUDA_HOME={shlex.quote(real)}" if real else "",
+        command=f"export CUDA_HOME={shlex.quote(real or '/usr/local/cuda')}",
     )
 
 
@@ -146,16 +137,15 @@ def other_cuda(nvcc: str, found_by: str, version: str, wanted: str, *, is_jit: b
     """An nvcc of another major version than torch's CUDA."""
     return Finding(
         OTHER_CUDA,
-        f"nvcc is of CUDA {version}, and this torch is built for CUDA {wanted}.",
+        f"nvcc is from CUDA {version}, but this torch is built for CUDA {wanted}.",
         evidence=(f"{nvcc}, found by {found_by}",),
-        consequence=(
-            "torch checks that in setup.py only: the module may load a second CUDA runtime beside "
-            "torch's, and fail, or compute wrong results"
-            if is_jit
-            else "torch refuses to build"
-        ),
-        remedy=f"install the CUDA toolkit {wanted} and set CUDA_HOME to it, or a torch for CUDA "
-        f"{version.partition('.')[0]}",
+        consequence="the module may load a second CUDA runtime beside torch's, and fail or compute "
+        "wrong results. torch checks this in setup.py only."
+        if is_jit
+        else "torch refuses to build.",
+        remedy=f"install the CUDA toolkit {wanted} and set CUDA_HOME to it, or install a torch for "
+        f"CUDA {version.partition('.')[0]}",
+        command=f"export CUDA_HOME=/usr/local/cuda-{wanted}",
     )
 
 
@@ -163,9 +153,9 @@ def refused_compiler(compiler: str, version: str, newest: int, cuda: str) -> Fin
     """A host compiler that nvcc refuses."""
     return Finding(
         COMPILER,
-        f"{compiler} is GCC {version}, and nvcc of CUDA {cuda} takes none later than {newest}.",
-        consequence="nvcc stops with 'unsupported GNU version'",
-        remedy=f"install GCC {newest} and have nvcc use it",
+        f"{compiler} is GCC {version}, but nvcc of CUDA {cuda} supports GCC {newest} at most.",
+        consequence="nvcc stops with 'unsupported GNU version'.",
+        remedy=f"install GCC {newest} and use it for the build",
         command=f"export CC=gcc-{newest} CXX=g++-{newest}",
     )
 
@@ -174,14 +164,14 @@ def out_of_date(library: str, reasons: tuple[str, ...], *, is_rebuilt: bool) -> 
     """An extension in torch's cache that was built for something else."""
     return Finding(
         OUT_OF_DATE,
-        f"{library} was built for another torch, or is damaged"
-        f"{', and is compiled again' if is_rebuilt else ''}.",
+        f"{library} was built for another torch or is damaged"
+        f"{', so it is compiled again' if is_rebuilt else ''}.",
         severity="info" if is_rebuilt else "warning",
         evidence=reasons,
         consequence=""
         if is_rebuilt
-        else "ninja does not notice: it fails when it is loaded, or computes wrong results",
-        remedy="" if is_rebuilt else "delete its folder",
+        else "ninja does not rebuild it. It fails to load, or computes wrong results.",
+        remedy="" if is_rebuilt else "delete its folder and build again",
         command="" if is_rebuilt else f"rm -r {shlex.quote(os.path.dirname(library))}",
         links=("https://github.com/pytorch/pytorch/issues/68905",),
     )
@@ -191,14 +181,14 @@ def would_not_load(check: ExtensionCheck) -> Finding:
     """What was just built, and cannot be imported."""
     # Some packages load a library for all, of their own accord, before they import what needs it.
     is_certain = check.cause != "own-source-missing"
-    alone = "" if is_certain else " alone"
-    unless = "" if is_certain else ", unless the library that has it was loaded with RTLD_GLOBAL"
+    unless = "" if is_certain else ", unless its library is loaded with RTLD_GLOBAL before"
+    name = os.path.basename(check.path)
     return Finding(
         WOULD_NOT_LOAD,
-        f"The build went well, and its result will not load{alone}: {check.message}.",
+        f"{name} was built but will not load: {check.message}.",
         severity="error" if is_certain else "warning",
         evidence=(check.path,),
-        consequence=f"the import will fail{unless}",
+        consequence=f"the import will fail{unless}.",
         remedy=check.remedy,
         command=f"cudaguard check-extension {shlex.quote(check.path)}",
     )
@@ -208,15 +198,15 @@ def no_such_entry(rule: str, place: str) -> Finding:
     """A part of torch that is called otherwise in this version."""
     return Finding(
         NO_ENTRY,
-        f"{place} is not there in this version of torch, and is not looked after.",
+        f"This version of torch has no {place}, so cudaguard does not guard it.",
         rule=rule,
         severity="info",
-        consequence="builds go as they would without cudaguard, as far as that part matters",
+        consequence="this part of a build runs as it would without cudaguard.",
     )
 
 
-REMOVED = "left by a build that was killed, removed"
-NINJA = "for a build, as ninja is there and not on PATH"
+REMOVED = "removed, left by a build that was killed"
+NINJA = "extended by the folder of ninja for a build"
 
 
 def compiled_again(reasons: Iterable[str]) -> str:
@@ -226,7 +216,7 @@ def compiled_again(reasons: Iterable[str]) -> str:
 
 def home_of_nvcc(real: str, nvcc: str, home: str) -> str:
     """Return what has become of the folder that torch takes for the toolkit."""
-    return f"is {real}, where {nvcc} comes from, and not {home}"
+    return f"is {real}, the toolkit of {nvcc}, instead of {home}"
 
 
 def variable_set(files: int) -> str:

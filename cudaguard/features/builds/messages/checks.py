@@ -17,17 +17,17 @@ def no_ninja(folder: str) -> Finding:
         folder: Where this Python has one, empty if it has none.
     """
     if folder:
-        what = f"ninja is installed in {folder}, and that folder is not on PATH."
-        remedy = "put it there, or have the guard do so: cudaguard.install()"
+        what = f"ninja is installed in {folder}, but that folder is not on PATH."
+        remedy = "add the folder to PATH, or call cudaguard.install(), which does so for builds"
         command = f'export PATH="$PATH:{folder}"'
     else:
-        what, remedy, command = "There is no ninja.", "install it", "pip install ninja"
+        what, remedy, command = "ninja is not installed.", "install it", "pip install ninja"
     return Finding(
         TOOLS,
         what,
         severity="info",
-        consequence="torch.utils.cpp_extension.load() says 'Ninja is required'; builds by setup.py "
-        "take longer",
+        consequence="torch.utils.cpp_extension.load() fails with 'Ninja is required', and builds "
+        "with setup.py take longer.",
         remedy=remedy,
         command=command,
     )
@@ -37,10 +37,10 @@ def no_compiler(name: str) -> Finding:
     """No C++ compiler."""
     return Finding(
         TOOLS,
-        f"There is no C++ compiler {name}.",
+        f"The C++ compiler {name} is not installed.",
         severity="info",
-        consequence="extensions cannot be built here, and torch.compile fails on the CPU",
-        remedy="install one",
+        consequence="extensions cannot be built here, and torch.compile fails on the CPU.",
+        remedy="install a C++ compiler",
         command="apt-get install g++",
     )
 
@@ -49,14 +49,14 @@ def no_toolkit(cuda: str) -> Finding:
     """No CUDA toolkit."""
     return Finding(
         TOOLS,
-        f"There is no CUDA toolkit where torch looks for one, and it needs {cuda}.",
+        f"torch finds no CUDA toolkit; to build CUDA sources it needs CUDA {cuda}.",
         severity="info",
         evidence=(
             "CUDA_HOME and CUDA_PATH are not set",
-            "no nvcc is on PATH, and there is no /usr/local/cuda",
+            "no nvcc is on PATH, and /usr/local/cuda does not exist",
         ),
-        consequence="extensions with CUDA sources cannot be built here; all else works",
-        remedy=f"if you build such, install the CUDA toolkit {cuda}, and set CUDA_HOME",
+        consequence="extensions with CUDA sources cannot be built here. All else works.",
+        remedy=f"install the CUDA toolkit {cuda} and set CUDA_HOME, if you build extensions",
         command="export CUDA_HOME=/usr/local/cuda",
     )  # fmt: skip
 
@@ -66,10 +66,10 @@ def old_lock(path: str, why: str, since: float) -> Finding:
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
     return Finding(
         CACHE,
-        f"There is a lock of {made}, {path}, and whether anybody builds there cannot be told: "
-        f"{why}.",
+        f"The owner of the lock {path} ({made}) is unknown: {why}.",
         severity="info",
-        consequence="if nobody does, torch waits for it without a limit and without a message",
-        remedy="if nobody builds there, remove it",
+        consequence="if its build was killed, torch waits for the lock without a limit and without "
+        "a message.",
+        remedy="remove the lock if no process builds there",
         command=f"rm {shlex.quote(path)}",
     )

@@ -45,5 +45,5 @@ def replace_module(request: Request) -> Iterator[Outcome]:
         elif module is not None:
             # The loader finds it there and runs nothing.
             sys.modules[name] = module
-            yield Done(name, wording.stands_in(other))
+            yield Done(name, wording.replaced_by(other))
             return

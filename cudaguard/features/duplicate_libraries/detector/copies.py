@@ -62,7 +62,7 @@ def judge(
         later = LATER if is_fault and not can_raise and refused is None else None
         is_news = core.reporter.found(finding, frame, stop=later, carried_by_error=is_known)
         if is_news and is_fault and refused is None:
-            refused = ImportOrderError(finding.what, path=one.path)
+            refused = ImportOrderError(finding.as_error(), path=one.path)
     if refused is not None and can_raise:
         core.reporter.stop(refused)
 

@@ -23,7 +23,7 @@ _LINKS = {
         "https://github.com/pytorch/pytorch/issues/188892",
     ),
 }
-_MORE = "if more libraries come from {} instead, they are in cudaguard.status()"
+_MORE = "cudaguard.status() lists all libraries that come from {}"
 
 
 class Precedence(NamedTuple):
@@ -67,8 +67,8 @@ def older_first(
     title, danger = subject
     return Finding(
         TWO_FILES,
-        f"Two files of {title} are in this process, and the older one, {versions[0]}, was "
-        f"loaded as {first.soname}.",
+        f"Two files of {title} are loaded, and the older one, {versions[0]}, is used as "
+        f"{first.soname}.",
         severity=severity,
         evidence=(
             _line(first, versions[0]),
@@ -83,7 +83,7 @@ def older_first(
 
 
 def rivals(first: Copy, second: Copy, title: str, *, is_allowed: bool) -> Finding:
-    """Two runtimes that do not bear one another.
+    """Two runtimes that cannot be used in one process.
 
     Args:
         first: The one that was mapped first.
@@ -94,14 +94,14 @@ def rivals(first: Copy, second: Copy, title: str, *, is_allowed: bool) -> Findin
     what = "Two files" if first.soname == second.soname else "Two kinds"
     return Finding(
         TWO_FILES,
-        f"{what} of {title} are in this process: {first.path} and {second.path}.",
+        f"{what} of {title} are loaded: {os.path.basename(first.path)} and "
+        f"{os.path.basename(second.path)}.",
         severity="info" if is_allowed else "warning",
         evidence=(_line(first), _line(second)),
-        consequence="the second one to start a parallel region ends the process with 'OMP: Error "
-        "#15' (with KMP_DUPLICATE_LIB_OK set it goes on, and may hang, crash or compute wrong "
-        "numbers).",
-        remedy="let both packages have one file: install them from one source (all by conda, or "
-        "all by pip), or make one of the two files a symbolic link to the other",
+        consequence="the second one to start a parallel region ends the process: 'OMP: Error #15'. "
+        "With KMP_DUPLICATE_LIB_OK set it may hang, crash or compute wrong numbers instead.",
+        remedy="install both packages from one source (all by conda, or all by pip), or make one "
+        "file a symbolic link to the other",
         links=(_OPENMP_ERROR,),
     )
 
@@ -120,15 +120,15 @@ def harmless(
     """
     by_name = f"every library that loads {first.soname} by name gets the first one"
     consequence = {
-        "apart": "each has a name of its own, and only its own package uses it.",
-        "same": f"they are of the same release; {by_name}.",
-        "newer": f"{by_name}, which is the newer.",
-        "older": f"{by_name}, which is the older; what was loaded has all that it needs of it.",
-        "unknown": f"{by_name}; which one is older cannot be told.",
+        "apart": "they have different names, so each package uses its own.",
+        "same": f"they are of the same release. {_capital(by_name)}.",
+        "newer": f"{by_name}, which is newer.",
+        "older": f"{by_name}, which is older but has all symbols needed so far.",
+        "unknown": f"{by_name}. Their versions are unknown.",
     }[kind]
     return Finding(
         TWO_FILES,
-        f"Two files of {title} are in this process: {first.path} and {second.path}.",
+        f"Two files of {title} are loaded: {first.path} and {second.path}.",
         severity="info",
         evidence=(_line(first, versions[0]), _line(second, versions[1])),
         consequence=consequence,
@@ -142,10 +142,10 @@ def mixed(
     subject: tuple[str, str],
     cure: Precedence,
 ) -> Finding:
-    """Two parts of one library are of different places, and not known to be of one release.
+    """Two parts of one library come from different folders, and may be of different releases.
 
     Args:
-        one: The part that is to set the tone.
+        one: The part that the other has to fit.
         other: The part that does not fit.
         versions: Of both, empty where they are not known.
         subject: What the library is called, and what is in danger.
@@ -154,9 +154,10 @@ def mixed(
     title, danger = subject
     return Finding(
         TWO_FILES,
-        f"Parts of {title} from different folders serve this process: {one.path} and {other.path}.",
+        f"Parts of {title} come from different folders: {os.path.dirname(one.path)} and "
+        f"{os.path.dirname(other.path)}.",
         evidence=(_line(one, versions[0]), _line(other, versions[1])),
-        consequence=f"they are made to work with parts of their own release: {danger}.",
+        consequence=f"parts of different releases do not work together: {danger}.",
         remedy=_remedy(cure),
         links=_LINKS.get(title, ()),
     )
@@ -187,22 +188,27 @@ def another_file(
     path, how = asking
     consequence = f"every library that loads {serving.soname} by name gets this one"
     if severity != "info":
-        made_for = "a newer one" if is_older else "one of its own release"
-        consequence += f", and {os.path.basename(path)} was made for {made_for}: {danger}"
+        made_for = "a newer release" if is_older else "its own release"
+        consequence = f"{os.path.basename(path)} was built for {made_for}: {danger}"
+    other = "an older" if is_older else "another"
     return Finding(
         ANOTHER_FILE,
-        f"{os.path.basename(path)} gets another file of {title} than its own folders lead to"
-        f"{', an older one' if is_older else ''}: {serving.path} instead of {cure.wanted}.",
+        f"{os.path.basename(path)} uses {other} file of {title} than its RUNPATH names: "
+        f"{serving.path}.",
         severity=severity,
         evidence=(
             _line(serving, versions[0]),
-            f"{path} {how}, and leads to {cure.wanted}{_version(versions[1])}",
+            f"{path} {how}, and its RUNPATH leads to {cure.wanted}{_version(versions[1])}",
             _MORE.format(os.path.dirname(serving.path)),
         ),
         consequence=f"{consequence}.",
         remedy=_remedy(cure) if severity != "info" else "",
         links=_LINKS.get(title, ()),
     )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _line(copy: Copy, version: str = "") -> str:
@@ -217,22 +223,19 @@ def _remedy(cure: Precedence) -> str:
     first = _first(cure)
     if not cure.variable:
         return first
-    return (
-        f"start the program without {cure.folder} in {cure.variable}, which was read at the start; "
-        f"or {first}"
-    )
+    return f"start the program without {cure.folder} in {cure.variable}; or {first}"
 
 
 def _first(cure: Precedence) -> str:
     if not (cure.package and cure.pattern):
-        before = f"`import {cure.package}`" if cure.package else "what loads the other one"
+        before = f"`import {cure.package}`" if cure.package else "the other one is loaded"
         if "*" in cure.files:
             folder = os.path.dirname(cure.wanted)
-            return f"have all {cure.files} of {folder} loaded first, by ctypes.CDLL before {before}"
-        return f"have the right file loaded first: `ctypes.CDLL({cure.wanted!r})` before {before}"
+            return f"load all {cure.files} of {folder} with ctypes.CDLL before {before}"
+        return f"load the right file first: `ctypes.CDLL({cure.wanted!r})` before {before}"
     advice = (
-        f"have the right file loaded before {cure.package}: save this rule as cudaguard.toml, and "
-        "set CUDAGUARD_CONFIG=cudaguard.toml (or call install(config=...)):"
+        f"load the right file before {cure.package}: save this rule as cudaguard.toml and set "
+        "CUDAGUARD_CONFIG=cudaguard.toml:"
     )
     lines = (
         advice,
@@ -240,7 +243,7 @@ def _first(cure: Precedence) -> str:
         'id = "LOCAL001"',
         f'watch = ["{cure.package}"]',
         f"actions = [{toml_text({'preload_library': cure.pattern})}]",
-        f'why = "{cure.package} takes another {os.path.basename(cure.wanted)}"',
+        f'why = "{cure.package} loads another {os.path.basename(cure.wanted)}"',
     )
     return RULE_LINE.join(lines)
 
@@ -256,10 +259,10 @@ def past_environment(copy: Copy, later: str, title: str) -> Finding:
     search = ".".join(copy.by.split(".")[:2])
     return Finding(
         "CG826",
-        f"{search} loaded {copy.path}, though this environment has {os.path.basename(later)}.",
+        f"{search} loaded {copy.path}, although this environment has {os.path.basename(later)}.",
         evidence=(f"{copy.path} {copy.how}", later),
-        consequence=f"what uses {title} gets an older release than the environment was made with.",
-        remedy="install a later cuda-pathfinder, which looks into the environment first",
+        consequence=f"libraries that use {title} get an older release than the environment has.",
+        remedy="upgrade cuda-pathfinder: later releases search the environment first",
         command="pip install --upgrade cuda-pathfinder",
         links=("https://github.com/NVIDIA/cuda-python/issues/839",),
     )

@@ -40,11 +40,11 @@ def overwritten(
         f"{f' and {count - 1} more files' if count > 1 else ''}, with different contents.",
         severity=severity,
         evidence=(*overlap.files[:_SHOWN], *and_more(count - _SHOWN, "files")),
-        consequence=(
-            "the one installed last overwrote files of the other; uninstalling either deletes "
-            "files of both"
-        ),
-        remedy=f"uninstall {gone}, then reinstall what loses files by that",
+        consequence="the one installed last overwrote files of the other. Uninstalling either "
+        "deletes files of both.",
+        remedy=f"uninstall {gone}, then reinstall the packages that lose files"
+        if restored
+        else f"uninstall {gone}",
         command=_uninstall((gone,), restored),
     )
 
@@ -63,9 +63,9 @@ def files_missing(pinned: str, files: Sequence[str]) -> Finding:
         f"{f' and {len(files) - 1} more files' if len(files) > 1 else ''} that it installed.",
         severity="error" if has_libraries else "warning",
         evidence=(*files[:_SHOWN], *and_more(len(files) - _SHOWN, "files")),
-        consequence="programs that load these libraries fail" if has_libraries
-        else "builds that need these files fail",
-        remedy="reinstall it at the same version",
+        consequence="programs that load these libraries fail." if has_libraries
+        else "builds that need these files fail.",
+        remedy="reinstall the same version",
         command=f"pip install {_restoring((pinned,))}",
     )  # fmt: skip
 
@@ -84,11 +84,11 @@ def not_met(unmet: Unmet) -> Finding:
     there = f"{unmet.name} {unmet.found}" if unmet.found else "none"
     return Finding(
         INSTALLED,
-        f"{unmet.by} requires {unmet.name}{unmet.wanted}, and {there} is installed.",
+        f"{unmet.by} requires {unmet.name}{unmet.wanted}, but {there} is installed.",
         severity="error" if unmet.wanted.startswith("==") else "warning",
-        consequence="what it has compiled was made for that version, and may not load or may crash",
+        consequence="its extensions were built for that version, and may crash or fail to load.",
         remedy=f"install the release of {unmet.by.partition(' ')[0]} for this {unmet.name}, or "
-        f"{unmet.name}{unmet.wanted}",
+        f"install {unmet.name}{unmet.wanted}",
         command=f"pip install --upgrade {unmet.by.partition(' ')[0]} "
         + shlex.quote(f"{unmet.name}=={unmet.found.partition('+')[0]}" if unmet.found
                       else f"{unmet.name}{unmet.wanted}"),
@@ -101,8 +101,8 @@ def metadata_unreadable(path: str, why: str) -> Finding:
         INSTALLED,
         f"The metadata in {path} cannot be used: {why.rstrip('.')}.",
         evidence=(path,),
-        consequence="pip can neither update nor remove it, and nothing else here knows of it",
-        remedy="reinstall the distribution, or remove that folder if it is a remnant",
+        consequence="pip can neither update nor remove the package, and doctor cannot check it.",
+        remedy="reinstall the distribution, or remove the folder if the package is gone",
         command=f"ls -la {shlex.quote(path)}",
     )
 
@@ -120,13 +120,13 @@ def left_over(
     """
     return Finding(
         INSTALLED,
-        f"Wheels for CUDA {major} are installed beside those for CUDA {' and '.join(others)}, and "
-        "nothing that is installed requires them.",
+        f"Wheels for CUDA {major} are installed beside those for CUDA {' and '.join(others)}, but "
+        "no installed package requires them.",
         severity="info",
         evidence=tuple(wheels),
-        consequence="they take up room, and what looks for a CUDA library by its folder may take "
-        "one of them",
-        remedy="if you do not use them, uninstall them"
+        consequence="they take up disk space, and a package that searches folders for a CUDA "
+        "library may load one.",
+        remedy="uninstall them if you do not use them"
         + (", then reinstall the wheels that share files with them" if restored else ""),
         command=_uninstall(wheels, restored),
     )
@@ -136,11 +136,11 @@ def other_release(torch: str, unmet: Unmet) -> Finding:
     """A wheel of another release than torch pins, or none."""
     wanted = shlex.quote(f"{unmet.name}{unmet.wanted}")
     if unmet.found is None:
-        what = f"torch {torch} requires {unmet.name}{unmet.wanted}, and it is not installed."
-        consequence = "import torch fails, unless that library is found elsewhere on this machine"
+        what = f"torch {torch} requires {unmet.name}{unmet.wanted}, but it is not installed."
+        consequence = "`import torch` fails, unless the library is elsewhere on this machine."
     else:
-        what = f"torch {torch} requires {unmet.name}{unmet.wanted}, and {unmet.found} is installed."
-        consequence = "torch runs with a library that it was not built and tested with"
+        what = f"torch {torch} requires {unmet.name}{unmet.wanted}, but {unmet.found} is installed."
+        consequence = "torch runs with a library that it was not built and tested with."
     return Finding(
         PINS,
         what,
@@ -162,16 +162,15 @@ def not_the_release(by: str, unmet: Unmet, *, is_older: bool) -> Finding:
     wanted = f"{unmet.name}{unmet.wanted}"
     return Finding(
         PINS,
-        f"{by} requires {wanted}, and {unmet.found} is installed.",
+        f"{by} requires {wanted}, but {unmet.found} is installed.",
         severity="warning" if is_older else "info",
-        consequence="it was built for a later release: its functions fail on the GPU, or it runs "
-        "on the CPU"
+        consequence="it was built for a later release. It fails on the GPU, or runs on the CPU."
         if is_older
-        else "a later release mostly works",
-        remedy="install the release that it asks for; a package that pins an earlier one works "
-        "with a later one of the same major version"
+        else "a later release of the same major version usually works.",
+        remedy="install the required release; packages that pin an earlier one of the same major "
+        "version work with it"
         if is_older
-        else "none is needed while it works",
+        else "do nothing while it works",
         command=f"pip install {shlex.quote(wanted)}",
     )
 
@@ -186,18 +185,20 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
     """
     is_users = os.path.realpath(torch.folder).startswith(os.path.realpath(site.USER_BASE or "/-"))
     remedy = (
-        f"uninstall the one in {torch.folder}"
+        f"uninstall the torch in {torch.folder}"
         + (", or start Python with PYTHONNOUSERSITE=1" if is_users else "")
-        + f"; or install {users[0]} beside it"
+        + f"; or install {users[0]} in the same folder"
     )
     return Finding(
         INSTALLED,
-        f"torch {torch.version} in {torch.folder} hides torch {other.version} in {other.folder}, "
-        f"beside which {users[0]} was installed.",
+        f"torch {torch.version} in {torch.folder} hides torch {other.version}, for which "
+        f"{users[0]} was installed.",
         severity="warning",
-        evidence=tuple(f"{user} links torch" for user in users[:_SHOWN]),
-        consequence="extensions that were built for the hidden one fail with 'undefined symbol', "
-        "or crash",
+        evidence=(
+            f"hidden: {other.folder}",
+            *(f"{user} links torch" for user in users[:_SHOWN]),
+        ),
+        consequence="extensions built for the hidden torch crash, or fail with 'undefined symbol'.",
         remedy=remedy,
         command="PYTHONNOUSERSITE=1 python -c 'import torch; print(torch.__file__)'"
         if is_users

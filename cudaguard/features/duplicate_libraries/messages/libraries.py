@@ -39,13 +39,13 @@ def two_files(
     first, then = next(iter(older.askers)), next(iter(newer.askers))
     return Finding(
         LIBRARIES,
-        f"{name} ({runtime.title}) is one file for {_some(older)} and another for {_some(newer)}: "
-        "in one process, the package imported first decides for both.",
+        f"{first} and {then} load different files of {name} ({runtime.title}); the first import "
+        "decides for both.",
         severity="warning" if is_fault else "info",
         evidence=(_told(older), _told(newer)),
-        consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}"
+        consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}."
         if is_fault
-        else "nobody can tell which of them is the older one",
+        else "their versions are unknown, so cudaguard cannot tell which is older.",
         remedy=f"import {then} before {first}, or install releases that use the same wheel",
         command=f"cudaguard doctor --orders {_module(first)},{_module(then)}",
     )
@@ -58,12 +58,12 @@ def astray(
     folder = os.path.dirname(served.path)
     return Finding(
         LIBRARIES,
-        f"{_some(served)} would load {name} ({runtime.title}) from {folder}, and not the one that "
-        f"{meant.dist} contains.",
+        f"{_some(served)} would load {name} ({runtime.title}) from {folder} instead of "
+        f"{meant.dist}.",
         severity="warning" if is_fault else "info",
         evidence=(_told(served), _told(meant)),
-        consequence=runtime.danger if is_fault else "",
-        remedy=f"take {folder} out of LD_LIBRARY_PATH, if it is there",
+        consequence=f"{runtime.danger}." if is_fault else "",
+        remedy=f"remove {folder} from LD_LIBRARY_PATH",
         command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(folder)}/{name}*',
     )
 
@@ -74,7 +74,7 @@ def rivals(rival: str, one: Served, other: Served) -> Finding:
         LIBRARIES,
         f"{_some(one)} and {_some(other)} use two copies of {rival}.",
         evidence=(_told(one), _told(other)),
-        consequence="the second one to start ends the process: OMP: Error #15",
+        consequence="the second one to start ends the process: 'OMP: Error #15'.",
         remedy="install both from one source, so that they use one copy",
         command=f"cudaguard doctor --orders {_module(next(iter(one.askers)))},"
         f"{_module(next(iter(other.askers)))}",
@@ -90,7 +90,8 @@ def _some(served: Served) -> str:
 def _told(served: Served) -> str:
     version = ".".join(map(str, served.version)) or "of unknown version"
     asked = next(iter(served.askers.values()), "")
-    return f"{served.path}: {version}" + (f", asked for by {asked}" if asked else "")
+    users = _some(served)
+    return f"{served.path}: {version}" + (f", loaded by {users} ({asked})" if asked else "")
 
 
 def _module(dist: str) -> str:

@@ -32,19 +32,19 @@ def older_than_wanted(
     """
     version, least = ".".join(map(str, release)), ".".join(map(str, want.least))
     how = "is installed" if serving is None else "is loaded"
-    evidence = [f"{want.by} asks for {want.said}" if want.wheel else f"{want.by} says so itself"]
+    evidence = [f"{want.by} requires {want.said}" if want.wheel else f"{want.by} reports it"]
     if serving is not None:
         evidence.insert(0, f"{serving.path} ({version}) {serving.how}")
     other = serving.by.partition(".")[0] if serving is not None else ""
-    remedy = "install the release that it asks for: what was built for an earlier one works with it"
+    remedy = "install the required release; packages built for an earlier one work with it"
     if other and other != want.package:
         remedy += f"; or import {want.package} and use it once before `import {other}`"
     return Finding(
         OLDER,
-        f"{want.package} was built for cuDNN {least} or later, and {version} {how}.",
+        f"{want.package} was built for cuDNN {least} or later, but {version} {how}.",
         evidence=tuple(evidence),
-        consequence="what needs cuDNN fails on the GPU ('Loaded runtime CuDNN library: "
-        f"{version} but source was compiled with: {least}'), or runs on the CPU.",
+        consequence=f"{want.package} runs on the CPU, or fails with 'Loaded runtime CuDNN library: "
+        f"{version} but source was compiled with: {least}'.",
         remedy=remedy,
         command=f"pip install {shlex.quote(want.said)}"
         if want.wheel

@@ -93,7 +93,7 @@ def _of_older_copy(match: re.Match[str]) -> Finding | None:
 
 OLDER_COPY = KnownError(
     "CG842",
-    "two files of one library are in the process",
+    "two files of one library are loaded",
     _HINTS,
     _PATTERN,
     "{0} needs {1} of {2}, and gets an older or another {3} that lacks it: that one was found "

@@ -46,10 +46,10 @@ def would_not_load(
             *(check.path for check in checks[:_SHOWN]),
             *and_more(len(checks) - _SHOWN, "files"),
             *(f"not found: {library}" for library in libraries),
-            *(f"not defined by any library: {name}" for name in list(symbols)[:_SHOWN]),
+            *(f"no library defines {name}" for name in list(symbols)[:_SHOWN]),
             *and_more(len(symbols) - _SHOWN, "symbols"),
         ),
-        consequence=f"importing it fails, or {dist} does without it and says nothing",
+        consequence=f"importing it fails, or {dist} silently goes on without it.",
         remedy=first.remedy.replace("PACKAGE", dist),
         command=f"cudaguard check-extension {shlex.quote(first.path)}",
     )
@@ -65,8 +65,8 @@ def beside_torch(found: Finding, path: str) -> Finding:
     call = f"cudaguard.check_extension({path!r}, assume_imported=('torch',))"
     return found.replace(
         what=found.what.replace(" would not load: ", " would not load after `import torch`: ", 1),
-        consequence="importing it after torch fails; before torch it is torch that may fail",
-        remedy="install builds of both for one release of CUDA",
+        consequence="importing it after torch fails. Imported before torch, it may break torch.",
+        remedy="install builds of both for the same release of CUDA",
         command=f"python -c {shlex.quote(f'import cudaguard; print({call}.message)')}",
     )
 
@@ -84,13 +84,12 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
     folder = os.path.dirname(os.path.dirname(paths[0]))
     return Finding(
         EXTENSIONS,
-        f"{dist} {version} was built for Python {pythons}, and this is Python {here}.",
+        f"{dist} {version} was built for Python {pythons}, but this is Python {here}.",
         severity="error",
         evidence=(*paths[:_SHOWN], *and_more(len(paths) - _SHOWN, "files")),
-        consequence="importing it fails with 'No module named ...': Python does not look at "
-        "extensions of another version",
-        remedy=f"take {folder} out of PYTHONPATH and install {dist} for this Python, or start the "
-        "program with the Python that it was built for",
+        consequence="importing it fails with 'No module named ...'.",
+        remedy=f"install {dist} for this Python and remove {folder} from PYTHONPATH, or start the "
+        f"program with Python {pythons}",
         command=f"cudaguard check-extension {shlex.quote(paths[0])}",
     )
 
@@ -100,7 +99,7 @@ def torch_would_not_load(check: ExtensionCheck, version: str) -> Finding:
     found = would_not_load((check,), "torch", version, is_certain=True)
     return found.replace(
         what=f"torch {version} would not load: {check.message.rstrip('.')}.",
-        consequence="import torch fails",
+        consequence="`import torch` fails.",
     )
 
 
@@ -108,10 +107,10 @@ def need_the_driver(dists: Sequence[str]) -> Finding:
     """Extensions that lack nothing but what comes with the driver."""
     return Finding(
         EXTENSIONS,
-        f"{listed(dists)} need{'s' * (len(dists) == 1)} the NVIDIA driver, and it is not here.",
+        f"{listed(dists)} need{'s' * (len(dists) == 1)} the NVIDIA driver, which is not installed.",
         severity="info",
         evidence=("not found: libcuda.so.1",),
-        consequence="importing it fails on this machine, and works on one with a GPU",
-        remedy="in a container: start it with --gpus all",
+        consequence="importing it fails on machines without a GPU.",
+        remedy="start a container with --gpus all; on a machine without a GPU do nothing",
         command="cudaguard doctor --only CG904",
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -16,7 +18,7 @@ def not_loaded(
 ) -> Finding:
     """An extension or library that the loader has refused, or that was kept from it."""
     evidence = [f"{'imported' if is_import else 'loaded'} at {where}"] if where else []
-    fails = "the import fails" if is_import else "the library is not loaded"
+    fails = "the import fails." if is_import else "the library is not loaded."
     evidence += [f"the loader: {said}"] if said else []
     evidence.append(f"{check.path}{f', built by GCC {built_by}' if built_by else ''}")
     return Finding(
@@ -24,8 +26,9 @@ def not_loaded(
         f"{check.message}.",
         severity="error",
         evidence=evidence,
-        consequence=fails if said else "the import would end the process (SIGBUS)",
+        consequence=fails if said else "the import would end the process (SIGBUS).",
         remedy=check.remedy,
+        command=f"cudaguard check-extension {shlex.quote(check.path)}",
     )
 
 

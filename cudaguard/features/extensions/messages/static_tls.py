@@ -30,17 +30,17 @@ def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: s
     largest = listed([os.path.basename(file) for _, file in users[:_MOST]]) if users else "others"
     return Finding(
         NO_ROOM,
-        f"{name} was not loaded: {largest} had taken the room for thread-local variables.",
+        f"{name} was not loaded: {largest} took the room for thread-local variables.",
         severity="error",
         evidence=(
             *((f"loaded at {where}",) if where else ()),
-            *((f"{victim}: wants {wanted} bytes of static TLS",) if wanted else ()),
+            *((f"{victim}: needs {wanted} bytes of static TLS",) if wanted else ()),
             *taken,
             *and_more(len(users) - _MOST, "libraries"),
         ),
-        consequence="whatever needs it cannot be imported in this process.",
-        remedy=f"import the package of {name} first, or start Python with more room (glibc 2.32 "
-        "and later)",
+        consequence="packages that need it cannot be imported in this process.",
+        remedy=f"import the package that contains {name} first, or start Python with more room "
+        "(glibc 2.32 or later)",
         command=f"{_TUNABLE}={max(_LEAST, 2 * wanted)} python ...",
         links=("https://github.com/dmlc/xgboost/issues/8488",),
     )

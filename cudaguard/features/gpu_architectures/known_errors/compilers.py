@@ -24,7 +24,7 @@ KNOWN = (
     ),
     KnownError(
         "CG899",
-        "code was compiled by a newer CUDA than the driver's",
+        "the driver is too old for the code",
         (
             "UNSUPPORTED_PTX_VERSION",
             "UnsupportedPtxVersion",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard.core.messages import guarded_command
 from cudaguard.model import Finding
 from cudaguard.system.gpus import architecture, dotted
 
@@ -31,12 +32,12 @@ def cannot_run(
     remedy = "install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST"
     command = f"pip install '{cure.torch}'" if cure.torch else ""
     if cure.torch == "torch":  # of any version: this one was built elsewhere
-        remedy = "build this torch with TORCH_CUDA_ARCH_LIST, or install one from PyPI: all fit"
+        remedy = "install torch from PyPI, or build this torch with TORCH_CUDA_ARCH_LIST"
         command = "pip install --force-reinstall torch"
     elif cure.torch:
         is_newer = ">=" in cure.torch
-        remedy = f"install a torch that has code for it: those on PyPI are {cure.torch}" + (
-            f", built with CUDA {dotted(cure.cuda)} and newer" if is_newer else ""
+        remedy = f"install {cure.torch} from PyPI, which has code for it" + (
+            f" (built with CUDA {dotted(cure.cuda)} or later)" if is_newer else ""
         )
     return Finding(
         CANNOT_RUN,
@@ -44,8 +45,8 @@ def cannot_run(
         severity="warning" if loud else "info",
         evidence=(f"it was built for {' '.join(torch.flags)}",),
         consequence=(
-            "every kernel on that device ends in 'no kernel image is available for execution on "
-            "the device'; another NVRTC, driver or CUDA toolkit changes nothing of that."
+            "every kernel on that device fails with 'no kernel image is available for execution on "
+            "the device'. Another NVRTC, driver or CUDA toolkit does not help."
         ),
         remedy=remedy,
         command=command,
@@ -77,13 +78,13 @@ def no_jit(
     remedy, command = _beside(cure, newer)
     return Finding(
         NO_JIT,
-        f"What torch compiles at run time will fail on {named(devices)}: its NVRTC "
-        f"{dotted(nvrtc.release)} does not know {' and '.join(f'sm_{one}' for one in wanted)}.",
+        f"torch's NVRTC {dotted(nvrtc.release)} does not support "
+        f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
         severity="warning" if loud else "info",
         evidence=(compiler_line(nvrtc, known),),
         consequence=(
-            "ordinary kernels run; the fusers of TorchScript and operators such as torch.prod, "
-            f"which are compiled when they are used, end in '{_REFUSAL}'."
+            "ordinary kernels run. The fusers of TorchScript and operators such as torch.prod "
+            f"compile at run time, and fail with '{_REFUSAL}'."
         ),
         remedy=remedy,
         command=command,
@@ -95,21 +96,19 @@ def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
     """Return remedy and command for an NVRTC that is too old, or too new."""
     if newer is not None:
         remedy = (
-            f"NVRTC {dotted(newer.release)} is installed ({newer.path}), and torch uses it if it "
-            "is loaded first: put cudaguard.install() before import torch (rule CG033; it acts "
-            "unless devices differ), or load that path with ctypes.CDLL"
+            f"call cudaguard.install() before `import torch`: it loads the installed NVRTC "
+            f"{dotted(newer.release)} first (rule CG033); or load {newer.path} with ctypes.CDLL"
         )
-        return remedy, ""
+        return remedy, guarded_command()
     if cure.release is None:
         remedy = "install a torch that was built with another major version of CUDA"
         if not cure.torch:
             return remedy, ""
-        return f"{remedy}: those on PyPI are {cure.torch}", f"pip install '{cure.torch}'"
+        return f"{remedy}: {cure.torch} from PyPI", f"pip install '{cure.torch}'"
     release = dotted(cure.release)
     remedy = (
-        f"install NVRTC {release} beside torch's own, in a folder that is on PYTHONPATH: "
-        "cudaguard.install() in front of import torch has it loaded first (rule CG033). "
-        "LD_LIBRARY_PATH does not help with wheels from pip"
+        f"install NVRTC {release} in a folder on PYTHONPATH, and call cudaguard.install() before "
+        "`import torch`, which loads it first (rule CG033)"
     )
     folder = f"$HOME/nvrtc-{release}"
     install = f'pip install --no-deps --target "{folder}" "{cure.wheel}=={release}.*"'
@@ -129,25 +128,25 @@ def no_ptxas(lacks: Sequence[UnknownDevice], cure: Cure, variable: str) -> Findi
     if better is not None:
         command = f"export {variable}={better.path}"
         remedy = (
-            f"ptxas {dotted(better.release)} is installed: name it to Triton before the first "
-            "kernel is compiled, or enable rule CG038, which does so"
+            f"set {variable} to the installed ptxas {dotted(better.release)} before the first "
+            "kernel is compiled, or enable rule CG038, which sets it"
         )
     elif cure.release is None:
-        remedy = "install a release of triton that was made for this GPU"
+        remedy = "install a release of triton that supports this GPU"
     else:
         remedy = (
-            f"take a newer triton; or install ptxas {dotted(cure.release)} and enable rule CG038, "
-            f"which names it to Triton, or have {variable} name it"
+            f"install a newer triton; or install ptxas {dotted(cure.release)} and enable rule "
+            f"CG038, or set {variable} to it"
         )
         command = f"pip install '{cure.wheel}=={dotted(cure.release)}.*'"
     names = " and ".join(f"sm_{architecture(lack.device)}" for lack in lacks)
     return Finding(
         NO_PTXAS,
-        f"Triton's ptxas {dotted(used.release)} does not know {names}.",
+        f"Triton's ptxas {dotted(used.release)} does not support {names}.",
         evidence=(used.path,),
         consequence=(
-            "every Triton kernel, and with it what torch.compile makes for that device, ends in "
-            "'ptxas fatal: Value ... is not defined for option gpu-name'."
+            "every Triton kernel, also of torch.compile, fails on that device with 'ptxas fatal: "
+            "Value ... is not defined for option gpu-name'."
         ),
         remedy=remedy,
         command=command,
@@ -187,16 +186,16 @@ def as_it_knows(better: Compiler, own: Compiler, devices: Sequence[Capability]) 
     """Return why torch is served by another NVRTC, as a clause."""
     names = ", ".join(dict.fromkeys(map(dotted, devices)))
     return (
-        f"as NVRTC {dotted(better.release)} knows the GPUs here (compute capability {names}), and "
-        f"torch's own {dotted(own.release)} does not,"
+        f"because NVRTC {dotted(better.release)} supports the GPUs here (compute capability "
+        f"{names}), and torch's own {dotted(own.release)} does not,"
     )
 
 
 def ptxas_named(lack: UnknownDevice, better: Compiler) -> str:
     """Return what has become of the variable that names a ptxas to Triton."""
     return (
-        f"set to ptxas {dotted(better.release)}, as Triton's own {dotted(lack.used.release)} does "
-        f"not know sm_{architecture(lack.device)},"
+        f"set to ptxas {dotted(better.release)}, because Triton's own {dotted(lack.used.release)} "
+        f"does not support sm_{architecture(lack.device)},"
     )
 
 
@@ -205,7 +204,7 @@ FUSERS_OFF = "the fusers of TorchScript for GPUs switched off (scripted models m
 
 def compiler_line(compiler: Compiler, known: Sequence[int]) -> str:
     """Return which compiler it is, and what it can compile for if that is given."""
-    knows = f", which knows {' '.join(map(str, known))}" if known else ""
+    knows = f", supports {' '.join(map(str, known))}" if known else ""
     return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"
 
 

@@ -22,10 +22,10 @@ def stand_in(library: str) -> Finding:
     """The toolkit's stub in place of the driver."""
     return Finding(
         CUDA,
-        f"The loader finds the toolkit's stand-in for the driver, {library}.",
+        f"The loader finds the toolkit's stub instead of the NVIDIA driver: {library}.",
         severity="error",
-        consequence="CUDA fails: CUDA driver is a stub library (status 34)",
-        remedy="take that folder out of LD_LIBRARY_PATH; it is for linking only",
+        consequence="CUDA fails with 'CUDA driver is a stub library' (status 34).",
+        remedy="remove that folder from LD_LIBRARY_PATH; the stub is for linking only",
         command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
     )
 
@@ -38,8 +38,8 @@ def compatible(driver: DriverFiles) -> Finding:
         f"{driver.kernel}: forward compatibility.",
         severity="info",
         evidence=(driver.library, "/proc/driver/nvidia/version"),
-        consequence="newer CUDA works on data center GPUs; others answer status 804",
-        remedy="none is needed where CUDA works; else take that library out of the search path",
+        consequence="newer CUDA works on data center GPUs, and fails with status 804 on others.",
+        remedy="do nothing if CUDA works; else remove that library from the search path",
         links=(_COMPATIBILITY,),
     )
 
@@ -54,25 +54,22 @@ def halves_differ(driver: DriverFiles, how: str, *, is_container: bool) -> Findi
     """
     if is_container:
         remedy = (
-            "the image has a driver library of its own: remove it from the image, and start the "
-            "container with the NVIDIA runtime (docker run --gpus all), which mounts the host's"
+            "remove the driver library from the image, and start the container with --gpus all, "
+            "which mounts the host's"
         )
         command = f"ls -l {shlex.quote(os.path.dirname(driver.library))}/libcuda.so*"
     elif how == "newer":
-        remedy, command = "reboot: the driver was updated, and the old module runs", "sudo reboot"
+        remedy, command = "reboot: the driver was updated while its old module runs", "sudo reboot"
     else:
-        remedy = (
-            "remove that older copy, or install the driver again: its library is not the one that "
-            "the loader finds first"
-        )
+        remedy = "remove that older copy of the library, or install the driver again"
         command = "ldconfig -p | grep libcuda"
     return Finding(
         CUDA,
         f"The driver's library is {driver.library_version}, its kernel module {driver.kernel}.",
         severity="error",
         evidence=(driver.library, "/proc/driver/nvidia/version"),
-        consequence="CUDA fails: system has unsupported display driver / cuda driver combination "
-        "(status 803)",
+        consequence="CUDA fails with 'system has unsupported display driver / cuda driver "
+        "combination' (status 803).",
         remedy=remedy,
         command=command,
     )
@@ -82,11 +79,11 @@ def no_library(kernel: str) -> Finding:
     """A kernel module without the library that programs use."""
     return Finding(
         CUDA,
-        f"The driver's kernel module {kernel} is loaded, and the loader finds no libcuda.so.1.",
+        f"The driver's kernel module {kernel} is loaded, but libcuda.so.1 is not found.",
         severity="error",
-        consequence="CUDA is not available to any program",
-        remedy="in a container: start it with the NVIDIA runtime (docker run --gpus all); else "
-        "install the driver's libraries and run ldconfig",
+        consequence="no program can use CUDA.",
+        remedy="start a container with --gpus all; elsewhere install the driver's libraries and "
+        "run ldconfig",
         command="ldconfig -p | grep libcuda",
     )
 
@@ -95,12 +92,12 @@ def module_not_loaded(devices: int) -> Finding:
     """GPUs, and no driver for them."""
     return Finding(
         CUDA,
-        f"{devices} NVIDIA GPU{'s are' * (devices > 1) or ' is'} on the PCI bus, and the driver's "
-        "kernel module is not loaded.",
+        f"This machine has {devices} NVIDIA GPU{'s' * (devices > 1)}, but the driver's kernel "
+        "module is not loaded.",
         severity="error",
-        evidence=("there is no /proc/driver/nvidia/version",),
-        consequence="CUDA is not available to any program",
-        remedy="load it, or install the driver",
+        evidence=("/proc/driver/nvidia/version does not exist",),
+        consequence="no program can use CUDA.",
+        remedy="load the kernel module, or install the driver",
         command="sudo modprobe nvidia",
     )
 
@@ -109,11 +106,12 @@ def devices_closed(nodes: Sequence[str]) -> Finding:
     """Device files that this user may not open."""
     return Finding(
         CUDA,
-        f"You may not open {nodes[0]}{f' and {len(nodes) - 1} more' if nodes[1:] else ''}.",
+        f"You have no permission to open {nodes[0]}"
+        f"{f' and {len(nodes) - 1} more' if nodes[1:] else ''}.",
         severity="error",
         evidence=nodes,
-        consequence="CUDA finds no device, or fails to start",
-        remedy="have yourself added to the group that owns them",
+        consequence="CUDA finds no device, or fails to start.",
+        remedy="ask an administrator to add you to the group that owns the devices",
         command=f"ls -l {shlex.quote(nodes[0])} && id",
     )
 
@@ -122,9 +120,9 @@ def torch_without_cuda(torch: str, driver: str) -> Finding:
     """A driver, and a torch that cannot use it."""
     return Finding(
         CUDA,
-        f"There is a driver ({driver}), and torch {torch} is a build without CUDA.",
+        f"torch {torch} is a build without CUDA, although driver {driver} is installed.",
         evidence=("torch.version.cuda is None",),
-        consequence="torch.cuda.is_available() is False, and all runs on the CPU",
+        consequence="torch.cuda.is_available() is False, and everything runs on the CPU.",
         remedy="install a CUDA build of torch (https://pytorch.org/get-started/locally)",
         command=f"pip install --force-reinstall torch=={torch.partition('+')[0]}",
     )
@@ -134,10 +132,10 @@ def no_driver(torch: str, cuda: str) -> Finding:
     """A torch for CUDA, and no driver."""
     return Finding(
         CUDA,
-        f"torch {torch} is built for CUDA {cuda}, and there is no NVIDIA driver.",
+        f"torch {torch} is built for CUDA {cuda}, but no NVIDIA driver is installed.",
         severity="info",
-        consequence="torch.cuda.is_available() is False; all else works",
-        remedy="none is needed on a machine without a GPU; in a container: docker run --gpus all",
+        consequence="torch.cuda.is_available() is False. All else works.",
+        remedy="do nothing on a machine without a GPU; start a container with --gpus all",
         command="nvidia-smi",
     )
 
@@ -156,11 +154,11 @@ def old_driver(driver: DriverFiles, supported: int, torch: str, cuda: str, first
     needed = f", which needs driver {first} or later" if first else ""
     return Finding(
         CUDA,
-        f"The driver{version} supports CUDA {supported // 1000}.{supported % 1000 // 10}; torch "
-        f"{torch} is built for CUDA {cuda}{needed}.",
+        f"The driver{version} supports CUDA {supported // 1000}.{supported % 1000 // 10}, but "
+        f"torch {torch} is built for CUDA {cuda}{needed}.",
         severity="error",
         evidence=(driver.library,),
-        consequence="torch says 'The NVIDIA driver on your system is too old', and uses no GPU",
+        consequence="torch uses no GPU: 'The NVIDIA driver on your system is too old'.",
         remedy="update the driver, or install a torch for an older CUDA "
         "(https://pytorch.org/get-started/previous-versions)",
         command="nvidia-smi",
@@ -171,9 +169,9 @@ def old_nvrtc(path: str, release: str, cuda: str) -> Finding:
     """An NVRTC of an older release than torch's CUDA."""
     return Finding(
         CUDA,
-        f"torch is built for CUDA {cuda}, and the NVRTC that it loads is of {release}.",
+        f"torch is built for CUDA {cuda}, but loads an NVRTC of CUDA {release}.",
         evidence=(path,),
-        consequence="kernels that are compiled at run time fail on GPUs that are newer than it",
-        remedy="install the release that torch pins, or take that folder out of LD_LIBRARY_PATH",
+        consequence="kernels compiled at run time fail on GPUs that are newer than this NVRTC.",
+        remedy="install the NVRTC that torch pins, or remove that folder from LD_LIBRARY_PATH",
         command=f"cudaguard doctor --only CG906; ls {shlex.quote(os.path.dirname(path))}",
     )

@@ -41,9 +41,9 @@ def in_words(device: Pair, code: GpuCode, found: Verdict, cuda: Pair | None = No
     name = f"sm_{architecture(device)}"
     has = " ".join(code.architectures)
     if found.ok is None:
-        return f"{name}: cannot be judged, some of its GPU code is of an unknown kind"
+        return f"{name}: unknown, because some of its GPU code is of an unknown kind"
     if not found.ok:
-        return f"{name}: no code for it, only {has}: every kernel ends in '{_FAILS}'"
+        return f"{name}: no code for it, only {has}: every kernel fails with '{_FAILS}'"
     told = f"{name}: runs its machine code for {found.by}"
     if cuda is not None:
         told = (
@@ -77,7 +77,7 @@ def no_code(
         f"{dist} {version} has no code for {_named(gpus)}.",
         severity="warning" if is_usable else "error",
         evidence=_evidence(files),
-        consequence=f"every kernel of {dist} ends there in '{_FAILS}'.",
+        consequence=f"every kernel of {dist} fails there with '{_FAILS}'.",
         remedy=remedy(dist, list(gpus)),
         command=_command(dist, gpus),
         links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),
@@ -95,7 +95,7 @@ def partly(
         f"{'have' if several else 'has'} no code for {_named(gpus)}; others have.",
         severity="info",
         evidence=_evidence(files),
-        consequence=f"what {dist} does with them fails there, unless it calls the others instead.",
+        consequence=f"{dist} fails there when it uses these files.",
         remedy=remedy(dist, list(gpus)),
         command=_command(dist, gpus),
     )
@@ -119,7 +119,7 @@ def compiled_at_first_use(
             GPU_CODE,
             f"{what} of CUDA {dotted(cuda)}, newer than this driver.",
             severity="error",
-            consequence=f"its kernels end there in '{_OLD_DRIVER}'.",
+            consequence=f"its kernels fail there with '{_OLD_DRIVER}'.",
             remedy=f"update the driver to one for CUDA {dotted(cuda)}; or "
             f"{remedy(dist, list(gpus))}",
             command="nvidia-smi",
@@ -128,8 +128,8 @@ def compiled_at_first_use(
         GPU_CODE,
         f"{what}.",
         severity="info",
-        consequence="the driver compiles its kernels at the first use, which may take minutes, "
-        "and keeps them in ~/.nv/ComputeCache.",
+        consequence="the driver compiles its kernels at first use, which may take minutes. It "
+        "keeps them in ~/.nv/ComputeCache.",
         remedy=f"set CUDA_CACHE_MAXSIZE=4294967296 to keep them all, or {remedy(dist, list(gpus))}",
         command=_command(dist, gpus),
     )

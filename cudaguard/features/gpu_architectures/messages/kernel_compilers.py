@@ -56,12 +56,12 @@ def cupy_refused(
     return Finding(
         CUPY,
         f"CuPy cannot compile for {named(devices)}: its NVRTC {dotted(nvrtc.release)} does not "
-        f"know {_sm(asked)}.",
+        f"support {_sm(asked)}.",
         severity="warning" if loud else "info",
         evidence=(f"CuPy {release} asks for {_sm(asked)}", compiler_line(nvrtc, known)),
         consequence=(
-            "whatever has a kernel, cupy.arange() among it, ends in 'nvrtc: error: invalid value "
-            "for --gpu-architecture (-arch)'."
+            "every kernel, also of cupy.arange(), fails with 'nvrtc: error: invalid value for "
+            "--gpu-architecture (-arch)'."
         ),
         remedy=remedy,
         command=command,
@@ -82,19 +82,19 @@ def cupy_for_others(
     remedy, command = _newer("cupy", nvrtc, better, "NVRTC")
     return Finding(
         CUPY,
-        f"What CuPy compiles does not run on {named(devices)}: with NVRTC {dotted(nvrtc.release)} "
-        f"it makes code for {_sm(asked)}.",
+        f"CuPy with NVRTC {dotted(nvrtc.release)} compiles for {_sm(asked)}, not for "
+        f"{named(devices)}.",
         severity="warning" if loud else "info",
         evidence=(
-            f"CuPy {release} asks for the newest architecture that it thinks this NVRTC knows",
+            f"CuPy {release} asks for the newest architecture it expects this NVRTC to support",
             compiler_line(nvrtc, ()),
         ),
         consequence=(
-            "whatever has a kernel, cupy.arange() among it, ends in 'CUDA_ERROR_NO_BINARY_FOR_GPU: "
-            "no kernel image is available for execution on the device'."
+            "every kernel, also of cupy.arange(), fails with 'CUDA_ERROR_NO_BINARY_FOR_GPU: no "
+            "kernel image is available for execution on the device'."
         ),
-        remedy=f"{remedy}; or set CUPY_COMPILE_WITH_PTX=1 before CuPy is imported, which leaves it "
-        "to the driver to make code for this GPU",
+        remedy=f"{remedy}; or set CUPY_COMPILE_WITH_PTX=1 before `import cupy`, so that the driver "
+        "compiles for this GPU",
         command=command,
         links=("https://github.com/cupy/cupy/issues/9121",),
     )
@@ -134,10 +134,10 @@ def numba_lacks(
     return Finding(
         NUMBA,
         f"numba-cuda cannot compile for {named(devices)}: its {title} {dotted(compilers.release)} "
-        f"does not know {_sm(wanted)}.",
+        f"does not support {_sm(wanted)}.",
         severity="warning" if loud else "info",
-        evidence=(compiler_line(compilers, known), f"numba-cuda is of release {release}"),
-        consequence=f"every kernel ends in {error}.",
+        evidence=(compiler_line(compilers, known), f"numba-cuda {release}"),
+        consequence=f"every kernel fails with {error}.",
         remedy=remedy,
         command=command,
     )
@@ -146,13 +146,13 @@ def numba_lacks(
 def _newer(package: str, used: Compiler, better: Better, title: str) -> tuple[str, str]:
     """Return remedy and command: what is to be installed in the place of a compiler."""
     if better.release is None:
-        return f"install a release of {package} and of CUDA that was made for this GPU", ""
+        return f"install releases of {package} and CUDA that support this GPU", ""
     if better.wheels:
         release = dotted(better.release)
-        remedy = f"install {title} of CUDA {release} (torch may pin another one)"
+        remedy = f"install {title} of CUDA {release} (torch may pin another release)"
         return remedy, f"pip install {' '.join(f'{one!r}' for one in _pinned(better))}"
     major, other = (used.release or (0, 0))[0], better.release[0]
-    remedy = f"CUDA {major} has nothing for this GPU: install {package} for CUDA {other}"
+    remedy = f"install {package} for CUDA {other}: CUDA {major} does not support this GPU"
     if package == "cupy":
         gone = f"pip uninstall -y cupy-cuda{major}x"
         return remedy, f"{gone} && pip install 'cupy-cuda{other}x[ctk]'"

@@ -23,8 +23,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
         grade="report",
         why=(
-            "pyrender sets up OpenGL when it is imported, and nvdiffrast's own OpenGL context then "
-            "ends in a segmentation fault. RasterizeCudaContext needs no OpenGL."
+            "nvdiffrast's OpenGL context segfaults after `import pyrender`, which sets up "
+            "OpenGL itself. RasterizeCudaContext needs no OpenGL."
         ),
         links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
     ),
@@ -35,9 +35,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"check_call": "SimulationApp", "before": _ISAAC_SIM},),
         grade="report",
         why=(
-            "SimulationApp starts the application that USD and the Omniverse modules belong to. "
-            "Those imported earlier 'were loaded before SimulationApp was started and might not be "
-            "loaded correctly'."
+            "USD and Omniverse modules that are imported before SimulationApp starts may not "
+            "work. Isaac Sim says they 'were loaded before SimulationApp was started and "
+            "might not be loaded correctly'."
         ),
         links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
     ),
@@ -58,9 +58,9 @@ RULES: tuple[Rule, ...] = (
         ),
         grade="report",
         why=(
-            "Both packages have libraries of the same names, and those of PyAV use another libxcb "
-            "than OpenCV's windows: the first window hangs at 100 % CPU. Open a window before PyAV "
-            "is imported, or install opencv-python-headless where no window is needed."
+            "OpenCV's first window hangs at 100 % CPU, because it uses PyAV's libxcb. Open a "
+            "window before `import av`, or install opencv-python-headless if you need no "
+            "window."
         ),
         links=(
             "https://github.com/PyAV-Org/PyAV/issues/978",

@@ -13,8 +13,8 @@ RULES: tuple[Rule, ...] = (
         needs=("isaacgym",),
         grade="opt-in",
         why=(
-            "isaacgym raises 'PyTorch was imported before isaacgym modules' once torch is there. "
-            "Import isaacgym before torch and before every package that imports torch."
+            "isaacgym raises 'PyTorch was imported before isaacgym modules'. Import it before"
+            " torch and before every package that imports torch."
         ),
         links=(
             "https://github.com/PKU-MARL/DexterousHands/issues/1",
@@ -30,8 +30,8 @@ RULES: tuple[Rule, ...] = (
         needs=("pinocchio",),
         grade="opt-in",
         why=(
-            "isaacgym replaces the conversion of C++ lists of strings that pinocchio uses, and "
-            "pinocchio fails if it comes second: pinocchio, then isaacgym, then torch."
+            "isaacgym replaces the conversion of C++ lists of strings that pinocchio uses, "
+            "and pinocchio then fails. The order that works is pinocchio, isaacgym, torch."
         ),
         links=("https://github.com/dexsuite/dex-retargeting/issues/23",),
     ),
@@ -44,9 +44,9 @@ RULES: tuple[Rule, ...] = (
         # Opt-in: unsloth replaces parts of all three, which a program without it must not see.
         grade="opt-in",
         why=(
-            "unsloth replaces parts of transformers, trl and peft; what was imported before it "
-            "keeps the original parts: 'Unsloth should be imported before trl, transformers, peft "
-            "to ensure all optimizations are applied', and training takes more memory and time."
+            "unsloth patches transformers, trl and peft, and cannot patch what is already "
+            "imported. Training takes more memory and time: 'Unsloth should be imported "
+            "before trl, transformers, peft to ensure all optimizations are applied'."
         ),
         links=(
             "https://github.com/unslothai/unsloth/issues/2233",
@@ -63,8 +63,8 @@ RULES: tuple[Rule, ...] = (
         needs=("weasyprint",),
         grade="opt-in",
         why=(
-            "pymeshlab maps its own copies of system libraries, and the libraries that weasyprint "
-            "then opens by name were reported to fail against them; with weasyprint first both "
+            "pymeshlab loads its own copies of system libraries. The libraries that "
+            "weasyprint opens were reported to fail with them. With weasyprint first both "
             "work."
         ),
         links=("https://github.com/cnr-isti-vclab/PyMeshLab/issues/444",),
@@ -77,8 +77,8 @@ RULES: tuple[Rule, ...] = (
         needs=("torch",),
         grade="opt-in",
         why=(
-            "migraphx maps the machine's ROCm libraries, and torch, which has its own, was "
-            "reported to break against them; with torch first both work."
+            "migraphx loads the machine's ROCm libraries. torch, which has its own, was "
+            "reported to fail with them. With torch first both work."
         ),
         links=("https://github.com/ROCm/torch_migraphx/pull/204",),
     ),
@@ -94,8 +94,8 @@ RULES: tuple[Rule, ...] = (
         needs=("pyarrow",),
         grade="opt-in",
         why=(
-            "With pyarrow 19.0.1 imported after torch 2.3.0 and tensorflow 2.15.1 the process was "
-            "reported to end in a segmentation fault; with pyarrow, or pandas, first it does not."
+            "The process was reported to segfault if pyarrow 19.0.1 is imported after torch "
+            "2.3.0 and tensorflow 2.15.1. With pyarrow or pandas first it works."
         ),
         links=("https://github.com/ray-project/ray/pull/60478",),
     ),
@@ -108,8 +108,8 @@ RULES: tuple[Rule, ...] = (
         needs=("tensorflow",),
         grade="opt-in",
         why=(
-            "With torchvision imported before tensorflow 2.4.1 the process was reported to end in "
-            "a segmentation fault, or with 'File already exists in database' of protobuf; with "
+            "The process was reported to segfault, or to fail with protobuf's 'File already "
+            "exists in database', if torchvision is imported before tensorflow 2.4.1. With "
             "tensorflow first both work."
         ),
         links=(
@@ -126,9 +126,9 @@ RULES: tuple[Rule, ...] = (
         needs=("torch", "tensorflow"),
         grade="opt-in",
         why=(
-            "pytorch_lightning imports parts of torch and of tensorflow in an order that was "
-            "reported to end in a segmentation fault; torch, then tensorflow, then "
-            "pytorch_lightning works. Import sorters cannot express that order."
+            "pytorch_lightning 1 imports parts of torch and tensorflow in an order that was "
+            "reported to segfault. The order that works is torch, tensorflow, "
+            "pytorch_lightning. Import sorters cannot keep it."
         ),
         links=("https://github.com/GT4SD/gt4sd-core/pull/219",),
     ),
@@ -140,8 +140,8 @@ RULES: tuple[Rule, ...] = (
         needs=("torch",),
         grade="opt-in",
         why=(
-            "With an OpenGL context of MuJoCo's there, the import of a torch from pip was reported "
-            "to end the process with 'free(): invalid pointer'; with torch first both work."
+            "After MuJoCo has created an OpenGL context, `import torch` was reported to end "
+            "the process with 'free(): invalid pointer'. With torch first both work."
         ),
         links=(
             "https://github.com/Farama-Foundation/Gymnasium/pull/480",
@@ -157,9 +157,9 @@ RULES: tuple[Rule, ...] = (
         needs=("air._mlir_libs._mlir",),
         grade="opt-in",
         why=(
-            "mlir-air, which Triton-XDNA uses, has an LLVM of its own. With that of a ROCm SDK in "
-            "the process before it, 'import triton' ends in a segmentation fault; with mlir-air "
-            "first both work. With a ROCm torch before both, enable rule CG067 as well."
+            "'import triton' segfaults, because mlir-air and the ROCm SDK each have an LLVM. "
+            "With mlir-air imported first both work. With a ROCm torch, enable rule CG067 "
+            "too."
         ),
         links=(
             "https://github.com/amd/Triton-XDNA/issues/102",

@@ -20,9 +20,9 @@ RULES: tuple[Rule, ...] = (
             {"provide_libraries": "libtorch_python.so"},
         ),
         why=(
-            "Extensions built against torch name libc10.so and libtorch*.so, which lie inside "
-            "torch's own folder: the loader finds them only once torch is imported. Before that "
-            "the import fails with 'libc10.so: cannot open shared object file'."
+            "Extensions built against torch need libc10.so and libtorch*.so from torch's "
+            "folder. The loader finds them only after `import torch`. Before it, the import "
+            "fails with 'libc10.so: cannot open shared object file'."
         ),
         links=(
             "https://github.com/pytorch/extension-cpp/issues/50",
@@ -39,9 +39,9 @@ RULES: tuple[Rule, ...] = (
         # Only after the loader has refused it: what was found is as it was.
         actions=({"fetch_from_wheels": "lib*.so*"},),
         why=(
-            "The loader does not look into site-packages/nvidia: a package that names "
-            "libcudnn.so.9 or libcublas.so.12 and has no path to that folder is loaded only after "
-            "torch, and fails before it with 'cannot open shared object file'."
+            "The loader does not search site-packages/nvidia. A package that needs "
+            "libcudnn.so.9 or libcublas.so.12 from there loads only after torch. Before torch"
+            " it fails with 'cannot open shared object file'."
         ),
         links=(
             "https://github.com/NVIDIA/TransformerEngine/issues/1853",
@@ -58,9 +58,9 @@ RULES: tuple[Rule, ...] = (
         # libstdc++ keeps the names of all its releases: the newest is right for everybody.
         actions=({"preload_newest": "libstdc++.so.6"},),
         why=(
-            "The first libstdc++.so.6 of a process is used by all. Packages from pip lead to the "
-            "system's, packages from conda are built for the newer one of the environment: they "
-            'fail with "version `GLIBCXX_3.4.30\' not found" where one from pip came first.'
+            "The first libstdc++.so.6 in a process is used by all. A pip package loads the "
+            "system's older one, and conda packages then fail with \"version `GLIBCXX_3.4.30' "
+            'not found".'
         ),
         links=(
             "https://github.com/NVIDIA/DALI/issues/4369",
@@ -85,9 +85,9 @@ RULES: tuple[Rule, ...] = (
         # Newer releases have all functions of the older ones.
         actions=({"preload_library": "nvidia/nccl/lib/libnccl.so.2", "if_older": True},),
         why=(
-            "cupy wheels before 13.2 load the libnccl.so.2.16.2 of the machine at their import, if "
-            "it has one; torch 2.2 and later then fail with 'undefined symbol: ncclCommRegister'. "
-            "With torch's own NCCL loaded first both work. Better is cupy 13.2."
+            "cupy before 13.2 loads the machine's libnccl.so.2.16.2. torch 2.2 and later then"
+            " fail with 'undefined symbol: ncclCommRegister'. Loading torch's NCCL first "
+            "cures it, and so does cupy 13.2."
         ),
         links=(
             "https://github.com/rapidsai/cugraph/issues/4465",
@@ -106,8 +106,8 @@ RULES: tuple[Rule, ...] = (
         needs=("torch",),
         grade="opt-in",
         why=(
-            "cupy before 13 links libcudart.so.11.0 and takes that of the installed CUDA toolkit; "
-            "if it is older than torch's, 'import torch' fails with 'undefined symbol: "
+            "cupy before 13 loads libcudart.so.11.0 of the installed CUDA toolkit. If it is "
+            "older than torch's, 'import torch' fails with 'undefined symbol: "
             "cudaGraphInstantiateWithFlags'. Import torch first, or upgrade cupy to 13."
         ),
         links=("https://github.com/cupy/cupy/issues/7506",),
@@ -124,9 +124,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"preload_dependencies": "onnxruntime/capi/libonnxruntime_providers_cuda.so"},),
         grade="opt-in",
         why=(
-            "onnxruntime-gpu needs libcublas, libcudnn and others and does not look into the "
-            "nvidia-* packages: CUDAExecutionProvider is dropped with a line in the log, and "
-            "sessions run on the CPU. Importing torch (2.5.1) first is not enough for 1.20 to 1.22."
+            "onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It "
+            "logs one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to "
+            "1.22, importing torch first is not enough."
         ),
         links=(
             "https://github.com/microsoft/onnxruntime/issues/21684",
@@ -150,11 +150,9 @@ RULES: tuple[Rule, ...] = (
         ),
         grade="opt-in",
         why=(
-            "ctranslate2 (faster-whisper) opens libcublas.so.12 and cuDNN by their names when the "
-            "GPU is used, and the loader does not look into site-packages: 'Library "
-            "libcublas.so.12 is not found or cannot be loaded', 'Unable to load any of "
-            "{libcudnn_ops.so.9.1.0, ...}'. Loaded first, from nvidia-cublas-cu12 and "
-            "nvidia-cudnn-cu12, they are found by name."
+            "ctranslate2 opens cuBLAS and cuDNN by name, and the loader does not search "
+            "site-packages. It fails with 'Library libcublas.so.12 is not found or cannot be "
+            "loaded' or 'Unable to load any of {libcudnn_ops.so.9.1.0, ...}'."
         ),
         links=(
             "https://github.com/OpenNMT/CTranslate2/issues/1826",
@@ -170,8 +168,8 @@ RULES: tuple[Rule, ...] = (
         needs=("torch",),
         grade="opt-in",
         why=(
-            "With tensorrt 8.6 imported before torch 2.0.1 the first convolution on the GPU was "
-            "reported to end in a segmentation fault; with torch first it does not."
+            "The first convolution on the GPU was reported to segfault if tensorrt 8.6 is "
+            "imported before torch 2.0.1. With torch first it works."
         ),
         links=(
             "https://github.com/pytorch/pytorch/issues/103852",
@@ -188,8 +186,8 @@ RULES: tuple[Rule, ...] = (
         needs=("torch",),
         grade="opt-in",
         why=(
-            "With open3d 0.14 or 0.15 imported before torch 1.10 or 1.11, matrix products on the "
-            "GPU were reported to end in a segmentation fault; with torch first they do not."
+            "Matrix products on the GPU were reported to segfault if open3d is imported "
+            "before torch 1.10 or 1.11. With torch first they work."
         ),
         links=(
             "https://github.com/isl-org/Open3D/issues/4877",
@@ -206,8 +204,8 @@ RULES: tuple[Rule, ...] = (
         needs=("open3d",),
         grade="opt-in",
         why=(
-            "open3d 0.6 to 0.9 aborts with 'free(): invalid pointer' when it is imported after "
-            "torch; the other way round both work. Better is open3d 0.10."
+            "open3d 0.6 to 0.9 aborts with 'free(): invalid pointer' if it is imported after "
+            "torch. In the other order both work, and so does open3d 0.10."
         ),
         links=(
             "https://github.com/isl-org/Open3D/issues/922",
@@ -224,11 +222,10 @@ RULES: tuple[Rule, ...] = (
         # Nothing where cuDNN does not come from such a package, or where the other is newer.
         actions=({"preload_library": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
         why=(
-            "libcudnn opens its parts by name when it first needs them, and the folders of "
-            "LD_LIBRARY_PATH go before its own: with another cuDNN there torch works with a "
-            "mixture, which ends the process ('Could not load symbol cudnnGetLibConfig') or fails "
-            "with CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Better is to take that folder out of "
-            "LD_LIBRARY_PATH."
+            "torch uses parts of two cuDNN releases, because libcudnn searches "
+            "LD_LIBRARY_PATH first. It fails with 'Could not load symbol cudnnGetLibConfig' "
+            "or CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH. Removing that folder from "
+            "LD_LIBRARY_PATH is better."
         ),
         links=(
             "https://github.com/pytorch/pytorch/issues/119989",
@@ -245,9 +242,9 @@ RULES: tuple[Rule, ...] = (
         # Only for packages that the lines which follow import: they would load it in any case.
         actions=({"preload_static_tls": "libgomp*.so*"},),
         why=(
-            "Wheels for AArch64 have a libgomp of their own, whose thread-local variables want "
-            "fixed places, and the room for such is small: the package that comes last fails with "
-            "'cannot allocate memory in static TLS block'."
+            "The room for thread-local variables is small, and each wheel for AArch64 has its"
+            " own libgomp that needs some. The package imported last fails with 'cannot "
+            "allocate memory in static TLS block'."
         ),
         links=(
             "https://github.com/dmlc/xgboost/issues/8488",

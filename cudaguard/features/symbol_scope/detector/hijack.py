@@ -146,5 +146,5 @@ def _tell(
     stop: ImportOrderError | Later = LATER
     if load is not None and is_importing():
         name = load.extension or culprit.module
-        stop = ImportOrderError(finding.what, name=name, path=load.library)
+        stop = ImportOrderError(finding.as_error(), name=name, path=load.library)
     core.reporter.found(finding, frame, stop=stop)

@@ -34,5 +34,5 @@ class RuntimeDetector:
         """
         frame = caller_frame()
         finding = static_runtime(extension, library, names, describe(frame))
-        stop = ImportOrderError(finding.what, name=extension, path=library)
+        stop = ImportOrderError(finding.as_error(), name=extension, path=library)
         self._core.reporter.found(finding, frame, stop=stop)

@@ -13,7 +13,7 @@ def missing(path: str) -> Finding:
     return Finding(
         PRELOADED,
         f"LD_PRELOAD names {path}, which does not exist.",
-        consequence="every program starts without it, and prints an error of ld.so.",
+        consequence="every program starts without it and prints an ld.so error.",
         remedy="correct the path, or remove it from LD_PRELOAD",
         command=_UNSET,
     )
@@ -23,9 +23,9 @@ def unfit(path: str) -> Finding:
     """A file that is preloaded cannot be loaded here."""
     return Finding(
         PRELOADED,
-        f"LD_PRELOAD names {path}, which is no library for this machine.",
-        consequence="every program starts without it, and prints an error of ld.so.",
-        remedy="name the library that was built for this machine, or remove it from LD_PRELOAD",
+        f"LD_PRELOAD names {path}, which is not a library for this machine.",
+        consequence="every program starts without it and prints an ld.so error.",
+        remedy="name the library built for this machine, or remove it from LD_PRELOAD",
         command=_UNSET,
     )
 
@@ -37,6 +37,6 @@ def brings_runtime(path: str, count: int) -> Finding:
         f"LD_PRELOAD puts the C++ runtime inside {path} before libstdc++.so.6.",
         evidence=(f"{path} exports {count} std::...::id objects",),
         consequence="C++ extensions such as torch mix two runtimes: std::bad_cast, empty streams.",
-        remedy="use a release of it that links libstdc++.so.6, or remove it from LD_PRELOAD",
+        remedy="use a release that links libstdc++.so.6, or remove it from LD_PRELOAD",
         command=_UNSET,
     )

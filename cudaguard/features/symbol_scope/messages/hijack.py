@@ -19,13 +19,13 @@ HIJACK, STATIC_RUNTIME = "CG812", "CG813"
 # When it was that names moved and nobody saw by whom.
 GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
 _SINCE = {
-    GUARD: "has been in the global symbol scope since before the guard",
-    CTYPES: "has been in the global symbol scope since before cudaguard began to look",
-    UNSEEN: "has come into the global symbol scope, and nobody saw by whom",
+    GUARD: "was put into the global symbol scope before cudaguard.install()",
+    CTYPES: "was put into the global symbol scope before `import ctypes`",
+    UNSEEN: "was put into the global symbol scope by code that cudaguard does not see",
 }
 _MOST_NAMES, _MOST_DANGERS = 3, 2  # in a message
 RELINK = (
-    "use a release of it that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
+    "use a release that links libstdc++.so.6, or rebuild it without -static-libstdc++ or "
     "with -Wl,--exclude-libs,ALL"
 )
 STAY_GLOBAL = f"{RELINK}; until then import it before other C++ libraries"
@@ -87,21 +87,20 @@ def hijacked(
         what = f"{first}{more} {_SINCE[since]}"
     else:
         actor = load.extension or culprit.module or "the program"
-        what = f"{actor} has put {first}{more} into the global symbol scope"
+        what = f"{actor} put {first}{more} into the global symbol scope"
     dangers = [danger for _, _, danger in families][:_MOST_DANGERS]
     return Finding(
         HIJACK,
-        f"{what}, with names of {titles}.",
+        f"{what}, with symbols of {titles}.",
         evidence=(*_cause(load, culprit), *map(_taken, hijacks), *own_runtime(runtime)),
-        consequence="what is loaded from now on is bound to these copies (what was loaded before "
-        f"is safe): {'; '.join(dangers)}.",
+        consequence=f"libraries loaded from now on use these copies: {'; '.join(dangers)}.",
         remedy=STAY_GLOBAL if runtime else _remedy(hijacks, load, culprit, since),
     )
 
 
 def own_runtime(library: str) -> tuple[str, ...]:
     """Return the evidence that a library must stay as it is; none for no library."""
-    words = "contains its own C++ runtime: with local scope or hidden names it would break"
+    words = "contains its own C++ runtime, and would break with local scope or hidden symbols"
     return (f"{library} {words}",) if library else ()
 
 
@@ -117,11 +116,12 @@ def _cause(load: NativeLoad | None, culprit: Culprit) -> tuple[str, ...]:
         how = f"imports {load.library}"
         flag = f"with RTLD_GLOBAL set by sys.setdlopenflags at {load.flags_by[1] or 'some line'}"
     else:
-        how, flag = f"loads {load.library}", "by ctypes with RTLD_GLOBAL"
+        how, flag = f"loads {load.library}", "with RTLD_GLOBAL, by ctypes"
     if not load.is_global:
-        flag = "whose own code makes it global"
-    line = f"{culprit.module or 'the program'} ({culprit.where or 'somewhere'}) {how} {flag}"
-    user = (f"it was imported at {culprit.imported_at}",) if culprit.imported_at else ()
+        flag = "which makes itself global"
+    at = f" ({culprit.where})" if culprit.where else ""
+    line = f"{culprit.module or 'the program'}{at} {how} {flag}"
+    user = (f"imported at {culprit.imported_at}",) if culprit.imported_at else ()
     return (line, *user)
 
 
@@ -129,8 +129,9 @@ def _taken(hijack: Hijack) -> str:
     names = [name for name, _ in hijack.names]
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     before = sorted({was for _, was in hijack.names if was})
-    owned = f", owned by {_listed(before)} before" if before else ""
-    return f"{hijack.owner} now gives {', '.join(names[:_MOST_NAMES])}{more}{owned}"
+    was = f", before to {_listed(before)}" if before else ""
+    several = "resolve" if len(names) > 1 else "resolves"
+    return f"{', '.join(names[:_MOST_NAMES])}{more} now {several} to {hijack.owner}{was}"
 
 
 def _remedy(
@@ -138,19 +139,19 @@ def _remedy(
 ) -> str:
     if load is None:
         if since == CTYPES:
-            how = "put `import ctypes` right behind cudaguard.install()"
+            how = "put `import ctypes` directly after cudaguard.install()"
         elif since == GUARD:
             how = "call cudaguard.install() before the first import"
         else:
             return (
-                "look for what opens it past Python's importer and ctypes.CDLL (cffi, "
-                "_ctypes.dlopen, C code), and have that done without RTLD_GLOBAL"
+                "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
+                "_ctypes.dlopen, C code), and remove RTLD_GLOBAL there"
             )
-        return f"{how}: it then says which line does this, and what to write against it"
+        return f"{how}: the message then names the line and a rule that cures it"
     asking = load.flags_by if load.extension else (culprit.module, culprit.where)
     if load.is_global and asking[0] in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
-        return f"take RTLD_GLOBAL away from the {call} at {asking[1] or 'that line'}"
+        return f"remove RTLD_GLOBAL from the {call} at {asking[1] or 'that line'}"
     if load.is_global:
         package, bundled = asking[0].partition(".")[0], ""
         actions: list[dict[str, object]] = [{"load_local": _pattern(load.library)}]
@@ -159,15 +160,12 @@ def _remedy(
         bundled = next((hijack.package for hijack in hijacks if hijack.package), "")
         if package in _PROGRAM or not bundled.isidentifier():
             return (
-                "ask its authors to load it without RTLD_GLOBAL; until then import what it "
-                "endangers before it"
+                "ask its authors to load it without RTLD_GLOBAL; until then import the packages in "
+                "danger before it"
             )
         keys = tuple(dict.fromkeys(key for hijack in hijacks for key, _, _ in hijack.families))
         actions = [{"hide_symbols": _pattern(hijack.owner), "names": keys} for hijack in hijacks]
-    advice = (
-        "save this rule as cudaguard.toml, and set CUDAGUARD_CONFIG=cudaguard.toml (or call "
-        "install(config=...)):"
-    )
+    advice = "save this rule as cudaguard.toml and set CUDAGUARD_CONFIG=cudaguard.toml:"
     # What a wheel bundles lies in a folder named after the distribution, not the module.
     dist = [f"dist = [{toml_text(bundled)}]"] if bundled and bundled != package else []
     return RULE_LINE.join(
@@ -200,15 +198,14 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
     """An extension contains a C++ runtime of its own and exports it."""
     evidence = (
         f"{library} does not need libstdc++.so.6, and exports {len(names)} objects of which the "
-        f"loader keeps one for all: {names[0]} ..."
+        f"loader keeps one for all libraries: {names[0]} ..."
     )
     return Finding(
         STATIC_RUNTIME,
-        f"{extension} exports a C++ runtime of its own.",
+        f"{extension} exports its own C++ runtime.",
         evidence=(evidence, *((f"imported at {where}",) if where else ())),
-        consequence="it and the C++ libraries that share libstdc++.so.6 (torch among them) use "
-        "halves of two runtimes, by order of import: numbers and messages come out empty or cut, "
-        "or the program crashes.",
+        consequence="it and libraries that use libstdc++.so.6, such as torch, mix two runtimes. "
+        "Texts come out empty or cut, or the program crashes.",
         remedy=RELINK,
         links=(
             "https://github.com/pytorch/pytorch/issues/109923",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import FIX, too_late
+from cudaguard.core.messages import FIX, guarded_command, too_late
 from cudaguard.features.symbol_scope.messages.hijack import STAY_GLOBAL, own_runtime
 from cudaguard.files import os
 from cudaguard.model import Finding
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
-SHIELDED = "loaded with RTLD_DEEPBIND, so that it finds its own names first"
+SHIELDED = "loaded with RTLD_DEEPBIND, so that it finds its own symbols first"
 KEPT_LOCAL = "kept in local symbol scope"
 
 
@@ -21,12 +21,13 @@ def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
     """What a rule keeps local was loaded globally, since the mode forbids repairs."""
     return Finding(
         rule.id,
-        f"Loaded into the global symbol scope: {subject}.",
+        f"{rule.watch[0]} loaded {subject} with RTLD_GLOBAL.",
         rule=rule.id,
-        evidence=(f"{source}: RTLD_GLOBAL asked for at {where}",),
+        evidence=(f"{source}: RTLD_GLOBAL requested at {where}",),
         consequence=rule.why,
         remedy="let cudaguard load it with local scope: "
         + ("give the rule the grade 'automatic'" if rule.grade == "report" else FIX),
+        command="" if rule.grade == "report" else guarded_command(),
         links=rule.links,
     )
 
@@ -35,10 +36,9 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
     """What a rule keeps local was loaded globally, since local scope would break it."""
     return Finding(
         rule.id,
-        f"{subject} was loaded with RTLD_GLOBAL in spite of rule {rule.id}: local scope would "
-        "break its own C++ runtime.",
+        f"{subject} stays in the global symbol scope: local scope would break its C++ runtime.",
         rule=rule.id,
-        evidence=(*own_runtime(runtime), f"RTLD_GLOBAL asked for at {where}"),
+        evidence=(*own_runtime(runtime), f"RTLD_GLOBAL requested at {where}"),
         consequence=rule.why,
         remedy=STAY_GLOBAL,
         links=rule.links,
@@ -48,7 +48,7 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
 def hidden(done: Demotion) -> str:
     """Return what has become of a library whose names were hidden."""
     others = f" of it and {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
-    return f"{done.names} names{others} hidden from the global symbol scope"
+    return f"{done.names} symbols{others} hidden from the global symbol scope"
 
 
 def _hidden_of(done: Demotion) -> str:
@@ -60,9 +60,9 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
     late = too_late(rule, module, at_start=at_start)
     bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
     evidence = (
-        f"{done.library or 'its names'}: not hidden, as {done.reason}"
+        f"{done.library or 'its symbols'}: not hidden, as {done.reason}"
         if done.state != "done"
-        else f"{_hidden_of(done)}; bound to them before, and still: {bound}"
+        else f"{_hidden_of(done)}; still bound to them: {bound}"
     )
     return Finding(
         late.id,
@@ -71,8 +71,9 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
         evidence=(evidence, *done.left),
         consequence=rule.why
         if done.state != "done"
-        else f"what is loaded from now on is safe{' from the hidden names' if done.left else ''}; "
-        f"what is listed may fail, and only a new start helps it: {rule.why}",
+        else "libraries loaded from now on are safe"
+        f"{' from the hidden symbols' if done.left else ''}. Those listed may fail until the "
+        "program is restarted.",
         remedy=STAY_GLOBAL if done.runtime else late.remedy,
         command="" if done.runtime else late.command,
         links=rule.links,
@@ -82,14 +83,14 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
 def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
     """Names came into the global scope in spite of a rule, and could not all be taken back."""
     bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
-    remedy = "keep the library local where it is loaded, or import what it endangers before it"
+    remedy = f"load it without RTLD_GLOBAL, or import the packages in danger before {module}"
     if done.state == "done":
-        remedy = "import the modules listed before it"
-        what = f"{module} made its names global, and others were bound before they were hidden."
-        evidence = f"{_hidden_of(done)}; bound to them before, and still: {bound}"
+        remedy = f"import the libraries listed above before {module}"
+        what = f"{module} put its symbols into the global scope, and some libraries use them."
+        evidence = f"{_hidden_of(done)}; still bound to them: {bound}"
     else:
-        what = f"{module} made its names global, and they could not be hidden."
-        evidence = f"{done.library or 'its names'}: not hidden, as {done.reason}"
+        what = f"{module} put its symbols into the global scope, and they could not be hidden."
+        evidence = f"{done.library or 'its symbols'}: not hidden, as {done.reason}"
     return Finding(
         rule.id,
         what,
@@ -105,11 +106,11 @@ def not_shielded(rule: Rule, extension: str, reason: str) -> Finding:
     """An extension was loaded as usual, although a rule wants it shielded."""
     return Finding(
         rule.id,
-        f"{extension} was not shielded from the global symbol scope.",
+        f"{extension} was loaded without RTLD_DEEPBIND, which rule {rule.id} asks for.",
         rule=rule.id,
         evidence=(reason,),
         consequence=rule.why,
-        remedy="keep the library that takes the names local, or hide its symbols, by a rule of its "
-        "own",
+        remedy="write a rule that loads the interposing library with load_local, or hides its "
+        "symbols with hide_symbols",
         links=rule.links,
     )

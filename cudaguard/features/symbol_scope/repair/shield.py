@@ -42,8 +42,8 @@ def _excluded(extension: str) -> str:
     preloaded = os.environ.get("LD_PRELOAD") or at_start("LD_PRELOAD")
     if preloaded:
         return (
-            f"LD_PRELOAD is set ({preloaded}): what it replaces, such as malloc, would be "
-            "replaced everywhere but in the extension"
+            f"LD_PRELOAD is set ({preloaded}), and RTLD_DEEPBIND would hide its functions from "
+            "the extension"
         )
     from cudaguard.elf.loaded import first_entry, loaded_libraries
     from cudaguard.elf.memory import Memory
@@ -51,13 +51,13 @@ def _excluded(extension: str) -> str:
     from cudaguard.elf.symbols import GlobalScope
 
     if GlobalScope().addresses([b"__asan_init"])[0]:
-        return "AddressSanitizer is in this process, and forbids it"
+        return "AddressSanitizer is loaded, which does not allow RTLD_DEEPBIND"
     with Memory() as memory:
         paths = [library.path for library in loaded_libraries(memory, first_entry())]
     if os.path.realpath(extension) in paths:
-        return "it has been loaded already"
+        return "it is already loaded"
     names = {os.path.basename(path) for path in paths}
     for needed in needed_libraries(extension):
         if needed.startswith("libpython") and needed not in names:
-            return f"it needs {needed}, and would get a second Python of its own"
+            return f"it needs {needed}, and would load a second Python"
     return ""

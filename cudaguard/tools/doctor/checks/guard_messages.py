@@ -25,7 +25,7 @@ def bad_setting(problem: str, *, command: str = "") -> Finding:
     return Finding(
         GUARD,
         problem,
-        consequence="this setting is ignored, or the whole file",
+        consequence="cudaguard ignores this setting, or the whole file.",
         remedy="correct it, or remove it",
         command=f"cudaguard rules check {shlex.quote(command)}"
         if command
@@ -44,8 +44,8 @@ def not_installed(folder: str, *, is_wanted: bool) -> Finding:
         GUARD,
         f"cudaguard is not installed in {folder}.",
         severity="warning" if is_wanted else "info",
-        consequence="CUDAGUARD=fix and cudaguard.install() have no effect there until it is",
-        remedy="install it there as well",
+        consequence="CUDAGUARD=fix and cudaguard.install() have no effect there.",
+        remedy="install cudaguard there",
         command="pip install cudaguard",
     )
 
@@ -54,9 +54,9 @@ def nobody_reads(value: str) -> Finding:
     """The variable is set, and the start-up file is not there."""
     return Finding(
         GUARD,
-        f"CUDAGUARD={value} is set, and this Python has no cudaguard.pth that would read it.",
-        consequence="programs start without the guard",
-        remedy="install cudaguard into this environment, or start programs by `cudaguard run`",
+        f"CUDAGUARD={value} is set, but this Python has no cudaguard.pth to read it.",
+        consequence="programs start without the guard.",
+        remedy="install cudaguard in this environment, or start programs with `cudaguard run`",
         command="pip install --force-reinstall --no-deps cudaguard",
     )
 
@@ -65,10 +65,10 @@ def python_ignores(value: str) -> Finding:
     """The variable is set, and this interpreter was told to ignore it."""
     return Finding(
         GUARD,
-        f"CUDAGUARD={value} is set, and this Python was started with -E, -I or -S.",
+        f"CUDAGUARD={value} is set, but this Python was started with -E, -I or -S.",
         severity="info",
-        consequence="under these options no variable, or no start-up file, is read",
-        remedy="start programs without them, or call cudaguard.install()",
+        consequence="with these options Python reads no variables or no start-up files.",
+        remedy="start programs without these options, or call cudaguard.install()",
         command="cudaguard run PROGRAM",
     )
 
@@ -77,9 +77,9 @@ def file_not_named(path: str, variable: str) -> Finding:
     """A configuration file is here, and is not read."""
     return Finding(
         GUARD,
-        f"{path} is not read: a file counts only if it is named.",
+        f"{path} is not read, because no setting names it.",
         severity="info",
-        remedy=f"name it: by {variable}, or by install(config=...)",
+        remedy=f"name it with {variable} or install(config=...)",
         command=f"export {variable}={shlex.quote(path)}",
     )
 
@@ -88,9 +88,9 @@ def plugin_without_module(value: str, origin: str) -> Finding:
     """A rule plug-in whose module is not there."""
     return Finding(
         GUARD,
-        f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} is not there.",
-        evidence=(f"no module {value.partition(':')[0].partition('.')[0]} is found on sys.path",),
-        consequence="its rules are missing when they are needed",
+        f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} does not exist.",
+        evidence=(f"sys.path has no module {value.partition(':')[0].partition('.')[0]}",),
+        consequence="its rules do not act.",
         remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
         command=f"pip install --force-reinstall {origin.partition('-')[0]}",
     )
@@ -100,11 +100,11 @@ def finders_ahead(names: Sequence[str]) -> Finding:
     """Import finders of others that stand before the guard."""
     return Finding(
         GUARD,
-        f"{', '.join(names)} stand{'s' if len(names) == 1 else ''} before the guard in "
+        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} before cudaguard on "
         "sys.meta_path.",
         severity="info",
-        consequence="what they import, the guard does not see",
-        remedy="call cudaguard.install() after what installs them",
+        consequence="cudaguard does not see the modules that they find.",
+        remedy="call cudaguard.install() after the code that installs them",
         command="python -c 'import sys; print(sys.meta_path)'",
     )
 
@@ -118,11 +118,11 @@ def long_ago(rules: Sequence[tuple[Rule, str]], months: int) -> Finding:
     """
     return Finding(
         AGE,
-        f"{len(rules)} rule{'s' if len(rules) > 1 else ''} that act{'s' * (len(rules) == 1)} here "
-        f"were last seen to be needed more than {months} months ago.",
+        f"{_rules_in_use(rules)} {'were' if len(rules) > 1 else 'was'} last verified more than "
+        f"{months} months ago.",
         severity="info",
         evidence=tuple(f"{rule.id}, seen {day}: {rule.title or rule.why}" for rule, day in rules),
-        consequence="a release since then may have fixed the fault; the rule does no harm then",
+        consequence="a later release may have fixed the fault. The rule is harmless then.",
         remedy="update cudaguard",
         command="pip install --upgrade cudaguard",
     )
@@ -134,7 +134,8 @@ def mended(rule: Rule, installed: str) -> Finding:
         AGE,
         f"{rule.id} is not needed with {installed}: {rule.fixed_in} fixed the fault.",
         rule=rule.id,
-        remedy="switch it off, or give it the versions that it is for (dist)",
+        consequence="the rule is harmless, but does nothing.",
+        remedy="switch it off, or limit it to the versions that need it (dist)",
         command=f"export CUDAGUARD_RULES=-{rule.id}",
     )
 
@@ -143,10 +144,14 @@ def not_reproduced(rules: Sequence[Rule]) -> Finding:
     """Rules in force that rest on reports alone."""
     return Finding(
         AGE,
-        f"{len(rules)} rule{'s' if len(rules) > 1 else ''} in force here rest on reports alone: "
+        f"{_rules_in_use(rules)} {'are' if len(rules) > 1 else 'is'} based on reports only: "
         f"{', '.join(rule.id for rule in rules)}.",
         severity="info",
         evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
-        remedy="if one of them does not help, or is in the way, say so",
+        remedy="report it if one of them does not help",
         command=f"cudaguard rules show {rules[0].id}",
     )
+
+
+def _rules_in_use(rules: Sequence[object]) -> str:
+    return f"{len(rules)} rule{'s' if len(rules) > 1 else ''} in use here"

@@ -41,17 +41,16 @@ def not_found(name: str, local: str) -> Finding:
             ORDERS,
             f"The module {name} is not installed. {local} in the working directory is not tried.",
             severity="error",
-            consequence="its orders are not tried",
+            consequence="doctor does not try its import orders.",
             remedy="put its folder on PYTHONPATH",
             command=f"PYTHONPATH=. cudaguard doctor --orders {name}",
         )
     return Finding(
         ORDERS,
-        f"There is no module {name}.",
+        f"The module {name} is not installed.",
         severity="error",
-        consequence="its orders are not tried",
-        remedy="give the name that is imported, not that of the distribution (cv2, not "
-        "opencv-python)",
+        consequence="doctor does not try its import orders.",
+        remedy="name the module that is imported, not the distribution (cv2, not opencv-python)",
         command=f"python -c 'import {name}'",
     )
 
@@ -72,11 +71,11 @@ def order_fails(
     is_cured = not guarded.kind
     remedy = f"import {', '.join(working)}, in this order" if working else ""
     if is_cured:
-        remedy = "have the guard repair it: under cudaguard.install() it works" + (
-            f"; so does {remedy}" if remedy else ""
+        remedy = "let cudaguard repair it with cudaguard.install()" + (
+            f"; or {remedy}" if remedy else ""
         )
     elif len(order) == 1:
-        remedy = "it fails even alone: read its error, and reinstall it"
+        remedy = "reinstall it, as it fails even alone"
     command = "export CUDAGUARD=fix"
     if not is_cured:
         command = f"cudaguard bisect --imports {','.join(order)}"
@@ -84,11 +83,11 @@ def order_fails(
         ORDERS,
         f"`{told}` {words(ending, limit)}.",
         severity="warning" if is_cured else "error",
-        evidence=(*ending.said, f"under the guard, it {words(guarded, limit)}"),
-        consequence="a program that imports them in this order fails"
+        evidence=(*ending.said, f"under the guard it {words(guarded, limit)}"),
+        consequence="programs that import them in this order fail."
         if len(order) > 1
-        else "whatever imports it fails",
-        remedy=remedy or "no order that was tried works: ask bisect for what they need",
+        else "programs that import it fail.",
+        remedy=remedy or "find with bisect what they need, as no order that was tried works",
         command=command,
     )
 
@@ -104,13 +103,13 @@ def use_not_tested(name: str, rule: Rule) -> Finding:
     """A rule about a module whose import works."""
     return Finding(
         ORDERS,
-        f"The import of {name} succeeds. Rule {rule.id} knows a fault that it need not show: "
+        f"The import of {name} succeeds, but may not show the fault of rule {rule.id}: "
         f"{rule.title or rule.why}.",
         rule=rule.id,
         severity="info",
         consequence="an order that imports without an error may still crash or compute wrong "
-        "results later",
-        remedy="read the rule, and what CG901 says of this environment",
+        "results later.",
+        remedy="read the rule, and the result of check CG901",
         command=f"cudaguard rules show {rule.id}",
     )
 
@@ -122,8 +121,8 @@ def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
         f"`import {name}`, alone and without the guard, {words(ending, limit)}.",
         severity="error",
         evidence=ending.said,
-        consequence="whatever imports it fails",
-        remedy="see what it says, and what cudaguard knows of that",
+        consequence="programs that import it fail.",
+        remedy="run it with faulthandler, and let cudaguard explain the error",
         command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
     )
 
@@ -134,9 +133,9 @@ def initializes(name: str, contexts: int) -> Finding:
     return Finding(
         ALONE,
         f"`import {name}` initializes CUDA{more}.",
-        consequence="processes forked afterwards cannot use CUDA, and CUDA_VISIBLE_DEVICES counts "
-        "no longer",
-        remedy=f"import {name} late, in the process that uses it; start workers by spawn",
+        consequence="processes forked afterwards cannot use CUDA. Later changes of "
+        "CUDA_VISIBLE_DEVICES have no effect.",
+        remedy=f"import {name} late, in the process that uses it; start workers with 'spawn'",
         command=f"cudaguard run -c 'import {name}'",
     )
 
@@ -146,8 +145,8 @@ def machine_problem(problem: str) -> Finding:
     return Finding(
         GPUS,
         f"{problem[0].upper()}{problem[1:]}.",
-        consequence="torch uses no GPU, or not all of them",
-        remedy="see the message",
+        consequence="torch uses no GPU, or not all of them.",
+        remedy="compare this with the output of nvidia-smi",
         command="nvidia-smi",
     )
 
@@ -158,7 +157,7 @@ def plugin_failed(value: str, origin: str, error: str) -> Finding:
         PLUGINS,
         f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} cannot be loaded: "
         f"{error}.",
-        consequence="its rules are missing when they are needed",
-        remedy="repair or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
+        consequence="its rules do not act.",
+        remedy="fix or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
         command=f"python -c 'import {value.partition(':')[0]}'",
     )

@@ -36,26 +36,25 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     what = f"{about}: {rule.title or rule.why}"
     if not install_call(rule):
         severity = "warning"
-        remedy = "nothing repairs it: follow what the rule says"
+        remedy = "follow the advice of the rule: cudaguard cannot repair this"
         command = f"cudaguard rules show {rule.id}"
     elif not is_on:
         severity = "info"
-        what = f"Rule {rule.id} is off, and is about {about}: {rule.title or rule.why}"
-        remedy = "if that is seen here, switch the rule on; it is off because it may cost something"
+        what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}"
+        remedy = "switch the rule on if you see this fault; it is off because it has a cost"
         command = f"export CUDAGUARD_RULES=+{rule.id}"
     elif is_guarded:
         severity = "info"
-        remedy = "none is needed: the guard is switched on here, and repairs it"
+        remedy = "do nothing: cudaguard is switched on here, and repairs it"
     else:
-        remedy = "have the guard repair it: import cudaguard; cudaguard.install() at the very top"
+        remedy = "let cudaguard repair it: set CUDAGUARD=fix, or call cudaguard.install() first"
         command = "export CUDAGUARD=fix"
     return Finding(
         RULES,
         what,
         rule=rule.id,
         severity=severity,
-        evidence=(f"seen failing {rule.verified}" if rule.verified else "reported, and not "
-                  "reproduced for this project",),
+        evidence=(f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced",),
         consequence=rule.why if rule.title else "",
         remedy=remedy,
         command=command,
@@ -73,7 +72,7 @@ def watched(rules: Sequence[Rule]) -> Finding:
     names = dict.fromkeys(rule.watch[0].partition(".")[0] for rule in rules)
     return Finding(
         RULES,
-        f"The guard, where it is switched on, watches over {listed(names)}.",
+        f"cudaguard watches {listed(names)} when it is switched on.",
         severity="info",
         evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
         command="cudaguard rules list",

@@ -252,7 +252,7 @@ def case_class_that_is_not_looked_into_is_warned_of_once():
     with warned() as texts:
         first = call(ONE)
         call(ONE)
-    assert texts == ["[CG854] Tensors in the attributes of a copies.Box are not copied."]
+    assert texts == ["[CG854] graph_safe does not copy tensors in the attributes of a copies.Box."]
     assert first["box"].tensor is ONE
     with warned() as texts:
         cudaguard.graph_safe(lambda: argparse_like)()
@@ -531,7 +531,9 @@ def case_tensors_that_are_hidden_in_objects_are_warned_of():
         with warned() as texts:
             cudaguard.graph_safe(Replay(make))(ONE)
         assert len(texts) == 1
-        assert texts[0].startswith("[CG854] Tensors in the attributes of a ")
+        assert texts[0].startswith(
+            "[CG854] graph_safe does not copy tensors in the attributes of a "
+        )
 
 
 def case_frozen_parameter_is_handed_on():

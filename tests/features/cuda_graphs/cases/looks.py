@@ -38,8 +38,8 @@ def case_watch_names_both_lines():
     made, by = line_of("# made here"), line_of("# overwritten here")
     (text,) = texts
     assert text == (
-        f"[CG853] The result (4, 4) of the call at {made} is still held, and the call at {by} has "
-        "overwritten it."
+        f"[CG853] The call at {by} overwrote the result (4, 4) of the call at {made}, which the "
+        "program still holds."
     )
 
 
@@ -215,7 +215,7 @@ def case_parked_tensor_is_told_of_once_and_left():
     with warned() as texts:
         results, count = calls("report", encoder)
     (text,) = texts
-    assert text == ("[CG852] PositionEncoding.cache[(4, 4)] (4, 4) was stored by a compiled call.")
+    assert text == ("[CG852] A compiled call stored PositionEncoding.cache[(4, 4)] (4, 4).")
     assert count == compilations
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
 
@@ -229,8 +229,8 @@ def case_parked_tensor_is_copied():
     (finding,) = found
     assert finding.severity == "info"
     assert finding.what == (
-        "PositionEncoding.cache[(5, 5)] (5, 5), left there by a compiled call, was replaced by a "
-        "copy."
+        "cudaguard replaced PositionEncoding.cache[(5, 5)] (5, 5), stored by a compiled call, "
+        "with a copy."
     )
     assert count == compilations
     assert all(torch.equal(one, other) for one, other in zip(results, expected))
@@ -633,7 +633,7 @@ def case_error_of_torch_is_explained():
     assert note.startswith(
         "cudaguard [CG851] A tensor that g made at /a/block.py:7 was read after a later call"
     )
-    assert "cudagraph_mark_step_begin() is no cure" in note
+    assert "cudagraph_mark_step_begin() does not help" in note
     outer = cudaguard.graph_safe(cudaguard.graph_safe(lambda x: failing(text)(x)))
     assert len(raised(RuntimeError, outer, ONE).__notes__) == 1
 

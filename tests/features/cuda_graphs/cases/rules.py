@@ -262,7 +262,7 @@ def case_clone_by_rule_tells_of_what_it_does_not_cure():
         compiled = torch.compile(Keeper().forward, backend=Pool())
         with warned() as texts:
             compiled(ONE)
-    assert texts == ["[CG852] Keeper.cache['first'] (2, 2) was stored by a compiled call."]
+    assert texts == ["[CG852] A compiled call stored Keeper.cache['first'] (2, 2)."]
 
 
 def case_of_two_rules_the_first_that_names_it_is_taken():

@@ -1,0 +1,136 @@
+"""Every message has an approved text, and the texts keep the rules of style.
+
+The gallery itself (``tests/gallery.py``) compares the texts with what tests have the guard say.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import cudaguard
+
+from ..gallery import approved
+from ..test_words import SPELLING, WORDS
+
+PACKAGE = Path(cudaguard.__file__).parent
+ROOT = PACKAGE.parent
+MESSAGES = approved()
+# They change a finding that another function has worded.
+CHANGE = {"more_exactly", "with_copies"}
+MOST_WORDS = 20  # in a sentence
+MOST_OF_CONSEQUENCE = 40
+# Quoted errors, code, paths, links and what is said in passing count as one word.
+ONE_WORD = re.compile(
+    r"`[^`]*`|(?<![\w'])'[^\n]*?'(?![\w'])|\"[^\"]*\"|\([^()]*\)|https?://\S+|[\w.~-]*/[\w./~+-]+"
+)
+SENTENCE_ENDS = re.compile(r"[.;:]\s+|[.;:]$")
+# What may be advised, so that a remedy that is none is noticed.
+VERBS = {
+    *("add", "allocate", "ask", "call", "convert", "correct", "delete", "do", "enable", "export"),
+    *("find", "fix", "follow", "give", "import", "initialize", "install", "keep", "let", "limit"),
+    *("link", "load", "make", "move", "name", "pass", "put", "read", "reboot", "rebuild"),
+    *("reinstall", "remove", "repair", "report", "restart", "return", "run", "save", "set"),
+    *("silence", "start", "switch", "uninstall", "unset", "update", "upgrade", "use", "wait"),
+    *("wrap", "write", "hold"),
+}
+
+
+def functions():
+    """Yield feature and name of every function that words a finding."""
+    places = [
+        *((path.relative_to(PACKAGE / "features").parts[0], path) for path in PACKAGE.glob(
+            "features/*/messages.py")),
+        *((path.relative_to(PACKAGE / "features").parts[0], path) for path in PACKAGE.glob(
+            "features/*/messages/*.py")),
+        ("core", PACKAGE / "core" / "messages.py"),
+    ]  # fmt: skip
+    for feature, path in places:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.FunctionDef) or node.returns is None:
+                continue
+            if ast.unparse(node.returns) == "Finding" and node.name not in CHANGE:
+                yield feature, path.stem, node.name
+
+
+def test_every_message_is_in_the_gallery():
+    there = {(message.path.parent.name, message.name) for message in MESSAGES}
+    lacking = [
+        f"{feature}/{name}"
+        for feature, module, name in functions()
+        if (feature, name) not in there and (feature, f"{module}.{name}") not in there
+    ]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.function)
+def test_test_of_a_message_exists(message):
+    file, _, rest = message.test.partition("::")
+    name = rest.rpartition("::")[2].partition("[")[0]
+    assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def parts_of(text):
+    """Return the parts of a message: pairs of label and text, the headline's label is empty."""
+    head, *lines = re.split(r"\n  (?=\w+: )", text)
+    parts = [("", head.partition("] ")[2])]
+    return parts + [tuple(line.split(": ", 1)) for line in lines]
+
+
+def faults(message):
+    """Yield what a message does against the rules of style."""
+    parts = parts_of(message.text)
+    labels = [label for label, _ in parts]
+    is_ours = message.id.startswith("CG")
+    if is_ours and message.severity != "info" and not {"run", "see"} & set(labels):
+        yield "it names no command, and no page"
+    for label, text in parts:
+        if label in ("run", "see"):
+            continue
+        shown = f"{label or 'headline'}: {text}"
+        for pattern in (WORDS, SPELLING):
+            for found in pattern.finditer(text):
+                yield f"{found[0]!r} in the {shown}"
+        if re.search(r"\(\)(?<!\w\(\))|\{\}| {2,}(?! *[\[\w])| [,.;:](?= |$)", text):
+            yield f"an empty slot in the {shown}"
+        if label == "evidence":
+            continue
+        told = text.partition("\n")[0]  # a rule that is to be saved may follow
+        plain = ONE_WORD.sub("X", told)
+        for sentence in SENTENCE_ENDS.split(plain):
+            if len(sentence.split()) > MOST_WORDS:
+                yield f"a sentence of {len(sentence.split())} words in the {shown}"
+        if label == "consequence" and is_ours:
+            if len(told.split()) > MOST_OF_CONSEQUENCE:
+                yield f"{len(told.split())} words in the {shown}"
+            if told[-1] not in ".'":
+                yield f"no full stop at the end of the {shown}"
+        if label == "remedy" and re.split(r"\W", told)[0] not in VERBS:
+            yield f"the remedy begins with no verb: {text}"
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.function)
+def test_message_keeps_the_rules_of_style(message):
+    assert list(faults(message)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[CG999] It lies there.\n  run: x", "'lies' in"),
+        ("[CG999] The colour.\n  run: x", "'colour' in"),
+        ("[CG999] Built for Python : its  name.\n  run: x", "an empty slot"),
+        (f"[CG999] {'word ' * 20}word.\n  run: x", "a sentence of 21"),
+        ("[CG999] It.\n  consequence: it ends\n  run: x", "no full stop"),
+        (f"[CG999] It.\n  consequence: {'it is. ' * 21}\n  run: x", "42 words"),
+        ("[CG999] It.\n  remedy: see the evidence\n  run: x", "begins with no verb"),
+        ("[CG999] It.", "names no command"),
+    ],
+)
+def test_faults_are_found(text, fault):
+    message = MESSAGES[0]._replace(text=text, severity="warning")
+    (found, *_) = faults(message)
+    assert fault in found
