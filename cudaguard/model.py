@@ -265,17 +265,19 @@ class Finding(Record):
 
     def __str__(self) -> str:
         """Return a headline and labeled lines; what is empty is left out."""
-        evidence = [("evidence", item) for item in self.evidence]
-        return f"[{self.id}] " + self.as_error(*evidence, ("consequence", self.consequence))
+        return f"[{self.id}] {self._told()}"
 
-    def as_error(self, *labeled: tuple[str, str]) -> str:
+    def as_error(self) -> str:
         """Return what an error that is raised for it says: what, remedy and command."""
-        from cudaguard.files.text import printable_part
+        return self._told(leave_out=("evidence", "consequence"))
 
-        link = self.links[0] if self.links else ""
-        all_lines = (*labeled, ("remedy", self.remedy), ("run", self.command), ("see", link))
-        lines = [f"  {label}: {text}" for label, text in all_lines if text]
-        return "\n".join(map(printable_part, (self.what, *lines)))
+    def _told(self, leave_out: tuple[str, ...] = ()) -> str:
+        from cudaguard.files.text import labeled, printable_part
+
+        lines = [self.what]
+        for label, texts in labeled(self.to_dict()):
+            lines += (f"  {label}: {text}" for text in texts if label not in leave_out)
+        return "\n".join(map(printable_part, lines))
 
 
 class Plan(Record):

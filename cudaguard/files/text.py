@@ -8,7 +8,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypeVar
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any, TypeVar
 
     T = TypeVar("T")
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
 RULE_LINE = "\n      "  # between the lines of a rule that a remedy shows
 _BLOCKS = ("code", "patch", "toml")  # keys of documents, of text that has several lines
+_PARTS = ("remedy",)  # keys of text that may show a rule
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -44,6 +46,24 @@ def printable_part(text: str) -> str:
     return RULE_LINE.join(map(printable, text.split(RULE_LINE)))
 
 
+def labeled(finding: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield what is told of a finding besides its headline, in its order: a label, and the texts.
+
+    Args:
+        finding: As a document has it; what is missing or empty is left out.
+    """
+    for label, texts in (
+        ("evidence", finding.get("evidence", ())),
+        ("consequence", (finding.get("consequence"),)),
+        ("remedy", (finding.get("remedy"),)),
+        ("run", (finding.get("command"),)),
+        ("see", finding.get("links", ())[:1]),
+    ):
+        told = [text for text in texts if text]
+        if told:
+            yield label, told
+
+
 def printable_lines(text: str) -> str:
     """Return the same of a text that has several lines."""
     return "\n".join(printable(line, keep="\t") for line in text.split("\n"))
@@ -55,14 +75,18 @@ def printable_data(data: T) -> T:
         return printable(data)  # type: ignore[return-value]  # the same type, here and below
     if isinstance(data, dict):
         return {  # type: ignore[return-value]
-            printable_data(key): printable_lines(value)
-            if key in _BLOCKS and isinstance(value, str)
-            else printable_data(value)
-            for key, value in data.items()
+            printable_data(key): _printable_value(key, value) for key, value in data.items()
         }
     if isinstance(data, (list, tuple)):
         return type(data)(map(printable_data, data))
     return data
+
+
+def _printable_value(key: object, value: T) -> T:
+    if not isinstance(value, str):
+        return printable_data(value)
+    make = {**dict.fromkeys(_BLOCKS, printable_lines), **dict.fromkeys(_PARTS, printable_part)}
+    return make.get(key, printable)(value)  # type: ignore[call-overload, no-any-return]
 
 
 def _escape(character: str) -> str:

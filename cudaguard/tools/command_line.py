@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 
 from cudaguard.core.near import closest
 from cudaguard.tools.common import USAGE, UsageError, json_text, note, show
@@ -16,11 +17,47 @@ if TYPE_CHECKING:
 PROGRAM = "cudaguard"
 
 
+class HelpFormatter(RawDescriptionHelpFormatter):
+    """Help as it is written, and on a terminal as wide as that, 40 to 120 columns."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        from cudaguard.tools.terminal import width_of
+
+        self._terminal = width_of(sys.stdout)
+        if self._terminal:
+            options["width"] = self._terminal - 2  # as argparse has it
+            options.setdefault("max_help_position", min(24, self._terminal // 4))
+        super().__init__(prog, **options)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if not self._terminal:
+            return super()._fill_text(text, width, indent)
+        from cudaguard.tools.layout import Page, add_written
+
+        page = Page(sys.stdout)
+        add_written(page, text)
+        return str(page)
+
+    def _format_usage(self, usage: str | None, *details: Any) -> str:
+        text = super()._format_usage(usage, *details)
+        if usage is None or not self._terminal:  # argparse wraps its own
+            return text
+        from cudaguard.tools.layout import Page
+
+        page = Page(sys.stdout)
+        for line in text.rstrip().split("\n"):
+            indent = len(line) - len(line.lstrip())
+            page.add(line.strip(), indent, hanging=4 if indent else 11)
+        return f"{page}\n\n"
+
+
 class Parser(ArgumentParser):
     """A parser that raises `UsageError`, with what was probably meant."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **options})
+        super().__init__(
+            *args, **{"allow_abbrev": False, "formatter_class": HelpFormatter, **options}
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise what argparse has found.

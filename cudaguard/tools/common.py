@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, formats, color, progress, notes.
+"""What the commands share: exit statuses, formats, progress, notes.
 
 Standard output holds one document and nothing else; whatever is said besides goes to standard
 error, through `note` and `Progress`.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-from io import StringIO, TextIOWrapper
+from io import TextIOWrapper
 
 from cudaguard.files.text import printable, printable_lines
+from cudaguard.tools.terminal import columns_of, is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,9 +64,6 @@ class UsageError(Exception):
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
-STYLES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2"}
-
-
 def add_format(
     parser: ArgumentParser, formats: Iterable[str] = FORMATS, *, has_output: bool = True
 ) -> None:
@@ -89,8 +87,18 @@ def add_format(
         )
 
 
-class Document(StringIO):
-    """What a command shows, on its way to a file: it gets no color."""
+def add_verbose(
+    parser: ArgumentParser, what: str = "show long lists whole", *, is_short: bool = True
+) -> None:
+    """Declare ``--verbose``.
+
+    Args:
+        parser: Of the command or task.
+        what: What it does.
+        is_short: False where ``-v`` is an option of the program's Python.
+    """
+    names = ("-v", "--verbose") if is_short else ("--verbose",)
+    parser.add_argument(*names, action="store_true", help=what)
 
 
 def known_id(id: str, known: Iterable[str], kind: str) -> str:
@@ -117,35 +125,6 @@ def known_id(id: str, known: Iterable[str], kind: str) -> str:
 
 def _range(ids: tuple[str, ...]) -> str:
     return ", ".join(ids) if len(ids) <= _MOST_LISTED else f"{min(ids)} to {max(ids)}"
-
-
-def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
-    """Return True if ANSI colors may be written to stream.
-
-    ``NO_COLOR`` (any value that is not empty) wins over ``FORCE_COLOR``; without either, only a
-    terminal gets color.
-    """
-    environ = os.environ if environ is None else environ
-    if isinstance(stream, Document):
-        return False
-    if environ.get("NO_COLOR"):
-        return False
-    if environ.get("FORCE_COLOR"):
-        return environ["FORCE_COLOR"] != "0"
-    return is_terminal(stream) and environ.get("TERM") != "dumb"
-
-
-def is_terminal(stream: TextIO) -> bool:
-    """Return True if the stream is a terminal; one that is closed is none."""
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError):
-        return False
-
-
-def paint(text: str, style: str, stream: TextIO) -> str:
-    """Return `text` in a style of `STYLES`, plain where the stream gets no color."""
-    return f"\033[{STYLES[style]}m{text}\033[0m" if has_color(stream) else text
 
 
 def json_text(document: Mapping[str, Any]) -> str:
@@ -176,9 +155,13 @@ def show(text: str) -> None:
 
 def note(tool: str, text: str, run: str = "") -> None:
     """Say something besides the document, on standard error, with the command to run next."""
-    say(f"cudaguard{' ' * bool(tool)}{tool}: {printable(text)}\n", sys.stderr)
+    from cudaguard.tools.layout import Page
+
+    page = Page(sys.stderr)
+    page.add(printable(text), lead=f"cudaguard{' ' * bool(tool)}{tool}: ")
     if run:
-        say(f"  run: {printable(run)}\n", sys.stderr)
+        page.labeled("run", printable(run), 2)
+    say(f"{page}\n", sys.stderr)
 
 
 def say(text: str, stream: TextIO | None) -> None:
@@ -275,10 +258,7 @@ class Progress:
             self._shown = 0
 
     def _rewrite(self, text: str) -> None:
-        try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
-        except (OSError, ValueError):
-            columns = 0
+        columns = columns_of(self._stream)
         text = printable(text)[: (columns or 80) - 1]
         say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
         self._shown = len(text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.tools.common import say
+from cudaguard.tools.common import USAGE, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ PACKAGES = {
     "cv2": "opencv-python-headless==4.10.0.84",
     "numpy": "numpy>=1.22",
 }
+_INDENT = 4
 TIME_LIMIT = 300  # seconds for one run of the program
 
 
@@ -34,11 +35,12 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Run the demonstration and return its exit status."""
-    obstacle = _obstacle()
+    obstacle, command = _obstacle()
     if obstacle:
-        say(f"The demonstration cannot run here: {obstacle}\n", sys.stderr)
-        return 2
+        note("demo", f"The demonstration cannot run here: {obstacle}", command)
+        return USAGE
     from cudaguard.tools.catalog import RULES
+    from cudaguard.tools.layout import Page
 
     rule = next(rule for rule in RULES if rule.id == "CG001")
     name = os.path.basename(PROGRAM)
@@ -49,35 +51,44 @@ def execute(args: Namespace) -> int:
         print(f"    {line.partition('  #')[0]}".rstrip())
     broken = _show(f"1. Without the guard: python {name}", guarded=False)
     cured = _show(f"2. With the guard: cudaguard run {name}", guarded=True) == 0
-    print("\nWhy")
-    print(_wrapped(rule.why))
-    print(f"    Reported in {rule.links[0]} and others; this is rule {rule.id}.\n")
+    is_shown = broken != 0 and cured
+    page = Page(sys.stdout)
+    page.add("Why")
+    page.add(rule.why, _INDENT, hanging=0)
+    page.add(f"Reported in {rule.links[0]} and others; this is rule {rule.id}.", _INDENT, hanging=0)
+    page.blank()
+    page.add(_verdict(broken, cured=cured), style="green" if is_shown else "red")
+    if is_shown:
+        page.add(
+            "In a program of yours: `import cudaguard; cudaguard.install()` on its first line."
+        )
+    print(f"\n{page}")
+    return 0 if is_shown else 1
+
+
+def _verdict(broken: int, *, cured: bool) -> str:
     if broken == 0:
-        print("Result: the fault did not occur without the guard, so there was nothing to show.")
-        return 1
+        return "Result: the fault did not occur without the guard, so there was nothing to show."
     if not cured:
-        print("Result: the guard did NOT prevent the fault.")
-        return 1
-    print("Result: the fault occurred without the guard and did not occur with it.")
-    print("In a program of yours: `import cudaguard; cudaguard.install()` on its first line.")
-    return 0
+        return "Result: the guard did NOT prevent the fault."
+    return "Result: the fault occurred without the guard and did not occur with it."
 
 
-def _obstacle() -> str:
-    """Return why the demonstration cannot run here, or an empty string."""
+def _obstacle() -> tuple[str, str]:
+    """Return why the demonstration cannot run here, and what helps; empty if it can."""
     import importlib.util
     import platform
 
     system, machine = platform.system(), platform.machine()
     if (system, machine) != ("Linux", "x86_64"):
-        return f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}."
+        return f"decord 0.6.0 exists for x86-64 Linux only, and this is {system} {machine}.", ""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         import shlex
 
         wanted = [sys.executable, "-m", "pip", "install", *PACKAGES.values()]
-        return f"not installed: {', '.join(missing)}. Try: {shlex.join(wanted)}"
-    return ""
+        return f"not installed: {', '.join(missing)}", shlex.join(wanted)
+    return "", ""
 
 
 def _show(title: str, *, guarded: bool) -> int:
@@ -108,9 +119,3 @@ def _show(title: str, *, guarded: bool) -> int:
         print(f"    {line}")
     print(f"    exit status {done.returncode}")
     return done.returncode
-
-
-def _wrapped(text: str) -> str:
-    import textwrap
-
-    return textwrap.fill(text, 92, initial_indent="    ", subsequent_indent="    ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
-from cudaguard.tools.common import DATA, FOUND, OK, add_format, json_text, note, show
+from cudaguard.tools.common import DATA, FOUND, OK, add_format, add_verbose, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,19 +29,18 @@ exit status: 0 it is known, 1 nothing is known of it, 2 wrong usage
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    import argparse
-
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument(
         "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
     )
+    add_verbose(parser)
     add_format(parser, DATA)
 
 
 def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
     from cudaguard.tools.known import explain
+    from cudaguard.tools.layout import COLOR, Page
 
     text = " ".join(args.about)
     if text == "-":  # whatever a program says may come, in whatever encoding
@@ -52,7 +51,9 @@ def execute(args: Namespace) -> int:
         found = finding and finding.to_dict()
         show(json_text({"tool": "explain", "finding": found, "command": command}))
     elif finding is not None:
-        show(str(finding))
+        page = Page(sys.stdout, verbose=args.verbose)
+        page.finding(finding.to_dict(), f"[{finding.id}] ", mark=COLOR[finding.severity])
+        show(str(page))
     elif _ID.fullmatch(text.strip()):
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:

@@ -60,7 +60,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], own: list[str]) -> int:
-    import argparse
     import importlib
 
     import cudaguard
@@ -70,6 +69,7 @@ def _run(words: list[str], own: list[str]) -> int:
     from cudaguard.tools import messages
     from cudaguard.tools.command_line import Parser
     from cudaguard.tools.common import USAGE, UsageError, say
+    from cudaguard.tools.layout import Page, add_written
     from cudaguard.tools.output import execute, settle_format
 
     table.use(_index)
@@ -77,7 +77,6 @@ def _run(words: list[str], own: list[str]) -> int:
         prog="cudaguard",
         description=messages.SUMMARY,
         epilog=messages.EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
@@ -87,7 +86,7 @@ def _run(words: list[str], own: list[str]) -> int:
         if words[:1] != [name]:  # `run` stands before programs: the others are not its business
             continue
         module = importlib.import_module(f".{MODULES[name]}", __package__)
-        sub.description = module.__doc__
+        sub.description = (module.__doc__ or "").replace("``", "`")
         module.configure(sub)
         sub.set_defaults(execute=module.execute)
         if hasattr(module, "split"):  # it is followed by a program with options of its own
@@ -105,7 +104,9 @@ def _run(words: list[str], own: list[str]) -> int:
         commands.choices.get(args.command, parser).refuse_unknown(unknown, args)
     args.program, args.given = program, own
     if args.command is None:
-        say(f"{messages.overview()}\n", sys.stderr)
+        page = Page(sys.stderr)
+        add_written(page, messages.overview())
+        say(f"{page}\n", sys.stderr)
         return USAGE
     settle_format(args)
     status = execute(args)

@@ -99,7 +99,7 @@ def test_module_that_is_missing_takes_one_run_without_others(bisect, text):
     assert (status, found["verdict"], found["runs"]) == (125, "other-cause", 1)
     said = text("train.py")
     assert "'no_such_thing'). The order of imports is not the cause.\n" in said
-    assert "\n  run: python" in said
+    assert "\nrun: python" in said
 
 
 def test_module_in_a_folder_that_is_not_searched_is_named(bisect, child):

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from cudaguard.tools.common import Progress, github, has_color, json_text, paint
+from cudaguard.tools.common import Progress, github, json_text
+from cudaguard.tools.terminal import has_color, paint
 
 
 class Terminal(io.StringIO):

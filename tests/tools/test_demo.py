@@ -59,7 +59,7 @@ def test_missing_packages_are_named_with_the_command(child, editable_python):
     assert done.stdout == ""
     if (platform.system(), platform.machine()) == ("Linux", "x86_64"):
         assert "not installed: decord, cv2, numpy" in done.stderr
-        command = done.stderr.partition("Try: ")[2].strip()
+        command = done.stderr.partition("\n  run: ")[2].strip()
         wanted = shlex.split(command)
         assert wanted[:4] == [str(editable_python), "-m", "pip", "install"]
         for requirement in wanted[4:]:  # those of the extra

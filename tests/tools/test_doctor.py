@@ -21,7 +21,7 @@ def test_json_is_one_document_and_text_has_the_same_checks(planted):
     document = json.loads(out)
     assert next(iter(document)) == "schema"
     assert err == ""
-    text_status, text, err = planted.run()
+    text_status, text, err = planted.run("--verbose")
     assert (text_status, err) == (status, "")
     for check in document["checks"]:
         assert f"{check['status']:<7}  {check['id']}  {check['title']}" in text
@@ -148,7 +148,7 @@ def test_a_check_that_fails_is_broken_and_the_others_go_on(planted, child):
     assert "ZeroDivisionError: planted" in err
     text = planted.run("--fail-on", "never", env={"PYTHONPATH": str(child.folder)})
     assert text[0] == 3
-    assert "what is broken here is cudaguard" in text[1]
+    assert "A broken check is a fault of cudaguard" in text[1]
 
 
 def test_reader_that_goes_away_is_no_failure(child):

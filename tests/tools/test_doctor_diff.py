@@ -9,8 +9,9 @@ import pytest
 
 from cudaguard.tools.doctor.comparison.facts import facts_of
 from cudaguard.tools.doctor.comparison.groups import compare
-from cudaguard.tools.doctor.comparison.messages import as_text
+from cudaguard.tools.doctor.comparison.messages import write as write_text
 from cudaguard.tools.doctor.comparison.reading import labels
+from cudaguard.tools.layout import Page
 
 from ..documents import valid
 from .doctor import planted as planted
@@ -158,6 +159,12 @@ def test_check_that_fails_on_one_host(planted, report):
     assert len(compare([report, other], ["a", "b"])["groups"]) == 1
 
 
+def told(found):
+    page = Page()
+    write_text(found, page)
+    return str(page)
+
+
 def test_build_is_told_where_the_version_is_the_same(report):
     def one(build):
         other = copy.deepcopy(report)
@@ -165,7 +172,7 @@ def test_build_is_told_where_the_version_is_the_same(report):
         other["inventory"]["packages"] = [package]
         return other
 
-    text = as_text(compare([one("cp311-linux"), one("cp311-manylinux")], ["a", "b"]))
+    text = told(compare([one("cp311-linux"), one("cp311-manylinux")], ["a", "b"]))
     assert "torch     torch: 2.9, cp311-linux, pip -> 2.9, cp311-manylinux, pip" in text
 
 
@@ -180,7 +187,7 @@ def test_one_host_of_many(planted, write):
     _, out, _ = planted.run("--diff", *map(str, files))
     lines = out.splitlines()
     assert lines[0] == "12 reports: 11 are alike, the others (1) differ from them"
-    assert lines[2] == "node1, node2, node3, node4 and 7 more -> node0: 1 difference"
+    assert lines[2] == "node1, node2, node3, node4 and 7 more (--verbose) -> node0: 1 difference"
     assert lines[3] == "  driver    kernel module: 580.2 -> 550.1"
 
 
@@ -188,7 +195,7 @@ def test_no_two_alike(report):
     others = [copy.deepcopy(report) for _ in range(3)]
     for number, other in enumerate(others):
         other["inventory"]["gpu"]["driver"] = str(number)
-    assert as_text(compare(others, ["a", "b", "c"])).startswith("3 reports: no two are alike\n")
+    assert told(compare(others, ["a", "b", "c"])).startswith("3 reports: no two are alike\n")
 
 
 def test_bundle_is_a_report(planted, report):

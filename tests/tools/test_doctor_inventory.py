@@ -223,7 +223,7 @@ def test_inventory_tells_neither_who_nor_secrets(planted, tmp_path):
 def test_others_are_listed_on_request(planted):
     planted.distribution("some-thing", "1.2.3")
     assert "some-thing" not in planted.run("--inventory")[1]
-    assert "-v lists them" in planted.run("--inventory")[1]
+    assert "more (--verbose)" in planted.run("--inventory")[1]
     assert re.search(r"some-thing +1\.2\.3", planted.run("--inventory", "-v")[1])
 
 

@@ -27,8 +27,10 @@ from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.ages import is_long_ago, mended_by, seen_on
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks
 from cudaguard.tools.doctor.command import LEVELS, is_reached
-from cudaguard.tools.doctor.document import bundle, document, text
+from cudaguard.tools.doctor.document import bundle, document
 from cudaguard.tools.doctor.orders import together, unexplained
+from cudaguard.tools.doctor.text import write
+from cudaguard.tools.layout import Page
 
 
 def finding(severity):
@@ -246,6 +248,12 @@ def test_older_kernel_module_says_it_in_other_words(tmp_path):
     assert look_at_driver(str(tmp_path)).kernel == "470.256.02"
 
 
+def told(report, *, verbose=False):
+    page = Page(verbose=verbose)
+    write(report, page)
+    return str(page)
+
+
 def test_text_has_all_of_a_warning_and_one_line_of_a_note():
     whole = Finding("CG901", "what", severity="warning", evidence=("seen",), consequence="then",
                     remedy="cure", command="run it", links=("https://example.org",))  # fmt: skip
@@ -253,26 +261,65 @@ def test_text_has_all_of_a_warning_and_one_line_of_a_note():
         CheckResult(
             "CG901", "title", "warning", "looked at", 3, [whole, whole.replace(severity="info")]
         ),
-        CheckResult("CG902", "other", "broken", f"{FAILED_ITSELF}: oh"),
+        CheckResult("CG903", "other", "broken", f"{FAILED_ITSELF}: oh"),
     ]
     report = document(checks, {"python": "3"}, "0")
-    assert text(report, lambda words, _: words).splitlines() == [
+    assert told(report).splitlines() == [
         "cudaguard 0, python 3",
         "",
-        "warning  CG901  title: 1 warning, 1 note (looked at)",
-        "         warning: what",
-        "             evidence: seen",
-        "             consequence: then",
-        "             remedy: cure",
-        "             run: run it",
-        "             see: https://example.org",
-        "         note: what",
-        "broken   CG902  other (the check itself failed: oh)",
+        "broken   CG903  other (the check itself failed: oh)",
+        "warning  CG901  title: 1 warning (looked at)",
+        "  warning: what",
+        "    evidence: seen",
+        "    consequence: then",
+        "    remedy: cure",
+        "    run: run it",
+        "    see: https://example.org",
+        "note     CG901  what",
         "",
-        "2 checks: 1 warning, 1 broken",
-        "what is broken here is cudaguard: please report it, with --bundle FILE",
+        "1 warning in 1 check; 1 check could not be made",
+        "A broken check is a fault of cudaguard: please report it, with --bundle FILE.",
+        "run: run it",
     ]
-    assert text(report, lambda words, _: words, verbose=True).count("consequence: then") == 2
+    assert told(report, verbose=True).count("consequence: then") == 2
+
+
+def test_what_is_fine_or_skipped_is_counted_and_listed_on_request():
+    checks = [
+        CheckResult("CG901", "a", "ok", "looked at"),
+        *(CheckResult(f"CG90{n}", "b", "skipped", "no torch") for n in (2, 3)),
+        CheckResult("CG904", "c", "skipped", "no driver is there"),
+        CheckResult("CG905", "d", "skipped", "not set"),
+        CheckResult("CG906", "e", "skipped", "nothing is linked"),
+        CheckResult("CG907", "f", "ok"),
+    ]
+    report = document(checks, {}, "0")
+    assert told(report).splitlines()[2:] == [
+        "ok       2 checks",
+        "skipped  5 checks: no torch (CG902, CG903); not set (CG905); and 2 more (--verbose)",
+        "",
+        "no faults found in 2 checks",
+    ]
+    whole = told(report, verbose=True).splitlines()
+    assert whole[2:5] == [
+        "ok       CG901  a (looked at)", "ok       CG907  f", "skipped  CG902  b (no torch)",
+    ]  # fmt: skip
+    assert len(whole) == 11
+
+
+def test_command_is_that_of_the_worst_finding():
+    def found(severity):
+        return Finding("CG901", severity, severity=severity, command=f"cure {severity}")
+
+    order = ("info", "warning", "error")
+    checks = [
+        CheckResult(f"CG90{n}", "t", status_of([found(one)]), findings=[found(one)])
+        for n, one in enumerate(order)
+    ]
+    lines = told(document(checks, {}, "0")).splitlines()
+    assert lines[-2:] == ["1 error, 1 warning in 3 checks", "run: cure error"]
+    assert lines[2].startswith("fail ")
+    assert told(document(checks[:1], {}, "0")).endswith("no faults found in 1 check")
 
 
 def test_fence_of_a_bundle_is_longer_than_what_is_in_it():

@@ -20,10 +20,10 @@ from cudaguard.tools.common import (
     OK,
     UsageError,
     add_format,
+    add_verbose,
     github,
     json_text,
     note,
-    paint,
     show,
 )
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
     from typing import Any
+
+    from cudaguard.tools.layout import Page
 
 TIME_LIMIT = 300.0  # seconds for one run
 WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "--mode", "-o", "--format")
@@ -46,7 +48,8 @@ examples:
   cudaguard bisect -m pkg.train               the same for a module
   cudaguard bisect --timeout 20 train.py      one that hangs
   cudaguard bisect -n 5 train.py              one that fails now and then
-  cudaguard bisect --imports decord,torch,cv2 do these imports fail, and in which order not?
+  cudaguard bisect --imports decord,torch,cv2
+                                              do these imports fail, and in which order not?
   cudaguard bisect --cmd 'make test' --imports decord,torch
                                               any command; it finds the imports to be made, first
                                               of all and in this order, in the environment variable
@@ -62,9 +65,6 @@ by chance, or it cannot say
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    import argparse
-
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.usage = (
         "cudaguard bisect [OPTION ...] SCRIPT [ARG ...]\n"
@@ -90,6 +90,7 @@ def configure(parser: ArgumentParser) -> None:
         help="also write a file that is not there yet: .toml the rule, .py the program that shows "
         "the fault, .json all, anything else the report; may be given several times",
     )  # fmt: skip
+    add_verbose(parser)
     add_format(parser, (*DATA, "github"), has_output=False)
 
 
@@ -118,6 +119,7 @@ def execute(args: Namespace) -> int:
     from cudaguard.errors import ConfigError
     from cudaguard.tools.bisect.shell_command import check
     from cudaguard.tools.bisect.study import Study
+    from cudaguard.tools.layout import Page
     from cudaguard.tools.scratch import Scratch
 
     # So that a supervisor or a terminal that ends us does not leave our children behind.
@@ -137,11 +139,7 @@ def execute(args: Namespace) -> int:
         raise UsageError(what, command="cudaguard doctor", status=BROKEN) from error
     for path in args.outputs:
         _write(path, document)
-    shown = _shown(document, args.format)
-    if args.format == "text":
-        first, end, rest = shown.partition("\n")
-        shown = paint(first, "bold", sys.stdout) + end + rest
-    show(shown)
+    show(_shown(document, args.format, Page(sys.stdout, verbose=args.verbose)))
     if document["guard"] and document["guard"]["rules"]:
         return FOUND  # by a rule, if not by an order
     return STATUS.get(document["verdict"], FOUND)
@@ -203,19 +201,25 @@ def _problem(args: Namespace) -> str:
     return ""
 
 
-def _shown(document: dict[str, Any], format: str) -> str:
-    from cudaguard.tools.bisect import messages as report
+def _shown(document: dict[str, Any], format: str, page: Page) -> str:
+    from cudaguard.tools.bisect.messages import write
+    from cudaguard.tools.layout import Page
 
     if format == "json":
         return json_text(document)
     document = printable_data(document)
     if format == "github":
+        page = Page(verbose=True)
+    write(document, page)
+    if format == "github":
         level = "notice" if document["verdict"] == "works" else "error"
-        return github(level, report.text(document), title="cudaguard bisect")
-    return report.text(document)
+        return github(level, str(page), title="cudaguard bisect")
+    return str(page)
 
 
 def _write(path: str, document: dict[str, Any]) -> None:
+    from cudaguard.tools.layout import Page
+
     ending = os.path.splitext(path)[1]
     if ending in (".toml", ".py"):
         part = document["rule"] if ending == ".toml" else document["reproducer"]
@@ -225,7 +229,8 @@ def _write(path: str, document: dict[str, Any]) -> None:
             return
         content: str = part["toml"] if ending == ".toml" else part["code"]
     else:
-        content = _shown(document, "json" if ending == ".json" else "text") + "\n"
+        content = _shown(document, "json" if ending == ".json" else "text", Page(verbose=True))
+        content += "\n"
     try:
         write_text(path, content, os.O_CREAT | os.O_EXCL)
     except OSError as error:

@@ -7,7 +7,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from cudaguard.tools.layout import Page
+
 LONGEST_LIST = 8  # modules named in one sentence
+_INDENT = 2
+_LABEL = 7  # columns of a label
 
 
 NOT_OURS = (
@@ -59,38 +63,54 @@ def headline(document: Mapping[str, Any]) -> str:
     return f"{fails} in every order that was tried: no order of imports cures it."
 
 
-def text(document: Mapping[str, Any]) -> str:
-    """Return the report for a reader."""
-    lines = [headline(document)]
-    if document["cause"]:
-        return "\n".join((*lines, "", *_cause(document["cause"]), "", *_remarks(document)))
-    if document["failing"]:
-        lines += ["", f"  fails: {', '.join(document['failing'])}"]
-    if document["working"]:
-        lines.append(f"  works: {', '.join(document['working'])}")
-    if document["versions"]:
-        told = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-        lines.append(f"  with:  {told}")
-    lines += [f"  says:  {line}" for line in document["evidence"]]
-    lines += ["", *_remarks(document)]
+def write(document: Mapping[str, Any], page: Page) -> None:
+    """Write the report: the verdict, what shows it, the next step."""
+    style = {"works": "green", "cannot-say": "yellow"}.get(document["verdict"], "bold")
+    page.add(headline(document), style=style)
     rule, program = document["rule"], document["reproducer"]
-    if rule:
-        lines += ["", "The rule, for a cudaguard.toml:", "", *_indented(rule["toml"])]
-    if program:
-        lines += ["", "A program that shows it:", "", *_indented(program["code"])]
-    return "\n".join(lines)
+    page.blank()
+    if document["cause"]:
+        _cause(document["cause"], page)
+    elif _facts(document, page):
+        page.blank()
+    for remark in _remarks(document):
+        page.add(remark)
+    if rule and not document["cause"]:
+        _block("The rule, for a cudaguard.toml:", rule["toml"], page)
+    if program and not document["cause"]:
+        _block("A program that shows it:", program["code"], page)
+    if document["command"]:
+        page.blank()
+        page.labeled("run", document["command"], 0)
 
 
-def _cause(cause: Mapping[str, Any]) -> Iterable[str]:
-    """Yield the cause, what shows it, and the next step."""
+def _facts(document: Mapping[str, Any], page: Page) -> bool:
+    """Add what fails and works, with which versions, and what it says; False if there is none."""
+    versions = (f"{name} {version}" for name, version in document["versions"].items())
+    lists = (("fails", document["failing"]), ("works", document["working"]), ("with", versions))
+    said, more = page.cut(document["evidence"])
+    lines = [(label, ", ".join(names), "") for label, names in lists]
+    lines += [("says", "", line) for line in said]  # verbatim, so that a search finds it
+    lines += [("", more, "")]
+    found = [line for line in lines if line[1] or line[2]]
+    for label, text, whole in found:
+        lead = f"{f'{label}:' if label else '':<{_LABEL}}"
+        page.add(text, _INDENT, lead=lead, whole=whole, hanging=_LABEL)
+    return bool(found)
+
+
+def _block(title: str, text: str, page: Page) -> None:
+    page.blank()
+    page.add(title)
+    page.blank()
+    page.block(text.rstrip(), 2 * _INDENT)
+
+
+def _cause(cause: Mapping[str, Any], page: Page) -> None:
+    """Add the cause, and what shows it."""
     id = f"[{cause['id']}] " if cause["id"] else ""
-    yield f"  cause: {id}{cause['what']}"
-    for label, lines in (
-        ("evidence", cause["evidence"]),
-        ("remedy", [cause["remedy"]]),
-        ("run", [cause["command"]]),
-    ):
-        yield from (f"  {label}: {line}" for line in lines if line)
+    page.finding(cause, f"cause: {id}", _INDENT, parts=("evidence", "remedy"))
+    page.blank()
 
 
 def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
@@ -129,8 +149,6 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     program = document["reproducer"]
     if program and not program["fails"]:
         yield "The program below was run once, and did not fail."
-    if document["command"] and not document["cause"]:
-        yield f"run: {document['command']}"
 
 
 def next_command(document: Mapping[str, Any], program: str) -> str:
@@ -223,10 +241,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def _is(names: Sequence[str]) -> str:
     return "are" if len(names) > 1 else "is"
-
-
-def _indented(block: str) -> list[str]:
-    return [f"    {line}".rstrip() for line in block.splitlines()]
 
 
 def _quoted(value: str) -> str:

@@ -8,6 +8,7 @@ a GPU that is named.
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from cudaguard.tools.common import (
     OK,
     UsageError,
     add_format,
+    add_verbose,
     json_text,
     show,
 )
@@ -67,9 +69,6 @@ class _Wanted(NamedTuple):
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    import argparse
-
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument(
         "what",
@@ -86,16 +85,13 @@ def configure(parser: ArgumentParser) -> None:
         help="judge with this torch, not the installed one: its folder, a site-packages folder, an "
         "environment, its interpreter, or a wheel",
     )  # fmt: skip
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="show each file, and each missing symbol"
-    )
+    add_verbose(parser, "show each file, each missing symbol, and long lists whole")
     add_format(parser)
 
 
 def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
     import signal
-    import sys
 
     from cudaguard.features.gpu_architectures.policy.gpu_code import device_of
     from cudaguard.tools.check_extension import messages
@@ -129,21 +125,29 @@ def execute(args: Namespace) -> int:
             raise UsageError(str(error), status=BROKEN) from error
         wanted = _Wanted(given, list(dict.fromkeys(gpus)), args.verbose or bool(gpus))
         results = _judged(files.values(), wanted, targets.shown)
-    _show(results, args.format, verbose=args.verbose)
+    _show(results, args.format, args.given, verbose=args.verbose)
     return FOUND if any(one.is_wrong for one in results) else OK
 
 
-def _show(results: list[Result], form: str, *, verbose: bool) -> None:
+def _show(results: list[Result], form: str, given: list[str], *, verbose: bool) -> None:
     from cudaguard.tools.check_extension import report
+    from cudaguard.tools.layout import Page
 
     if form in ("json", sarif.FORMAT):
         document = report.data(results)
         as_sarif = form == sarif.FORMAT
         show(sarif.of_extensions(document["checks"]) if as_sarif else json_text(document))
         return
-    is_text = form == "text"
-    told = report.text(results, verbose=verbose) if is_text else report.workflow_commands(results)
-    for line in told:
+    if form == "text":
+        page = Page(sys.stdout, verbose=verbose)
+        report.write(results, page)
+        if page.is_cut:
+            import shlex
+
+            page.labeled("run", shlex.join(("cudaguard", given[0], "--verbose", *given[1:])), 0)
+        show(str(page))
+        return
+    for line in report.workflow_commands(results):
         show(line)
 
 

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.elf.extension_check import ExtensionCheck
+    from cudaguard.tools.layout import Page
 
 _SHOWN = 3  # symbols
 _MOST_LINES = 3  # healthy files that are named one by one
+_INDENT = 4
+_STYLES = ("red", "yellow", "green")  # of what is wrong, cannot be judged, is in order
 _WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
 
 
@@ -104,20 +107,43 @@ def workflow_commands(results: Sequence[Result]) -> Iterator[str]:
             yield github("error", f"{gpu.message} {one.gpu_remedy}", title=title, file=one.name)
 
 
-def text(results: Sequence[Result], *, verbose: bool) -> Iterator[str]:
-    """Yield the lines for a terminal: those in order are only counted where there are many.
+def write(results: Sequence[Result], page: Page) -> None:
+    """Write them, faults first: those in order are only counted where there are many.
 
     Args:
         results: Of all files.
-        verbose: With each file, and each symbol.
+        page: Where to; a verbose one gets each file, and each symbol.
     """
     is_short = len(results) <= _MOST_LINES
-    for one in results:
-        if one.is_fine and not verbose and not (one.is_named and is_short):
-            continue
-        yield printable(_headline(one))
-        yield from (f"    {printable(line)}" for line in _details(one, verbose=verbose) if line)
-    yield _summary(results)
+    for one in sorted(results, key=_place):
+        if not one.is_fine or page.verbose or (one.is_named and is_short):
+            _one(one, page)
+    style = _STYLES[min(map(_place, results), default=1)]
+    page.add(_summary(results), style=style)
+
+
+def _place(one: Result) -> int:
+    """Return where a file stands: what is wrong first, what is in order last."""
+    return 0 if one.is_wrong else 2 if one.is_fine else 1
+
+
+def _one(one: Result, page: Page) -> None:
+    page.add(printable(_headline(one)), style=_STYLES[_place(one)])
+    check = one.check
+    if not one.is_open:
+        page.add(printable(check.message), _INDENT)
+        _symbols(check, page)
+        _remedy(check.remedy, page)
+    if page.verbose and not one.gpus:
+        page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
+    for gpu in one.gpus:
+        page.add(printable(gpu.message), _INDENT)
+    _remedy(one.gpu_remedy if one.lacks_gpus else "", page)
+
+
+def _remedy(text: str, page: Page) -> None:
+    if text:
+        page.labeled("remedy", printable(text), _INDENT)
 
 
 def _headline(one: Result) -> str:
@@ -131,30 +157,17 @@ def _headline(one: Result) -> str:
     return f"{one.name}: {_WORDS[one.check.ok]}{assumed}{cause}{lacks}"
 
 
-def _details(one: Result, *, verbose: bool) -> Iterator[str]:
-    check = one.check
-    if not one.is_open:
-        yield check.message
-        yield from _symbols(check, verbose=verbose)
-        yield f"remedy: {check.remedy}" if check.remedy else ""
-    if verbose and not one.gpus:
-        yield f"GPU code: {' '.join(one.architectures) or 'none'}"
-    yield from (gpu.message for gpu in one.gpus)
-    yield f"remedy: {one.gpu_remedy}" if one.lacks_gpus else ""
-
-
-def _symbols(check: ExtensionCheck, *, verbose: bool) -> Iterator[str]:
-    """Yield the symbols that are missing; the first few stand in most messages."""
+def _symbols(check: ExtensionCheck, page: Page) -> None:
+    """Add the symbols that are missing; the first few stand in most messages."""
     symbols = check.missing_symbols
-    if verbose:
+    if page.verbose:
         for name, readable in symbols:
-            yield f"missing symbol: {readable}" + (f" ({name})" if name != readable else "")
+            mangled = f" ({name})" if name != readable else ""
+            page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
     elif symbols and (check.missing_libraries or len(symbols) > _SHOWN):
-        shown = ", ".join(readable for _, readable in symbols[:_SHOWN])
-        left = len(symbols) - _SHOWN
-        more = f" and {left} more (--verbose)" if left > 0 else ""
         whose = ", with those of missing libraries" if check.missing_libraries else ""
-        yield f"missing symbols{whose}: {shown}{more}"
+        names = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
+        page.add(f"missing symbols{whose}: {names}", _INDENT)
 
 
 def _summary(results: Sequence[Result]) -> str:

@@ -17,6 +17,7 @@ from cudaguard.tools.common import (
     Progress,
     UsageError,
     add_format,
+    add_verbose,
     known_id,
     note,
     say,
@@ -58,9 +59,6 @@ exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check 
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    import argparse
-
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--deep", action="store_true", help="import what is watched, in children, and ask NVML"
@@ -101,7 +99,7 @@ def configure(parser: ArgumentParser) -> None:
         help="leave names, home folders and secrets in what is redacted otherwise: JSON, "
         "annotations, the inventory and the bundle",
     )  # fmt: skip
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell all of each note")
+    add_verbose(parser, "show each check, all of each note, and long lists whole")
     add_format(parser)
 
 
@@ -128,9 +126,7 @@ def execute(args: Namespace) -> int:
     if problem:
         raise UsageError(problem)
     if args.explain:
-        check = check_of(explained[0])
-        when = f"\nrun with {check.option}" if check.option else ""
-        show(f"{check.id}: {check.title}\n{check.about}{when}")
+        _explain(check_of(explained[0]))
         return OK
     if args.python is not None and not lending.host:
         try:
@@ -175,6 +171,16 @@ def execute(args: Namespace) -> int:
     if any(result.status == core.BROKEN for result in results) or not written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK
+
+
+def _explain(check: Check) -> None:
+    from cudaguard.tools.layout import Page
+
+    page = Page(sys.stdout)
+    page.add(f"{check.id}: {check.title}")
+    page.add(check.about)
+    page.add(f"run with {check.option}" if check.option else "")
+    show(str(page))
 
 
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:

@@ -1,23 +1,17 @@
-"""The report of `cudaguard doctor`: as data, as text, and to be put into an issue."""
+"""The report of `cudaguard doctor`: as data, and to be put into an issue."""
 
 from __future__ import annotations
 
-from cudaguard.core.checks import FAILED_ITSELF, STATUSES
-from cudaguard.model import SEVERITIES
+from cudaguard.core.checks import STATUSES
+from cudaguard.tools.doctor import text
+from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.core.checks import CheckResult
-
-STYLE = dict(zip(STATUSES, ("green", "yellow", "red", "dim", "red")))
-_WIDTH = max(map(len, STATUSES))
-_MARGIN = " " * (_WIDTH + 2)
-# Severity -> the word that stands before a finding.
-_MARK = dict(zip(SEVERITIES, ("note", "warning", "error")))
-_COLOR = dict(zip(SEVERITIES, ("blue", "yellow", "red")))
 
 
 def document(
@@ -46,77 +40,19 @@ def document(
     }
 
 
-def text(
-    report: Mapping[str, Any], paint: Callable[[str, str], str], *, verbose: bool = False
-) -> str:
-    """Return the report for a terminal.
+def inventory(report: Mapping[str, Any], page: Page) -> None:
+    """Write what is installed, for a reader.
 
     Args:
         report: As `document` returns it.
-        paint: Returns a text in a style.
-        verbose: With all that is known of what is worth a note only.
+        page: Where to.
     """
-    lines = [_head(report), ""]
-    for check in report["checks"]:
-        status = check["status"]
-        reason = f" ({check['reason']})" if check["reason"] else ""
-        mark = paint(f"{status:<{_WIDTH}}", STYLE[status])
-        lines.append(f"{mark}  {check['id']}  {check['title']}{_verdict(check)}{reason}")
-        for finding in check["findings"]:
-            lines += _finding(finding, paint, verbose=verbose)
-    summary = report["summary"]
-    counted = ", ".join(f"{summary[status]} {status}" for status in STATUSES if summary[status])
-    lines += ["", f"{_counted(sum(summary.values()))}: {counted}"]
-    if any(check["reason"].startswith(FAILED_ITSELF) for check in report["checks"]):
-        lines.append("what is broken here is cudaguard: please report it, with --bundle FILE")
-    return "\n".join(lines)
+    from cudaguard.tools.doctor.inventory.text import write
 
-
-def inventory(report: Mapping[str, Any], *, verbose: bool = False) -> str:
-    """Return what is installed, for a terminal; the arguments are those of `text`."""
-    from cudaguard.tools.doctor.inventory.text import text as told
-
+    page.add(text.head(report))
+    page.blank()
     found = report["inventory"]
-    return f"{_head(report)}\n\n{told(found, verbose=verbose) if found else 'unknown'}"
-
-
-def _head(report: Mapping[str, Any]) -> str:
-    head = f"cudaguard {report['version']}"
-    return ", ".join((head, *(f"{k} {v}" for k, v in report["environment"].items())))
-
-
-def _verdict(check: Mapping[str, Any]) -> str:
-    """Return what follows a title: how many findings there are of each kind."""
-    severities = [finding["severity"] for finding in check["findings"]]
-    counts = ((severities.count(severity), _MARK[severity]) for severity in reversed(SEVERITIES))
-    told = ", ".join(f"{count} {mark}{'s' * (count != 1)}" for count, mark in counts if count)
-    return f": {told}" if told else ""
-
-
-def _counted(checks: int) -> str:
-    return f"{checks} check{'s' * (checks != 1)}"
-
-
-def _finding(
-    finding: Mapping[str, Any], paint: Callable[[str, str], str], *, verbose: bool
-) -> list[str]:
-    severity = finding["severity"]
-    rule = f" [{finding['rule']}]" if finding["rule"] else ""
-    lines = [f"{_MARGIN}{_marked(severity, paint)}: {finding['what']}{rule}"]
-    if severity == "info" and not verbose:
-        return lines
-    rest = [
-        *(("evidence", item) for item in finding["evidence"]),
-        ("consequence", finding["consequence"]),
-        ("remedy", finding["remedy"]),
-        ("run", finding["command"]),
-        ("see", finding["links"][0] if finding["links"] else ""),
-    ]
-    return [*lines, *(f"{_MARGIN}    {word}: {t}" for word, t in rest if t)]
-
-
-def _marked(severity: str, paint: Callable[[str, str], str]) -> str:
-    return paint(_MARK[severity], _COLOR[severity])
+    write(found, page) if found else page.add("unknown")
 
 
 def bundle(report: Mapping[str, Any], json_text: str) -> str:
@@ -126,12 +62,14 @@ def bundle(report: Mapping[str, Any], json_text: str) -> str:
         report: As `document` returns it.
         json_text: The report as JSON.
     """
-    plain = text(report, lambda words, _: words, verbose=True)
+    checks, installed = Page(verbose=True), Page(verbose=True)
+    text.write(report, checks)
+    inventory(report, installed)
     parts = [
         "# cudaguard doctor",
-        _fenced(plain),
+        _fenced(str(checks)),
         "## Inventory",
-        _fenced(inventory(report, verbose=True)),
+        _fenced(str(installed)),
         "## The report as JSON",
         _fenced(json_text, "json"),
     ]

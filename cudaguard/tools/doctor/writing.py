@@ -9,7 +9,7 @@ from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.model import SEVERITIES
 from cudaguard.tools import sarif
-from cudaguard.tools.common import github, json_text, note, paint, show
+from cudaguard.tools.common import github, json_text, note, show
 from cudaguard.tools.output import named
 
 TYPE_CHECKING = False
@@ -62,14 +62,15 @@ def _shown(args: Namespace, report: dict[str, Any], redact: Redact | None) -> st
         return sarif.of_doctor(_redacted(report, redact))
     if args.format == "github":  # logs of workflows are public
         return "\n".join(_annotations(_redacted(report, redact)))
+    from cudaguard.tools.doctor import text
+    from cudaguard.tools.layout import Page
+
+    page = Page(sys.stdout, verbose=args.verbose)
     if args.inventory:  # made to be shown to others
-        told = printable_data(_redacted(report, redact))
-        return document.inventory(told, verbose=args.verbose)
-
-    def painted(words: str, style: str) -> str:
-        return paint(words, style, sys.stdout)
-
-    return document.text(printable_data(report), painted, verbose=args.verbose)
+        document.inventory(printable_data(_redacted(report, redact)), page)
+    else:
+        text.write(printable_data(report), page)
+    return str(page)
 
 
 def _report(results: Iterable[CheckResult], found: Mapping[str, Any] | None) -> dict[str, Any]:

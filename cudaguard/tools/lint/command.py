@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from cudaguard.tools.common import UsageError, add_format, note
+from cudaguard.tools.common import UsageError, add_format, add_verbose, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,17 +38,12 @@ read or written
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    import argparse
-
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument("path", nargs="+", metavar="PATH", help="a file, or a folder to search")
     parser.add_argument(
         "--config", metavar="FILE", help="a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
     )
-    parser.add_argument(
-        "-v", "--verbose", action="store_true", help="also say which rules need no order, on stderr"
-    )
+    add_verbose(parser, "also say which rules need no order, on stderr")
     doing = parser.add_mutually_exclusive_group()
     doing.add_argument("--fix", action="store_true", help="put imports in order, in the files")
     doing.add_argument("--diff", action="store_true", help="show what --fix would change, only")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 from cudaguard.files.text import printable
+from cudaguard.tools.layout import columns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,40 +56,35 @@ def _place(cell: int, line: int, column: int, end_column: int) -> Place:
     return {"cell": cell, "line": line, "column": column, "end_column": end_column}
 
 
-def excerpt(marks: Sequence[tuple[Place, str, str]], lines: Sequence[str]) -> list[str]:
+def excerpt(
+    marks: Sequence[tuple[Place, str, str]], lines: Sequence[str], widest: int = WIDEST
+) -> list[str]:
     """Return lines of a source with their numbers, a line of marks below each.
 
     Args:
         marks: (place, sign to underline it with, what is said behind), in the order to show.
         lines: The lines of the file or cell.
+        widest: Characters of a line that are shown.
     """
     width = max(len(str(place["line"])) for place, _, _ in marks)
     shown = []
     for place, sign, words in marks:
-        text, before, marked = _cut(lines[place["line"] - 1].rstrip("\r\n"), place)
+        text, before, marked = _cut(lines[place["line"] - 1].rstrip("\r\n"), place, widest)
         shown.append(f"{place['line']:>{width}} | {text}")
         shown.append(f"{'':{width}} | {' ' * before}{sign * marked} {words}".rstrip())
     return shown
 
 
-def _cut(line: str, place: Place) -> tuple[str, int, int]:
+def _cut(line: str, place: Place, widest: int) -> tuple[str, int, int]:
     """Return a line as it is shown, the columns before what is marked, and those of it."""
     begin, end = place["column"] - 1, place["end_column"] - 1
-    skipped = max(0, begin - MARGIN) if len(line) > WIDEST else 0
+    skipped = max(0, begin - min(MARGIN, widest // 3)) if len(line) > widest else 0
     head = f"{CUT if skipped else ''}{_shown(line[skipped:begin])}"
-    rest = line[end : skipped + WIDEST]
+    rest = line[end : skipped + widest]
     tail = CUT if end + len(rest) < len(line) else ""
     marked = _shown(line[begin:end])
-    return f"{head}{marked}{_shown(rest)}{tail}", _columns(head), max(1, _columns(marked))
+    return f"{head}{marked}{_shown(rest)}{tail}", columns(head), max(1, columns(marked))
 
 
 def _shown(text: str) -> str:
     return printable(text.replace("\t", " " * TAB))
-
-
-def _columns(text: str) -> int:
-    """Return how many columns a terminal takes for a text."""
-    return sum(
-        0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF")
-        for one in text
-    )

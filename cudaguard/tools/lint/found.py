@@ -9,7 +9,7 @@ from cudaguard.model import Record
 from cudaguard.system.origins import LOCAL, origin_of
 from cudaguard.system.source_file import NOTEBOOK, decoded, source_of
 from cudaguard.tools.lint import messages as say
-from cudaguard.tools.lint.excerpt import excerpt, place_of
+from cudaguard.tools.lint.excerpt import WIDEST, excerpt, place_of
 from cudaguard.tools.lint.fix import moved, obstacle
 from cudaguard.tools.lint.policy import is_kept_by_sorters, misplaced
 
@@ -44,7 +44,7 @@ class Fixed(Record):
 
 
 def findings(
-    source: Source, rules: Sequence[Rule], command: str
+    source: Source, rules: Sequence[Rule], command: str, widest: int = WIDEST
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield (finding as the JSON document has it, lines of the source to show with it).
 
@@ -52,6 +52,7 @@ def findings(
         source: The file.
         rules: Those to be kept.
         command: The one that fixes the file, if it can be fixed.
+        widest: Characters of a line of the source that are shown.
     """
     for one in _found(source, rules):
         pinned, by_name = _sorting(source.path, one)
@@ -60,7 +61,7 @@ def findings(
             source.path, one, *places, is_pinned=pinned, by_name=by_name, command=command,
             reason=obstacle(source.lines[one.then.cell], one),
         )  # fmt: skip
-        yield told, excerpt(say.marks(told), source.lines[one.then.cell])
+        yield told, excerpt(say.marks(told), source.lines[one.then.cell], widest)
 
 
 def _found(source: Source, rules: Sequence[Rule]) -> Iterator[Misplaced]:

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from cudaguard.tools.layout import Page
+
 SPLIT = "# isort: split"
+INDENT = 4  # columns before what is told of a finding
 
 
 # Why --fix leaves something to its author; each follows "--fix leaves this to you:".
@@ -131,21 +134,25 @@ def marks(found: Mapping[str, Any]) -> list[tuple[Any, str, str]]:
     return shown
 
 
-def text(found: Mapping[str, Any], excerpt: Sequence[str] = ()) -> str:
-    """Return one finding for a reader.
+def write(found: Mapping[str, Any], excerpt: Sequence[str], page: Page) -> None:
+    """Write one finding for a reader.
 
     Args:
         found: As `finding` returns it.
         excerpt: The lines of the source that are shown.
+        page: Where to.
     """
-    lines = [headline(found), *(f"    {line}" for line in excerpt), f"    why: {found['why']}"]
-    lines += [f"    {'write:' if not n else '      '} {w}" for n, w in enumerate(found["write"])]
-    lines.append(f"    {found['sorters']}")
+    page.add(headline(found), style="bold")
+    for line in excerpt:
+        page.block(line, INDENT)
+    page.labeled("why", found["why"], INDENT)
+    for number, line in enumerate(found["write"]):
+        page.add("", INDENT, lead="       " if number else "write: ", whole=line)
+    page.add(found["sorters"], INDENT)
     if found["fixable"]:
-        lines.append(f"    run: {found['command']}")
+        page.labeled("run", found["command"], INDENT)
     else:
-        lines.append(f"    {left(found['reason'])}")
-    return "\n".join(lines)
+        page.add(left(found["reason"]), INDENT)
 
 
 def left(reason: str) -> str:

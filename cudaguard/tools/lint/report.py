@@ -8,10 +8,13 @@ from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.text import printable_data
 from cudaguard.system.source_file import read, source_of
 from cudaguard.tools import sarif
-from cudaguard.tools.common import BROKEN, FOUND, OK, github, json_text, note, paint, show
+from cudaguard.tools.common import BROKEN, FOUND, OK, github, json_text, note, show
+from cudaguard.tools.layout import Page
 from cudaguard.tools.lint import messages as say
+from cudaguard.tools.lint.excerpt import WIDEST
 from cudaguard.tools.lint.found import findings, fixed
 from cudaguard.tools.lint.rewrite import diff, rewrite
+from cudaguard.tools.terminal import width_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
     from cudaguard.model import Rule
     from cudaguard.system.source_file import Source
+
+_NUMBER = 8  # columns that the number of a line takes
 
 
 class Findings:
@@ -55,7 +60,9 @@ class Findings:
 
         given = ("--config", self._args.config) if self._args.config else ()
         command = shlex.join(("cudaguard", "lint", *given, "--fix", source.path))
-        return list(findings(source, self._rules, command))
+        width = width_of(sys.stdout)
+        widest = width - say.INDENT - _NUMBER if width else WIDEST
+        return list(findings(source, self._rules, command, widest))
 
     def _fix(self, path: str) -> list[tuple[dict[str, Any], list[str]]] | None:
         """Fix a file, or show how; return what is left, None if the file stays as it is."""
@@ -110,10 +117,13 @@ class Findings:
             where = {"file": one["path"]}
             if not one["cell"]:
                 where.update(line=one["line"], col=one["column"])
-            text = say.text(one).partition(": ")[2]
+            page = Page()
+            say.write(one, (), page)
+            text = str(page).partition(": ")[2]
             show(github("error", text, title=f"cudaguard {one['rule']}", **where))
         elif self._args.diff:  # standard output has the diff
             note("lint", f"{say.headline(one)}; {say.left(one['reason'])}")
         else:
-            first, end, rest = say.text(printable_data(one), excerpt).partition("\n")
-            show(paint(first, "bold", sys.stdout) + end + rest)
+            page = Page(sys.stdout)
+            say.write(printable_data(one), excerpt, page)
+            show(str(page))

@@ -19,9 +19,9 @@ from cudaguard.tools.common import (
     json_text,
     known_id,
     note,
-    paint,
     show,
 )
+from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,9 +55,6 @@ That takes a package index (a network, as a rule), some minutes and, for a few r
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    import argparse
-
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
@@ -68,7 +65,6 @@ def configure(parser: ArgumentParser) -> None:
         "test",
         help="reproduce the fault of a rule in a fresh environment, and its cure",
         description=TESTS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="exit status: 0 still needed, and it cures; 1 not needed any more, or it does not "
         "cure;\n2 wrong usage; 3 it could not be tested",
     )
@@ -117,9 +113,12 @@ def execute(args: Namespace) -> int:
     elif args.task == "show":
         _show(chosen[0], _state_of(chosen[0], active))
     else:
+        page = Page(sys.stdout)
         for rule in chosen:
             state, grade = _state_of(rule, active)
-            show(printable(f"{rule.id}  {state:<3}  {grade:<9}  {rule.title or rule.why}"))
+            lead = f"{printable(rule.id)}  {state:<3}  {grade:<9}  "
+            page.add(printable(rule.title or rule.why), lead=lead, hanging=len(lead))
+        show(str(page))
     return OK
 
 
@@ -132,7 +131,9 @@ def _coverage(args: Namespace) -> int:
         incidents = [one.to_dict() for one in found]
         show(json_text({"tool": "rules coverage", "totals": totals, "incidents": incidents}))
     else:
-        show(messages.coverage(found, totals))
+        page = Page(sys.stdout)
+        messages.write_coverage(found, totals, page)
+        show(str(page))
     return OK
 
 
@@ -157,8 +158,9 @@ def _test(rule: Rule, args: Namespace) -> int:
     if args.format == "json":
         show(json_text(document))
     else:
-        headline, end, rest = reproduction.text(printable_data(document)).partition("\n")
-        show(paint(headline, "bold", sys.stdout) + end + rest)
+        page = Page(sys.stdout)
+        reproduction.write(printable_data(document), page)
+        show(str(page))
     return STATUS[document["verdict"]]
 
 
@@ -198,7 +200,8 @@ _KEPT = "where the program imports both in lines that follow each other"
 
 
 def _show(rule: Rule, state: tuple[str, str]) -> None:
-    show(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
+    page = Page(sys.stdout)
+    page.add(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
     lines = (
         ("", rule.why),
         ("state", ", grade ".join(state)),
@@ -214,7 +217,8 @@ def _show(rule: Rule, state: tuple[str, str]) -> None:
     )
     for name, text in lines:
         if text:
-            show(printable(f"  {name}: {text}" if name else f"  {text}"))
+            page.add(printable(text), 2, lead=f"{name}: " if name else "")
+    show(str(page))
 
 
 def _check_all(args: Namespace) -> int:

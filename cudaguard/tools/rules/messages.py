@@ -7,8 +7,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
+    from cudaguard.tools.layout import Page
     from cudaguard.tools.rules.coverage import Incident
 
+_INDENT = 2
 VERDICTS = {
     "needed": "still needed, and it cures",
     "not-needed": "not needed with these releases: all is well without the guard",
@@ -17,39 +19,44 @@ VERDICTS = {
 }
 
 
-def text(document: Mapping[str, Any]) -> str:
-    """Return the outcome for a terminal, its headline first.
+def write(document: Mapping[str, Any], page: Page) -> None:
+    """Write the outcome, its headline first.
 
     Args:
         document: As the schema ``rules.json`` has it, of the command ``rules test``.
+        page: Where to.
     """
-    lines = [f"{document['rule']}: {document['title']}"]
+    page.add(f"{document['rule']}: {document['title']}", style="bold")
     if document["verdict"] == "not-run":
-        lines.append(f"  not run: {document['reason']}")
-        return "\n".join(lines)
+        page.labeled("not run", document["reason"], _INDENT)
+        return
     told = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    lines.append(f"  with: {told}; Python {document['python']}")
+    page.labeled("with", f"{told}; Python {document['python']}", _INDENT)
     for key, name in (("unguarded", "without the guard"), ("guarded", "with the guard")):
         half = document[key]
-        word = "works" if half["works"] else f"fails, {half['ending']}"
-        lines.append(f"  {name}: {word}")
-        lines += [f"      {line}" for line in half["output"]]
-    lines.append(f"  result: {VERDICTS[document['verdict']]}")
-    return "\n".join(lines)
+        page.labeled(name, "works" if half["works"] else f"fails, {half['ending']}", _INDENT)
+        for line in half["output"]:
+            page.block(line, 3 * _INDENT)
+    page.labeled("result", VERDICTS[document["verdict"]], _INDENT)
 
 
-def coverage(found: Sequence[Incident], totals: Iterable[Mapping[str, Any]]) -> str:
-    """Return the table of incidents and that of totals, for a terminal."""
-    rows = [("id", "incident", "grade", "by")]
-    rows += [(one.id, one.ref, one.grade, " ".join(one.by)) for one in found]
+def write_coverage(
+    found: Sequence[Incident], totals: Iterable[Mapping[str, Any]], page: Page
+) -> None:
+    """Write the table of incidents and that of totals."""
+    rows = [("id", "incident", "grade", "")]
+    rows += [(one.id, one.ref, one.grade, "") for one in found]
+    for lead, by in zip(_columns(rows, str.ljust), ("by", *(" ".join(one.by) for one in found))):
+        page.add(by, lead=lead, hanging=len(lead))
     sums = [("grade", "expected", "reached", "real", "native", "model", "no test")]
     sums += [
         (one["grade"], *(str(n) for n in (one["expected"], one["reached"], *one["proof"].values())))
         for one in totals
     ]
-    lines = _columns(rows, str.ljust)
-    lines += ["", f"{len(found)} public incidents; of those reached, what their tests run:"]
-    return "\n".join([*lines, *_columns(sums, str.rjust)])
+    page.blank()
+    page.add(f"{len(found)} public incidents; of those reached, what their tests run:")
+    for line in _columns(sums, str.rjust):
+        page.block(line)
 
 
 def _columns(rows: Sequence[Sequence[str]], align: Callable[[str, int], str]) -> list[str]:
@@ -58,6 +65,6 @@ def _columns(rows: Sequence[Sequence[str]], align: Callable[[str, int], str]) ->
     return [
         "  ".join(
             [row[0].ljust(widths[0]), *(align(text, n) for text, n in zip(row[1:], widths[1:]))]
-        ).rstrip()
+        )
         for row in rows
     ]

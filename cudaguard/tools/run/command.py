@@ -11,8 +11,9 @@ import os
 import sys
 
 from cudaguard.files import open_to_write
-from cudaguard.tools.common import BROKEN, USAGE, UsageError, is_terminal, note
+from cudaguard.tools.common import BROKEN, USAGE, UsageError, add_verbose, note
 from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters
+from cudaguard.tools.terminal import is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,15 +45,12 @@ It ends as the program does; 124: its time was up; 2: wrong usage.
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from argparse import RawDescriptionHelpFormatter
-
     parser.usage = (
         "cudaguard run [OPTION ...] COMMAND [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
         "       cudaguard run [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
     )
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument("--mode", help="off, observe, warn, fix or strict (default: as configured)")
     parser.add_argument("--report", metavar="FILE", help="write how it ended to FILE, as JSON")
@@ -70,6 +68,7 @@ def configure(parser: ArgumentParser) -> None:
         help="if it dies of a signal, run it A SECOND TIME, silently and slower, to learn which "
         "library was being initialized",
     )
+    add_verbose(parser, is_short=False)
     parser.add_argument(
         "--exec",
         action="store_true",
@@ -192,7 +191,7 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
             if args.why and report.has_crashed and record.folder:
                 report.learn_initializing(supervisor, environment)
             with interruptible():
-                tell(report, args.report)
+                tell(report, args.report, verbose=args.verbose)
     except InterruptedReportError as error:
         note("run", f"no report: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts

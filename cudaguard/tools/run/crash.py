@@ -13,7 +13,8 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.limits import address_space, oom_kills
 from cudaguard.system.redact import redacted_arguments
-from cudaguard.tools.common import TIMEOUT, json_text, note, paint, say
+from cudaguard.tools.common import TIMEOUT, json_text, note, say
+from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
 from cudaguard.tools.run.advice import bisect_command, change_of, fits
 from cudaguard.tools.run.conclusions import story_of
@@ -307,13 +308,12 @@ def _described(fit: Fit) -> dict[str, Any]:
     return {**rule, "is_certain": fit.is_certain, "libraries": list(fit.libraries)}
 
 
-def tell(report: Report, path: str | None) -> None:
+def tell(report: Report, path: str | None, *, verbose: bool = False) -> None:
     """Write the report: in words where there is something to say, as JSON to a file if asked."""
     document = report.document()
     if report.is_told:
-        text = wording.as_text(
-            printable_data(document), lambda text: paint(text, "bold", sys.stderr)
-        )
-        say(f"\n{text}\n", sys.stderr)
+        page = Page(sys.stderr, verbose=verbose)
+        wording.write(printable_data(document), page)
+        say(f"\n{page}\n", sys.stderr)
     if path:
         write_text(path, json_text(document) + "\n")

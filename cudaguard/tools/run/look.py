@@ -8,7 +8,8 @@ import sys
 from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.files.text import printable_data
-from cudaguard.tools.common import paint, say
+from cudaguard.tools.common import say
+from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
 from cudaguard.tools.run.deaths import processes_of
 from cudaguard.tools.run.faults import read_faults
@@ -40,10 +41,9 @@ class Look:
         """Write the stacks to standard error; False if there is nothing new."""
         found = self._new()
         if found:
-            text = wording.stacks_as_text(
-                printable_data(found), lambda text: paint(text, "bold", sys.stderr)
-            )
-            say(f"\n{text}\n", sys.stderr)
+            page = Page(sys.stderr)
+            wording.write_stacks(printable_data(found), page)
+            say(f"\n{page}\n", sys.stderr)
         return bool(found)
 
     def _new(self) -> list[dict[str, Any]]:

@@ -8,16 +8,20 @@ from __future__ import annotations
 import re
 import signal
 
-from cudaguard.tools.run.stacks import is_extension_of_python, lines_of, short, threads
+from cudaguard.tools.layout import MOST
+from cudaguard.tools.run.stacks import add_frame, is_extension_of_python, lines_of, short, threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
+
+    from cudaguard.tools.layout import Page
 
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
-_MOST = 6  # items of a list; frames
+_INDENT = 2
+_STACK = "Python stack"
 _SIGNALS = {
     "SIGSEGV": "segmentation fault",
     "SIGABRT": "aborted",
@@ -183,82 +187,83 @@ def order_may_do(module: str) -> str:
     return f"no rule is known; import {module} first, which is a guess until it is tried"
 
 
-def as_text(document: dict[str, Any], bold: Callable[[str], str]) -> str:
-    """Return the report in words, for a terminal.
+def write(document: dict[str, Any], page: Page) -> None:
+    """Write the report in words.
 
     Args:
         document: The report.
-        bold: Marks a piece of text, or leaves it as it is.
+        page: Where to.
     """
-    lines = [bold(f"cudaguard run: {document['what']}.")]
+    page.add(f"cudaguard run: {document['what']}.", style="bold")
     running = document["running"]
-    told = ", and in it ".join(map(_step, running[-_MOST:]))
-    _add(lines, "running", told if running else "")
+    _add(page, "running", ", and in it ".join(map(_step, running[-MOST:])))
     is_above = document["error"] is not None and document["process"]["is_program"]
     if not is_above:  # the program has printed its traceback
-        _add_stacks(lines, "Python stack", document)
-    _add(lines, "initializing", document["initializing"])
-    for frame in document["c_stack"][:_MOST]:
-        _add(lines, "C frame", frame)
+        _add_stacks(page, _STACK, document)
+    _add(page, "initializing", document["initializing"])
+    page.items("C frame", document["c_stack"], _INDENT)
     recent = [short(file) for file in document["recent"] if not is_extension_of_python(file)]
-    _add(lines, "mapped last", _listed(recent))
+    _add(page, "mapped last", page.listed(recent))
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
-        _add_stacks(lines, f"{who}: {other['what'] or 'was running'}", other)
+        _add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
+    _add_findings(page, document)
+    for rule in document["rules"]:
+        fits = "fits" if rule["is_certain"] else "may fit"
+        _add(page, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
+        libraries = page.listed([short(file) for file in rule["libraries"]])
+        page.add(f"in the global symbol scope were {libraries}" if libraries else "", 2 * _INDENT)
+    _add(page, "repaired", page.listed(document["repairs"]))
+    for hint in document["hints"]:
+        _add(page, "hint", hint)
+    change = document["change"]
+    if change is not None:
+        _add(page, "change", change["what"])
+        page.block("\n".join(change["patch"].splitlines()), 2 * _INDENT)
+    _add(page, "run", document["command"])
+
+
+def write_stacks(processes: Sequence[dict[str, Any]], page: Page) -> None:
+    """Write where the processes are, upon Ctrl-Backslash.
+
+    Args:
+        processes: Each with its stack and threads.
+        page: Where to.
+    """
+    page.add("cudaguard run: the program goes on; Ctrl-\\ once more ends it.", style="bold")
+    for process in processes:
+        _add_stacks(page, name_of(process), process)
+
+
+def _add(page: Page, label: str, text: str) -> None:
+    if text:
+        page.labeled(label, text, _INDENT)
+
+
+def _add_findings(page: Page, document: dict[str, Any]) -> None:
+    """Add what the guard has found; of the error that ended the program, what is not said above."""
     error = document["error"]["finding"] if document["error"] is not None else None
     for finding in document["findings"]:
         is_told_below = error is not None and error["id"] == finding["id"]
         if finding["severity"] != "info" and not is_told_below:
-            _add(lines, "found", f"[{finding['id']}] {finding['what']}")
-            for item in finding["evidence"][:_MOST]:
-                _add(lines, "", _IN_PACKAGES.sub(r"\1", item))
+            evidence = [_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"]]
+            told = {**finding, "evidence": evidence}
+            page.finding(told, f"found: [{finding['id']}] ", _INDENT, parts=("evidence",))
     if error is not None:
-        _add(lines, "error", f"[{error['id']}] {error['what']}")
-        if not document["error"]["is_said"]:
-            _add(lines, "remedy", error["remedy"])
-    for rule in document["rules"]:
-        fits = "fits" if rule["is_certain"] else "may fit"
-        _add(lines, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
-        libraries = _listed([short(file) for file in rule["libraries"]])
-        _add(lines, "", f"in the global symbol scope were {libraries}" if libraries else "")
-    _add(lines, "repaired", _listed(document["repairs"]))
-    for hint in document["hints"]:
-        _add(lines, "hint", hint)
-    change = document["change"]
-    if change is not None:
-        _add(lines, "change", change["what"])
-        lines += [f"    {line}" for line in change["patch"].splitlines()]
-    _add(lines, "run", document["command"])
-    return "\n".join(lines)
+        parts = () if document["error"]["is_said"] else ("remedy",)
+        page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
 
 
-def stacks_as_text(processes: Sequence[dict[str, Any]], bold: Callable[[str], str]) -> str:
-    """Return where the processes are, upon Ctrl-Backslash.
-
-    Args:
-        processes: Each with its stack and threads.
-        bold: Marks a piece of text, or leaves it as it is.
-    """
-    lines = [bold("cudaguard run: the program goes on; Ctrl-\\ once more ends it.")]
-    for process in processes:
-        _add_stacks(lines, name_of(process), process)
-    return "\n".join(lines)
-
-
-def _add(lines: list[str], label: str, text: str) -> None:
-    if text:
-        lines.append(f"  {label}: {text}" if label else f"    {text}")
-
-
-def _add_stacks(lines: list[str], label: str, process: dict[str, Any]) -> None:
+def _add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
     """Add the frames of the thread concerned, innermost first, and those of the other threads."""
     stacks = [(label, lines_of(process["stack"])), *threads(process["threads"])]
     for number, (heading, frames) in enumerate(stacks):
         if frames:
-            lines.append(f"  {heading}{', innermost call first' if not number else ''}:")
-            lines += [f"    {frame}" for frame in frames]
-        elif not number and label != "Python stack":
-            lines.append(f"  {heading}")
+            page.add(f"{heading}{', innermost call first' if not number else ''}:", _INDENT)
+            for frame in frames:
+                add_frame(page, frame, 2 * _INDENT)
+        elif not number and label != _STACK:
+            page.add(heading, _INDENT)
 
 
 def _step(step: dict[str, Any]) -> str:
@@ -266,8 +271,3 @@ def _step(step: dict[str, Any]) -> str:
     file = f" from {short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
     where = f" at {short(step['where'])}" if step["where"] else ""
     return f"{verb} {step['name']}{file}{where}"
-
-
-def _listed(items: Sequence[str]) -> str:
-    more = f" and {len(items) - _MOST} more" if len(items) > _MOST else ""
-    return f"{', '.join(items[:_MOST])}{more}"

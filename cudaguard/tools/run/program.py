@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot get in
 # Our own options, which come first.
 WITH_VALUE = ("--mode", "--report", "--timeout")
-FLAGS = ("--why", "--exec", "-h", "--help")
+FLAGS = ("--why", "--exec", "--verbose", "-h", "--help")
 
 
 class Program(NamedTuple):
@@ -65,7 +65,7 @@ def parsed(command: Sequence[str]) -> tuple[Program, str]:
 def _expected(word: str) -> str:
     from difflib import get_close_matches
 
-    options = (*WITH_VALUE, *FLAGS[:2])
+    options = (*WITH_VALUE, *FLAGS[:3])
     near = get_close_matches(word.partition("=")[0], options, 1)
     if near:
         return f"did you mean {near[0]}?"

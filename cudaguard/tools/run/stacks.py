@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from cudaguard.tools.layout import Page
+
     Frame = dict[str, Any]
 
 _LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
@@ -75,6 +77,12 @@ def line_of(frame: Frame) -> str:
     """Return one frame as ``file:line in function: source``."""
     source = f": {frame['source']}" if frame["source"] else ""
     return f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
+
+
+def add_frame(page: Page, frame: str, indent: int) -> None:
+    """Add one line of a stack; its source is not broken."""
+    where, colon, source = frame.partition(": ")
+    page.add(f"{where}{colon.strip()}", indent, whole=source)
 
 
 def threads(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:

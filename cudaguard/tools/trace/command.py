@@ -20,12 +20,13 @@ from cudaguard.tools.common import (
     SCHEMA,
     SUFFIXES,
     UsageError,
-    has_color,
+    add_verbose,
     json_text,
     note,
     say,
     show,
 )
+from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout", "--show")
-_FLAGS = ("-h", "--help", "--diff")
+_FLAGS = ("-h", "--help", "--diff", "--verbose")
 OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 
@@ -53,8 +54,6 @@ read or written.
 
 def configure(parser: ArgumentParser) -> None:
     """Declare the arguments."""
-    from argparse import RawDescriptionHelpFormatter
-
     parser.usage = (
         "cudaguard trace [OPTION ...] COMMAND [ARG ...]\n"
         "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
@@ -63,7 +62,6 @@ def configure(parser: ArgumentParser) -> None:
         "       cudaguard trace --show TRACE [--format F] [-o FILE]\n"
         "       cudaguard trace --diff A B [--format text|json] [-o FILE]"
     )
-    parser.formatter_class = RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
     parser.add_argument(
         "-o",
@@ -96,6 +94,7 @@ def configure(parser: ArgumentParser) -> None:
         type=_seconds,
         help="end the program and what it has started after that time, with status 124",
     )
+    add_verbose(parser, is_short=False)
     parser.add_argument("--show", metavar="TRACE", help="show a trace that was written as JSON")
     parser.add_argument(
         "--diff",
@@ -201,18 +200,20 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
         document["processes"] = [native_only(process) for process in document["processes"]]
     if not args.output:
         stream = sys.stdout if args.show else sys.stderr
-        text = _rendered(document, args.format or "text", has_color(stream))
+        page = Page(stream, verbose=args.verbose)
+        text = _rendered(document, args.format or "text", page)
         if args.show:
             show(text)
         else:
             say(f"{text}\n", stream)
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
-        text = _rendered(document, args.format or SUFFIXES.get(suffix, "text"), False)
+        form = args.format or SUFFIXES.get(suffix, "text")
+        text = _rendered(document, form, Page(verbose=args.verbose))
         write_text(path, text + "\n")
 
 
-def _rendered(document: dict[str, Any], form: str, in_color: bool) -> str:
+def _rendered(document: dict[str, Any], form: str, page: Page) -> str:
     from cudaguard.tools.trace.timeline import native_only, rows_of
 
     if form == "json":
@@ -225,9 +226,10 @@ def _rendered(document: dict[str, Any], form: str, in_color: bool) -> str:
     ]
     document = {**document, "processes": processes}
     if form == "text":
-        from cudaguard.tools.trace.messages import as_text
+        from cudaguard.tools.trace.messages import write
 
-        return as_text(document, in_color=in_color)
+        write(document, page)
+        return str(page)
     if form == "svg":
         from cudaguard.tools.trace.picture import as_svg
 
@@ -256,9 +258,11 @@ def _compare(args: Namespace) -> int:
         said = {"tool": "trace --diff", "version": cudaguard.__version__}
         text = json_text({**said, "files": [first, second], **found})
     else:
-        from cudaguard.tools.trace.diff_messages import as_text
+        from cudaguard.tools.trace.diff_messages import write
 
-        text = as_text(printable_data(found), (printable(first), printable(second)))
+        page = Page(None if path else sys.stdout, verbose=args.verbose)
+        write(printable_data(found), (printable(first), printable(second)), page)
+        text = str(page)
     if path:
         write_text(path, text + "\n")
     else:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from cudaguard.tools.run.stacks import add_frame
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
+
+    from cudaguard.tools.layout import Page
 
     Row = Mapping[str, Any]
 
 _DEEPEST = 40  # levels of indentation
-_MOST = 5  # names of libraries on a line
-_STYLES = {"cuda": "32", "finding": "33", "error": "31", "died": "31", "repair": "36"}
+_MOST = 8  # names of modules on a line
+_STYLES = {"cuda": "green", "finding": "yellow", "error": "red", "died": "red", "repair": "cyan"}
 _SIGNS = {"cuda": "●", "finding": "▲", "repair": "✓", "error": "✗"}
 _WITHOUT_NAME = {"start": "at start", "unseen": "past the importer"}
 _UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
@@ -92,45 +96,36 @@ def label(row: Row) -> str:
     return _WITHOUT_NAME.get(kind) or str(row["name"])
 
 
-def names(found: Sequence[str], most: int = _MOST) -> str:
-    """Return names one after another, the first few of many."""
-    more = f" and {len(found) - most} more" if len(found) > most else ""
-    return ", ".join(found[:most]) + more
-
-
 def state(row: Row) -> str:
     """Return what became of an import or a load that did not end well; else nothing."""
     return {"failed": "failed", "unfinished": "never ended"}.get(row["state"], "")
 
 
-def as_text(document: Mapping[str, Any], *, in_color: bool) -> str:
-    """Return the trace in words.
+def write(document: Mapping[str, Any], page: Page) -> None:
+    """Write the trace in words.
 
     Args:
         document: The trace, its processes with ``rows`` (see `timeline.rows_of`).
-        in_color: True if it may have color.
+        page: Where to.
     """
-
-    def paint(text: str, style: str) -> str:
-        return f"\033[{style}m{text}\033[0m" if in_color and style else text
-
-    lines = [paint(title(document), "1")]
+    page.add(title(document), style="bold")
     for process in document["processes"]:
         if len(document["processes"]) > 1:
-            lines += ["", paint(process_title(process), "1")]
-        lines.append(paint("  at/s  took/s", "2"))
-        lines += [
-            paint(
-                f"{row['at']:6.3f}  {_took(row)}  {'  ' * min(row['depth'], _DEEPEST)}{text}", style
-            )
-            for row in process["rows"]
-            for text, style in [_line(row)]
-        ]
-    lines.append(paint(headline(document), "1"))
+            page.blank()
+            page.add(process_title(process), style="bold")
+        page.block("  at/s  took/s", style="dim")
+        for row in process["rows"]:
+            text, style = _line(row, page)
+            depth = min(row["depth"], page.width // 6 if page.width else _DEEPEST)
+            lead = f"{row['at']:6.3f}  {_took(row)}  {'  ' * depth}"
+            page.add(text, lead=lead, style=style, hanging=len(lead) + 2)
+    if page.is_cut:
+        page.add("--verbose lists the libraries that are only counted here", style="dim")
+    page.add(headline(document), style="bold")
     if end(document):
-        lines.append(paint(f"{_SIGNS['error']} {end(document)}", _STYLES["died"]))
-        lines += [f"    {frame}" for frame in document["ended"]["stack"]]
-    return "\n".join(lines)
+        page.add(f"{_SIGNS['error']} {end(document)}", style=_STYLES["died"])
+        for frame in document["ended"]["stack"]:
+            add_frame(page, frame, 4)
 
 
 def process_title(process: Mapping[str, Any]) -> str:
@@ -145,7 +140,7 @@ def _took(row: Row) -> str:
     return " " * 6 if row["seconds"] is None else f"{row['seconds']:6.3f}"
 
 
-def _line(row: Row) -> tuple[str, str]:
+def _line(row: Row, page: Page) -> tuple[str, str]:
     kind = row["kind"]
     if kind in _SIGNS:
         told = f" ({place(row['where'])})" if row["where"] else ""
@@ -154,15 +149,15 @@ def _line(row: Row) -> tuple[str, str]:
     parts = [label(row)]
     modules = row["names"] if len(row["names"]) > 1 else []
     if modules:
-        parts.append(f"({names([base(name) for name in modules], 8)})")
+        parts.append(f"({page.listed([base(name) for name in modules], _MOST, '')})")
     elif row["where"]:
         parts.append(f"({place(row['where'])})")
     if row["brought"]:
-        parts.append(f"+ {names(row['brought'])}")
+        parts.append(f"+ {page.listed(row['brought'], option='')}")
     if row["is_known"]:
         parts.append("(there already)")
     if row["is_guards"]:
         parts.append("(for cudaguard itself)")
     if state(row):
         parts.append(f"← {state(row)}")
-    return " ".join(parts), _STYLES["died"] if state(row) else "" if row["mapped"] else "2"
+    return " ".join(parts), _STYLES["died"] if state(row) else "" if row["mapped"] else "dim"

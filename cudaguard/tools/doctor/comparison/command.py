@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.files.text import printable_data
 from cudaguard.tools.common import FOUND, OK, UsageError, json_text, show
 from cudaguard.tools.doctor import messages as wording
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
 def execute(args: Namespace) -> int:
     """Compare the files of ``--diff``: 0 if they are alike in what matters, 1 if not."""
     from cudaguard.tools.doctor.comparison.groups import compare
-    from cudaguard.tools.doctor.comparison.messages import as_text
+    from cudaguard.tools.doctor.comparison.messages import write
     from cudaguard.tools.doctor.comparison.reading import labels, read_report
+    from cudaguard.tools.layout import Page
 
     problem = wording.diff_problem(len(args.diff), args.format)
     if problem:
@@ -29,5 +32,7 @@ def execute(args: Namespace) -> int:
     if args.format == "json":
         show(json_text({"tool": "doctor --diff", **found}))
     else:
-        show(as_text(printable_data(found), verbose=args.verbose))
+        page = Page(sys.stdout, verbose=args.verbose)
+        write(printable_data(found), page)
+        show(str(page))
     return FOUND if len(found["groups"]) > 1 else OK

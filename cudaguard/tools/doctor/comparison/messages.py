@@ -4,8 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
+
+    from cudaguard.tools.layout import Page
 
 _MOST = 4  # names of reports in a line
 _WIDTH = 10
@@ -13,27 +15,32 @@ ABSENT = "absent"
 _PRONOUN = ("it", "them")
 
 
-def as_text(found: Mapping[str, Any], *, verbose: bool = False) -> str:
-    """Return a comparison for a terminal.
+def write(found: Mapping[str, Any], page: Page) -> None:
+    """Write a comparison.
 
     Args:
         found: As `cudaguard.tools.doctor.comparison.groups.compare` returns it.
-        verbose: With what seldom matters.
+        page: Where to; a verbose one gets what seldom matters too.
     """
     first, *others = found["groups"]
-    lines = [_summary(found, first, others)]
+    page.add(_summary(found, first, others), style="yellow" if others else "green")
     for group in others:
         count = len(group["differences"])
         told = f"{count} difference{'s' * (count != 1)}"
-        lines += ["", f"{_names(first['reports'])} -> {_names(group['reports'])}: {told}"]
-        lines += [f"  {_difference(one)}" for one in group["differences"]]
+        page.blank()
+        page.add(f"{_names(first, page)} -> {_names(group, page)}: {told}")
+        for one in group["differences"]:
+            page.add(_difference(one), 2, lead=f"{one['kind']:<{_WIDTH}}", hanging=_WIDTH)
     folded = found["folded"]
-    if folded and verbose:
-        lines += ["", "differences that seldom matter:", *_spread(folded)]
-    elif folded:
+    if not folded:
+        return
+    page.blank()
+    if page.verbose:
+        page.add("differences that seldom matter:")
+        _spread(folded, page)
+    else:
         told = "difference seldom matters" if len(folded) == 1 else "differences seldom matter"
-        lines += ["", f"{len(folded)} more {told}: --verbose lists {_PRONOUN[len(folded) > 1]}"]
-    return "\n".join(lines)
+        page.add(f"{len(folded)} more {told}: --verbose lists {_PRONOUN[len(folded) > 1]}")
 
 
 def _summary(found: Mapping[str, Any], first: Mapping[str, Any], others: Sequence[Any]) -> str:
@@ -47,20 +54,18 @@ def _summary(found: Mapping[str, Any], first: Mapping[str, Any], others: Sequenc
     return f"{total} reports: {alike} are alike, the others ({total - alike}) differ from them"
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
+def _names(group: Mapping[str, Any], page: Page) -> str:
+    return page.listed(group["reports"], _MOST)
 
 
 def _difference(one: Mapping[str, str]) -> str:
     kind, name, there, here = (one[key] for key in ("kind", "name", "reference", "here"))
-    title = f"{kind:<{_WIDTH}}"
     if kind == "finding":
-        return f"{title}{'only there' if here else 'not there'}: {name}"
+        return f"{'only there' if here else 'not there'}: {name}"
     if kind in ("package", "conda", "torch"):
         there, here = _telling(there, here)
     subject = f"{name}: " if name else ""
-    return f"{title}{subject}{there or ABSENT} -> {here or ABSENT}"
+    return f"{subject}{there or ABSENT} -> {here or ABSENT}"
 
 
 def _telling(there: str, here: str) -> tuple[str, str]:
@@ -69,8 +74,8 @@ def _telling(there: str, here: str) -> tuple[str, str]:
     return versions if versions[0] != versions[1] else (there, here)
 
 
-def _spread(folded: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _spread(folded: Sequence[Mapping[str, Any]], page: Page) -> None:
     for one in folded:
-        yield f"  {one['kind']:<{_WIDTH}}{one['name']}"
+        page.add(one["name"], 2, lead=f"{one['kind']:<{_WIDTH}}", hanging=_WIDTH)
         for part in one["values"]:
-            yield f"  {'':<{_WIDTH}}  {_names(part['reports'])}: {part['value'] or ABSENT}"
+            page.add(f"{_names(part, page)}: {part['value'] or ABSENT}", 4 + _WIDTH)

@@ -7,35 +7,37 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from cudaguard.tools.layout import Page
+
 _WIDTH = 11
 
 
-def text(found: Mapping[str, Any], *, verbose: bool = False) -> str:
-    """Return the inventory as lines.
+def write(found: Mapping[str, Any], page: Page) -> None:
+    """Write the inventory.
 
     Args:
         found: As `cudaguard.tools.doctor.inventory.document.inventory` returns it.
-        verbose: With the packages of other fields.
+        page: Where to; a verbose one gets the packages of other fields too.
     """
     system, python, gpu, torch = (found[key] for key in ("system", "python", "gpu", "torch"))
-    lines = [
-        *_titled("system", _system(system)),
-        *_titled("Python", (_python(python), python["prefix"])),
-        *_titled("driver", (_driver(gpu),)),
-        *_titled("GPUs", gpus_told(gpu)),
-        *_titled("torch", (_torch(torch),)),
-        *_titled("tools", (f"{k} {v}" if v else f"no {k}" for k, v in found["tools"].items())),
-        *_titled("libraries", (f"{k}: {v}" for k, v in found["libraries"].items())),
-        *_titled("variables", (f"{k}={v}" for k, v in found["variables"].items())),
-    ]
-    for key, title in (("packages", "packages"), ("conda", "conda")):
-        lines += _titled(title, table(found[key]))
+    for title, lines in (
+        ("system", _system(system)),
+        ("Python", (_python(python), python["prefix"])),
+        ("driver", (_driver(gpu),)),
+        ("GPUs", gpus_told(gpu)),
+        ("torch", (_torch(torch),)),
+        ("tools", (f"{k} {v}" if v else f"no {k}" for k, v in found["tools"].items())),
+        ("libraries", (f"{k}: {v}" for k, v in found["libraries"].items())),
+        ("variables", (f"{k}={v}" for k, v in found["variables"].items())),
+    ):
+        _titled(title, lines, page)
+    for key in ("packages", "conda"):
+        _table(key, found[key], page)
         others = found["other_packages" if key == "packages" else "other_conda"]
-        if verbose:
-            lines += _titled("others", table({"name": k, "version": v} for k, v in others.items()))
+        if page.verbose:
+            _table("others", ({"name": k, "version": v} for k, v in others.items()), page)
         elif others:
-            lines += _titled("", (f"and {len(others)} others: -v lists them",))
-    return "\n".join(lines)
+            _titled("", (f"and {len(others)} more (--verbose)",), page)
 
 
 def gpus_told(gpu: Mapping[str, Any]) -> list[str]:
@@ -47,20 +49,20 @@ def gpus_told(gpu: Mapping[str, Any]) -> list[str]:
     return [f"{models.count(model)} x {model}" for model in dict.fromkeys(models)]
 
 
-def table(packages: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return packages as lines with columns: name, version, source, build."""
+def _table(title: str, packages: Iterable[Mapping[str, str]], page: Page) -> None:
+    """Write packages as a table: name, version, source, build."""
     rows = [
         [one.get(key, "") for key in ("name", "version", "source", "build")] for one in packages
     ]
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(3)]
-    return [
-        "  ".join((*(f"{c:<{w}}" for c, w in zip(row, widths)), row[3])).rstrip() for row in rows
-    ]
+    for at, row in enumerate(rows):
+        cells = "".join(f"{cell:<{width}}  " for cell, width in zip(row, widths) if width)
+        page.add(row[3], lead=f"{'' if at else title:<{_WIDTH}}{cells}", hanging=_WIDTH + 2)
 
 
-def _titled(title: str, lines: Iterable[str]) -> list[str]:
-    found = [line for line in lines if line]
-    return [f"{title if not at else '':<{_WIDTH}}{line}" for at, line in enumerate(found)]
+def _titled(title: str, lines: Iterable[str], page: Page) -> None:
+    for at, line in enumerate(filter(None, lines)):
+        page.add(line, lead=f"{'' if at else title:<{_WIDTH}}", hanging=_WIDTH + 2)
 
 
 def _system(system: Mapping[str, Any]) -> list[str]:

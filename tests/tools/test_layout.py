@@ -1,0 +1,145 @@
+"""How text is laid out: wrapped between words, never inside of what is copied or searched for."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudaguard.files.text import RULE_LINE
+from cudaguard.model import Finding
+from cudaguard.tools.layout import MOST, Page, add_written, columns, tokens
+from cudaguard.tools.terminal import Document, width_of
+
+
+class Screen(io.StringIO):
+    """A stream that is a terminal, and does not tell how wide."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def page(monkeypatch):
+    """Returns a page for a terminal of so many columns."""
+
+    def page(wide, **options):
+        monkeypatch.setenv("COLUMNS", str(wide))
+        monkeypatch.setenv("NO_COLOR", "1")
+        return Page(Screen(), **options)
+
+    return page
+
+
+@pytest.mark.parametrize(
+    ("said", "width"),
+    [("", 80), ("60", 60), ("7", 40), ("500", 120), ("-3", 80), ("many", 80), ("9" * 9999, 80)],
+)
+def test_width_of_a_terminal(monkeypatch, said, width):
+    monkeypatch.setenv("COLUMNS", said)
+    assert width_of(Screen()) == width
+    assert width_of(io.StringIO()) == width_of(Document()) == width_of(None) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("see /a/b and c", ["see", "/a/b", "and", "c"]),
+        ("say `import a, b` now", ["say", "`import a, b`", "now"]),
+        ('File "/a b/c.py", line 3', ["File", '"/a b/c.py",', "line", "3"]),
+        ('an odd " or ` alone', ["an", "odd", '"', "or", "`", "alone"]),
+        ("it says ImportError: no x", ["it", "says", "ImportError: no x"]),
+        ("1 (a.B Error: no) (x) y", ["1", "(a.B", "Error: no) (x) y"]),
+        ("1 (KeyError: a (b) c). Then", ["1", "(KeyError: a (b) c).", "Then"]),
+        ("the `KeyError: a b` there", ["the", "`KeyError: a b`", "there"]),
+        ("", []),
+    ],
+)
+def test_what_stays_in_one_line(text, kept):
+    assert list(tokens(text)) == kept
+
+
+@given(
+    st.text(alphabet='ab漢 `"(:', max_size=300),
+    st.integers(40, 120),
+    st.integers(0, 12),
+    st.text(alphabet="xy :", max_size=20),
+)
+def test_no_word_is_lost_and_no_line_too_long(text, wide, indent, lead):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(wide))
+        patch.setenv("NO_COLOR", "1")
+        page = Page(Screen())
+        page.add(text, indent, lead=lead)
+    shown = str(page)
+    assert "".join(shown.split()) == "".join(f"{lead}{text}".split())
+    kept = {*tokens(text), lead.strip()}
+    for line in shown.splitlines():
+        rest = line.strip().removeprefix(lead.strip()).strip()
+        assert columns(line.rstrip()) <= wide or rest in kept
+
+
+def test_lines_hang_below_their_lead(page):
+    page = page(40)
+    page.add("one two three four five six seven eight nine", 2, lead="evidence: ")
+    page.labeled("run", "a command that is longer than the line is wide, by far", 2)
+    assert str(page).splitlines() == [
+        "  evidence: one two three four five six",
+        "    seven eight nine",
+        "  run: a command that is longer than the line is wide, by far",
+    ]
+
+
+def test_pipes_get_whole_lines():
+    page = Page(io.StringIO())
+    page.add("word " * 100, 2, lead="why: ")
+    assert len(str(page).splitlines()) == 1
+
+
+def test_long_lists_are_cut_and_shown_on_request():
+    items = [f"fact {number}" for number in range(30)]
+    for count, shown, more in ((5, 5, ""), (6, 6, ""), (7, MOST, "and 2 more (--verbose)"),
+                               (30, MOST, "and 25 more (--verbose)")):  # fmt: skip
+        page = Page()
+        page.items("evidence", items[:count], 2)
+        lines = str(page).splitlines()
+        assert [line for line in lines if "evidence" in line] == lines[:shown]
+        assert [line.strip() for line in lines[shown:]] == ([more] if more else [])
+        assert page.is_cut is bool(more)
+    page = Page(verbose=True)
+    page.items("evidence", items, 2)
+    assert len(str(page).splitlines()) == 30
+    assert not page.is_cut
+
+
+def test_finding_has_the_words_that_it_has_everywhere():
+    remedy = f"add{RULE_LINE}[[rules]]{RULE_LINE}id = 1"
+    finding = Finding("CG901", "what\x1b[2J", evidence=("a", "b"), consequence="then",
+                      command="run it", remedy=remedy, links=("https://e.org",))  # fmt: skip
+    page = Page()
+    page.finding(finding.to_dict(), "[CG901] ")
+    assert str(page) == str(finding)
+    page = Page()
+    page.finding(finding.to_dict(), "found: ", parts=("run",))
+    assert str(page) == "found: what\\x1b[2J\n  run: run it"
+
+
+def test_help_goes_into_a_narrow_terminal(page):
+    page = page(40)
+    text = (
+        "A paragraph that was written\nfor a wide page.\n\nexamples:\n"
+        "  cudaguard doctor --only ID           what one check says, and no other\n"
+        "  cudaguard demo   short\n"
+    )
+    add_written(page, text)
+    assert str(page).splitlines() == [
+        "A paragraph that was written for a wide",
+        "page.",
+        "",
+        "examples:",
+        "  cudaguard doctor --only ID",
+        "      what one check says, and no other",
+        "  cudaguard demo   short",
+    ]
