@@ -36,13 +36,13 @@ class Started(NamedTuple):
 
     Args:
         parent: The process that has started it; None if that is not known.
-        arguments: What followed the interpreter.
+        program: The words that followed the interpreter.
         rank: Its place among the processes of a job, counted from 0; None if it has none.
         ranks: How many there are; 0 if that is not known.
     """
 
     parent: int | None
-    arguments: tuple[str, ...]
+    program: tuple[str, ...]
     rank: int | None = None
     ranks: int = 0
 
@@ -218,8 +218,8 @@ def _event(line: Mapping[str, Any]) -> Event:
     if kind in ("install", "uninstall"):
         return ModeSet(name)
     if kind == "start":
-        arguments, ranks = details.texts("arguments"), details.number("ranks") or 0
-        return Started(details.number("parent"), arguments, details.number("rank"), ranks)
+        program, ranks = details.texts("program"), details.number("ranks") or 0
+        return Started(details.number("parent"), program, details.number("rank"), ranks)
     if kind == "error":
         meant = details.get("finding")
         finding = _finding(_Details(meant), "") if isinstance(meant, dict) else None

@@ -60,7 +60,7 @@ def _keep(journal: Journal) -> None:
     journal.record_to(os.path.join(folder, JOURNAL))
     # One process may run several programs, by exec: what follows belongs to a new one.
     words = getattr(sys, "orig_argv", [sys.executable])[1:]  # Python 3.10 and later
-    details = {"parent": os.getppid(), "arguments": words, **_rank()}
+    details = {"parent": os.getppid(), "program": words, **_rank()}
     journal.note("start", sys.executable, details=details)
     numbers = os.environ.get(DUMP_VARIABLE, "").split(",")
     try:

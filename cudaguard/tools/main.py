@@ -69,7 +69,6 @@ def _run(words: list[str], own: list[str]) -> int:
     from cudaguard.tools import messages
     from cudaguard.tools.command_line import Parser
     from cudaguard.tools.common import USAGE, UsageError, say
-    from cudaguard.tools.layout import Page, add_written
     from cudaguard.tools.output import execute, settle_format
 
     table.use(_index)
@@ -104,6 +103,8 @@ def _run(words: list[str], own: list[str]) -> int:
         commands.choices.get(args.command, parser).refuse_unknown(unknown, args)
     args.program, args.given = program, own
     if args.command is None:
+        from cudaguard.tools.layout import Page, add_written
+
         page = Page(sys.stderr)
         add_written(page, messages.overview())
         say(f"{page}\n", sys.stderr)

@@ -37,7 +37,7 @@ FINDING = Finding("CG812", "It is there.", severity="error", evidence=("x", "y")
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (("start", "python", {"parent": 7, "arguments": ["a.py"]}), Started(7, ("a.py",))),
+        (("start", "python", {"parent": 7, "program": ["a.py"]}), Started(7, ("a.py",))),
         (("start", "python"), Started(None, ())),
         (("end",), ProcessEnded()),
         (("install", "fix"), ModeSet("fix")),
@@ -82,7 +82,7 @@ def test_repair_is_read_as_it_was_told(tmp_path, verb):
     "details",
     [
         {},
-        dict.fromkeys(("importing", "arguments", "stack", "evidence", "links", "finding"), 7),
+        dict.fromkeys(("importing", "program", "stack", "evidence", "links", "finding"), 7),
         {key: ["x"] for key in ("rule", "verb", "subject", "how", "by", "module", "severity")},
         {"stack": [7, ["a"], ["a.py", "1", "f"]], "device": "1", "parent": True},
     ],

@@ -170,7 +170,7 @@ def test_trace(child):
     for name in ("t.txt", "t.svg"):
         assert harmless((child.folder / name).read_text())
     document = json.loads((child.folder / "t.json").read_text())
-    assert "\x1b[31mil" in document["program"]
+    assert "\x1b[31mil" in document["program"][0]
     document["processes"][0]["steps"][0]["mapped"][0]["name"] = EVIL
     child.write("other.json", json.dumps(document))
     done = child.command(*CUDAGUARD, "trace", "--diff", "t.json", "other.json", check=False)

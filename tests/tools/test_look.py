@@ -199,6 +199,7 @@ def test_trace(dying, screen, columns):
     source = dying.read_text().splitlines()
     assert shown.too_long(*(line.strip() for line in source if len(line) > 20)) == []
     assert any(line.startswith("✗ died of SIGSEGV") for line in shown.lines)
+    assert shown.lines[-1] == "run: cudaguard run train.py"
     assert "\x1b[31m✗ died of SIGSEGV" in shown.colored
 
 

@@ -429,7 +429,7 @@ def test_secrets_among_the_arguments_are_not_told(child, run):
     _, text, document = run(script, *secrets, *kept)
     assert "s3cr3t" not in text
     assert "s3cr3t" not in str(document)
-    assert document["arguments"][1:] == [
+    assert document["program"][1:] == [
         "--api-key=<secret>", "--hf_token", "<secret>", "--password", "<secret>", *kept,
     ]  # fmt: skip
     assert document["command"].endswith("--tokenizer gpt2 --max-tokens=512 --token --epochs 3")

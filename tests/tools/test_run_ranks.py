@@ -74,7 +74,7 @@ def test_rank_that_dies_of_a_fault(job, child, how):
     process = document["process"]
     assert (process["rank"], process["ranks"], process["is_program"]) == (1, 3, False)
     if sys.version_info >= (3, 10):  # 3.9 does not tell how it was started
-        assert process["arguments"] == [str(child.folder / "train.py")]
+        assert process["program"] == [str(child.folder / "train.py")]
     assert text.startswith(
         f"rank 1 of 3 (process {process['pid']}) died of SIGSEGV (segmentation fault) after "
     )

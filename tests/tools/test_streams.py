@@ -135,7 +135,7 @@ def test_file_names_in_no_encoding(scene, variables):
     assert json.loads((scene.folder / "a.json").read_text())["failing"] == ["fails_here"]
     status, _, err = shell(scene, ("run", "--report", "r.json", name), "", **variables)
     assert (status, "cudaguard" in err) == (1, False)
-    assert json.loads((scene.folder / "r.json").read_text())["arguments"] == [name]
+    assert json.loads((scene.folder / "r.json").read_text())["program"] == [name]
 
 
 @pytest.mark.parametrize("columns", ["1", "20", "0", "x"])

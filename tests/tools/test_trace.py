@@ -96,7 +96,7 @@ def test_program_is_as_without_a_trace(child):
     assert (
         (traced.returncode, traced.stdout) == (plain.returncode, plain.stdout) == (7, plain.stdout)
     )
-    assert traced.stderr.startswith("Native libraries of: python ")
+    assert traced.stderr.startswith("Native libraries of: ")
     assert traced.stderr.endswith("exit status 7\n")
 
 
@@ -419,7 +419,7 @@ def test_picture_stands_alone_and_is_small(child):
     text = (child.folder / "t.svg").read_text(encoding="utf-8")
     root = ET.fromstring(text)
     name = "{http://www.w3.org/2000/svg}"
-    assert root.find(f"{name}title").text == "Native libraries of: python main.py"
+    assert root.find(f"{name}title").text == "Native libraries of: main.py"
     assert "nothing initialized CUDA" in root.find(f"{name}desc").text
     tips = [title.text for title in root.iter(f"{name}title")]
     # What, where, and the files: a line each.
@@ -460,7 +460,7 @@ def test_difference_of_two_runs(child, library):
     assert orders == {"libone.so": ("", "libother.so"), "libother.so": ("libone.so", "libsame.so")}
     assert [text[:5] for text in found["findings_b"]] == ["CG812"]
     text = child.command(*TRACE, "--diff", "a.json", "b.json", check=False).stdout
-    assert "B: b.json: python fails.py: died of SIGABRT in libcrashing.so" in text
+    assert "B: b.json: fails.py: died of SIGABRT in libcrashing.so" in text
     assert re.search(
         r"mapped in B only \(1\):\n  libtaker\.so .*, by libtaker\.so \(fails\.py:3\)", text
     )

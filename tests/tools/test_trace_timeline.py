@@ -69,11 +69,11 @@ def test_end_of_an_import_ends_what_it_left_open():
 
 
 def test_program_that_becomes_another_one_and_its_children():
-    lines = journal(("start", "python", {"parent": 1, "arguments": ["a.py"]}), ("import", "a"))
+    lines = journal(("start", "python", {"parent": 1, "program": ["a.py"]}), ("import", "a"))
     lines += journal(("import", "c"), pid=9)  # a fork: it has no start
-    lines += journal(("start", "python", {"parent": 1, "arguments": ["b.py"]}), ("end", ""))
+    lines += journal(("start", "python", {"parent": 1, "program": ["b.py"]}), ("end", ""))
     first, second, fork = processes_of(lines, PID)
-    assert [p["arguments"] for p in (first, second, fork)] == [["a.py"], ["b.py"], []]
+    assert [p["program"] for p in (first, second, fork)] == [["a.py"], ["b.py"], []]
     assert (first["ended"], fork["parent"], fork["pid"]) == (None, None, 9)
     assert second["ended"] is not None
 

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.layout import Page
 
+SHELL = ("/bin/sh", "-c")  # runs what --cmd says
+SHOWN = 60  # characters of a command that stand for it
 LONGEST_LIST = 8  # modules named in one sentence
 _INDENT = 2
 _LABEL = 7  # columns of a label
@@ -32,15 +34,23 @@ def failure(found: Mapping[str, Any]) -> str:
     return f"ends with status {found['status']}{error}"
 
 
+def name_of(program: Sequence[str]) -> str:
+    """Return what a program is called in messages; without one, imports alone were run."""
+    if tuple(program[: len(SHELL)]) == SHELL:
+        command = " ".join(program[len(SHELL)].split())
+        return f"`{command if len(command) <= SHOWN else f'{command[:SHOWN]}...'}`"
+    return " ".join(program) or "Python"
+
+
 def headline(document: Mapping[str, Any]) -> str:
     """Return what was found, in one sentence."""
-    subject = document["subject"]
+    name = name_of(document["program"])
     verdict = document["verdict"]
     if verdict == "works":
-        return f"{subject} does not fail here: there is nothing to look for."
+        return f"{name} does not fail here: there is nothing to look for."
     if verdict == "cannot-say":
-        return f"{subject} ended with status 125, which means that it cannot say."
-    fails = f"{subject} {failure(document['failure'])}"
+        return f"{name} ended with status 125, which means that it cannot say."
+    fails = f"{name} {failure(document['failure'])}"
     if verdict == "other-cause":
         return f"{fails}. The order of imports is not the cause."
     first, then = (_listed(document[key]) for key in ("first", "then"))
@@ -125,11 +135,11 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
         proven = document["program_works"]
         if proven is False:
             yield (
-                f"With that order {document['subject']} does not fail in this way, but does not "
-                "end well either: bisect again once the order is changed."
+                f"With that order {name_of(document['program'])} does not fail in this way, but "
+                "does not end well either: bisect again once the order is changed."
             )
         elif proven:
-            yield f"With that order in front, {document['subject']} works."
+            yield f"With that order in front, {name_of(document['program'])} works."
     guard = document["guard"]
     if guard and guard["cures"] and guard["rules"]:
         yield (
@@ -160,13 +170,13 @@ def next_command(document: Mapping[str, Any], program: str) -> str:
     """
     if document["cause"]:
         return str(document["cause"]["command"])
-    subject = program or f"--imports {','.join(document['imports'])}"
+    what = program or f"--imports {','.join(document['imports'])}"
     if document["verdict"] == "by-chance":
-        return f"cudaguard bisect -n 5 {subject}"
+        return f"cudaguard bisect -n 5 {what}"
     if document["guard"] and document["guard"]["cures"]:
         return f"cudaguard run {program}" if program else "cudaguard doctor"
     if document["rule"] and document["rule"]["cures"]:
-        return f"cudaguard bisect -o cudaguard.toml {subject}"
+        return f"cudaguard bisect -o cudaguard.toml {what}"
     return f"cudaguard run {program}" if program and document["verdict"] == "unexplained" else ""
 
 

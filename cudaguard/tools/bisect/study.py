@@ -13,7 +13,7 @@ from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.causes import cause_of, missing_module
 from cudaguard.tools.bisect.search import BAD, GOOD
 from cudaguard.tools.bisect.shell_command import check_end
-from cudaguard.tools.bisect.subject import Subject
+from cudaguard.tools.bisect.tested_program import TestedProgram
 from cudaguard.tools.bisect.trials import (
     Oracle,
     Trials,
@@ -50,16 +50,16 @@ class Study:
         self._folder = folder
         self._started = monotonic()
         self._progress = Progress()
-        self._subject = Subject(args)
+        self._tested = TestedProgram(args)
         self._trials = Trials(
-            self._subject.environment(self._mode),
+            self._tested.environment(self._mode),
             limit=args.timeout,
             repeats=args.repeats,
             folder=folder,
             progress=self._progress,
         )
         self._found: dict[str, Any] = {
-            "subject": self._subject.shown,
+            "program": self._tested.program,
             "verdict": "works",
             "failure": None,
             "cause": None,
@@ -107,7 +107,7 @@ class Study:
 
     def _from_list(self, names: Names) -> None:
         self._found["imports"] = list(names)
-        command = self._subject.command(with_program=False)
+        command = self._tested.command(with_program=False)
         seen = self._see_it_fail(command, names, ", ".join(names))
         if seen is None or seen.failure is None:
             return
@@ -127,27 +127,27 @@ class Study:
             )
 
     def _from_program(self) -> None:
-        command = self._subject.command(with_program=True)
-        seen = self._see_it_fail(command, (), self._subject.shown)
+        command = self._tested.command(with_program=True)
+        seen = self._see_it_fail(command, (), self._tested.shown)
         if seen is None or seen.failure is None:
             return
         asked = seen.imports()
-        origins = {name: origin_of(name, self._subject.path()) for name in asked}
+        origins = {name: origin_of(name, self._tested.path()) for name in asked}
         asked = [
             name
             for name in asked
             if origins[name] != STANDARD
             and name.partition(".")[0] != OURS
-            and not (self._subject.is_module and name == self._subject.program[0])
+            and not (self._tested.is_module and name == self._tested.words[0])
         ]
         # Imports that the user's own modules make have been noted themselves.
         foreign = tuple(name for name in asked if origins[name] != LOCAL)
         every = tuple(asked)
         self._found["imports"] = list(foreign or every)
-        if self._has_other_cause(seen, command, (*every, *self._subject.named_imports())):
+        if self._has_other_cause(seen, command, (*every, *self._tested.named_imports())):
             return
-        alone = Oracle(self._trials, self._subject.command(with_program=False), seen.failure)
-        behind = Oracle(self._trials, command, seen.failure, f"{{}}, then {self._subject.shown}")
+        alone = Oracle(self._trials, self._tested.command(with_program=False), seen.failure)
+        behind = Oracle(self._trials, command, seen.failure, f"{{}}, then {self._tested.shown}")
         behind.knows((), BAD)
         behind.last = seen
         orders = [names for names in dict.fromkeys((foreign, every)) if names]
@@ -156,9 +156,7 @@ class Study:
                 found = search.among(names, alone, _length(names, alone.last))
                 if not found.working:
                     # What it did not come to import may be what it needs.
-                    more = tuple(
-                        name for name in self._subject.named_imports() if name not in names
-                    )
+                    more = tuple(name for name in self._tested.named_imports() if name not in names)
                     if more and found.failing == (names[-1],):
                         found = search.among((*names, *more), alone, len(names))
                 self._conclude(found, alone, names, behind=behind, with_program=False)
@@ -191,7 +189,7 @@ class Study:
         if self._args.cmd is not None:
             return False
         shown = shlex.join(self._args.program)
-        cause = cause_of(seen, self._subject.path(), shown)
+        cause = cause_of(seen, self._tested.path(), shown)
         if cause is None:
             return False
         lost = missing_module(seen).partition(".")[0]
@@ -200,10 +198,10 @@ class Study:
         if others:
             environ = self._trials.environ
             if self._mode is None:
-                environ = self._subject.environment("fix")
-            told = f"{self._subject.shown}, its imports in reverse order and the guard on"
+                environ = self._tested.environment("fix")
+            told = f"{self._tested.shown}, its imports in reverse order and the guard on"
             again = self._trials.run(command, others * 2, told, environ, with_stacks=True)
-            if not cause.is_like(cause_of(again, self._subject.path(), shown)):
+            if not cause.is_like(cause_of(again, self._tested.path(), shown)):
                 return False
         found = self._found
         found["verdict"], found["cause"] = "other-cause", cause.to_dict()
@@ -279,11 +277,11 @@ class Study:
 
     def _works_guarded(self, told: str, **variables: str) -> bool:
         """Return True if it works under the guard, as often as asked for."""
-        environ = {**self._subject.environment("fix"), **variables}
-        with_program = bool(self._subject.program) or self._args.cmd is not None
-        names = () if self._subject.program else tuple(self._found["imports"])
-        command = self._subject.command(with_program=with_program)
-        shown = self._subject.shown if with_program else ", ".join(names)
+        environ = {**self._tested.environment("fix"), **variables}
+        with_program = bool(self._tested.words) or self._args.cmd is not None
+        names = () if self._tested.words else tuple(self._found["imports"])
+        command = self._tested.command(with_program=with_program)
+        shown = self._tested.shown if with_program else ", ".join(names)
         return all(
             tried.failure is None and not tried.cannot_say
             for _ in range(self._args.repeats)
@@ -292,13 +290,13 @@ class Study:
 
     def _write_reproducer(self, failure: Failure | None) -> None:
         found = self._found
-        program = self._subject.program if found["with_program"] else []
+        program = self._tested.words if found["with_program"] else []
         if self._args.cmd is not None:
             return
-        path = self._subject.path()
+        path = self._tested.path()
         is_local = program or any(origin_of(name, path) == LOCAL for name in found["failing"])
-        folder = self._subject.first_folder() if is_local else ""
-        code = report.reproducer(found, program, folder, is_module=self._subject.is_module)
+        folder = self._tested.first_folder() if is_local else ""
+        code = report.reproducer(found, program, folder, is_module=self._tested.is_module)
         place = os.path.join(self._folder, "reproducer.py")
         write_text(place, code)
         fails = failure is not None and any(

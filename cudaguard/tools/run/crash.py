@@ -117,7 +117,7 @@ class Report:
     def _program_of_it(self) -> Program:
         if self._is_program:
             return self._launch.program
-        program, problem = parsed(self._about.arguments)  # Python 3.9 does not tell them
+        program, problem = parsed(self._about.program)  # Python 3.9 does not tell them
         return Program((), "") if problem else program
 
     def _is_killed_job(self) -> bool:
@@ -134,7 +134,7 @@ class Report:
             "is_program": self._is_program,
             "rank": about.rank,
             "ranks": about.ranks or None,
-            "arguments": redacted_arguments(self._program.words),
+            "program": redacted_arguments(self._program.words),
             "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
         }
 
@@ -177,7 +177,7 @@ class Report:
             "what": wording.summary(
                 how, process, others, fault.what if fault else "", error.text if error else ""
             ),
-            "arguments": redacted_arguments(self._launch.program.words),
+            "program": redacted_arguments(self._launch.program.words),
             "mode": self._mode or None,
             "ended": how,
             "process": process,

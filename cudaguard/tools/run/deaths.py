@@ -30,7 +30,7 @@ class Process(NamedTuple):
 
     Args:
         pid: Its id.
-        arguments: What followed the interpreter.
+        program: The words that followed the interpreter.
         rank: Its place among the processes of a job; None if it has none.
         ranks: How many there are; 0 if that is not known.
         begun: When it was first heard of, in seconds since the epoch.
@@ -41,7 +41,7 @@ class Process(NamedTuple):
     """
 
     pid: int
-    arguments: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()
     rank: int | None = None
     ranks: int = 0
     begun: float = 0.0

@@ -42,11 +42,6 @@ class Launch(NamedTuple):
     command: tuple[str, ...]
     prefix: str
 
-    def words(self) -> tuple[str, ...]:
-        """Return the command line as people write it."""
-        is_ours = self.command[0] == sys.executable and self.prefix
-        return ("python", *self.program.words) if is_ours else self.command
-
 
 def launch(
     words: Sequence[str], options: Sequence[str], environ: Mapping[str, str]

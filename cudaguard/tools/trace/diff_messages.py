@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.tools.trace.messages import base, count, end, initializer, place
+from cudaguard.tools.trace.messages import base, command_line, count, end, initializer, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,11 @@ def write(found: Mapping[str, Any], files: tuple[str, str], page: Page) -> None:
     for letter, file in zip("ab", files):
         said = found[letter]
         ended = end(said) or "ended well"
-        page.add(f"{file}: {said['program']}: {ended}", lead=f"{letter.upper()}: ", hanging=3)
+        page.add(
+            f"{file}: {command_line(said['program'])}: {ended}",
+            lead=f"{letter.upper()}: ",
+            hanging=3,
+        )
         page.add(f"Python {said['python']}, {initializer(said['summary']['initializer'])}", 3)
     for letter in "ba":
         _only(found[f"only_{letter}"], letter.upper(), page)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 
 from cudaguard.core.journal_reader import read_events
@@ -18,13 +19,11 @@ from cudaguard.tools.trace.timeline import libraries_of, processes_of, summary_o
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Any
 
     from cudaguard.tools.run.ending import ProgramEnd
     from cudaguard.tools.run.launch import Launch
-
-_LONGEST = 200  # characters of what a process was started with
 
 
 def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any]:
@@ -40,7 +39,7 @@ def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any
     processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _complete(library for process in processes for library in libraries_of(process))
     for process in processes:
-        process["arguments"] = _shortened(process["arguments"])
+        process["program"] = redacted_arguments(process["program"])
         process["is_program"] = process["pid"] == ended.pid
     name = signal_name(-ended.status) if ended.status < 0 and not ended.is_late else None
     document = {
@@ -48,7 +47,7 @@ def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any
         "version": cudaguard.__version__,
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",
-        "program": _shortened(launch.words()),
+        "program": redacted_arguments(launch.program.words),
         "mode": processes[0]["mode"] if processes else "",
         "seconds": round(ended.seconds, 3),
         "ended": {
@@ -58,11 +57,24 @@ def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any
             "stack": _stack(launch, ended, folder),
         },
         "summary": {},
+        "command": _next_command(launch, ended),
         "processes": processes,
     }
     document["summary"] = summary_of(document)
     home = os.path.expanduser("~")
     return _without_home(document, home) if home not in ("~", "/", "") else document
+
+
+def _next_command(launch: Launch, ended: ProgramEnd) -> str:
+    """Return the command whose report says why the program died; empty if it did not."""
+    from cudaguard.tools.run.crash import CRASHES
+
+    number = -ended.status
+    has_crashed = number in CRASHES and number not in ended.sent
+    if not (ended.is_late or has_crashed):
+        return ""
+    limit = ("--timeout", f"{max(1, round(ended.seconds))}") if ended.is_late else ()
+    return shlex.join(("cudaguard", "run", *limit, *redacted_arguments(launch.program.words)))
 
 
 def _stack(launch: Launch, ended: ProgramEnd, folder: str) -> list[str]:
@@ -97,11 +109,6 @@ def _complete(libraries: Iterable[dict[str, Any]]) -> None:
                 "bytes": file.size,
             }
         entry.update(known[path])
-
-
-def _shortened(words: Sequence[str]) -> str:
-    text = " ".join(" ".join(redacted_arguments(words)).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _without_home(value: Any, home: str) -> Any:

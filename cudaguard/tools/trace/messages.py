@@ -6,7 +6,7 @@ from cudaguard.tools.run.stacks import add_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from cudaguard.tools.layout import Page
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 _DEEPEST = 40  # levels of indentation
+_LONGEST = 200  # characters of what was run
 _MOST = 8  # names of modules on a line
 _STYLES = {"cuda": "green", "finding": "yellow", "error": "red", "died": "red", "repair": "cyan"}
 _SIGNS = {"cuda": "●", "finding": "▲", "repair": "✓", "error": "✗"}
@@ -39,7 +40,13 @@ def count(number: int, what: str) -> str:
 
 def title(document: Mapping[str, Any]) -> str:
     """Return what the trace is of."""
-    return f"Native libraries of: {document['program']}"
+    return f"Native libraries of: {command_line(document['program'])}"
+
+
+def command_line(program: Sequence[str]) -> str:
+    """Return what was run in one line, cut where it is long."""
+    text = " ".join(" ".join(program).split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def headline(document: Mapping[str, Any]) -> str:
@@ -126,6 +133,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
         page.add(f"{_SIGNS['error']} {end(document)}", style=_STYLES["died"])
         for frame in document["ended"]["stack"]:
             add_frame(page, frame, 4)
+    page.labeled("run", document["command"], 0) if document["command"] else None
 
 
 def process_title(process: Mapping[str, Any]) -> str:
@@ -133,7 +141,7 @@ def process_title(process: Mapping[str, Any]) -> str:
     if process["is_program"]:
         return f"process {process['pid']}: the program"
     by = f", started by {process['parent']}" if process["parent"] else ""
-    return f"process {process['pid']}{by}: {process['arguments'] or 'a fork'}"
+    return f"process {process['pid']}{by}: {command_line(process['program']) or 'a fork'}"
 
 
 def _took(row: Row) -> str:

@@ -71,7 +71,7 @@ class _Process:
         self.pid = first.pid
         self.began = first.time - zero
         self._parent = start.parent
-        self._arguments = list(start.arguments)
+        self._program = list(start.program)
         self._zero = zero
         self._ended: float | None = None
         self._mode = ""
@@ -84,7 +84,7 @@ class _Process:
         return {
             "pid": self.pid,
             "parent": self._parent,
-            "arguments": self._arguments,
+            "program": self._program,
             "mode": self._mode,
             "began": _rounded(self.began),
             "ended": self._ended,

@@ -6,6 +6,8 @@ import os
 import sys
 
 from cudaguard.system.origins import STANDARD, origin_of
+from cudaguard.system.redact import redacted_arguments
+from cudaguard.tools.bisect.messages import SHELL, name_of
 from cudaguard.tools.bisect.trials import (
     IMPORTS_VARIABLE,
     JOURNAL_VARIABLE,
@@ -17,36 +19,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
 
-SHOWN = 60  # characters of a command that stand for it
 
-
-class Subject:
+class TestedProgram:
     """A program, a list of imports, or a command that makes them.
 
     Args:
         args: The command line.
 
     Attributes:
+        program: What is run, as a document has it; empty for imports alone.
         shown: What it is called in messages.
-        program: The script or module and its arguments; empty if there is none.
+        words: The script or module and its arguments; empty if there is none.
         is_module: True if the program is named as with ``python -m``.
     """
 
     def __init__(self, args: Namespace) -> None:
         self._args = args
         self.is_module = args.program[:1] == ["-m"]
-        self.program: list[str] = args.program[1:] if self.is_module else list(args.program)
-        if self.program and not self.is_module:
-            self.program[0] = os.path.abspath(self.program[0])
-        self.shown = self._shown()
-
-    def _shown(self) -> str:
-        if self._args.cmd is not None:
-            command = " ".join(self._args.cmd.split())
-            return f"`{command if len(command) <= SHOWN else f'{command[:SHOWN]}...'}`"
-        if self.program:
-            return " ".join(self._args.program)
-        return "Python"
+        self.words: list[str] = args.program[1:] if self.is_module else list(args.program)
+        if self.words and not self.is_module:
+            self.words[0] = os.path.abspath(self.words[0])
+        command = [*SHELL, args.cmd] if args.cmd is not None else args.program
+        self.program = redacted_arguments(command)
+        self.shown = name_of(self.program)
 
     def environment(self, mode: str | None) -> dict[str, str]:
         """Return the environment of the children.
@@ -67,9 +62,9 @@ class Subject:
     def command(self, *, with_program: bool) -> list[str]:
         """Return the command line of a child: the program, or the imports alone."""
         if self._args.cmd is not None:
-            return ["/bin/sh", "-c", self._args.cmd]
+            return [*SHELL, self._args.cmd]
         kind = "module" if self.is_module else "script"
-        what = [kind, *self.program] if with_program else ["imports", self.first_folder()]
+        what = [kind, *self.words] if with_program else ["imports", self.first_folder()]
         return [sys.executable, RUNNER, *what]
 
     def named_imports(self) -> list[str]:
@@ -78,7 +73,7 @@ class Subject:
 
         if self.is_module:
             return []
-        names = imports_of_file(self.program[0])
+        names = imports_of_file(self.words[0])
         return [name for name in names if origin_of(name, self.path()) != STANDARD]
 
     def path(self) -> list[str]:
@@ -90,6 +85,6 @@ class Subject:
 
     def first_folder(self) -> str:
         """Return what Python puts in front of the program's path."""
-        if self.program and not self.is_module:
-            return os.path.dirname(os.path.realpath(self.program[0]))
+        if self.words and not self.is_module:
+            return os.path.dirname(os.path.realpath(self.words[0]))
         return os.getcwd()
