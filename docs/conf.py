@@ -5,6 +5,7 @@ author = "The cudaguard developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 exclude_patterns = ["_build"]
+smartquotes = False  # options and quotes are shown as they are typed
 default_role = "py:obj"
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"

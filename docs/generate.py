@@ -30,6 +30,11 @@ from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
 from cudaguard.tools.rules.coverage import GRADES as COVERAGE
 from cudaguard.tools.rules.coverage import incidents, totals
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
+
+from _generate import DOCS, ROOT, troubleshooting
+from _generate.markdown import table_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -44,10 +49,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOT = Path(__file__).resolve().parent.parent
-REFERENCE = ROOT / "docs" / "reference"
-WORDS = ROOT / "tests" / "words"
-UPSTREAM = ROOT / "docs" / "upstream.toml"
+UPSTREAM = DOCS / "upstream.toml"
 FEATURES = ROOT / "cudaguard" / "features"
 SCHEMA = ROOT / "cudaguard" / "tools" / "schema" / "rules.json"
 # Titles of the sections of rules, in the order of the page.
@@ -61,14 +63,6 @@ SECTIONS = {
     "builds": "Builds",
     "extensions": "Packages that fit in pairs",
 }
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
-    head = list(head)
-    lines = [f"| {' | '.join(row)} |\n" for row in (head, *rows)]
-    lines.insert(1, "|---" * len(head) + "|\n")
-    return "".join(lines)
 
 
 def _code(items: Iterable[str]) -> str:
@@ -99,7 +93,7 @@ def _verb(verb: Verb) -> tuple[str, ...]:
 def verbs() -> str:
     """Return the table of verbs."""
     head = ("verb", "value; parameters", "grade", "what the guard does", "example")
-    return _table(head, map(_verb, declared().values()))
+    return table_of(head, map(_verb, declared().values()))
 
 
 def schema() -> dict[str, Any]:
@@ -165,7 +159,7 @@ def rules() -> str:
     for rule in sorted(RULES, key=lambda rule: rule.id):
         of_feature[_feature_of(rule)].append(rule)
     return "\n".join(
-        f"### {title}\n\n{_table(head, map(_rule, of_feature[name]))}"
+        f"### {title}\n\n{table_of(head, map(_rule, of_feature[name]))}"
         for name, title in SECTIONS.items()
     )
 
@@ -185,7 +179,7 @@ def upstream() -> str:
         (rule.id, told[rule.id]["who"], told[rule.id]["change"], rule.fixed_in or "")
         for rule in ours
     )
-    return _table(("rule", "who", "what", "fixed in"), rows)
+    return table_of(("rule", "who", "what", "fixed in"), rows)
 
 
 # --- ids --------------------------------------------------------------------------------
@@ -214,7 +208,7 @@ def ids() -> str:
             rows[-1][0] = f"{rows[-1][0].partition(' ')[0]} to {id}"
         else:
             rows.append([id, *what])
-    return _table(("id", "title", "warning class", "part"), rows)
+    return table_of(("id", "title", "warning class", "part"), rows)
 
 
 # --- consumers and producers ------------------------------------------------------------
@@ -258,7 +252,7 @@ def consumers() -> str:
         "consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "read-only arrays",
         "prefers DLPack", "evidence",
     )  # fmt: skip
-    return _table(head, map(_consumer, CONSUMERS))
+    return table_of(head, map(_consumer, CONSUMERS))
 
 
 def _producer(one: Producer) -> tuple[str, ...]:
@@ -270,7 +264,9 @@ def _producer(one: Producer) -> tuple[str, ...]:
 
 def producers() -> str:
     """Return the table of the libraries that export arrays."""
-    return _table(("producer", "exports", "stream 0 means", "evidence"), map(_producer, PRODUCERS))
+    return table_of(
+        ("producer", "exports", "stream 0 means", "evidence"), map(_producer, PRODUCERS)
+    )
 
 
 # --- checks -----------------------------------------------------------------------------
@@ -283,7 +279,7 @@ def _check(one: Check) -> tuple[str, ...]:
 
 def checks() -> str:
     """Return the table of doctor's checks."""
-    return _table(("id", "check", "what it looks at"), map(_check, all_checks().values()))
+    return table_of(("id", "check", "what it looks at"), map(_check, all_checks().values()))
 
 
 # --- incidents --------------------------------------------------------------------------
@@ -298,51 +294,22 @@ def coverage() -> str:
          *(str(n) for n in (one["expected"], one["reached"], *one["proof"].values())))
         for one in totals(found)
     )  # fmt: skip
-    return f"{len(found)} public incidents, by what cudaguard does:\n\n{_table(head, rows)}"
-
-
-# --- messages ---------------------------------------------------------------------------
-
-MESSAGES = {
-    "core": "The guard itself",
-    **SECTIONS,
-    "extensions": "Extensions that do not load",
-    "duplicate_libraries": "Libraries loaded twice",
-    "doctor": "Doctor",
-}
-HOW = {"stub": "a stub of the CUDA driver", "sample": "sample facts"}
-
-
-def messages_by_feature() -> str:
-    """Return the approved texts of the gallery."""
-    lines: list[str] = []
-    for feature, title in MESSAGES.items():
-        texts = sorted(map(_approved, (WORDS / feature).glob("*.txt")))
-        lines += [f"## {title}", ""] if texts else []
-        for text, severity, how in texts:
-            made = f", with {HOW[how]}" if how in HOW else ""
-            lines += [f"{severity.capitalize()}{made}:", "```text", text.strip("\n"), "```", ""]
-    return "\n".join(lines)
-
-
-def _approved(path: Path) -> tuple[str, str, str]:
-    head, _, text = path.read_text(encoding="utf-8").partition("\n\n")
-    fields = dict(line.split(": ", 1) for line in head.splitlines())
-    return text, fields["severity"], fields["how"]
+    return f"{len(found)} public incidents, by what cudaguard does:\n\n{table_of(head, rows)}"
 
 
 # --- files ------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
-    "verbs": ("rules.md", verbs),
-    "rules": ("catalog.md", rules),
-    "ids": ("catalog.md", ids),
-    "checks": ("doctor.md", checks),
-    "consumers": ("consumers.md", consumers),
-    "producers": ("consumers.md", producers),
-    "upstream": ("upstream.md", upstream),
-    "coverage": ("coverage.md", coverage),
-    "messages": ("messages.md", messages_by_feature),
+    "errors": ("troubleshooting.md", troubleshooting.errors),
+    "warnings": ("troubleshooting.md", troubleshooting.warnings),
+    "verbs": ("reference/rules.md", verbs),
+    "rules": ("reference/catalog.md", rules),
+    "ids": ("reference/catalog.md", ids),
+    "checks": ("reference/doctor.md", checks),
+    "consumers": ("reference/consumers.md", consumers),
+    "producers": ("reference/consumers.md", producers),
+    "upstream": ("reference/upstream.md", upstream),
+    "coverage": ("reference/coverage.md", coverage),
 }
 
 
@@ -350,7 +317,7 @@ def documents() -> dict[Path, str]:
     """Return the files as they should be."""
     texts: dict[Path, str] = {}
     for part, (name, make) in PARTS.items():
-        path = REFERENCE / name
+        path = DOCS / name
         text = texts.get(path) or path.read_text(encoding="utf-8")
         begin, end = f"<!-- {part}: written by docs/generate.py -->\n", f"<!-- end of {part} -->\n"
         before, _, rest = text.partition(begin)

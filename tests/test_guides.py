@@ -5,12 +5,23 @@ from __future__ import annotations
 import platform
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
 import cudaguard
+from cudaguard.core.passing_errors import known_errors
 from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.catalog import CHECKS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+INCIDENTS = tomllib.loads(
+    (Path(__file__).parent / "tools" / "incident_messages.toml").read_text(encoding="utf-8")
+)["message"]
 
 
 @pytest.fixture
@@ -61,16 +72,52 @@ def test_tutorial_prints_what_it_shows(child, guide):
     assert is_shown(fixed + listed, run(sys.executable, "-c", at_the_top + program + changes))
 
 
-def messages_of(text):
-    rows = text.partition("## The program fails")[2].partition("\n## ")[0]
-    return re.findall(r"^\| (?:`` (.*?) ``|`(.*?)`) \|", rows, re.MULTILINE)
+def entries(text):
+    """The verbatim texts of each message of the page, by its id."""
+    part = text.partition("<!-- errors: ")[2].partition("<!-- end of errors -->")[0]
+    found = {}
+    for entry in re.split(r"^#### ", part, flags=re.MULTILINE)[1:]:
+        (id,) = re.findall(r"^\*See:\* \[[^]]*\]\(\S+\); (CG\d{3})", entry, re.MULTILINE)
+        assert id not in found
+        head, _, rest = entry.partition("\n")
+        block = re.findall(r"^```text\n(.*?)^```$", rest, re.DOTALL | re.MULTILINE)
+        shown = [head, *re.findall(r"^- (.*)$", rest, re.MULTILINE)]
+        found[id] = [*(text.strip("`") for text in shown), *block]
+    return found
 
 
-def test_every_message_of_troubleshooting_is_explained(guide):
-    messages = [one or other for one, other in messages_of(guide("troubleshooting.md"))]
-    assert len(messages) > 12
-    for message in messages:
-        assert cudaguard.explain(message) is not None, message
+def test_each_message_has_one_entry_in_troubleshooting(guide):
+    """What a person pastes into a search of the page is found, once."""
+    told = entries(guide("troubleshooting.md"))
+    assert list(told)
+    for known in known_errors():
+        for example in known.examples:
+            holders = [
+                id for id, texts in told.items() if any(example.strip() in one for one in texts)
+            ]
+            assert holders == [known.id], example
+    assert set(told) == {known.id for known in known_errors()}
+
+
+@pytest.mark.parametrize("incident", INCIDENTS, ids=lambda incident: incident["ref"])
+def test_message_of_a_public_report_has_an_entry(guide, incident):
+    """The line of a report differs from the page's in paths and numbers only: `explain` tells."""
+    finding = cudaguard.explain(incident["text"])
+    assert finding.id in entries(guide("troubleshooting.md"))
+
+
+def test_entries_have_a_cause_a_fix_and_a_page(guide):
+    text = guide("troubleshooting.md")
+    assert text.count("\n*Fix:* ") == len(entries(text)) == text.count("\n*See:* [")
+    assert "{" not in text.partition("<!-- errors: ")[2]
+
+
+def test_each_warning_of_cudaguard_has_one_row_or_entry(guide):
+    text = guide("troubleshooting.md")
+    rows = re.findall(r"^\| `\[(CG\d{3})\]` \|", text, re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    assert set(rows) | set(entries(text)) == set(DETECTORS) - set(CHECKS)
+    assert not set(rows) & set(entries(text))
 
 
 def test_ids_of_troubleshooting_are_known(guide):

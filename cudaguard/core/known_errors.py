@@ -59,6 +59,8 @@ class KnownError(Record):
             another error after all.
         tell: Returns what a message means where the texts are not enough; None as above.
         any_order: True if no order of imports causes or cures it.
+        examples: Such messages, verbatim, as people search for them. The first one is the usual
+            one; docs/troubleshooting.md has them all.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class KnownError(Record):
         "certainty",
         "command",
         "consequence",
+        "examples",
         "hints",
         "id",
         "leads",
@@ -95,6 +98,7 @@ class KnownError(Record):
     words: Callable[[re.Match[str]], tuple[str, ...] | None] | None
     tell: Callable[[re.Match[str]], Finding | None] | None
     any_order: bool
+    examples: tuple[str, ...]
 
     def __init__(
         self,
@@ -114,6 +118,7 @@ class KnownError(Record):
         words: Callable[[re.Match[str]], tuple[str, ...] | None] | None = None,
         tell: Callable[[re.Match[str]], Finding | None] | None = None,
         any_order: bool = False,
+        examples: Iterable[str] = (),
     ) -> None:
         self._fill(
             id=id,
@@ -132,6 +137,7 @@ class KnownError(Record):
             words=words,
             tell=tell,
             any_order=any_order,
+            examples=tuple(examples),
         )
 
     def explain(self, match: re.Match[str]) -> Finding | None:

@@ -16,6 +16,7 @@ KNOWN = (
         "there",
         command="pip install ninja",
         any_order=True,
+        examples=("RuntimeError: Ninja is required to load C++ extensions",),
     ),
     KnownError(
         "CG873",
@@ -27,6 +28,12 @@ KNOWN = (
         "version and set CUDA_HOME to its folder",
         command='python -c "import torch; print(torch.version.cuda)"; which nvcc',
         any_order=True,
+        examples=(
+            (
+                "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA "
+                "install root."
+            ),
+        ),
     ),
     KnownError(
         "CG874",
@@ -37,6 +44,12 @@ KNOWN = (
         "set TORCH_CUDA_ARCH_LIST, for instance to '8.0;8.6;9.0+PTX', and build again",
         command="export TORCH_CUDA_ARCH_LIST='8.0;8.6;9.0+PTX'",
         any_order=True,
+        examples=(
+            (
+                '  File "cpp_extension.py", line 2412, in _get_cuda_arch_flags\n    arch_list[-1] '
+                "+= '+PTX'\nIndexError: list index out of range"
+            ),
+        ),
     ),
     KnownError(
         "CG875",
@@ -58,6 +71,17 @@ KNOWN = (
             "https://github.com/deepspeedai/DeepSpeed/issues/3223",
         ),
         any_order=True,
+        examples=(
+            (
+                "The detected CUDA version (11.8) mismatches the version that was used to "
+                "compile PyTorch (12.4)"
+            ),
+            (
+                "Exception: Installed CUDA version 12.1 does not match the version torch was "
+                "compiled with 11.8, unable to compile cuda/cpp extensions without a matching "
+                "cuda version."
+            ),
+        ),
     ),
     KnownError(
         "CG876",
@@ -67,6 +91,7 @@ KNOWN = (
         "The sources are older than torch 1.11, which has no THC headers.",
         "use a newer release of the project, or torch 1.10",
         any_order=True,
+        examples=("fatal error: THC/THC.h: No such file or directory",),
     ),
     KnownError(
         "CG725",
@@ -77,6 +102,7 @@ KNOWN = (
         "install them for this very Python (apt-get install python3-dev; conda has them)",
         command="apt-get install python3-dev",
         any_order=True,
+        examples=("fatal error: Python.h: No such file or directory",),
     ),
     KnownError(
         "CG727",
@@ -90,6 +116,7 @@ KNOWN = (
         command="cudaguard doctor --only CG907",
         nouns=("headers",),
         any_order=True,
+        examples=("fatal error: cuda_runtime.h: No such file or directory",),
     ),
     KnownError(
         "CG726",
@@ -102,6 +129,7 @@ KNOWN = (
         command="export LIBRARY_PATH=$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs",
         nouns=("cuda",),
         any_order=True,
+        examples=("/usr/bin/ld: cannot find -lcuda: No such file or directory",),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

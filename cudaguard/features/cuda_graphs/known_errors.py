@@ -68,6 +68,12 @@ KNOWN = (
         _ABOUT.consequence,
         links=_ABOUT.links,
         tell=_tell,
+        examples=(
+            (
+                "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been "
+                "overwritten by a subsequent run."
+            ),
+        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN, adds=[wording.OVERWRITTEN], is_found=True)

@@ -21,6 +21,13 @@ FORK = KnownError(
     "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork",
     unguarded="under cudaguard.install() you are told which line that was",
     links=("https://github.com/pytorch/pytorch/issues/17357",),
+    examples=(
+        (
+            "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+            "multiprocessing, you must use the 'spawn' start method"
+        ),
+        "numba.cuda.cudadrv.error.CudaDriverError: CUDA initialized before forking",
+    ),
 )
 _CUDA = r"[Cc][Uu][Dd][Aa]|\bcu[A-Z]"
 # Error 3 under its names: said of a fork, and of a driver that nobody has initialized.
@@ -83,6 +90,18 @@ KNOWN = (
             "https://github.com/huggingface/accelerate/issues/1807",
             "https://github.com/rapidsai/dask-cuda/issues/719",
         ),
+        examples=(
+            (
+                "RuntimeError: CUDA has been initialized before the `notebook_launcher` could "
+                "create a forked subprocess."
+            ),
+            ("RuntimeError: Lightning can't create new processes if CUDA is already initialized."),
+            "UserWarning: A CUDA context for device 0 already exists on process ID 41234.",
+            (
+                "UserWarning: Worker with process ID 41234 should have a CUDA context assigned "
+                "to device 1, but instead the CUDA context is on device 0."
+            ),
+        ),
     ),
     KnownError(
         "CG717",
@@ -98,6 +117,13 @@ KNOWN = (
         command="nvidia-smi && cudaguard doctor --only CG904",
         links=("https://github.com/pytorch/pytorch/issues/49081",),
         certainty=LIKELY,
+        examples=(
+            (
+                "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up "
+                "environment, e.g. changing env variable CUDA_VISIBLE_DEVICES after program "
+                "start."
+            ),
+        ),
     ),
     KnownError(
         "CG718",
@@ -113,6 +139,13 @@ KNOWN = (
             "https://github.com/pytorch/pytorch/issues/51105",
             "https://github.com/openucx/ucx/issues/4707",
             "https://github.com/NVIDIA/TransformerEngine/issues/734",
+        ),
+        examples=(
+            (
+                "pycuda._driver.LogicError: explicit_context_dependent failed: invalid device "
+                "context - no currently active context?"
+            ),
+            "CUDA Error: invalid device context",
         ),
     ),
     KnownError(
@@ -132,6 +165,10 @@ KNOWN = (
             "https://github.com/taichi-dev/taichi/issues/5502",
         ),
         certainty=LIKELY,
+        examples=(
+            "RuntimeError: CUDA error: invalid resource handle",
+            "pycuda._driver.LogicError: cuMemHostAlloc failed: context is destroyed",
+        ),
     ),
     KnownError(
         "CG719",
@@ -142,6 +179,7 @@ KNOWN = (
         "call context.pop() for each make_context() and push(), or import pycuda.autoprimaryctx in "
         "place of autoinit, which cleans up at exit",
         links=("https://github.com/NVIDIA/TensorRT/issues/1133",),
+        examples=("PyCUDA ERROR: The context stack was not empty upon module cleanup.",),
     ),
     KnownError(
         "CG720",
@@ -154,6 +192,12 @@ KNOWN = (
         "and use the primary context with PyCUDA (rule CG013)",
         links=("https://github.com/NVIDIA/TensorRT/issues/4335",),
         certainty=LIKELY,
+        examples=(
+            (
+                "[TRT] [E] IExecutionContext::executeV2: Error Code 1: Cask (Cask convolution "
+                "execution)"
+            ),
+        ),
     ),
     KnownError(
         "CG721",
@@ -168,6 +212,10 @@ KNOWN = (
             "https://github.com/pytorch/pytorch/issues/104801",
             "https://github.com/openvdb/fvdb-core/issues/105",
         ),
+        examples=(
+            "RuntimeError: Error: Cannot swap an already initialized allocator",
+            "Allocator backend parsed at runtime != allocator backend parsed at load time",
+        ),
     ),
     KnownError(
         "CG722",
@@ -179,6 +227,12 @@ KNOWN = (
         "set MUJOCO_EGL_DEVICE_ID=0 where CUDA_VISIBLE_DEVICES shows one device",
         command="export MUJOCO_EGL_DEVICE_ID=0",
         links=("https://github.com/starVLA/starVLA/issues/390",),
+        examples=(
+            (
+                "RuntimeError: The MUJOCO_EGL_DEVICE_ID environment variable must be an integer "
+                "between 0 and 0 (inclusive), got 1."
+            ),
+        ),
     ),
 )
 # The detector tells of a fork.

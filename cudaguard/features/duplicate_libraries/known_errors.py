@@ -38,11 +38,31 @@ KNOWN = (
         nouns=("an older one", "a newer one"),
         leads=True,
         words=lambda match: _two_versions(match.groups()),
+        examples=(
+            "Loaded runtime CuDNN library: 9.1.0 but source was compiled with: 9.8.0.",
+            (
+                "CUDA backend failed to initialize: Found cuDNN version 8500, but JAX was built "
+                "against version 8600, which is newer."
+            ),
+            (
+                "RuntimeError: cuDNN version mismatch: PyTorch was compiled against 6021 but "
+                "linked against 5110"
+            ),
+            (
+                "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (9, "
+                "5, 1) but found runtime version (9, 1, 0)."
+            ),
+        ),
     ),
     KnownError(
         "CG731",
         "parts of two releases of cuDNN meet",
-        ("CUDNN_STATUS_SUBLIBRARY", "libcudnn", "CUDNN_STATUS_VERSION_MISMATCH"),
+        (
+            "CUDNN_STATUS_SUBLIBRARY",
+            "libcudnn",
+            "CUDNN_STATUS_VERSION_MISMATCH",
+            "Cannot load symbol cudnn",
+        ),
         r"CUDNN_STATUS_SUBLIBRARY_(?:VERSION_MISMATCH|LOADING_FAILED)|"
         r"CUDNN_STATUS_VERSION_MISMATCH|"
         r"Could not load library libcudnn_\w{1,40}\.so\.\d(?:\. Error: "
@@ -58,6 +78,14 @@ KNOWN = (
             "https://github.com/pytorch/pytorch/issues/188892",
         ),
         leads=True,
+        examples=(
+            "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
+            (
+                "Could not load library libcudnn_graph.so.9. Error: libcudnn_graph.so.9: cannot "
+                "open shared object file: No such file or directory"
+            ),
+            "Invalid handle. Cannot load symbol cudnnGetVersion",
+        ),
     ),
     KnownError(
         "CG732",
@@ -70,6 +98,9 @@ KNOWN = (
         command="cudaguard trace SCRIPT",
         links=("https://github.com/pytorch/pytorch/issues/44282",),
         nouns=("one", "another"),
+        examples=(
+            ("OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized."),
+        ),
     ),
     KnownError(
         "CG733",
@@ -83,6 +114,7 @@ KNOWN = (
         command="cudaguard bisect SCRIPT",
         links=("https://github.com/isl-org/Open3D/issues/6757",),
         certainty=LIKELY,
+        examples=("OMP: Error #179: Function pthread_mutex_init failed:",),
     ),
     KnownError(
         "CG734",
@@ -96,6 +128,12 @@ KNOWN = (
         links=("https://github.com/tensorflow/tensorflow/issues/48797",),
         nouns=("a file",),
         words=lambda match: (match[1] or match[2],),
+        examples=(
+            (
+                "[libprotobuf ERROR google/protobuf/descriptor_database.cc:121] File already "
+                "exists in database: tensorboard/compat/proto/tensor_shape.proto"
+            ),
+        ),
     ),
     KnownError(
         "CG735",
@@ -107,6 +145,7 @@ KNOWN = (
         "cupy-cuda11x cupy-cuda12x cupy-cuda13x && pip install cupy-cuda12x",
         command="pip list | grep -i cupy",
         links=("https://github.com/gpustack/gpustack/issues/5459",),
+        examples=("CuPy may not function correctly because multiple CuPy packages are installed",),
     ),
     KnownError(
         "CG736",
@@ -117,6 +156,9 @@ KNOWN = (
         "uninstall the ones from pip: pip uninstall -y usd-core usd-exchange",
         command="pip uninstall -y usd-core usd-exchange",
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
+        examples=(
+            "'Coding Error: TfType Tf_TypedPyEnumWrapper already has an associated C++ type'",
+        ),
     ),
     KnownError(
         "CG843",
@@ -128,6 +170,12 @@ KNOWN = (
         command="unset LD_LIBRARY_PATH",
         links=("https://github.com/JuliaGPU/CUDA.jl/issues/2530",),
         nouns=("A library of CUDA",),
+        examples=(
+            (
+                "Warning: CUDA runtime library `libcublas.so.12` was loaded from a system path, "
+                "`/usr/local/cuda/lib64/libcublas.so.12`."
+            ),
+        ),
     ),
 )
 

@@ -16,6 +16,12 @@ KNOWN = (
         "that is run",
         command="cudaguard lint .",
         links=("https://github.com/PKU-MARL/DexterousHands/issues/1",),
+        examples=(
+            (
+                "ImportError: PyTorch was imported before isaacgym modules.  Please import torch "
+                "after isaacgym modules."
+            ),
+        ),
     ),
     KnownError(
         "CG740",
@@ -27,6 +33,12 @@ KNOWN = (
         command="cudaguard lint .",
         links=("https://github.com/unslothai/unsloth/issues/2233",),
         nouns=("trl, transformers and peft",),
+        examples=(
+            (
+                "UserWarning: WARNING: Unsloth should be imported before [transformers, trl, "
+                "peft] to ensure all optimizations are applied."
+            ),
+        ),
     ),
     KnownError(
         "CG741",
@@ -36,6 +48,12 @@ KNOWN = (
         "Modules of Omniverse were imported before SimulationApp(...) was called.",
         "call SimulationApp(...) first, and import omni.* and pxr below it",
         links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
+        examples=(
+            (
+                "Modules: ['omni.isaac.kit.app_framework'] were loaded before SimulationApp was "
+                "started and might not be loaded correctly."
+            ),
+        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

@@ -17,6 +17,7 @@ KNOWN = (
         "GPU in this process after it",
         command="CUDA_LAUNCH_BLOCKING=1 python SCRIPT",
         any_order=True,
+        examples=("RuntimeError: CUDA error: device-side assert triggered",),
     ),
     KnownError(
         "CG744",
@@ -29,6 +30,11 @@ KNOWN = (
         "find the kernel with compute-sanitizer, or with CUDA_LAUNCH_BLOCKING=1",
         command="compute-sanitizer python SCRIPT",
         certainty=LIKELY,
+        examples=(
+            "RuntimeError: CUDA error: an illegal memory access was encountered",
+            "RuntimeError: CUDA error: unspecified launch failure",
+            "RuntimeError: CUDA error: misaligned address",
+        ),
     ),
     KnownError(
         "CG745",
@@ -46,6 +52,10 @@ KNOWN = (
         links=("https://github.com/jax-ml/jax/issues/1075",),
         certainty=LIKELY,
         any_order=True,
+        examples=(
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        ),
     ),
     KnownError(
         "CG746",
@@ -69,6 +79,13 @@ KNOWN = (
         "loaded, and the rule that fits; cudaguard bisect finds an order that works",
         command="cudaguard run SCRIPT",
         certainty=VAGUE,
+        examples=(
+            "Segmentation fault (core dumped)",
+            "Fatal Python error: Segmentation fault",
+            "Bus error (core dumped)",
+            "Illegal instruction (core dumped)",
+            "exitcode: -11",
+        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

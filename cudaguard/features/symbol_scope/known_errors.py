@@ -23,6 +23,10 @@ KNOWN = (
         ),
         unguarded="cudaguard.install() before the first of them is imported keeps those of "
         "tensorflow and triton apart (rule CG002)",
+        examples=(
+            (": CommandLine Error: Option 'bitcode-mdindex-threshold' registered more than once!"),
+            "LLVM ERROR: inconsistency in registered CommandLine options",
+        ),
     ),
     KnownError(
         "CG878",
@@ -36,6 +40,7 @@ KNOWN = (
         unguarded="cudaguard.install() before decord is imported keeps its zlib to itself (rule "
         "CG001)",
         leads=True,
+        examples=("libpng error: bad parameters to zlib",),
     ),
     KnownError(
         "CG737",
@@ -53,6 +58,13 @@ KNOWN = (
             "https://github.com/dexsuite/dex-retargeting/issues/23",
         ),
         certainty=LIKELY,
+        examples=(
+            "RuntimeError: std::bad_cast",
+            (
+                "TypeError: No Python class registered for C++ class "
+                "std::vector<std::__cxx11::basic_string<char> >"
+            ),
+        ),
     ),
     KnownError(
         "CG738",
@@ -76,6 +88,13 @@ KNOWN = (
             "https://github.com/isl-org/Open3D/issues/922",
         ),
         certainty=VAGUE,
+        examples=(
+            "free(): invalid pointer",
+            "double free or corruption (!prev)",
+            "munmap_chunk(): invalid pointer",
+            "corrupted size vs. prev_size",
+            "corrupted double-linked list",
+        ),
     ),
 )
 EXPLAINER = Explainer(KNOWN)

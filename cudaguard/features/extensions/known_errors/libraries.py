@@ -48,6 +48,10 @@ TORCH_FIRST = KnownError(
     links=("https://github.com/pytorch/extension-cpp/issues/50",),
     nouns=("a library of torch",),
     words=lambda match: (match[1],) if _TORCHS.match(match[1]) else None,
+    examples=(
+        ("ImportError: libc10.so: cannot open shared object file: No such file or directory"),
+        ("ImportError: libtorch_cpu.so: cannot open shared object file: No such file or directory"),
+    ),
 )
 TORCH_FOR_CUDA = KnownError(
     "CG882",
@@ -62,6 +66,13 @@ TORCH_FOR_CUDA = KnownError(
     links=("https://github.com/pytorch/extension-cpp/issues/127",),
     nouns=("a library of torch for GPUs",),
     words=lambda match: (match[1],) if _TORCHS_CUDA.match(match[1]) else None,
+    examples=(
+        ("ImportError: libc10_cuda.so: cannot open shared object file: No such file or directory"),
+        (
+            "ImportError: libtorch_cuda.so: cannot open shared object file: No such file or "
+            "directory"
+        ),
+    ),
 )
 
 # --- NVIDIA's -----------------------------------------------------------------------------------
@@ -107,6 +118,14 @@ MISSING_CUDA = KnownError(
     nouns=("A library of CUDA", "what needs it was built for another release", "nvidia-*", ""),
     tell=_of_nvidia,
     any_order=True,
+    examples=(
+        (
+            "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or "
+            "directory"
+        ),
+        ("OSError: libcublas.so.13: cannot open shared object file: No such file or directory"),
+        ("ImportError: libcudnn.so.8: cannot open shared object file: No such file or directory"),
+    ),
 )
 
 
@@ -141,6 +160,10 @@ MISSING = KnownError(
     nouns=("A library", "install the package that has it"),
     tell=_of_others,
     any_order=True,
+    examples=(
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory"),
+        ("OSError: libsndfile.so.1: cannot open shared object file: No such file or directory"),
+    ),
 )
 OTHER_PYTHON_LIBRARY = KnownError(
     "CG703",
@@ -153,6 +176,12 @@ OTHER_PYTHON_LIBRARY = KnownError(
     "--no-deps PACKAGE",
     nouns=("a library of Python",),
     any_order=True,
+    examples=(
+        (
+            "ImportError: libpython3.8.so.1.0: cannot open shared object file: No such file "
+            "or directory"
+        ),
+    ),
 )
 
 # --- versions -----------------------------------------------------------------------------------
@@ -173,6 +202,13 @@ OLD_STDCXX = KnownError(
     links=("https://github.com/pytorch/pytorch/issues/115138",),
     nouns=("a", "newer version", "A library"),
     words=lambda match: (match[1], match[2], os.path.basename(match[3] or "") or "A library"),
+    examples=(
+        (
+            "ImportError: /usr/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.30' "
+            "not found (required by libtorch_cpu.so)"
+        ),
+        "ImportError: /lib64/libstdc++.so.6: version `CXXABI_1.3.15' not found",
+    ),
 )
 OLD_GLIBC = KnownError(
     "CG704",
@@ -186,6 +222,12 @@ OLD_GLIBC = KnownError(
     nouns=("", "of a later version", "A library"),
     words=lambda match: (match[1], match[2], os.path.basename(match[3] or "") or "A library"),
     any_order=True,
+    examples=(
+        (
+            "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found "
+            "(required by libfoo.so)"
+        ),
+    ),
 )
 
 # --- modules that are none ----------------------------------------------------------------------
@@ -202,6 +244,7 @@ NO_MODULE = KnownError(
     "torch.ops.load_library(path)",
     nouns=("by that name",),
     any_order=True,
+    examples=("ImportError: dynamic module does not define module export function (PyInit_ops)",),
 )
 STATIC_TLS = KnownError(
     "CG821",
@@ -219,6 +262,13 @@ STATIC_TLS = KnownError(
     nouns=("a library",),
     words=lambda match: (
         "a library" if match[1] in (None, "dlopen") else match[1].rpartition("/")[2],
+    ),
+    examples=(
+        (
+            "ImportError: /usr/lib/aarch64-linux-gnu/libgomp.so.1: cannot allocate memory in "
+            "static TLS block"
+        ),
+        "dlopen: cannot load any more object with static TLS",
     ),
 )
 

@@ -22,11 +22,23 @@ KNOWN = (
         nouns=("The package",),
         words=lambda match: (match[1] or match[2],),
         any_order=True,
+        examples=(
+            (
+                "RuntimeError: Detected that PyTorch and torch_scatter were compiled with "
+                "different CUDA versions."
+            ),
+            ("WARNING[XFORMERS]: xFormers can't load C++/CUDA extensions. xFormers was built for:"),
+        ),
     ),
     KnownError(
         "CG706",
         "operators of a package are not registered",
-        ("operator torchvision::nms", "torchvision::nms", "xformers::", "No operator found for"),
+        (
+            "torchvision::nms",
+            "xformers::",
+            "No operator found for",
+            "Couldn't load custom C++ ops",
+        ),
         r"operator (torchvision)::nms does not exist|Couldn't load custom C\+\+ ops|"
         r"No operator found for [`'](memory_efficient_attention)|(xformers)::\w{1,60} is not",
         "The compiled part of {0} was not loaded: it was built for another torch, or for CPUs.",
@@ -37,6 +49,14 @@ KNOWN = (
         nouns=("the package",),
         words=lambda match: (
             "torchvision" if match[1] else "xformers" if match[2] or match[3] else "the package",
+        ),
+        examples=(
+            "RuntimeError: operator torchvision::nms does not exist",
+            "RuntimeError: Couldn't load custom C++ ops.",
+            (
+                "NotImplementedError: No operator found for `memory_efficient_attention_forward` "
+                "with inputs:"
+            ),
         ),
     ),
     KnownError(
@@ -54,6 +74,7 @@ KNOWN = (
         command='python -c "import torch; print(torch.__version__)"; pip show torchcodec',
         links=("https://github.com/meta-pytorch/torchcodec/issues/1131",),
         certainty=LIKELY,
+        examples=("RuntimeError: Could not load libtorchcodec. Likely causes:",),
     ),
     KnownError(
         "CG708",
@@ -66,6 +87,10 @@ KNOWN = (
         "with torch imported first",
         command="python -m bitsandbytes",
         links=("https://github.com/bitsandbytes-foundation/bitsandbytes/issues/778",),
+        examples=(
+            "RuntimeError: CUDA Setup failed despite GPU being available.",
+            "The installed version of bitsandbytes was compiled without GPU support.",
+        ),
     ),
     KnownError(
         "CG709",
@@ -77,6 +102,7 @@ KNOWN = (
         "see which folder it is, and remove it from the path; install torch for this interpreter",
         command="python -c \"import importlib.util as u; print(u.find_spec('torch').origin)\"",
         links=("https://github.com/btx0424/OmniDrones/issues/53",),
+        examples=("ModuleNotFoundError: No module named 'torch._C'",),
     ),
     KnownError(
         "CG724",
@@ -89,6 +115,7 @@ KNOWN = (
         "have put a second torch in the environment",
         command='python -c "import torch; print(torch.__version__, torch.__file__)"',
         any_order=True,
+        examples=("AssertionError: Torch not compiled with CUDA enabled",),
     ),
     KnownError(
         "CG710",
@@ -102,6 +129,15 @@ KNOWN = (
         "--saveEngine=FILE)",
         command='python -c "import tensorrt; print(tensorrt.__version__)"',
         any_order=True,
+        examples=(
+            ("[TRT] [E] 6: The engine plan file is not compatible with this version of TensorRT"),
+            "[TRT] [E] 6: The engine plan file is generated on an incompatible device",
+            (
+                "[TRT] [E] 1: [stdArchiveReader.cpp::StdArchiveReader::32] Error Code 1: "
+                "Serialization (Serialization assertion stdVersionRead == serializationVersion "
+                "failed.Version tag does not match."
+            ),
+        ),
     ),
     KnownError(
         "CG711",
@@ -113,6 +149,17 @@ KNOWN = (
         "update the package that the traceback names, or install NumPy 1: pip install 'numpy<2'",
         command="pip install 'numpy<2'",
         any_order=True,
+        examples=(
+            "ImportError: numpy.core.multiarray failed to import",
+            (
+                "A module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0 as it "
+                "may crash."
+            ),
+            (
+                "ValueError: numpy.dtype size changed, may indicate binary incompatibility. "
+                "Expected 96 from C header, got 88 from PyObject"
+            ),
+        ),
     ),
     KnownError(
         "CG712",
@@ -129,6 +176,16 @@ KNOWN = (
         nouns=("An extension",),
         words=lambda match: (match[1] or match[2],),
         any_order=True,
+        examples=(
+            (
+                "ImportError: DLL load failed while importing cublas: The specified procedure "
+                "could not be found."
+            ),
+            (
+                "OSError: [WinError 127] The specified procedure could not be found. Error "
+                'loading "cudnn_adv64_9.dll" or one of its dependencies.'
+            ),
+        ),
     ),
     KnownError(
         "CG713",
@@ -139,5 +196,6 @@ KNOWN = (
         "install the NCCL that torch pins, or name it: VLLM_NCCL_SO_PATH=/path/to/libnccl.so.2",
         command="pip list | grep -i nccl",
         links=("https://github.com/vllm-project/vllm/issues/4257",),
+        examples=("NameError: name 'ncclGetVersion' is not defined",),
     ),
 )

@@ -109,6 +109,17 @@ OLDER_COPY = KnownError(
     ),
     nouns=("A library", "a function", "another library", "copy of it"),
     tell=_of_older_copy,
+    examples=(
+        (
+            "ImportError: libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, "
+            "version libnvJitLink.so.12"
+        ),
+        "ImportError: libtorch_cuda.so: undefined symbol: ncclCommRegister",
+        (
+            "ImportError: libcublas.so.11: undefined symbol: cublasLtGetStatusString, "
+            "version libcublasLt.so.11"
+        ),
+    ),
 )
 
 
@@ -143,6 +154,16 @@ OTHER_CUDA = KnownError(
     certainty=LIKELY,
     nouns=("An extension", "a function", "the CUDA runtime", "it was built for another CUDA"),
     tell=_of_cuda,
+    examples=(
+        (
+            "ImportError: MultiScaleDeformableAttention.cpython-37m-x86_64-linux-gnu.so: "
+            "undefined symbol: cudaSetupArgument"
+        ),
+        (
+            "ImportError: _ext.cpython-311-x86_64-linux-gnu.so: undefined symbol: "
+            "__cudaRegisterFatBinaryEnd"
+        ),
+    ),
 )
 
 
@@ -178,6 +199,23 @@ OTHER_TORCH = KnownError(
     links=("https://github.com/Dao-AILab/flash-attention/issues/1644",),
     nouns=("An extension", "a function", "it was built for another torch"),
     tell=_of_torch,
+    examples=(
+        (
+            "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined "
+            "symbol: _ZN3c104cuda9SetDeviceEi"
+        ),
+        (
+            "ImportError: flash_attn_2_cuda.cpython-310-x86_64-linux-gnu.so: undefined "
+            "symbol: "
+            "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIc"
+            "ESaIcEEE"
+        ),
+        (
+            "ImportError: mmcv/_ext.cpython-38-x86_64-linux-gnu.so: undefined symbol: "
+            "_ZNK3c1010TensorImpl36is_contiguous_nondefault_policy_implENS_12MemoryFormatE"
+        ),
+        ("OSError: libtorchaudio.so: undefined symbol: _ZNK5torch8autograd4Node4nameB5cxx11Ev"),
+    ),
 )
 
 
@@ -196,6 +234,14 @@ OTHER_PYTHON = KnownError(
     nouns=("An extension", "is refused"),
     tell=lambda match: _of_python_version(match) if match[4] else _of_python_symbol(match),
     any_order=True,
+    examples=(
+        (
+            "ImportError: Python version mismatch: module was compiled for Python 3.10, but "
+            "the interpreter version is incompatible: 3.11.7 (main, Dec  8 2023) [GCC "
+            "12.2.0]."
+        ),
+        ("ImportError: _ext.cpython-38-x86_64-linux-gnu.so: undefined symbol: _PyUnicode_Ready"),
+    ),
 )
 
 
@@ -262,6 +308,12 @@ NO_OWNER = KnownError(
     certainty=LIKELY,
     nouns=("A library", "a function", "it was not linked, or belongs to a library that is another"),
     tell=_of_nobody,
+    examples=(
+        (
+            "ImportError: MultiScaleDeformableAttention.so: undefined symbol: "
+            "_Z27ms_deform_attn_cuda_forwardRKN2at6TensorES2_S2_S2_S2_i"
+        ),
+    ),
 )
 
 NEW_MKL = KnownError(
@@ -274,6 +326,7 @@ NEW_MKL = KnownError(
     command="conda install 'mkl<2024.1'",
     links=("https://github.com/pytorch/pytorch/issues/123097",),
     nouns=("functions for profilers",),
+    examples=("ImportError: libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",),
 )
 
 KNOWN = (NEW_MKL, OLDER_COPY, OTHER_CUDA, OTHER_TORCH, OTHER_PYTHON, NO_OWNER)

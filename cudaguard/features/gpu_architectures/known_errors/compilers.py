@@ -21,6 +21,16 @@ KNOWN = (
             "https://github.com/cupy/cupy/issues/9121",
             "https://github.com/cupy/cupy/issues/9475",
         ),
+        examples=(
+            (
+                "CUDADriverError: CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available for "
+                "execution on the device"
+            ),
+            (
+                "cupy.cuda.compiler.CompileException: nvrtc: error: invalid value for "
+                "--gpu-architecture (-arch)"
+            ),
+        ),
     ),
     KnownError(
         "CG899",
@@ -50,6 +60,20 @@ KNOWN = (
             "https://github.com/NVIDIA/numba-cuda/issues/163",
             "https://github.com/cupy/cupy/issues/9827",
         ),
+        examples=(
+            (
+                "CUDARuntimeError: cudaErrorUnsupportedPtxVersion: the provided PTX was compiled "
+                "with an unsupported toolchain."
+            ),
+            (
+                "numba.cuda.cudadrv.driver.LinkerError: [222] Call to cuLinkAddData results in "
+                "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+            ),
+            (
+                "ptxas application ptx input, line 9; fatal   : Unsupported .version 8.7; "
+                "current version is '8.4'"
+            ),
+        ),
     ),
     KnownError(
         "CG898",
@@ -76,6 +100,19 @@ KNOWN = (
             "https://github.com/NVIDIA/numba-cuda/issues/163",
             "https://github.com/numba/numba/pull/6227",
         ),
+        examples=(
+            (
+                "numba.cuda.cudadrv.error.NvvmSupportError: No supported GPU compute "
+                "capabilities found. Please check your cudatoolkit version matches your CUDA "
+                "version."
+            ),
+            (
+                "ValueError: Can't use arch-specific compute_120a with closest found compute "
+                "capability compute_90"
+            ),
+            "CCSupportError: GPU compute capability 3.5 is not supported(requires >=5.0)",
+            "numba.cuda.cudadrv.error.NvvmSupportError: libNVVM cannot be found.",
+        ),
     ),
     KnownError(
         "CG861",
@@ -91,6 +128,7 @@ KNOWN = (
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
         links=("https://github.com/pytorch/pytorch/issues/87595",),
         unguarded="cudaguard.install() before import torch has it loaded first (rule CG033)",
+        examples=("RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",),
     ),
     KnownError(
         "CG862",
@@ -106,6 +144,13 @@ KNOWN = (
         command="cudaguard doctor --deep --only CG913 --only CG918",
         links=("https://github.com/pytorch/pytorch/issues/150733",),
         any_order=True,
+        examples=(
+            "CUDA error: no kernel image is available for execution on the device",
+            (
+                "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the "
+                "current PyTorch installation."
+            ),
+        ),
     ),
     KnownError(
         "CG863",
@@ -117,6 +162,7 @@ KNOWN = (
         command="pip install -U triton",
         links=("https://github.com/triton-lang/triton/issues/8539",),
         nouns=("this GPU",),
+        examples=("ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",),
     ),
     KnownError(
         "CG714",
@@ -131,5 +177,9 @@ KNOWN = (
         nouns=("a GPU",),
         words=lambda match: (match[1] or match[2],),
         any_order=True,
+        examples=(
+            "nvcc fatal   : Unsupported gpu architecture 'compute_120a'",
+            "ValueError: Unknown CUDA arch (12.0a) or GPU not supported",
+        ),
     ),
 )

@@ -33,6 +33,14 @@ STATUS = KnownError(
     certainty=LIKELY,
     nouns=("with an error", "its number and name say which", "look the number up in CUresult"),
     tell=_of_status,
+    examples=(
+        "RuntimeError: CUDA error: initialization error",
+        "cuInit: CUDA_ERROR_NO_DEVICE",
+        (
+            "numba.cuda.cudadrv.driver.CudaAPIError: [3] Call to cuInit results in "
+            "CUDA_ERROR_NOT_INITIALIZED"
+        ),
+    ),
 )
 
 KNOWN = (
@@ -47,6 +55,10 @@ KNOWN = (
         "--gpus all); else install the driver",
         command="nvidia-smi",
         any_order=True,
+        examples=(
+            "OSError: libcuda.so.1: cannot open shared object file: No such file or directory",
+            "RuntimeError: Found no NVIDIA driver on your system.",
+        ),
     ),
     KnownError(
         "CG715",
@@ -70,6 +82,10 @@ KNOWN = (
             else "",
         ),
         any_order=True,
+        examples=(
+            "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
+            "CUDA driver version is insufficient for CUDA runtime version",
+        ),
     ),
     KnownError(
         "CG865",
@@ -87,6 +103,10 @@ KNOWN = (
         command="cudaguard doctor --only CG904",
         links=("https://github.com/NVIDIA/nvidia-docker/issues/1256",),
         any_order=True,
+        examples=(
+            "Failed to initialize NVML: Driver/library version mismatch",
+            "CUDA error: system has unsupported display driver / cuda driver combination",
+        ),
     ),
     KnownError(
         "CG866",
@@ -96,5 +116,6 @@ KNOWN = (
         "Forward-compatibility libraries of a CUDA toolkit are used on a GPU that has none.",
         "take the folder .../compat out of LD_LIBRARY_PATH, or update the driver",
         command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
+        examples=("CUDA error: forward compatibility was attempted on non supported HW",),
     ),
 )

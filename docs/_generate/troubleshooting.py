@@ -1,0 +1,121 @@
+"""docs/troubleshooting.md: one entry for each message that cudaguard can explain."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import TYPE_CHECKING
+
+import cudaguard
+from _generate import DOCS
+from _generate.markdown import code, plain, table_of
+from cudaguard.core.table import table
+from cudaguard.tools.doctor.catalog import check_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cudaguard import Finding
+    from cudaguard.core.known_errors import KnownError
+
+# What a reader sees, where such messages are defined, and the page about them.
+SYMPTOMS = (
+    ("A crash without an error of Python", ("symbol_scope", "other_errors"), "howto/segfaults.md"),
+    ("`undefined symbol`", ("extensions.symbols",), "howto/extensions.md"),
+    (
+        "`cannot open shared object file`, and versions that are not found",
+        ("extensions.libraries",),
+        "howto/extensions.md",
+    ),
+    ("Two packages that do not fit", ("extensions.pairs",), "howto/extensions.md"),
+    ("Two copies of one library", ("duplicate_libraries",), "howto/extensions.md"),
+    ("A package that must be imported first", ("import_order",), "howto/ci.md"),
+    ("CUDA in forked processes, threads and contexts", ("cuda_init",), "howto/cuda.md"),
+    ("A GPU that a compiler does not know", ("gpu_architectures.compilers",),
+     "howto/architectures.md"),
+    ("The NVIDIA driver", ("gpu_architectures.driver",), "reference/doctor.md"),
+    ("Arrays between libraries", ("array_interface",), "howto/arrays.md"),
+    ("CUDA graphs", ("cuda_graphs",), "howto/graphs.md"),
+    ("Builds of extensions", ("builds",), "howto/builds.md"),
+)  # fmt: skip
+# Pages about one message.
+PAGES = {
+    "CG739": "howto/isaac-sim.md",
+    "CG741": "howto/isaac-sim.md",
+    "CG736": "howto/isaac-sim.md",
+    "CG878": "tutorial.md",
+}
+_RULE = re.compile(r"\bCG[0-6]\d\d\b")
+_CHECK = re.compile(r"\bCG9\d\d\b")
+
+
+def errors() -> str:
+    """Return an entry for each message, by what a reader sees."""
+    parts = []
+    for title, places, page in SYMPTOMS:
+        entries = (_entry(one, PAGES.get(one.id, page)) for one in _known(places))
+        parts.append(f"### {title}\n\n" + "\n".join(entries))
+    return "\n".join(parts)
+
+
+def _known(places: tuple[str, ...]) -> Iterator[KnownError]:
+    for place in places:
+        feature, _, part = place.partition(".")
+        name = f"cudaguard.features.{feature}.known_errors{part and f'.{part}'}"
+        yield from importlib.import_module(name).KNOWN
+
+
+def _entry(one: KnownError, page: str) -> str:
+    usual, *others = one.examples
+    # A program that prints it has no guard.
+    finding = cudaguard.explain(usual)
+    if finding is None or finding.id != one.id:
+        raise SystemExit(f"{one.id}: its first example is explained by {finding}")
+    lines = [f"#### {code(usual.splitlines()[-1].strip())}", ""]
+    if "\n" in usual:
+        lines += ["```text", *usual.splitlines(), "```", ""]
+    if others:
+        lines += [*(f"- {code(text)}" for text in others), ""]
+    cause = f"{finding.what} {_sentence(finding.consequence)}".strip()
+    lines += [plain(cause), "", f"*Fix:* {plain(_sentence(finding.remedy))}", ""]
+    lines += [_further(one, finding, page), ""]
+    return "\n".join(lines)
+
+
+def _further(one: KnownError, finding: Finding, page: str) -> str:
+    """Return the command, the page, and which rules and checks are about it."""
+    said = f"{one.what} {one.consequence} {one.remedy} {one.unguarded} {one.command}"
+    links = [f"[{_title(page)}]({page})", f"{one.id}"]
+    links += [f"rule [{id}](reference/catalog.md)" for id in _found(_RULE, said)]
+    links += [
+        f"check [{id}](reference/doctor.md), {check_of(id).title}" for id in _found(_CHECK, said)
+    ]
+    run = f"*Run:* {code(finding.command)}\n\n" if finding.command else ""
+    return f"{run}*See:* {'; '.join(links)}"
+
+
+def _found(pattern: re.Pattern[str], text: str) -> list[str]:
+    return list(dict.fromkeys(pattern.findall(text)))
+
+
+def _title(page: str) -> str:
+    """Return the title of a page."""
+    return (DOCS / page).read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    if not text:
+        return ""
+    end = "" if text.endswith(".") else "."
+    return f"{text[:1].upper()}{text[1:]}{end}"
+
+
+def warnings() -> str:
+    """Return what to do about each warning of cudaguard that is no message of others."""
+    rows = []
+    for id, (title, _) in sorted(table.index.IDS.items()):
+        _, remedy, page = table.about(id)
+        if page:
+            rows.append((f"`[{id}]`", plain(title), plain(remedy), f"[{_title(page)}]({page})"))
+    return table_of(("warning", "what was found", "what to do", "page"), rows)
