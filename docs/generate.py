@@ -1,7 +1,8 @@
 """Write the generated tables of the reference, and the JSON schema of rules.
 
-Run ``python docs/generate.py`` after a change of rules, verbs, ids, consumers or incidents. A test
-compares the files with the data.
+Run ``python docs/generate.py`` after a change of rules, verbs, ids, known errors, options, schemas,
+consumers or incidents; a test compares the files with the data. With ``--outputs`` it also runs the
+commands that the pages show, and writes what they print now (see `_generate.blocks`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import importlib
 import json
 import re
 import sys
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from cudaguard.core import messages
@@ -32,7 +36,7 @@ from cudaguard.tools.rules.coverage import incidents, totals
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
 
-from _generate import DOCS, ROOT, troubleshooting
+from _generate import DOCS, ROOT, commands, json_documents, outputs, troubleshooting
 from _generate.markdown import table_of
 
 if TYPE_CHECKING:
@@ -305,11 +309,18 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "verbs": ("reference/rules.md", verbs),
     "rules": ("reference/catalog.md", rules),
     "ids": ("reference/catalog.md", ids),
-    "checks": ("reference/doctor.md", checks),
+    "checks": ("reference/commands/doctor.md", checks),
     "consumers": ("reference/consumers.md", consumers),
     "producers": ("reference/consumers.md", producers),
     "upstream": ("reference/upstream.md", upstream),
     "coverage": ("reference/coverage.md", coverage),
+    "commands": ("reference/cli.md", commands.overview),
+    "statuses": ("reference/cli.md", commands.statuses),
+    "documents": ("reference/json.md", json_documents.documents),
+    **{
+        f"options of {name}": (page, partial(commands.options, name))
+        for name, page in commands.pages()
+    },
 }
 
 
@@ -329,6 +340,26 @@ def documents() -> dict[Path, str]:
     return texts
 
 
+def pages() -> list[Path]:
+    """Return the pages whose code blocks are run, or say why not."""
+    others = ("README.md", "CONTRIBUTING.md", "examples/README.md", "benchmarks/README.md")
+    return [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in others)]
+
+
+def _update_outputs() -> None:
+    """Run the commands of the pages, and write what they print now."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        lacking = [name for name in outputs.needed(text) if find_spec(name) is None]
+        if lacking:
+            sys.stderr.write(f"{path.name}: left as it is without {', '.join(lacking)}\n")
+            continue
+        with TemporaryDirectory() as folder:
+            path.write_text(outputs.updated(text, Path(folder).resolve()), encoding="utf-8")
+
+
 if __name__ == "__main__":
     for path, text in documents().items():
         path.write_text(text, encoding="utf-8")
+    if "--outputs" in sys.argv[1:]:
+        _update_outputs()

@@ -33,7 +33,7 @@ SYMPTOMS = (
     ("CUDA in forked processes, threads and contexts", ("cuda_init",), "howto/cuda.md"),
     ("A GPU that a compiler does not know", ("gpu_architectures.compilers",),
      "howto/architectures.md"),
-    ("The NVIDIA driver", ("gpu_architectures.driver",), "reference/doctor.md"),
+    ("The NVIDIA driver", ("gpu_architectures.driver",), "reference/commands/doctor.md"),
     ("Arrays between libraries", ("array_interface",), "howto/arrays.md"),
     ("CUDA graphs", ("cuda_graphs",), "howto/graphs.md"),
     ("Builds of extensions", ("builds",), "howto/builds.md"),
@@ -88,7 +88,8 @@ def _further(one: KnownError, finding: Finding, page: str) -> str:
     links = [f"[{_title(page)}]({page})", f"{one.id}"]
     links += [f"rule [{id}](reference/catalog.md)" for id in _found(_RULE, said)]
     links += [
-        f"check [{id}](reference/doctor.md), {check_of(id).title}" for id in _found(_CHECK, said)
+        f"check [{id}](reference/commands/doctor.md), {check_of(id).title}"
+        for id in _found(_CHECK, said)
     ]
     run = f"*Run:* {code(finding.command)}\n\n" if finding.command else ""
     return f"{run}*See:* {'; '.join(links)}"

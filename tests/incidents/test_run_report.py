@@ -94,11 +94,8 @@ def test_second_run_names_the_library_whose_constructors_abort(child, cached_env
 
 def test_document_shows_what_is_printed(child, cached_environment, root):
     """All lines of the example, but for the seconds and the list of what was mapped last."""
-    section = (
-        (root / "docs" / "reference" / "cli.md")
-        .read_text(encoding="utf-8")
-        .partition("\n## run\n")[2]
-    )
+    page = root / "docs" / "reference" / "commands" / "run.md"
+    section = page.read_text(encoding="utf-8")
     code = re.search(r"^```python\n# predict.py\n(.*?)^```$", section, re.DOTALL | re.M)[1]
     shown = re.search(r"^```text\n(.*?)^```$", section, re.DOTALL | re.M)[1]
     child.write("predict.py", code)

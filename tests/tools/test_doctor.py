@@ -77,7 +77,7 @@ def test_each_check_is_explained(planted, id):
 
 
 def test_each_check_is_known_to_explain_and_to_the_document(root):
-    document = (root / "docs" / "reference" / "doctor.md").read_text(encoding="utf-8")
+    document = (root / "docs" / "reference" / "commands" / "doctor.md").read_text(encoding="utf-8")
     for id, check in all_checks().items():
         assert f"| {id} | {check.title} | {check.about}" in document
         finding = explain(id)
