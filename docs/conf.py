@@ -5,6 +5,7 @@ author = "The cudaguard developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 exclude_patterns = ["_build"]
+myst_heading_anchors = 3
 smartquotes = False  # options and quotes are shown as they are typed
 default_role = "py:obj"
 autodoc_typehints = "description"

@@ -89,4 +89,4 @@ def test_ids_of_troubleshooting_are_known(guide):
 
 
 def test_page_about_forks_quotes_the_error(guide):
-    assert "Cannot re-initialize CUDA in forked subprocess" in guide("howto/cuda.md")
+    assert "Cannot re-initialize CUDA in forked subprocess" in guide("howto/fork.md")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # What a reader sees, where such messages are defined, and the page about them.
 SYMPTOMS = (
     ("A crash without an error of Python", ("symbol_scope", "other_errors"), "howto/segfaults.md"),
-    ("`undefined symbol`", ("extensions.symbols",), "howto/extensions.md"),
+    ("`undefined symbol`", ("extensions.symbols",), "howto/undefined-symbol.md"),
     (
         "`cannot open shared object file`, and versions that are not found",
         ("extensions.libraries",),
@@ -29,10 +29,10 @@ SYMPTOMS = (
     ),
     ("Two packages that do not fit", ("extensions.pairs",), "howto/extensions.md"),
     ("Two copies of one library", ("duplicate_libraries",), "howto/extensions.md"),
-    ("A package that must be imported first", ("import_order",), "howto/ci.md"),
+    ("A package that must be imported first", ("import_order",), "reference/commands/lint.md"),
     ("CUDA in forked processes, threads and contexts", ("cuda_init",), "howto/cuda.md"),
     ("A GPU that a compiler does not know", ("gpu_architectures.compilers",),
-     "howto/architectures.md"),
+     "howto/new-gpu.md"),
     ("The NVIDIA driver", ("gpu_architectures.driver",), "reference/commands/doctor.md"),
     ("Arrays between libraries", ("array_interface",), "howto/arrays.md"),
     ("CUDA graphs", ("cuda_graphs",), "howto/graphs.md"),
@@ -44,6 +44,12 @@ PAGES = {
     "CG741": "howto/isaac-sim.md",
     "CG736": "howto/isaac-sim.md",
     "CG878": "tutorial.md",
+    "CG818": "howto/fork.md",
+    "CG716": "howto/fork.md",
+    "CG880": "howto/dali.md",
+    "CG743": "explanation/costs-and-limits.md",
+    "CG744": "explanation/costs-and-limits.md",
+    "CG745": "explanation/costs-and-limits.md",
 }
 _RULE = re.compile(r"\bCG[0-6]\d\d\b")
 _CHECK = re.compile(r"\bCG9\d\d\b")
