@@ -7,6 +7,7 @@ import sys
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run
+from cudaguard.tools.archive import on_disk
 from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
 
 TYPE_CHECKING = False
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from cudaguard.tools.bisect.search import Answer
     from cudaguard.tools.common import Progress
 
-RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
+RUNNER = on_disk(os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py"))
 IMPORTS_VARIABLE = "CUDAGUARD_BISECT_IMPORTS"
 JOURNAL_VARIABLE = "CUDAGUARD_BISECT_JOURNAL"
 STACKS_VARIABLE = "CUDAGUARD_BISECT_STACKS"

@@ -12,6 +12,7 @@ import sys
 
 from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
 from cudaguard.files.text import printable, printable_data
+from cudaguard.tools.archive import on_disk
 from cudaguard.tools.common import (
     BROKEN,
     FOUND,
@@ -295,7 +296,7 @@ def _read(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
     if document.get("schema") != SCHEMA:
         raise ValueError(f"{path}: written by another release of cudaguard")
-    schema = os.path.join(tools.__path__[0], "schema", "trace.json")
+    schema = on_disk(os.path.join(tools.__path__[0], "schema", "trace.json"))
     problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
     if problem:
         raise ValueError(f"{path}: damaged trace: {problem}; write it anew")

@@ -6,6 +6,7 @@ import json
 import os
 
 from cudaguard.files import LARGEST, read_bytes
+from cudaguard.tools.archive import on_disk
 from cudaguard.tools.common import SCHEMA
 from cudaguard.tools.doctor import messages as wording
 
@@ -41,7 +42,7 @@ def read_report(path: str) -> dict[str, Any]:
         raise ValueError(wording.no_report(path))
     if document.get("schema") != SCHEMA:
         raise ValueError(wording.other_release(path))
-    schema = os.path.join(tools.__path__[0], "schema", "doctor.json")
+    schema = on_disk(os.path.join(tools.__path__[0], "schema", "doctor.json"))
     problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
     if problem:
         raise ValueError(wording.damaged(path, problem))
