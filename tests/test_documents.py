@@ -9,6 +9,11 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
+import cudaguard
+from cudaguard.tools.command_line import Parser
+from cudaguard.tools.doctor import command as doctor
+from cudaguard.tools.main import MODULES
+
 DOCUMENTS = (
     "README.md",
     "docs/howto/activation.md",
@@ -184,3 +189,20 @@ def test_every_promise_of_the_security_model_names_tests_that_exist(root):
         assert tests, row
         for file, name in tests:
             assert f"\ndef {name}(" in (root / file).read_text(encoding="utf-8"), name
+
+
+def test_issue_templates_ask_for_the_report_of_doctor(root):
+    templates = sorted((root / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    forms = [one.read_text(encoding="utf-8") for one in templates if one.name != "config.yml"]
+    assert len(forms) == 2
+    parser = Parser(prog="doctor")
+    doctor.configure(parser)
+    for form in forms:
+        (options,) = set(re.findall(r"`cudaguard doctor (--[^`]+)`", form))
+        assert parser.parse_args(options.split()).bundle == "report.md"
+
+
+def test_hook_of_pre_commit_is_a_command(root):
+    text = (root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^  entry: cudaguard (\S+)$", text, re.MULTILINE)
+    assert command in MODULES
