@@ -206,3 +206,9 @@ def test_hook_of_pre_commit_is_a_command(root):
     text = (root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
     (command,) = re.findall(r"^  entry: cudaguard (\S+)$", text, re.MULTILINE)
     assert command in MODULES
+
+
+def test_release_has_a_section_in_the_changelog(root):
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    section = rf"^## \[{re.escape(cudaguard.__version__)}\] - \d{{4}}-\d\d-\d\d$"
+    assert re.search(section, text, re.MULTILINE)
