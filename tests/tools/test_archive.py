@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import signal
 import sys
@@ -26,6 +27,8 @@ def application(tmp_path_factory):
     folder = tmp_path_factory.mktemp("zip")
     skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(cudaguard.__file__).parent, folder / "app" / "cudaguard", ignore=skip)
+    packaging = Path(importlib.util.find_spec("packaging").origin).parent
+    shutil.copytree(packaging, folder / "app" / "packaging", ignore=skip)
     (folder / "app" / "__main__.py").write_text(MAIN, encoding="utf-8")
     zipapp.create_archive(folder / "app", folder / "cudaguard.pyz")
     return folder / "cudaguard.pyz"
@@ -112,6 +115,22 @@ def test_program_and_its_children_are_guarded_from_the_archive(
     for program in (("where.py",), ("-c", WHERE), ("--exec", "where.py"), ("parent.py",), other):
         status, output = run("run", *program, python=bare_python)
         assert (status, inside in output) == (0, True), (program, output)
+
+
+@pytest.mark.slow
+def test_conditions_of_rules_are_asked_where_packaging_is_not_installed(run, child, bare_python):
+    child.write("decord.py", "")
+    child.write("decord-0.6.0.dist-info/METADATA", "Name: decord\nVersion: 0.6.0\n")
+    child.write(
+        "where.py",
+        """\
+        import decord, sys, cudaguard
+        print([finding.id for finding in cudaguard.status().findings])
+        print([name for name in sys.modules if name.startswith("packaging")])
+        """,
+    )
+    status, output = run("run", "where.py", python=bare_python)
+    assert (status, output) == (0, "[]\n[]\n")
 
 
 @pytest.mark.slow

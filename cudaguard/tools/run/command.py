@@ -222,7 +222,7 @@ def guarded_environment(
     environment = dict(environ)
     environment[config.MODE_VARIABLE] = chosen
     environment[PREFIX_VARIABLE] = prefix
-    if not prefix:
+    if not prefix or not os.path.isdir(SITE_FOLDER):  # of a zip application, no Python has any
         environment[PACKAGES_VARIABLE] = _packages()
     # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
     before = environ.get("PYTHONPATH", "")
