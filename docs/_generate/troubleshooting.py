@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 # What a reader sees, where such messages are defined, and the page about them.
 SYMPTOMS = (
-    ("A crash without an error of Python", ("symbol_scope", "other_errors"), "howto/segfaults.md"),
+    ("A crash or damaged memory after an import", ("symbol_scope",), "howto/segfaults.md"),
+    (
+        "A death without a message, and errors of kernels and GPU memory",
+        ("other_errors",),
+        "howto/segfaults.md",
+    ),
     ("`undefined symbol`", ("extensions.symbols",), "howto/undefined-symbol.md"),
     (
         "`cannot open shared object file`, and versions that are not found",
