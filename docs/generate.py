@@ -37,6 +37,7 @@ from cudaguard.tools.rules.coverage import incidents, totals
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
 
 from _generate import DOCS, ROOT, commands, json_documents, outputs, troubleshooting
+from _generate import messages as gallery
 from _generate.markdown import table_of
 
 if TYPE_CHECKING:
@@ -316,6 +317,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "coverage": ("reference/coverage.md", coverage),
     "commands": ("reference/cli.md", commands.overview),
     "statuses": ("reference/cli.md", commands.statuses),
+    "messages": ("reference/messages.md", gallery.messages),
     "documents": ("reference/json.md", json_documents.documents),
     **{
         f"options of {name}": (page, partial(commands.options, name))
