@@ -149,12 +149,14 @@ def test_extension_that_is_imported_before_torch(bisect, child, cached_environme
 
 
 @needs_compiler
-def test_wrong_sum_that_no_order_cures(bisect, child, cached_environment, monkeypatch):
+def test_wrong_sum_that_no_order_cures(
+    bisect, child, cached_environment, path_to_build, monkeypatch
+):
     """decord's names serve torch's extensions in both orders: only the guard cures it."""
     python = cached_environment(*TORCH)
     checked = PROGRAM.replace('print("sum", module', "assert 6 == (module")
     child.write("train.py", checked)
-    monkeypatch.setenv("PATH", str(python.parent), prepend=os.pathsep)
+    monkeypatch.setenv("PATH", f"{python.parent}{os.pathsep}{path_to_build}")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(child.folder))
     plain, found, _ = bisect(TORCH, "train.py", "decord,torch")
     assert "AssertionError" in plain.stderr

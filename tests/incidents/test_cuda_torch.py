@@ -55,11 +55,11 @@ except ImportError as error:
 
 
 @pytest.fixture
-def run(child, root, cuda_torch):
+def run(child, root, cuda_torch, path_to_build):
     """Runs code with that torch; the checkout is importable."""
 
     def run(code, *arguments, **options):
-        env = {"PYTHONPATH": f"{root}{os.pathsep}{child.folder}"}
+        env = {"PYTHONPATH": f"{root}{os.pathsep}{child.folder}", "PATH": path_to_build}
         return child.python(code, *arguments, python=str(cuda_torch), env=env, **options)
 
     return run

@@ -63,14 +63,14 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture
-def total(child, cached_environment, root, built):
+def total(child, cached_environment, root, built, path_to_build):
     """Returns the sum that the program prints."""
 
     def total(order, door="", **variables):
         python = cached_environment(*TORCH)
         path = child.write("program.py", PROGRAM)
         env = {
-            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{python.parent}{os.pathsep}{path_to_build}",
             "PYTHONPATH": str(root),
             "TORCH_EXTENSIONS_DIR": str(built),
             **variables,

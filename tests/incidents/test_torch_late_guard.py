@@ -78,14 +78,14 @@ def built(tmp_path_factory):
 
 
 @pytest.fixture
-def run(child, cached_environment, root, built):
+def run(child, cached_environment, root, built, path_to_build):
     """Runs pieces of code with an order of imports; returns lines of output, and stderr."""
 
     def run(order, *code):
         python = cached_environment(*TORCH)
         path = child.write("program.py", "".join(code))
         env = {
-            "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{python.parent}{os.pathsep}{path_to_build}",
             "PYTHONPATH": str(root),
             "TORCH_EXTENSIONS_DIR": str(built),
         }

@@ -79,7 +79,7 @@ def python(cached_environment):
 
 
 @pytest.fixture
-def extension(folder, python):
+def extension(folder, python, path_to_build):
     """Returns an extension as torch builds it on the fly, compiled once for all tests."""
 
     def extension(name, *flags):
@@ -87,7 +87,7 @@ def extension(folder, python):
         if not built.exists():
             built.parent.mkdir()
             (folder / "source.cpp").write_text(SOURCE, encoding="utf-8")
-            path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+            path = f"{python.parent}{os.pathsep}{path_to_build}"
             command = [python, "-c", BUILD, name, built.parent, *flags]
             subprocess.run(
                 [str(part) for part in command], capture_output=True, check=False,
