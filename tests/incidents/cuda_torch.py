@@ -9,8 +9,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from ..kept import about
+
+if TYPE_CHECKING:
+    from ..kept import Kept
 
 TORCH = "2.13.0"
 PINS = (f"torch=={TORCH}", "numpy", "ninja==1.13.0", "setuptools")
@@ -20,12 +26,20 @@ INTERPRETERS = Path(__file__).parents[2] / ".ci" / "interpreters.py"
 
 
 @pytest.fixture(scope="session")
-def cuda_torch(cached_environment) -> Path:
+def cuda_torch(kept: Kept) -> Path:
     """The interpreter of an environment with a CUDA build of torch."""
-    for python in candidates():
-        if is_cuda_build(python):
-            return cached_environment(*PINS, python=python)
-    pytest.skip(f"the package index has no CUDA build of torch {TORCH} for an interpreter here")
+    pythons = candidates()
+
+    def ask(folder: Path) -> None:
+        found = next((n for n, python in enumerate(pythons) if is_cuda_build(python)), None)
+        if found is None:  # and that is not kept
+            pytest.skip(f"the index has no CUDA build of torch {TORCH} for an interpreter here")
+        folder.mkdir(parents=True)
+        (folder / "number").write_text(str(found), encoding="ascii")
+
+    # pip needs up to a minute for an answer.
+    answer = kept.folder("cuda-torch", (list(map(about, pythons)), PINS[0]), ask) / "number"
+    return kept.environment(*PINS, python=pythons[int(answer.read_text(encoding="ascii"))])
 
 
 def candidates() -> list[str]:
