@@ -28,7 +28,8 @@ RULE = next(rule for rule in RULES if rule.id == "CG001")
 
 @pytest.mark.parametrize("id", REPRODUCERS)
 def test_fault_is_there_without_the_guard_and_not_with_it(child, id):
-    env = {"TMPDIR": str(child.folder)}
+    # What is imported twice need not all be compiled beforehand.
+    env = {"TMPDIR": str(child.folder), "PIP_COMPILE": "0"}
     done = child.command(*COMMAND, "--format", "json", id, env=env, timeout=1800, check=False)
     document = valid("rules", done.stdout)
     assert (done.returncode, document["verdict"]) == (0, "needed"), document
@@ -41,7 +42,8 @@ def test_fault_is_there_without_the_guard_and_not_with_it(child, id):
 
 
 def test_newest_releases(child):
-    done = child.command(*COMMAND, "--latest", "CG001", timeout=600, check=False)
+    env = {"PIP_COMPILE": "0"}
+    done = child.command(*COMMAND, "--latest", "CG001", env=env, timeout=600, check=False)
     assert done.returncode in (0, 1)  # decord may be repaired some day
     assert "without the guard: " in done.stdout
     assert "result: " in done.stdout
