@@ -46,7 +46,14 @@ SLOW = {
     "features/cuda_init": ("test_attribution", "test_context", "test_gpu_facts"),
     "features/duplicate_libraries": ("test_duplicates",),
     "features/extensions": (
-        *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
+        *(
+            "test_by_ctypes",
+            "test_check",
+            "test_command",
+            "test_fuzz",
+            "test_import",
+            "test_wheels",
+        ),
     ),
     "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
     "features/import_order": ("test_preload",),
