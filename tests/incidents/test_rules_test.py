@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import shutil
 import sys
 import tempfile
 
@@ -60,9 +62,10 @@ def test_newest_releases(child):
         ("import time; time.sleep(600)", "not-cured"),
     ],
 )
-def test_verdicts(child, code, verdict):
+def test_verdicts(child, made, code, verdict):
     script = child.write("program.py", code)
-    document = reproduced(Reproducer(str(script), ["packaging==25.0"], ["packaging"]), limit=5)
+    program = Reproducer(str(script), ["packaging==25.0"], ["packaging"])
+    document = reproduced(program, made, limit=5)
     assert (document["verdict"], document["versions"]) == (verdict, {"packaging": "25.0"})
 
 
@@ -75,13 +78,41 @@ def test_what_the_user_tells_pip_does_not_reach_the_environment(child, monkeypat
 
 
 @pytest.mark.parametrize("code", ["import absent_module", "raise SystemExit(125)"])
-def test_program_that_cannot_tell(child, code):
+def test_program_that_cannot_tell(child, made, code):
     script = child.write("program.py", code)
     with pytest.raises(CannotRunError, match="the program cannot tell"):
-        reproduced(Reproducer(str(script), ["packaging==25.0"], ["packaging"]))
+        reproduced(Reproducer(str(script), ["packaging==25.0"], ["packaging"]), made)
 
 
-def reproduced(program, limit=60):
+class InMadeEnvironment(Reproduction):
+    """Has the environment of another one, which has the same pins."""
+
+    made = ""
+
+    def _make_environment(self, wanted):
+        for name in os.listdir(self.made):
+            os.symlink(os.path.join(self.made, name), os.path.join(self._folder, name))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The environment of a reproduction with packaging 25.0, and its link to the guard."""
+    folder = tmp_path_factory.mktemp("made")
+    script = folder / "program.py"
+    script.write_text("import packaging", encoding="utf-8")
+    whole = folder / "whole"
+    whole.mkdir()
+    program = Reproducer(str(script), ["packaging==25.0"], ["packaging"])
+    made = Reproduction(RULE, program, str(whole), Progress())
+    assert made.document(newest=False, limit=60)["verdict"] == "not-needed"
+    for run in ("guarded", "unguarded"):
+        shutil.rmtree(whole / run)
+    return str(whole)
+
+
+def reproduced(program, made="", limit=60):
+    kind = InMadeEnvironment if made else Reproduction
     with tempfile.TemporaryDirectory() as folder:
-        made = Reproduction(RULE, program, folder, Progress())
-        return made.document(newest=False, limit=limit)
+        reproduction = kind(RULE, program, folder, Progress())
+        reproduction.made = made
+        return reproduction.document(newest=False, limit=limit)
