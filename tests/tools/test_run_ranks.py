@@ -183,7 +183,7 @@ def test_command_whose_pythons_are_out_of_reach_leaves_a_hint(child, line):
 def test_time_limit_shows_all_ranks(job, child):
     launcher = child.folder / "launcher.py"
     program = child.write("train.py", CRASH.format(die="pass"))
-    options = ("--timeout", "2")
+    options = ("--timeout", "6")  # time enough for all to have begun
     done = child.command(*RUN, *options, launcher, "raises", program, check=False, timeout=60)
     assert done.returncode == 124
     for rank in range(3):
