@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 import tempfile
 
@@ -12,10 +11,11 @@ import pytest
 
 from cudaguard.tools.catalog import RULES
 from cudaguard.tools.common import Progress
-from cudaguard.tools.rules.reproduce import CannotRunError, Reproduction
+from cudaguard.tools.rules.reproduce import PACKAGE, CannotRunError, Reproduction
 from cudaguard.tools.rules.reproducers import REPRODUCERS, Reproducer
 
 from ..documents import valid
+from ..kept import about
 
 pytestmark = [
     pytest.mark.incidents,
@@ -25,22 +25,44 @@ pytestmark = [
     ),
 ]
 COMMAND = (sys.executable, "-m", "cudaguard", "rules", "test")
-RULE = next(rule for rule in RULES if rule.id == "CG001")
+# By the whole command, in a fresh environment each: the smallest, and one with torch.
+WHOLE = ("CG001", "CG003")
 
 
-@pytest.mark.parametrize("id", REPRODUCERS)
+@pytest.mark.parametrize("id", WHOLE)
 def test_fault_is_there_without_the_guard_and_not_with_it(child, id):
     # What is imported twice need not all be compiled beforehand.
     env = {"TMPDIR": str(child.folder), "PIP_COMPILE": "0"}
     done = child.command(*COMMAND, "--format", "json", id, env=env, timeout=1800, check=False)
     document = valid("rules", done.stdout)
     assert (done.returncode, document["verdict"]) == (0, "needed"), document
+    tells_of_the_fault(document, REPRODUCERS[id])
+    assert list(child.folder.iterdir()) == []  # nothing stays behind
+
+
+@pytest.mark.parametrize("id", sorted(set(REPRODUCERS) - set(WHOLE)))
+def test_fault_in_an_environment_that_is_kept(kept, id):
+    """It was made as the command makes it; equal ones are one."""
+    program = REPRODUCERS[id]
+
+    def make(folder):
+        folder.mkdir(parents=True)
+        rule = next(rule for rule in RULES if rule.id == id)
+        Reproduction(rule, program, str(folder), Progress())._make_environment(program.pins)
+        (folder / "guard" / "cudaguard").unlink()
+
+    recipe = (about(sys.executable), program.pins, program.more)
+    document = reproduced(program, kept.folder("reproduction", recipe, make), id, limit=1800)
+    assert document["verdict"] == "needed"
+    tells_of_the_fault(document, program)
+
+
+def tells_of_the_fault(document, program):
     assert document["unguarded"]["works"] is False
     assert document["guarded"]["works"] is True
-    pins = dict(pin.split("==") for pin in REPRODUCERS[id].pins)
+    pins = dict(pin.split("==") for pin in program.pins)
     found = document["versions"].items()
     assert {name: version.partition("+")[0] for name, version in found} == pins
-    assert list(child.folder.iterdir()) == []  # nothing stays behind
 
 
 def test_newest_releases(child):
@@ -87,32 +109,28 @@ def test_program_that_cannot_tell(child, made, code):
 class InMadeEnvironment(Reproduction):
     """Has the environment of another one, which has the same pins."""
 
-    made = ""
+    def __init__(self, made, *words):
+        super().__init__(*words)
+        self.made = made
 
     def _make_environment(self, wanted):
-        for name in os.listdir(self.made):
-            os.symlink(os.path.join(self.made, name), os.path.join(self._folder, name))
+        os.symlink(os.path.join(self.made, "venv"), os.path.join(self._folder, "venv"))
+        os.mkdir(self._guard)
+        os.symlink(PACKAGE, os.path.join(self._guard, "cudaguard"))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """The environment of a reproduction with packaging 25.0, and its link to the guard."""
+    """The folder of a reproduction with packaging 25.0."""
     folder = tmp_path_factory.mktemp("made")
-    script = folder / "program.py"
-    script.write_text("import packaging", encoding="utf-8")
-    whole = folder / "whole"
-    whole.mkdir()
-    program = Reproducer(str(script), ["packaging==25.0"], ["packaging"])
-    made = Reproduction(RULE, program, str(whole), Progress())
-    assert made.document(newest=False, limit=60)["verdict"] == "not-needed"
-    for run in ("guarded", "unguarded"):
-        shutil.rmtree(whole / run)
-    return str(whole)
+    program = Reproducer("no_program.py", ["packaging==25.0"], ["packaging"])
+    Reproduction(RULES[0], program, str(folder), Progress())._make_environment(program.pins)
+    return folder
 
 
-def reproduced(program, made="", limit=60):
-    kind = InMadeEnvironment if made else Reproduction
+def reproduced(program, made=None, id="CG001", limit=60):
+    rule = next(rule for rule in RULES if rule.id == id)
     with tempfile.TemporaryDirectory() as folder:
-        reproduction = kind(RULE, program, folder, Progress())
-        reproduction.made = made
+        words = (rule, program, folder, Progress())
+        reproduction = InMadeEnvironment(made, *words) if made else Reproduction(*words)
         return reproduction.document(newest=False, limit=limit)
