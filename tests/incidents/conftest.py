@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..kept import Kept
 
 # The longest first: what begins last should not be what takes longest.
-LONG = ("test_rules_test", "test_sam2", "test_builds", "test_cpython_suites", "test_quiet")
+LONG = ("test_builds", "test_quiet", "test_sam2", "test_rules_test", "test_bisect")
 
 
 @pytest.hookimpl(tryfirst=True)
