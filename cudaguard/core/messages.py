@@ -105,6 +105,13 @@ def guarded_command() -> str:
     return line if len(line) <= LONGEST_COMMAND else ""
 
 
+def have_it_repaired(rule: Rule) -> tuple[str, str]:
+    """Return what makes the guard repair what a rule is about, and the command for it."""
+    if rule.grade == "report":
+        return "give the rule the grade 'automatic'", ""
+    return FIX, guarded_command()
+
+
 def switch_off(rule: str) -> str:
     """Return how to do without a rule."""
     return f"CUDAGUARD_RULES=-{rule} or install(disable=[{rule!r}])"

@@ -21,7 +21,7 @@ class HelpFormatter(RawDescriptionHelpFormatter):
     """Help as it is written, and on a terminal as wide as that, 40 to 120 columns."""
 
     def __init__(self, prog: str, **options: Any) -> None:
-        from cudaguard.tools.terminal import width_of
+        from cudaguard.tools.layout import width_of
 
         self._terminal = width_of(sys.stdout)
         if self._terminal:

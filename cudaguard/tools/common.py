@@ -11,7 +11,7 @@ import sys
 from io import TextIOWrapper
 
 from cudaguard.files.text import printable, printable_lines
-from cudaguard.tools.terminal import columns_of, is_terminal
+from cudaguard.tools.layout import columns_of, is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -262,3 +262,45 @@ class Progress:
         text = printable(text)[: (columns or 80) - 1]
         say(f"\r{text}{' ' * (self._shown - len(text))}", self._stream)
         self._shown = len(text)
+
+
+def on_disk(path: str) -> str:
+    """Return where a file or folder of the package lies on the disk.
+
+    In a zip application nothing does: it is unpacked then, for the time of this process.
+
+    Args:
+        path: As ``__file__`` has it.
+
+    Raises:
+        OSError: It is in no archive either, or it cannot be unpacked.
+    """
+    if os.path.exists(path):
+        return path
+    archive, name = _split(path)
+    import atexit
+    import tempfile
+    import zipfile
+
+    from cudaguard.tools.scratch import Scratch
+
+    scratch = Scratch("unpacked", tempfile.gettempdir())
+    atexit.register(scratch.close)
+    with zipfile.ZipFile(archive) as file:
+        inside = f"{name}/"
+        members = [one for one in file.namelist() if one == name or one.startswith(inside)]
+        if not members:
+            raise FileNotFoundError(f"there is no {name} in {archive}")
+        file.extractall(scratch.folder, members)
+    return os.path.join(scratch.folder, *name.split("/"))
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return the archive that a path leads into, and the name in it."""
+    archive, names = path, []
+    while not os.path.isfile(archive):
+        archive, name = os.path.split(archive)
+        if not name:
+            raise FileNotFoundError(f"there is no {path}")
+        names.append(name)
+    return archive, "/".join(reversed(names))

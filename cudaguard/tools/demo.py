@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.tools.archive import on_disk
-from cudaguard.tools.common import USAGE, note
+from cudaguard.tools.common import USAGE, note, on_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

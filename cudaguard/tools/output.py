@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 from cudaguard.files import open_to_write, write_text
 from cudaguard.tools.common import BROKEN, SUFFIXES, UsageError
-from cudaguard.tools.terminal import Document
+from cudaguard.tools.layout import Document
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

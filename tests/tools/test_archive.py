@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
-from cudaguard.tools.archive import on_disk
+from cudaguard.tools.common import on_disk
 
 from ..kept import make_environment
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from cudaguard.tools.common import Progress, github, json_text
-from cudaguard.tools.terminal import has_color, paint
+from cudaguard.tools.layout import has_color, paint
 
 
 class Terminal(io.StringIO):

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
-from cudaguard.tools.layout import MOST, Page, add_written, columns, tokens
-from cudaguard.tools.terminal import Document, width_of
+from cudaguard.tools.layout import MOST, Document, Page, add_written, columns, tokens, width_of
 
 
 class Screen(io.StringIO):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import switch_off
 from cudaguard.features.array_interface.policy.profiles import known_consumers
 from cudaguard.model import Finding
 
@@ -143,7 +142,7 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         rule=rule,
         evidence=(f"{type(error).__name__}: {error}",),
         consequence="arrays are passed unchanged.",
-        remedy=f"update cudaguard, or switch the rule off: {switch_off(rule)}",
+        remedy=f"update cudaguard, or switch the rule off: CUDAGUARD_RULES=-{rule}",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.messages import FIX, guarded_command, switch_off
+from cudaguard.core.messages import FIX, guarded_command, have_it_repaired, switch_off
 from cudaguard.files import os
 from cudaguard.model import Finding
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) -> Finding:
     """Libraries that a rule wants opened before a module are not, as mode or grade forbid it."""
+    remedy, command = have_it_repaired(rule)
     return Finding(
         rule.id,
         f"{target} was imported before {', '.join(map(os.path.basename, files))} was loaded.",
         rule=rule.id,
         evidence=(*((f"imported at {where}",) if where else ()), *files),
         consequence=rule.why,
-        remedy="let cudaguard load it first: "
-        + ("give the rule the grade 'automatic'" if rule.grade == "report" else FIX),
-        command="" if rule.grade == "report" else guarded_command(),
+        remedy=f"let cudaguard load it first: {remedy}",
+        command=command,
         links=rule.links,
     )
 

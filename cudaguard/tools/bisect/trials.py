@@ -7,8 +7,8 @@ import sys
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run
-from cudaguard.tools.archive import on_disk
 from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
+from cudaguard.tools.common import on_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from cudaguard.files.text import printable_data
 from cudaguard.system.source_file import read, source_of
 from cudaguard.tools import sarif
 from cudaguard.tools.common import BROKEN, FOUND, OK, github, json_text, note, show
-from cudaguard.tools.layout import Page
+from cudaguard.tools.layout import Page, width_of
 from cudaguard.tools.lint import messages as say
 from cudaguard.tools.lint.excerpt import WIDEST
 from cudaguard.tools.lint.found import findings, fixed
 from cudaguard.tools.lint.rewrite import diff, rewrite
-from cudaguard.tools.terminal import width_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import sys
 
 from cudaguard.files import read_bytes
 from cudaguard.model import Record
-from cudaguard.tools.archive import on_disk
+from cudaguard.tools.common import on_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ import sys
 
 from cudaguard.model import Record
 from cudaguard.system import child
-from cudaguard.tools.archive import on_disk
-from cudaguard.tools.common import CANNOT_SAY
+from cudaguard.tools.common import CANNOT_SAY, on_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

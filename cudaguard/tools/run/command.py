@@ -12,8 +12,8 @@ import sys
 
 from cudaguard.files import open_to_write
 from cudaguard.tools.common import BROKEN, USAGE, UsageError, add_verbose, note
+from cudaguard.tools.layout import is_terminal
 from cudaguard.tools.run.program import FLAGS, UNGUARDED, WITH_VALUE, letters
-from cudaguard.tools.terminal import is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import sys
 
 from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
 from cudaguard.files.text import printable, printable_data
-from cudaguard.tools.archive import on_disk
 from cudaguard.tools.common import (
     BROKEN,
     FOUND,
@@ -24,6 +23,7 @@ from cudaguard.tools.common import (
     add_verbose,
     json_text,
     note,
+    on_disk,
     say,
     show,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import FIX, guarded_command, too_late
+from cudaguard.core.messages import have_it_repaired, too_late
 from cudaguard.features.symbol_scope.messages.hijack import STAY_GLOBAL, own_runtime
 from cudaguard.files import os
 from cudaguard.model import Finding
@@ -19,15 +19,15 @@ KEPT_LOCAL = "kept in local symbol scope"
 
 def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
     """What a rule keeps local was loaded globally, since the mode forbids repairs."""
+    remedy, command = have_it_repaired(rule)
     return Finding(
         rule.id,
         f"{rule.watch[0]} loaded {subject} with RTLD_GLOBAL.",
         rule=rule.id,
         evidence=(f"{source}: RTLD_GLOBAL requested at {where}",),
         consequence=rule.why,
-        remedy="let cudaguard load it with local scope: "
-        + ("give the rule the grade 'automatic'" if rule.grade == "report" else FIX),
-        command="" if rule.grade == "report" else guarded_command(),
+        remedy=f"let cudaguard load it with local scope: {remedy}",
+        command=command,
         links=rule.links,
     )
 

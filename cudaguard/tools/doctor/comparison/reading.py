@@ -6,8 +6,7 @@ import json
 import os
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.tools.archive import on_disk
-from cudaguard.tools.common import SCHEMA
+from cudaguard.tools.common import SCHEMA, on_disk
 from cudaguard.tools.doctor import messages as wording
 
 TYPE_CHECKING = False
