@@ -155,10 +155,11 @@ def test_slots_are_sorted_so_that_documents_are_stable():
 def test_rule_that_a_remedy_shows_keeps_its_lines_and_nothing_else_does():
     rule = "save this rule:\n      [[rules]]\n      id = 'LOCAL1'"
     finding = Finding("CG812", "liba\nb.so", severity="error", remedy=f"{rule}\n[CG001] forged")
-    *_, last = lines = str(finding).splitlines()
+    *_, last, command = lines = str(finding).splitlines()
     assert lines[0] == "[CG812] liba\\nb.so"
     assert lines[1:3] == ["  remedy: save this rule:", "      [[rules]]"]
     assert last == "      id = 'LOCAL1'\\n[CG001] forged"
+    assert command == "  run: cudaguard explain CG812"
 
 
 # --- the tables of a rule ------------------------------------------------------------------------

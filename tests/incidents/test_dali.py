@@ -204,7 +204,7 @@ outcome(lambda: tensor(Array(stream=None)))
     )
     (warning,) = run_with(DALI_1_35, code, "off").warnings
     assert "dali does not read a __main__.Array correctly without this change" in warning
-    assert "stream None left out would do." in warning
+    assert "this change: stream None left out." in warning
 
 
 @RELEASES

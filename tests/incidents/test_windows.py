@@ -53,5 +53,5 @@ def test_window_is_told_of(run, release, is_told):
     """The call ends the process, for want of a display; what is told comes before."""
     code = "import cudaguard; cudaguard.install()\nimport cv2, av\ncv2.namedWindow('frame')\n"
     said = run(release, code).stderr
-    assert ("[CG062] cv2.namedWindow() is called at <string>:3 after av" in said) is is_told
+    assert ("[CG062] cv2.namedWindow() was called at <string>:3 after av" in said) is is_told
     assert ("av.libs/libxcb-shape-25c2b258.so.0.0.0" in said) is is_told

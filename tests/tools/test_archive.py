@@ -82,7 +82,7 @@ def test_file_and_folder_are_unpacked(tmp_path, monkeypatch):
     ("arguments", "status", "said"),
     [
         (("--version",), 0, f"cudaguard {cudaguard.__version__}"),
-        (("doctor", "--only", "CG905"), 0, "CG905"),
+        (("doctor", "--only", "CG905"), 0, "no faults found in 1 check"),
         (("explain", "CG001"), 0, "[CG001]"),
         (("rules", "list"), 0, "CG001"),
         (("rules", "coverage"), 0, "prevented"),

@@ -52,7 +52,7 @@ def test_known_fault_is_told_with_its_cure(planted):
     assert status == "warning"
     assert found["what"].startswith("decord 0.6.0: decord puts its bundled libraries into")
     assert found["command"] == "export CUDAGUARD=fix"
-    assert "cudaguard.install() at the very top" in found["remedy"]
+    assert "call cudaguard.install() first" in found["remedy"]
 
 
 def test_known_fault_that_is_repaired_here_is_a_note(planted):
@@ -260,7 +260,7 @@ def test_torch_of_another_python(planted, build, is_fitting_too):
     _, findings = planted.one("CG902")
     said = [one["what"] for one in findings]
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    expected = f"torch 1.13.1 was built for Python 3.7, and this is Python {here}."
+    expected = f"torch 1.13.1 was built for Python 3.7, but this is Python {here}."
     assert (expected in said) is not is_fitting_too
 
 
@@ -334,7 +334,10 @@ def test_copies_without_a_version_in_their_names(planted, build):
         file.write(b"more")
     status, findings = planted.one("CG903")
     assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert findings[0]["consequence"] == "their versions are unknown"
+    assert (
+        findings[0]["consequence"]
+        == "their versions are unknown, so cudaguard cannot tell which is older."
+    )
 
 
 @needs_compiler
@@ -359,7 +362,7 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     (found,) = findings
     assert status == "warning"
     assert f"alpha would load {soname} (cuDNN) from {old.parent}" in found["what"]
-    assert "nvidia-cudnn-cu13 contains" in found["what"]
+    assert "instead of nvidia-cudnn-cu13" in found["what"]
     assert "LD_LIBRARY_PATH" in found["remedy"]
 
 
@@ -373,7 +376,7 @@ def test_torch_for_cuda_without_a_driver_is_a_note(planted):
     status, findings = planted.one("CG904")
     assert status == "ok"
     assert [one["severity"] for one in findings] == ["info"]
-    assert "there is no NVIDIA driver" in findings[0]["what"]
+    assert "no NVIDIA driver is installed" in findings[0]["what"]
 
 
 @needs_compiler
@@ -381,7 +384,9 @@ def test_stand_in_for_the_driver_is_an_error(planted, tmp_path):
     Builder(tmp_path / "stubs")("libcuda.so.1", "int cuInit;", "-Wl,-soname,libcuda.so.1")
     status, findings = planted.one("CG904", env={"LD_LIBRARY_PATH": str(tmp_path / "stubs")})
     assert status == "fail"
-    assert f"stand-in for the driver, {tmp_path}/stubs/libcuda.so.1" in findings[0]["what"]
+    assert (
+        f"stub instead of the NVIDIA driver: {tmp_path}/stubs/libcuda.so.1" in findings[0]["what"]
+    )
 
 
 @pytest.mark.parametrize("cuda", ["12.4", "13.0"])
@@ -396,7 +401,7 @@ def test_driver_says_itself_which_cuda_it_supports(planted, driver_stubs, tmp_pa
         assert (status, found) == ("ok", [])
     else:
         assert status == "fail"
-        assert "supports CUDA 12.8; torch 2.9.0+cu130 is built for CUDA 13.0" in found[0]
+        assert "supports CUDA 12.8, but torch 2.9.0+cu130 is built for CUDA 13.0" in found[0]
         assert "needs driver 580 or later" in found[0]
 
 
@@ -580,12 +585,12 @@ def test_wheels_that_torch_does_not_pin(planted):
     status, findings = planted.one("CG906")
     assert status == "warning"
     assert [one["what"] for one in findings] == [
-        "torch 2.6.0 requires nvidia-cudnn-cu13==9.20.0.48, and 9.1.0.70 is installed."
+        "torch 2.6.0 requires nvidia-cudnn-cu13==9.20.0.48, but 9.1.0.70 is installed."
     ]
     assert findings[0]["command"].endswith("pip install nvidia-cudnn-cu13==9.20.0.48")
     shutil.rmtree(planted.folder / "nvidia_cublas-13.1.1.3.dist-info")
     _, findings = planted.one("CG906")
-    assert "nvidia-cublas==13.1.*, and it is not installed" in findings[1]["what"]
+    assert "nvidia-cublas==13.1.*, but it is not installed" in findings[1]["what"]
 
 
 @pytest.fixture
@@ -608,8 +613,7 @@ def test_torch_that_hides_the_one_an_extension_was_built_for(planted, second, ve
         return
     (found,) = told
     assert found["what"] == (
-        f"torch 2.4.0 in {planted.folder} hides torch 2.5.0 in {second.folder}, beside which "
-        "engine was installed."
+        f"torch 2.4.0 in {planted.folder} hides torch 2.5.0, for which engine was installed."
     )
     assert found["severity"] == "warning"
     assert found["command"].endswith("pip uninstall torch")
@@ -649,8 +653,8 @@ def test_wheels_that_others_want_in_a_later_release(planted):
     status, findings = planted.one("CG906")
     assert status == "warning"
     assert sorted(one["what"] for one in findings) == [
-        "jax-cuda12-plugin 0.6.0 requires nvidia-cudnn-cu12<10.0,>=9.8, and 9.1.0.70 is installed.",
-        "tensorflow 2.19.0 requires nvidia-cudnn-cu12==9.3.0.75, and 9.1.0.70 is installed.",
+        "jax-cuda12-plugin 0.6.0 requires nvidia-cudnn-cu12<10.0,>=9.8, but 9.1.0.70 is installed.",
+        "tensorflow 2.19.0 requires nvidia-cudnn-cu12==9.3.0.75, but 9.1.0.70 is installed.",
     ]
     wanted = "pip install 'nvidia-cudnn-cu12<10.0,>=9.8'"
     assert any(one["command"].endswith(wanted) for one in findings)
@@ -794,7 +798,7 @@ def test_variable_that_nobody_reads(planted, root):
     code = "from cudaguard.tools.doctor.checks import guard; guard.start_file = lambda: ''"
     planted.write("sitecustomize.py", code)
     _, findings = planted.one("CG909", env={"CUDAGUARD": "fix"})
-    assert "has no cudaguard.pth that would read it" in findings[0]["what"]
+    assert "has no cudaguard.pth to read it" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD": "off"}) == ("ok", [])
 
 
@@ -808,7 +812,7 @@ def test_plugin_without_its_module(planted):
     plugin(planted)
     status, findings = planted.one("CG909")
     assert status == "warning"
-    assert "absent_module:RULES of cg_plugin-1.0 is not there" in findings[0]["what"]
+    assert "absent_module:RULES of cg_plugin-1.0 does not exist" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
 
 
@@ -839,7 +843,7 @@ def test_rules_that_have_aged(planted, child):
     assert status == "warning"
     told = [one["what"] for one in findings]
     assert "LOCAL1 is not needed with thing 2.0: thing 1.5 fixed the fault." in told
-    assert any("last seen to be needed more than 12 months ago" in text for text in told)
+    assert any("last verified more than 12 months ago" in text for text in told)
     assert not any("LOCAL2" in text for text in told)
 
 

@@ -57,7 +57,7 @@ def test_orders_that_work_name_the_rule_that_knows_a_fault_in_use(planted):
     (found,) = findings
     assert (status, found["severity"], found["rule"]) == ("ok", "info", "CG001")
     assert found["what"].startswith(
-        "The import of decord succeeds. Rule CG001 knows a fault that it need not show: decord puts"
+        "The import of decord succeeds, but may not show the fault of rule CG001: decord puts"
     )
     assert found["command"] == "cudaguard rules show CG001"
     env = {"CUDAGUARD_RULES": "-CG001"}
@@ -77,7 +77,7 @@ def test_what_lies_in_the_working_folder_is_not_imported(planted, child):
     )
     assert findings[0]["command"] == "PYTHONPATH=. cudaguard doctor --orders mine"
     (child.folder / "data").mkdir()
-    assert orders(planted, "data")[1][0]["what"] == "There is no module data."
+    assert orders(planted, "data")[1][0]["what"] == "The module data is not installed."
     assert orders(planted, "mine", env={"PYTHONPATH": "."}) == ("ok", [])
 
 
@@ -106,7 +106,7 @@ def test_order_that_the_guard_repairs_is_a_warning(planted, modules, child):
     status, findings = orders(planted, "first,third", env=env)
     (found,) = findings
     assert status == "warning"
-    assert "under the guard, it works" in found["evidence"]
+    assert "under the guard it works" in found["evidence"]
     assert found["command"] == "export CUDAGUARD=fix"
 
 
@@ -124,7 +124,7 @@ def test_guard_that_is_put_up_at_start_is_kept_out_of_the_first_try(planted, chi
     planted.write("sitecustomize.py", f"import cudaguard\ncudaguard.install(rules=[{rule}])\n")
     status, findings = orders(planted, "first,third")
     assert (status, len(findings)) == ("warning", 1)
-    assert "under the guard, it works" in findings[0]["evidence"]
+    assert "under the guard it works" in findings[0]["evidence"]
 
 
 @pytest.mark.incidents
@@ -142,7 +142,7 @@ def test_each_way_to_fail(planted, child):
         "`import raises` fails with ImportError: not today in the import of raises.",
         "`import leaves` ends with status 7 in the import of leaves.",
         "`import late` is ended by SIGSEGV when the process ends.",
-        "There is no module absent.",
+        "The module absent is not installed.",
     }
 
 

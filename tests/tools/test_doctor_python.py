@@ -75,7 +75,7 @@ def test_own_packages_are_not_seen_from_there(child, other):
     document = report(child, "--python", other, "--only", "CG905", "--only", "CG911", "--orders",
                       "where,fastjsonschema")  # fmt: skip
     (found,) = findings_of(document, "CG911")
-    assert found["what"] == "There is no module fastjsonschema."
+    assert found["what"] == "The module fastjsonschema is not installed."
     (check,) = (check for check in document["checks"] if check["id"] == "CG905")
     assert check["reason"] == "distributions: 1"
 

@@ -505,7 +505,8 @@ def test_document_shows_what_is_printed(child, root):
     text = (root / "docs" / "howto" / "trace.md").read_text(encoding="utf-8")
     program = re.search(r"^```python\n# (video\.py)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     shown = re.search(
-        r"\$ cudaguard trace --only native video\.py\n```\n\n```text\n(.*?)^```$",
+        r"\$ cudaguard trace --only native video\.py\n```\n\n"
+        r"(?:<!-- [^\n]* -->\n)?```text\n(.*?)^```$",
         text,
         re.DOTALL | re.MULTILINE,
     )

@@ -44,8 +44,7 @@ RULES: tuple[Rule, ...] = (
         grade="report",
         why=(
             "Isaac Sim has its own USD. A second copy in the process fails with 'TfType ... "
-            "already has an associated C++ type'. Uninstall the one from pip: pip uninstall "
-            "-y usd-core usd-exchange"
+            "already has an associated C++ type'. Uninstall usd-core and usd-exchange."
         ),
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
     ),

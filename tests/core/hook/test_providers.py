@@ -199,7 +199,7 @@ try:
 except cudaguard.ImportOrderError as error:
     print(error, "|", repr(error.__cause__))
 """)
-    (line,) = ran.lines
+    line = "\n".join(ran.lines)
     assert line.startswith("provider could not be imported before target, as rule PROV1 requires.")
     assert line.endswith("| ZeroDivisionError('division by zero')")
 

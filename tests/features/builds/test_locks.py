@@ -203,7 +203,7 @@ def test_lock_of_a_killed_builder_is_taken_over(left, start, lock):
     left()
     out, err = ended(start(BUILD))
     assert out == "1\n"
-    assert f"[CG885] The lock {lock} was removed: it was left 60 seconds ago" in err
+    assert f"[CG885] cudaguard removed the lock {lock}, left 60 seconds ago" in err
     assert sorted(os.listdir(lock.parent)) == ["lock.builds"]
 
 

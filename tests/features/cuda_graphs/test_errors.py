@@ -109,7 +109,7 @@ def test_words_on_a_tensor_that_was_overwritten():
     plain = wording.overwritten("", "", is_gradient=False)
     assert plain.what.startswith("A later call of a compiled function")
     lambda_ = wording.overwritten("/srv/a.py:1", "", is_gradient=False)
-    assert "A tensor that a function made at /srv/a.py:1 was read" in lambda_.what
+    assert "overwrote a tensor that a function made at /srv/a.py:1." in lambda_.what
 
 
 def test_words_on_a_gradient():

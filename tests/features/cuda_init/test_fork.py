@@ -174,7 +174,7 @@ print(ids())
     (warning,) = ran.warnings
     assert f"ForkWarning: [CG818] {how} at {program.folder}" in warning
     assert "forked after CUDA was initialized" in warning
-    assert finding.startswith("warning in process ")
+    assert finding.startswith("warning in parent process ")
     assert f"kaolin initialized CUDA at {program.where('init')}" in finding
     assert parent == "['CG814']"
 

@@ -521,7 +521,7 @@ MOMENTS = {
     "XLA_PYTHON_CLIENT_MEM_FRACTION": ("jax", "jax.devices()", "after JAX's backend was created"),
     "JAX_PLATFORMS": ("jax", "", "after jax was imported"),
     "TF_FORCE_GPU_ALLOW_GROWTH": ("tensorflow", "tensorflow.ones()", "after TensorFlow was"),
-    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": ("cupy", "", "when cupy was imported"),
+    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": ("cupy", "", "after cupy was imported"),
     "PYTORCH_CUDA_ALLOC_CONF": ("torch", "torch.cuda.init()", "after torch's CUDA was initialized"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": ("torch", "torch.cuda.init()", "after torch's CUDA was"),
     "TORCHINDUCTOR_CUDAGRAPHS": ("torch", "import torch._inductor.config", "config was imported"),

@@ -507,7 +507,7 @@ def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
     assert ran.ids == [("CG843", "warning"), ("CG842", "warning")]
     assert len(ran.warned) == 1
     part = f"{scene.folder}/old/libcudnn_ops.so.9"
-    assert f"{scene.folder}/{good}/libcudnn_ops.so.9" in ran.warned[0]
+    assert f"{scene.folder}/{good}/libcudnn_ops.so.9" in ran.errors
     assert f"{part} (9.1.0) will be found first" in ran.errors
     remedy = ran.findings[0]["remedy"]
     assert f"without {scene.folder}/old in LD_LIBRARY_PATH" in remedy

@@ -120,15 +120,15 @@ def said(found, around):
 
 def test_words_for_a_torch_of_another_flavor():
     message, remedy = said(libraries("libc10_cuda.so"), CPU_TORCH)
-    assert "the installed torch 2.13.0+cpu is a build for the CPU" in message
+    assert "but torch 2.13.0+cpu is a build for the CPU" in message
     assert "install a CUDA build of torch" in remedy
-    assert "is built for CUDA 13.0" in said(libraries("libc10_hip.so"), GPU_TORCH)[0]
+    assert "is a build for CUDA 13.0" in said(libraries("libc10_hip.so"), GPU_TORCH)[0]
 
 
 def test_words_for_both_directions_of_the_string_abi():
-    assert "built with _GLIBCXX_USE_CXX11_ABI=0, and torch 2.13.0+cpu has 1" in said(
+    assert "built with _GLIBCXX_USE_CXX11_ABI=0, but torch 2.13.0+cpu with 1" in said(
         symbols(ASSERT + OLD), CPU_TORCH)[0]  # fmt: skip
-    assert "built with _GLIBCXX_USE_CXX11_ABI=1, and torch 2.5.1+cu124 has 0" in said(
+    assert "built with _GLIBCXX_USE_CXX11_ABI=1, but torch 2.5.1+cu124 with 0" in said(
         symbols(ASSERT + NEW), OLD_TORCH)[0]  # fmt: skip
 
 
@@ -136,7 +136,7 @@ def test_words_for_another_torch():
     found = symbols("_ZN2at4reluERKNS_6TensorEii")
     around = CPU_TORCH._replace(built_against="/tmp/pip-build-env-x/overlay/torch")
     assert said(found, around)[0].endswith(
-        "the installed torch 2.13.0+cpu has no `_ZN2at4reluERKNS_6TensorEii`. It was built against "
+        "torch 2.13.0+cpu has no `_ZN2at4reluERKNS_6TensorEii`. It was built against "
         "pip's isolated build environment, /tmp/pip-build-env-x/overlay/torch"
     )
     around = CPU_TORCH._replace(kin={found.symbols[0].name: True})

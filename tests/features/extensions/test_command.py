@@ -38,7 +38,7 @@ def test_file_with_a_fault(build, command):
     assert lines[1].startswith(
         f"    {path.name} was linked without one of its sources or libraries: "
     )
-    assert lines[2].startswith("    remedy: add the source file")
+    assert lines[2].startswith("    remedy: add the missing source file")
     assert lines[3:] == ["1 checked: 1 would not load"]
 
 

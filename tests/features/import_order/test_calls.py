@@ -53,7 +53,7 @@ def run(child, code, **how):
 def test_start_after_the_import_is_told_with_who_imported_it(isaac):
     done = run(isaac, "import scene\nfrom isaacsim import SimulationApp\nSimulationApp({1: 2})")
     assert done.stdout.splitlines() == ["started {1: 2}", "['CG061']"]
-    assert "ImportOrderWarning: [CG061] isaacsim.SimulationApp() is called at " in done.stderr
+    assert "ImportOrderWarning: [CG061] isaacsim.SimulationApp() was called at " in done.stderr
     assert "<string>:4 after pxr was imported.\n" in done.stderr
     assert "pxr was imported by scene\n" in done.stderr
     assert "might not be loaded correctly" in done.stderr
@@ -123,7 +123,7 @@ def test_opengl_context_of_nvdiffrast(child, installed, first, is_told):
     child.write("nvdiffrast/torch/ops.py", f"{source}class RasterizeCudaContext: pass\n")
     use = f"import {first}\nimport nvdiffrast.torch as dr\n"
     done = run(child, f"{use}dr.RasterizeGLContext()")
-    assert ("[CG060] nvdiffrast.torch.RasterizeGLContext() is called" in done.stderr) is is_told
+    assert ("[CG060] nvdiffrast.torch.RasterizeGLContext() was called" in done.stderr) is is_told
     assert ("RasterizeCudaContext needs no OpenGL" in done.stderr) is is_told
     assert run(child, f"{use}dr.RasterizeCudaContext()").stderr == ""
 
@@ -156,7 +156,7 @@ def test_window_that_gets_libraries_of_pyav_is_told(windows):
     child = windows(SAME)
     done = run(child, "import cv2\nimport av\ncv2.imshow('frame')\ncv2.imshow('frame')")
     assert done.stdout.splitlines() == ["frame", "frame", "['CG062']"]
-    assert "[CG062] cv2.imshow() is called at <string>:4 after av was imported.\n" in done.stderr
+    assert "[CG062] cv2.imshow() was called at <string>:4 after av was imported.\n" in done.stderr
     assert str(child.folder / "av.libs" / SAME) in done.stderr
     assert "OpenCV's first window hangs" in done.stderr
 

@@ -164,7 +164,7 @@ def test_it_is_where_the_program_asks_for_global_names(scene):
         "import cudaguard, sys", INSTALL, GLOBAL_FLAGS, IS_THERE, "import taking", FOUND
     )
     assert ran.lines == ["False False", "['CG812']"]
-    assert f"{TOLD}taking has put taking." in ran.err
+    assert f"{TOLD}taking put taking." in ran.err
 
 
 PATCHES = """
