@@ -126,7 +126,7 @@ def test_what_was_found_is_named():
     for name in ("torch_my_kernel", "g_my_state", "gzap"):
         found = cudaguard.explain(f"ImportError: /x/_ext.so: undefined symbol: {name}")
         assert found.id == "CG871"
-        assert "a function of this project itself" in found.what
+        assert "linked without the object file" in found.what
     assert "GLIBCXX_3.4.30" in cudaguard.explain(MESSAGES["CG870"]).what
     missing = "ImportError: /x/_ext.so: undefined symbol: _ZN3c104cuda9SetDeviceEi"
     assert cudaguard.explain(missing).command.endswith(" /x/_ext.so")

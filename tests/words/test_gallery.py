@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import cudaguard
+from cudaguard.core.passing_errors import known_errors
 
 from ..gallery import approved
 from ..test_words import SPELLING, WORDS
@@ -30,6 +31,7 @@ ONE_WORD = re.compile(
 SENTENCE_ENDS = re.compile(r"[.;:]\s+|[.;:]$")
 # What may be advised, so that a remedy that is none is noticed.
 VERBS = {
+    *("activate", "build", "check"),
     *("add", "allocate", "ask", "call", "convert", "correct", "delete", "do", "enable", "export"),
     *("find", "fix", "follow", "give", "import", "initialize", "install", "keep", "let", "limit"),
     *("link", "load", "make", "move", "name", "pass", "put", "read", "reboot", "rebuild"),
@@ -134,3 +136,11 @@ def test_faults_are_found(text, fault):
     message = MESSAGES[0]._replace(text=text, severity="warning")
     (found, *_) = faults(message)
     assert fault in found
+
+
+@pytest.mark.parametrize("known", known_errors(), ids=lambda known: known.id)
+def test_explanation_keeps_the_rules_of_style(known):
+    found = cudaguard.explain(known.examples[0]).replace(evidence=())
+    message = MESSAGES[0]._replace(text=str(found), severity=found.severity)
+    assert list(faults(message)) == []
+    assert not found.command.startswith("cudaguard explain")

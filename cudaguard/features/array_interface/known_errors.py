@@ -19,7 +19,7 @@ KNOWN = (
         r"TensorGPU",
         "DALI does not take the __cuda_array_interface__ of this array: a stream None or 0, a "
         "NumPy integer, or a list in it.",
-        'hand over cudaguard.normalize(array, consumer="dali")',
+        'pass cudaguard.normalize(array, consumer="dali")',
         unguarded="under cudaguard.install() rule CG019 does so",
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
         examples=(
@@ -35,7 +35,7 @@ KNOWN = (
         ("given array strides not a multiple",),
         r"given array strides not a multiple of the element byte size",
         "The array has strides that torch cannot have: no multiples of the size of an element.",
-        "hand over a copy without gaps: cupy.ascontiguousarray(array)",
+        "pass a copy without gaps: cupy.ascontiguousarray(array)",
         links=("https://github.com/cupy/cupy/issues/2589",),
         examples=("ValueError: given array strides not a multiple of the element byte size.",),
     ),
@@ -46,7 +46,7 @@ KNOWN = (
         r"Can't get __cuda_array_interface__ on Variable that requires grad",
         "torch exports no array interface of a tensor that requires gradients: another library "
         "would write past autograd.",
-        "hand over tensor.detach()",
+        "pass tensor.detach()",
         links=("https://github.com/numba/numba/issues/3093",),
         examples=(
             "RuntimeError: Can't get __cuda_array_interface__ on Variable that requires grad.",

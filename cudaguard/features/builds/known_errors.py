@@ -24,7 +24,7 @@ KNOWN = (
         ("CUDA_HOME environment variable is not set", "CUDA_HOME does not exist"),
         r"CUDA_HOME environment variable is not set|CUDA_HOME does not exist",
         "torch finds no CUDA toolkit, or is a build without CUDA, for which it looks for none.",
-        "if torch.version.cuda is None install a torch with CUDA; else install the toolkit of that "
+        "install a torch with CUDA if torch.version.cuda is None; else install the toolkit of that "
         "version and set CUDA_HOME to its folder",
         command='python -c "import torch; print(torch.version.cuda)"; which nvcc',
         any_order=True,
@@ -90,6 +90,7 @@ KNOWN = (
         r"THC/THC\w*\.h",
         "The sources are older than torch 1.11, which has no THC headers.",
         "use a newer release of the project, or torch 1.10",
+        command='python -c "import torch; print(torch.__version__)"',
         any_order=True,
         examples=("fatal error: THC/THC.h: No such file or directory",),
     ),
@@ -124,7 +125,7 @@ KNOWN = (
         ("cannot find -l",),
         r"cannot find -l(cuda\w*|nvidia\w*|cudart|cublas\w*|cudnn\w*|nvrtc|torch\w*|c10\w*)\b",
         "The linker does not find lib{0}.so.",
-        "for -lcuda: there is no driver here, so add the toolkit's stand-in for linking: export "
+        "add the toolkit's stub for -lcuda, as there is no driver here: export "
         "LIBRARY_PATH=$CUDA_HOME/lib64/stubs; for others add their folder to LIBRARY_PATH",
         command="export LIBRARY_PATH=$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs",
         nouns=("cuda",),

@@ -132,7 +132,7 @@ KNOWN = (
         r"invalid device context(?: - no currently active context\?)?|no currently active context",
         "No CUDA context is current in the thread that makes this call: each thread, and each "
         "library that calls the driver directly, needs one.",
-        "have a context made current there first: torch.cuda.set_device(0) and a first use of the "
+        "make a context current there first: torch.cuda.set_device(0) and a first use of the "
         "GPU, or with PyCUDA import pycuda.autoprimaryctx (context.push() in each further thread); "
         "cudaguard.create_context() creates the one that torch uses",
         links=(
@@ -156,7 +156,7 @@ KNOWN = (
         r"destroyed)|cannot operate on non-primary CUDA context",
         "A stream, event or memory of one CUDA context is used in another, or after its context "
         "was destroyed.",
-        "have all libraries share the primary context: with PyCUDA import pycuda.autoprimaryctx in "
+        "let all libraries share the primary context: with PyCUDA import pycuda.autoprimaryctx in "
         "place of autoinit (rule CG013); otherwise make the context of the object current before "
         "the call",
         unguarded="under cudaguard.install() CG816 names what left a context of its own",

@@ -6,9 +6,8 @@ from cudaguard.core.explainer import Explainer
 from cudaguard.core.known_errors import LIKELY, KnownError
 
 _ONE_CUDNN = (
-    "see which copies there are (pip list shows two releases of nvidia-cudnn-*, LD_LIBRARY_PATH "
-    "leads "
-    "to another one, conda has a third), and keep the one that this package pins"
+    "keep only the copy of cuDNN that this package pins; others come from a second nvidia-cudnn-* "
+    "wheel, LD_LIBRARY_PATH or conda"
 )
 
 KNOWN = (
@@ -28,8 +27,8 @@ KNOWN = (
         r"runtime version \(([\d, ]+)\)",
         "Another cuDNN was loaded ({0}) than the one that this package was built for ({1}): the "
         "first that is loaded is used by all.",
-        f"{_ONE_CUDNN}; where two packages pin different ones, import first what needs the newer "
-        "one, and use it once (jax.devices()) before the other is imported",
+        f"{_ONE_CUDNN}; if two packages pin different ones, import the one with the newer pin "
+        "first and call jax.devices()",
         command="pip list | grep -i cudnn; cudaguard doctor --only CG903",
         links=(
             "https://github.com/jax-ml/jax/issues/15268",
@@ -93,8 +92,8 @@ KNOWN = (
         ("OMP: Error #15",),
         r"OMP: Error #15: Initializing (\S{1,80}), but found (\S{1,80}) already initialized",
         "Two OpenMP runtimes of Intel or LLVM are in one process: {0} came when {1} was there.",
-        "take the packages from one source (all from conda, or all from pip), so that they share "
-        "one; KMP_DUPLICATE_LIB_OK=TRUE only hides it, and may give wrong results",
+        "install the packages from one source (all from conda, or all from pip), so that they "
+        "share one; KMP_DUPLICATE_LIB_OK=TRUE only hides it, and may give wrong results",
         command="cudaguard trace SCRIPT",
         links=("https://github.com/pytorch/pytorch/issues/44282",),
         nouns=("one", "another"),
@@ -109,8 +108,8 @@ KNOWN = (
         r"OMP: Error #179",
         "An OpenMP runtime could not make its locks: mostly because a second one is in the "
         "process.",
-        "take the packages from one source, or import the other one first (cudaguard bisect finds "
-        "the order)",
+        "install the packages from one source, or import the other one first (cudaguard bisect "
+        "finds the order)",
         command="cudaguard bisect SCRIPT",
         links=("https://github.com/isl-org/Open3D/issues/6757",),
         certainty=LIKELY,
@@ -166,7 +165,7 @@ KNOWN = (
         ("was loaded from a system path",),
         r"CUDA runtime library [`'](\S{1,80})[`'] was loaded from a system path",
         "{0} was loaded from a folder of the system, and not the copy in the package.",
-        "take CUDA's folders out of LD_LIBRARY_PATH (unset LD_LIBRARY_PATH) and start again",
+        "remove CUDA's folders from LD_LIBRARY_PATH (unset LD_LIBRARY_PATH) and start again",
         command="unset LD_LIBRARY_PATH",
         links=("https://github.com/JuliaGPU/CUDA.jl/issues/2530",),
         nouns=("A library of CUDA",),

@@ -44,8 +44,8 @@ KNOWN = (
         "The memory of the GPU is used up, by this process or by others. The order of imports "
         "has no "
         "part in it.",
-        "see who holds it (nvidia-smi); beside torch keep JAX and TensorFlow from taking all of it "
-        "at their start: XLA_PYTHON_CLIENT_PREALLOCATE=false, TF_FORCE_GPU_ALLOW_GROWTH=true "
+        "find out who uses it (nvidia-smi); beside torch keep JAX and TensorFlow from taking "
+        "all of it: XLA_PYTHON_CLIENT_PREALLOCATE=false, TF_FORCE_GPU_ALLOW_GROWTH=true "
         "(rules "
         "CG014 and CG015); else smaller batches",
         command="nvidia-smi",
@@ -75,8 +75,8 @@ KNOWN = (
         r"(?:died|killed|terminated|crashed)[^\n]{0,40}SIGSEGV|Signal 11 \(SIGSEGV\)|exit "
         r"?code:? -11",
         "The process died in native code, without a word of what was wrong.",
-        "run it under cudaguard run, which names the import or the call that it died in, what was "
-        "loaded, and the rule that fits; cudaguard bisect finds an order that works",
+        "run it under cudaguard run, which names the import or call that it died in and the rule "
+        "that fits; or find an order that works with cudaguard bisect",
         command="cudaguard run SCRIPT",
         certainty=VAGUE,
         examples=(

@@ -47,11 +47,10 @@ KNOWN = (
         "two C++ runtimes meet",
         ("bad_cast", "No Python class registered for C++ class"),
         r"std::bad_cast|No Python class registered for C\+\+ class (std::\S{1,40})",
-        "Two packages have C++ runtimes, or converters of Boost.Python, of their own, and one uses "
-        "what the other has set up.",
-        "import them in the other order (cudaguard bisect finds the one that works), or take "
-        "builds "
-        "that link the system's libstdc++",
+        "Two packages have their own C++ runtime, or their own Boost.Python converters. One uses "
+        "those of the other.",
+        "import them in the other order (cudaguard bisect finds the one that works), or "
+        "install builds that link the system's libstdc++",
         command="cudaguard bisect SCRIPT",
         links=(
             "https://github.com/carla-simulator/carla/issues/1125",

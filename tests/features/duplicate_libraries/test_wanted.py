@@ -131,7 +131,7 @@ def test_older_cudnn_of_conda_than_jaxlib_was_compiled_with(conda):
     """JAX opens it at its first computation, and refuses it then."""
     done = conda(91301, "9.10.1").run(f"{PREFIX}import jax\n")
     assert "[CG823] jax was built for cuDNN 9.13 or later, but 9.10.1 is installed." in done.stderr
-    assert "jaxlib 0.7.2 says so itself" in done.stderr
+    assert "jaxlib 0.7.2 reports it" in done.stderr
     assert "run: conda install 'cudnn>=9.13'" in done.stderr
 
 

@@ -60,7 +60,7 @@ TORCH_FOR_CUDA = KnownError(
     _LIBRARY,
     "The extension links {0}: it was built for a torch with GPU support. The installed torch is a "
     "build for CPUs, or it is not imported yet.",
-    "if torch.version.cuda is None install a torch with CUDA, or build the extension for CPUs; "
+    "install a torch with CUDA if torch.version.cuda is None, or build the extension for CPUs; "
     "else import torch first",
     command='python -c "import torch; print(torch.__version__, torch.version.cuda)"',
     links=("https://github.com/pytorch/extension-cpp/issues/127",),
@@ -108,7 +108,7 @@ MISSING_CUDA = KnownError(
     (_NOT_FOUND,),
     _LIBRARY,
     "{0} is not found: {1}, and no folder that the loader searches has it.",
-    "if torch was built for that CUDA, import torch first; else install the package that has it: "
+    "import torch first if it was built for that CUDA; else install the package that has it: "
     "{2}{3}; or install a build for the CUDA that torch.version.cuda names",
     command="pip install {2}",
     links=(
@@ -175,6 +175,7 @@ OTHER_PYTHON_LIBRARY = KnownError(
     "build it again with this interpreter: python -m pip install --no-cache-dir --force-reinstall "
     "--no-deps PACKAGE",
     nouns=("a library of Python",),
+    command="cudaguard check-extension FILE",
     any_order=True,
     examples=(
         (
@@ -196,7 +197,7 @@ OLD_STDCXX = KnownError(
     ("GLIBCXX_", "CXXABI_"),
     _VERSION.format("GLIBCXX|CXXABI"),
     "{2} needs libstdc++ with {0}_{1}, and an older libstdc++ was found or loaded first.",
-    "import what brings the newer libstdc++ first; in conda: conda install -c conda-forge "
+    "import the package with the newer libstdc++ first; in conda: conda install -c conda-forge "
     "libstdcxx-ng, and start without LD_LIBRARY_PATH; else install a build for this system",
     command="cudaguard doctor --only CG903",
     links=("https://github.com/pytorch/pytorch/issues/115138",),
@@ -243,6 +244,7 @@ NO_MODULE = KnownError(
     "build it under the name that it is imported by; load a library of operators with "
     "torch.ops.load_library(path)",
     nouns=("by that name",),
+    command="nm -D --defined-only FILE | grep PyInit_",
     any_order=True,
     examples=("ImportError: dynamic module does not define module export function (PyInit_ops)",),
 )

@@ -67,10 +67,8 @@ KNOWN = (
         "TorchCodec tried its libraries for each release of FFmpeg, and none was loaded; the "
         "errors "
         "below say why each one was not.",
-        "if they name libavutil or another library of FFmpeg: install FFmpeg with shared libraries "
-        "(conda install -c conda-forge ffmpeg); if they name a symbol of torch: install the "
-        "release "
-        "of TorchCodec that belongs to this torch",
+        "install FFmpeg with shared libraries if they name libavutil (conda install -c conda-forge "
+        "ffmpeg); install the TorchCodec for this torch if they name a symbol of torch",
         command='python -c "import torch; print(torch.__version__)"; pip show torchcodec',
         links=("https://github.com/meta-pytorch/torchcodec/issues/1131",),
         certainty=LIKELY,
@@ -99,7 +97,7 @@ KNOWN = (
         r"No module named ['\"]torch\._C['\"]|cannot import name '\w{1,60}' from 'torch\._C'",
         "Python finds a folder named torch that has no compiled part for this interpreter: another "
         "folder of that name comes first, or that torch was installed for another Python.",
-        "see which folder it is, and remove it from the path; install torch for this interpreter",
+        "find the folder and remove it from the path; then install torch for this interpreter",
         command="python -c \"import importlib.util as u; print(u.find_spec('torch').origin)\"",
         links=("https://github.com/btx0424/OmniDrones/issues/53",),
         examples=("ModuleNotFoundError: No module named 'torch._C'",),

@@ -85,7 +85,7 @@ def _of_older_copy(match: re.Match[str]) -> Finding | None:
     if owner.kind == NVIDIA:
         return found
     return found.replace(
-        remedy=f"import what brings the newer {owner.title} first (cudaguard bisect finds the "
+        remedy=f"import the package with the newer {owner.title} first (cudaguard bisect finds the "
         "order that works), or take both packages from one source: all from conda, or all from pip",
         command="cudaguard doctor --only CG903",
     )
@@ -231,6 +231,7 @@ OTHER_PYTHON = KnownError(
     "{0} {1}: it was built for another release of Python.",
     "build it again with this interpreter: delete its build folder, then python -m pip install "
     "--no-cache-dir --force-reinstall --no-deps PACKAGE",
+    command="cudaguard check-extension FILE",
     nouns=("An extension", "is refused"),
     tell=lambda match: _of_python_version(match) if match[4] else _of_python_symbol(match),
     any_order=True,
@@ -283,14 +284,14 @@ def _of_nobody(match: re.Match[str]) -> Finding | None:
     if _is_extension(needer) and needer:
         return NO_OWNER.with_words(
             _named(needer), short,
-            "if it is a function of this project itself, the object file that has it was not "
-            "linked, as where a build found no nvcc and left out the CUDA sources",
+            "it was probably linked without the object file that has it. A build without nvcc "
+            "leaves out CUDA sources",
         ).replace(command=command)  # fmt: skip
     return NO_OWNER.with_words(
         _named(needer), short, "another release of a library that it needs was loaded first, or it "
         "was built for another one"
     ).replace(
-        remedy="see which library should define it, and which file of that one is loaded",
+        remedy="find out which library should define it, and which file of it is loaded",
         command=command,
     )  # fmt: skip
 

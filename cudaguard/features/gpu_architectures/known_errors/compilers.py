@@ -48,7 +48,7 @@ KNOWN = (
         r"version is",
         "The code was compiled by a release of CUDA that is newer than the one that is to assemble "
         "it: this driver, or an older nvJitLink.",
-        "take packages for the CUDA of the driver, which nvidia-smi shows (cupy-cuda12x for 12, "
+        "install packages for the CUDA of the driver, which nvidia-smi shows (cupy-cuda12x for 12, "
         "cupy-cuda13x for 13; compilers: pip install 'nvidia-cuda-nvcc-cu12==12.4.*' "
         "'nvidia-cuda-nvrtc-cu12==12.4.*' for 12.4), or update the driver; numba-cuda makes "
         "machine "
@@ -91,9 +91,9 @@ KNOWN = (
         r"Can't use arch-specific compute_\w{1,9} with closest found compute capability|"
         r"GPU compute capability \d{1,2}\.\d is not supported ?\(requires|"
         r"No supported GPU compute capabilities found|libNVVM cannot be found",
-        "The compilers that numba.cuda has found (NVRTC, NVVM, nvJitLink) are of a release of CUDA "
-        "that does not know this GPU or this numba, or they are not there.",
-        "install those of one release that knows the GPU: pip install -U 'numba-cuda[cu12]' (or "
+        "The compilers of numba.cuda (NVRTC, NVVM, nvJitLink) do not support this GPU, do not fit "
+        "this numba, or are not installed.",
+        "install those of one release that supports the GPU: pip install -U 'numba-cuda[cu12]' (or "
         "cu13, for GPUs from Turing on); with a toolkit of your own set CUDA_HOME to it",
         command="pip install -U 'numba-cuda[cu12]'",
         links=(
@@ -137,10 +137,9 @@ KNOWN = (
         r"no kernel image is available for execution|with CUDA capability (?:sm_\w{1,8}) is not "
         r"compatible with the current PyTorch",
         "This library has no code for the architecture of this GPU.",
-        "install a build for it (torch.cuda.get_arch_list() tells what torch has; Blackwell needs "
-        "torch 2.7 or later for CUDA 12.8), or build the extension with TORCH_CUDA_ARCH_LIST "
-        "set to "
-        "the GPU's compute capability; doctor names the packages that have no code for it",
+        "install a build for it (Blackwell needs torch 2.7 or later for CUDA 12.8), or build the "
+        "extension with TORCH_CUDA_ARCH_LIST set to the GPU's compute capability; "
+        "torch.cuda.get_arch_list() shows what torch supports",
         command="cudaguard doctor --deep --only CG913 --only CG918",
         links=("https://github.com/pytorch/pytorch/issues/150733",),
         any_order=True,

@@ -51,7 +51,7 @@ KNOWN = (
         ("libcuda.so", "Found no NVIDIA driver", "libnvidia-ml.so"),
         r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open shared object file|Found no NVIDIA driver",
         "There is no NVIDIA driver for this process.",
-        "see whether nvidia-smi works here; in a container start it with the GPUs (docker run "
+        "check that nvidia-smi works here; in a container start it with the GPUs (docker run "
         "--gpus all); else install the driver",
         command="nvidia-smi",
         any_order=True,
@@ -114,7 +114,7 @@ KNOWN = (
         ("forward compatibility was attempted", "COMPAT_NOT_SUPPORTED"),
         r"forward compatibility was attempted on non supported HW|CUDA_ERROR_COMPAT_NOT_SUPPORTED",
         "Forward-compatibility libraries of a CUDA toolkit are used on a GPU that has none.",
-        "take the folder .../compat out of LD_LIBRARY_PATH, or update the driver",
+        "remove the folder .../compat from LD_LIBRARY_PATH, or update the driver",
         command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
         examples=("CUDA error: forward compatibility was attempted on non supported HW",),
     ),
