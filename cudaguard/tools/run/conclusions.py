@@ -187,6 +187,7 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         cured: Ids of those that the guard was to repair in that process.
     """
     suspect = story.suspect or (story.imported[-1].partition(".")[0] if story.imported else "")
+    told = {finding.id for finding in story.findings}
     found: list[Fit] = []
     for rule in rules:
         watched = [name for name in rule.watch if name in story.imported]
@@ -194,6 +195,9 @@ def fitting(rules: Iterable[Rule], story: Story, cured: Container[str] = ()) -> 
         is_deadly = rule.needs or not call or actions_of(rule, *_DEADLY)
         acts = any(done.rule == rule.id for done in story.repairs)
         if not watched or not is_deadly or acts or rule.id in cured:
+            continue
+        # A call in the wrong place is seen when it is made, and told.
+        if actions_of(rule, "check_call") and rule.id not in told:
             continue
         is_certain = suspect in _named(rule)
         takes_over = bool(actions_of(rule, *_SCOPE)) and watched[0].partition(".")[0] != suspect
