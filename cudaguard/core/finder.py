@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
-from _thread import _local, allocate_lock
+from _thread import RLock, _local, allocate_lock
 
 from cudaguard.core.frames import hide_frame, of_import_system
 from cudaguard.core.loader import GuardLoader
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.host import Host
+
+
+# Held while one of ours is put into the list or taken from it: a place that was looked up is then
+# still that finder's. A process that was forked meanwhile goes on without it.
+_changing = RLock()
+_PATIENCE = 1.0  # seconds; others hold it for microseconds
 
 
 class EveryTopLevel(dict[str, object]):
@@ -135,21 +141,31 @@ class GuardFinder:
         if not self.is_up:
             self._may_regain = allocate_lock()
         finders: list[Any] = sys.meta_path
-        if finders and type(finders[0]) is Parting:
-            finders[0] = self
-        else:  # a search under way asks somebody twice by that, and passes by nobody
-            finders.insert(0, self)
-        self._leave(1)
+        is_ours = _changing.acquire(timeout=_PATIENCE)
+        try:
+            if finders and type(finders[0]) is Parting:
+                finders[0] = self
+            else:  # a search under way asks somebody twice by that, and passes by nobody
+                finders.insert(0, self)
+            self._leave(1)
+        finally:
+            if is_ours:
+                _changing.release()
 
     def take_away(self) -> None:
         """Take it from the list; does nothing if it is not there."""
-        self._leave(0)
+        is_ours = _changing.acquire(timeout=_PATIENCE)
+        try:
+            self._leave(0)
+        finally:
+            if is_ours:
+                _changing.release()
 
     def _leave(self, start: int) -> None:
-        finders: list[Any] = sys.meta_path
+        parting, finders = Parting(), sys.meta_path
         for place, finder in enumerate(finders):
             if finder is self and place >= start:
-                parting = finders[place] = Parting()
+                finders[place] = parting
                 if not _searches():
                     parting.go()
                 return
@@ -177,12 +193,17 @@ class Parting:
         return spec
 
     def go(self) -> None:
-        """Leave the list."""
-        place = _place(self)
-        if place >= 0:
-            finder: Any = sys.meta_path.pop(place)
-            if finder is not self:  # another thread has changed the list just now
-                sys.meta_path.insert(place, finder)
+        """Leave the list, unless another thread is changing it; then with a later search."""
+        if not _changing.acquire(False):
+            return
+        try:
+            place = _place(self)
+            if place >= 0:
+                finder: Any = sys.meta_path.pop(place)
+                if finder is not self:  # the program has changed the list just now
+                    sys.meta_path.insert(place, finder)
+        finally:
+            _changing.release()
 
 
 def is_parting() -> bool:

@@ -222,6 +222,30 @@ def test_place_is_kept_and_said_to_be_while_a_search_is_under_way(pair):
     assert lines == [kept, "['Parting']", "['Parting']", "[]"]
 
 
+def test_place_that_moves_while_the_guard_leaves_is_nobody_elses(pair):
+    """Another thread takes a retired finder away just as this one is to be replaced."""
+    lines = pair.guarded(
+        PROGRAM,
+        """
+        from cudaguard.core import finder
+        retired = finder.Parting()
+        class Parting(finder.Parting):
+            def __init__(self):
+                other = threading.Thread(target=retired.go)
+                other.start()
+                other.join()
+        finder.Parting = Parting
+        mine = Finder("sought", "sought")
+        sys.meta_path.insert(1, mine)
+        sys.meta_path.insert(0, retired)
+        cudaguard.uninstall()
+        print(mine in sys.meta_path, ours())
+        """,
+        proof="",
+    ).lines
+    assert lines == ["True ['Parting']"]
+
+
 def test_many_threads_import_while_the_guard_comes_and_goes(pair):
     lines = pair.guarded(
         PROGRAM,
