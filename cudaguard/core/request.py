@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.caller import UserLine, caller_frame, describe
+from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
@@ -129,7 +129,7 @@ class Request:
 
     __slots__ = (
         "at_start", "can_raise", "catch_up", "frame", "name", "path", "permit", "replacements",
-        "reporter", "rule", "verbs",
+        "reporter", "rule", "verbs", "where",
     )  # fmt: skip
 
     def __init__(
@@ -149,15 +149,11 @@ class Request:
         self.rule, self.verbs = rule, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
         self.permit: Permit = permit_for(reporter.mode, rule.grade)
-        # Without the variables: what is replaced keeps the request.
-        frame = caller_frame()
+        self.where = describe(caller_frame())  # ``file:line`` of the code behind this
+        # The user's line, where a package did it: without the variables, as what is replaced keeps
+        # the request.
+        frame = frame_outside_of(rule.watch[0].partition(".")[0])
         self.frame: UserLine | None = None if frame is None else UserLine(frame)
-
-    @property
-    def where(self) -> str:
-        """``file:line`` of the program's statement behind this."""
-        return describe(self.frame)
-
     def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
         """Take note of an outcome, tell it, and raise it where `strict` does.
 
