@@ -105,9 +105,7 @@ def test_error_of_a_worker_is_told_where_the_loader_raises_it_anew(run, child):
         .splitlines()
         .index("        for numbers, findings in loader:")
     )
-    where = (
-        f"{child.folder / 'program.py'}:{line + 1}: ForkWarning: [CG818] A worker that was forked"
-    )
+    where = f"{child.folder / 'program.py'}:{line + 1}: ForkWarning: [CG818] A forked worker used"
     assert warning.startswith(where)
     assert "the worker: AssertionError: CUDA error: initialization error" in done.stderr
     assert done.stdout.splitlines()[-2].split() == ["CG814", "CG815", "CG818"]

@@ -177,7 +177,7 @@ def test_orders_of_tensorflow_and_triton(cached_environment):
     assert (
         "`import tensorflow, triton` is ended by SIGABRT in the import of triton" in found["what"]
     )
-    assert "under the guard, it works" in found["evidence"]
+    assert "under the guard it works" in found["evidence"]
 
 
 def test_nothing_initializes_cuda_and_torch_is_imported_in_a_child(cuda_torch):

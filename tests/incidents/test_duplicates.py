@@ -265,7 +265,7 @@ def test_cudnn_is_told_of_before_that_and_the_rule_cures(run, cudnn, child):
     done = run(GUARD, USE, **cudnn)
     assert done.returncode == -signal.SIGABRT
     warning, _, _ = done.stderr.partition("Could not load symbol")
-    assert "ImportOrderWarning: [CG843] libcudnn.so.9 uses another file of cuDNN" in warning
+    assert "ImportOrderWarning: [CG843] libcudnn.so.9 uses an older file of cuDNN" in warning
     assert "(9.1.0.70) will be found first, as its folder stands in LD_LIBRARY_PATH" in warning
     assert f"without {cudnn['LD_LIBRARY_PATH']} in LD_LIBRARY_PATH" in done.stderr
     child.write("cudaguard.toml", rule_of(done.stderr))
@@ -323,7 +323,7 @@ def test_two_of_intels_openmp(run, child, wheel, is_linked):
     assert "OMP: Error #15" in plain.stderr
     assert "[CG842]" not in plain.stderr
     warning, _, _ = guarded.stderr.partition("OMP: Error #15: Initializing")
-    assert "ImportOrderWarning: [CG842] Two files of LLVM's OpenMP are in this process" in warning
+    assert "ImportOrderWarning: [CG842] Two files of LLVM's OpenMP are loaded" in warning
 
 
 # --- those that bear one another: recorded, and nobody is warned ---------------------------------

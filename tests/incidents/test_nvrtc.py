@@ -206,7 +206,7 @@ def test_torch_is_served_by_the_one_that_knows_the_gpu(with_torch, wheel):
     )
     asked, touched, findings = guarded.stdout.splitlines()
     assert asked.strip() == "sm_107 0"
-    assert f"{newer}/nvidia/cu13/lib/libnvrtc.so.13: loaded before torch, as NVRTC" in touched
+    assert f"{newer}/nvidia/cu13/lib/libnvrtc.so.13: loaded before torch, because NVRTC" in touched
     assert findings == "[]"
     assert guarded.stderr == ""
 
@@ -249,7 +249,7 @@ def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
 @pytest.mark.parametrize(
     ("capability", "id", "words"),
     [
-        ("10.7", "CG894", "its NVRTC 13.0 does not support sm_107."),
+        ("10.7", "CG894", "NVRTC 13.0 does not support sm_107"),
         ("7.0", "CG893", "has no code for device 0 (compute capability 7.0)."),
         ("9.0", None, ""),
     ],

@@ -108,7 +108,7 @@ def test_guard_that_comes_after_decord_makes_the_sum_right(run, order):
     touched = [line for line in said if line.startswith("touched") and "CG001" in line]
     (line,) = touched
     assert line.startswith("touched libdecord.so: ")
-    assert " names of it and 1" in line
+    assert " symbols of it and 1" in line
     assert line.endswith(
         " of its dependencies hidden from the global symbol scope by CG001 (stays)"
     )

@@ -16,6 +16,11 @@ from cudaguard.features.cuda_graphs.repair import kept
 ONE, TWO, THREE = (torch.full((4, 4), float(number)) for number in (1, 2, 3))
 
 
+def place_in(finding):
+    """Return where the tensor is that a finding is about: in all wordings its shape follows."""
+    return finding.what.partition(" (")[0].rpartition(" ")[2]
+
+
 def line_of(text):
     """Where this file has a line that ends so."""
     with open(__file__) as file:
@@ -157,7 +162,8 @@ def case_watch_of_types_of_elements():
     watched = cudaguard.graph_safe(flip, strategy="watch")
     with warned() as texts:
         kept = [watched(), watched(), watched()]
-    assert [text[:27] for text in texts] == ["[CG853] The result (3,) of "]
+    (text,) = texts
+    assert text.startswith("[CG853] The call at ") and " overwrote the result (3,) of " in text
     del kept
 
 
@@ -281,7 +287,7 @@ def case_places_that_are_looked_through():
         safe = cudaguard.graph_safe(compiled, stored_tensors=parked)
         with findings() as found, cudaguard.guard("observe"):
             safe(ONE)
-        what = sorted(f.what.split(" ")[0] for f in found)
+        what = sorted(map(place_in, found))
         assert what == ["Everywhere.last", "Everywhere.listed[0]", "Everywhere.mapped['k']"]
         assert torch.equal(module.last, TWO)
         assert torch.equal(module.listed[0], THREE)
@@ -298,7 +304,7 @@ def case_only_the_first_calls_are_looked_at():
     with findings() as found, cudaguard.guard("observe"):
         for _ in range(8):
             safe(ONE)
-    told = [f.what.split(" ")[0] for f in found]
+    told = [place_in(f) for f in found]
     assert told == [f"Keeps.kept[{number}]" for number in range(4)]
 
 
@@ -325,7 +331,7 @@ def case_what_lies_on_the_cpu_beside_a_device():
         with findings() as found, cudaguard.guard("observe"):
             for _ in range(3):
                 safe(torch.ones(4, 4, device=device))
-        told = sorted(f.what.split(" ")[0] for f in found)
+        told = sorted(map(place_in, found))
         assert told == [f"Counts{device}.kept[{place!r}]" for place in places]
 
 
@@ -360,7 +366,7 @@ def case_parked_in_containers_within_containers():
             safe(ONE)
             left = inner[0], recent[0][0], module.both.first
             safe(TWO)
-        names = [finding.what.split(" (")[0].split(",")[0] for finding in found]
+        names = [place_in(finding) for finding in found]
         kind = type(module).__name__
         assert names == [f"{kind}.cache['a'][1][0]", f"{kind}.recent[0][0]", f"{kind}.both[0]"]
         assert [torch.equal(a, ONE * n) for a, n in zip(left, (2, 3, 4))] == [True] * 3
@@ -469,7 +475,7 @@ def case_buffer_that_a_call_replaces():
             first = module.mean
             safe(TWO)
         assert torch.equal(first, ONE) is is_right
-        assert [f.what.split(" (")[0] for f in found] == ["Average.mean"] * is_right
+        assert [place_in(f) for f in found] == ["Average.mean"] * is_right
         assert sorted(module.state_dict()) == ["count", "mean"]
 
 
@@ -631,7 +637,8 @@ def case_error_of_torch_is_explained():
     assert str(error) == text
     (note,) = error.__notes__
     assert note.startswith(
-        "cudaguard [CG851] A tensor that g made at /a/block.py:7 was read after a later call"
+        "cudaguard [CG851] A later call of a compiled function with CUDA graphs overwrote a tensor "
+        "that g made at /a/block.py:7."
     )
     assert "cudagraph_mark_step_begin() does not help" in note
     outer = cudaguard.graph_safe(cudaguard.graph_safe(lambda x: failing(text)(x)))
@@ -641,14 +648,14 @@ def case_error_of_torch_is_explained():
 def case_error_about_a_gradient():
     text = CUDAGraphTreeManager.format_dealloc_msg(TRACE, is_grad_output=True)
     (note,) = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE).__notes__
-    assert "A gradient that g made at /a/block.py:7 was overwritten" in note
+    assert "overwrote a gradient that g made at /a/block.py:7." in note
     assert "zero_grad(set_to_none=True)" in note
 
 
 def case_error_without_a_trace():
     text = CUDAGraphTreeManager.format_dealloc_msg(None)
     (note,) = raised(RuntimeError, cudaguard.graph_safe(failing(text)), ONE).__notes__
-    assert note.startswith("cudaguard [CG851] A tensor was read after a later call")
+    assert note.startswith("cudaguard [CG851] A later call of a compiled function")
 
 
 def case_error_in_sam2_s_position_encoding():
@@ -731,7 +738,7 @@ def case_parked_argument_is_the_caller_s_and_what_was_parked_may_go():
         for _ in range(6):
             safe(ONE)
             assert keeper.last is ONE
-    assert {f.what.partition(" ")[0] for f in told} == {"Keeper.made['once']"}
+    assert {place_in(f) for f in told} == {"Keeper.made['once']"}
     gone = weakref.ref(keeper.made.pop("once"))
     gc.collect()
     assert gone() is None
