@@ -184,7 +184,7 @@ def test_library_for_another_cuda_that_a_package_opens_itself(planted, build, ma
     opened(planted, build, "engine", *majors)
     status, findings = planted.one("CG902")
     assert status == ("warning" if is_told else "ok")
-    built_for = "was built for another CUDA: it needs libcublas.so.13, and torch 2.8.0+cu128 is"
+    built_for = "was built for another CUDA: it needs libcublas.so.13, but torch 2.8.0+cu128 is"
     assert [built_for in one["what"] for one in findings] == [True] * is_told
 
 

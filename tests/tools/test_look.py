@@ -315,4 +315,4 @@ def test_interrupt_leaves_a_clean_terminal(child, screen, command, ready, status
     assert opened.process.wait(20) in statuses
     assert termios.tcgetattr(opened.master) == before
     assert text.endswith("\n")
-    assert text.count("\x1b[0m") == len(re.findall(r"\x1b\[[1-9]\d*m", text))
+    assert text.count("\x1b[0m") == len(re.findall(r"\x1b\[[1-9][\d;]*m", text))

@@ -18,7 +18,7 @@ from ..gallery import approved
 from ..test_words import SPELLING, WORDS
 
 PACKAGE = Path(cudaguard.__file__).parent
-ROOT = PACKAGE.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 MESSAGES = approved()
 # They change a finding that another function has worded.
 CHANGE = {"more_exactly", "with_copies"}

@@ -96,7 +96,8 @@ CAUGHT = """
 try:
     import {name}
 except ImportError as error:
-    print(type(error).__name__, error, error.name, type(error.__cause__).__name__)
+    what, *rest = str(error).splitlines()  # and the remedy
+    print(type(error).__name__, what, error.name, type(error.__cause__).__name__)
 print({name!r} in sys.modules)
 """
 HAS_DRIVER = """

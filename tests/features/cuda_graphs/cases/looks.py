@@ -163,7 +163,8 @@ def case_watch_of_types_of_elements():
     with warned() as texts:
         kept = [watched(), watched(), watched()]
     (text,) = texts
-    assert text.startswith("[CG853] The call at ") and " overwrote the result (3,) of " in text
+    assert text.startswith("[CG853] The call at ")
+    assert " overwrote the result (3,) of " in text
     del kept
 
 
@@ -393,7 +394,8 @@ def case_parked_of_every_form_of_a_module():
         safe = cudaguard.graph_safe(compiled, stored_tensors="report")
         with warned() as texts:
             safe(ONE)
-        assert [text.split(" ")[1] for text in texts] == [f"{kind.__name__}.kept['a']"], form
+        (text,) = texts
+        assert f" stored {kind.__name__}.kept['a'] " in text, form
 
 
 def case_parked_is_told_of_by_itself():
