@@ -325,8 +325,8 @@ def past_the_guard(module: str) -> Finding:
         f"Another import hook imported {module}, so cudaguard did not see it.",
         severity="info",
         consequence=f"the rules for {module} did not act.",
-        remedy="remove the import hook that is before cudaguard on sys.meta_path; zip files on "
-        "Python 3.9 cannot be guarded",
+        remedy="remove the import hook that is before cudaguard on sys.meta_path; loaders without "
+        "exec_module (zip files in 3.9) cannot be guarded",
     )
 
 

@@ -154,6 +154,7 @@ class Request:
         # the request.
         frame = frame_outside_of(rule.watch[0].partition(".")[0])
         self.frame: UserLine | None = None if frame is None else UserLine(frame)
+
     def tell(self, outcome: Outcome, frame: FrameType | UserLine | None = None) -> bool:
         """Take note of an outcome, tell it, and raise it where `strict` does.
 
