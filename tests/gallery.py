@@ -98,7 +98,7 @@ def steady(text: str, folder: Path) -> str:
     text = text.replace(str(WORDS.parent.parent), "/cudaguard")
     text = text.replace(sys.executable, "/venv/bin/python").replace(sys.prefix, "/venv")
     for parent in (folder, folder.resolve(), folder.parent):
-        text = text.replace(str(parent), "/work")
+        text = text.replace(str(parent), "/home/me")
     for pattern, steadied in (
         (r"\bprocess \d+", "process 4242"),
         (r"(?<=ps -fp )\d+", "4242"),

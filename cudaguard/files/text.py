@@ -47,7 +47,7 @@ def printable_part(text: str) -> str:
 
 
 def labeled(finding: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Yield what is told of a finding besides its headline, in its order: a label, and the texts.
+    """Yield the parts of a finding besides its headline, in order: a label, and the texts.
 
     Args:
         finding: As a document has it; what is missing or empty is left out.
