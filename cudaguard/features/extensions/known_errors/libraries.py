@@ -252,7 +252,7 @@ STATIC_TLS = KnownError(
     "CG821",
     "the dynamic loader had no room for thread-local variables",
     ("in static TLS block", "object with static TLS"),
-    r"(?:(?<![^\s'\"])([^\s:]{1,400}): )?cannot (?:allocate memory in static TLS block|load any "
+    r"(?:(?<![^\s'\"])([^\s:'\"]{1,400}): )?cannot (?:allocate memory in static TLS block|load any "
     r"more object with static TLS)",
     "The loader has no room left for the thread-local variables of {0}, which must be loaded "
     "early.",
