@@ -40,7 +40,7 @@ class Message(NamedTuple):
     Args:
         path: Its file.
         test: The id of the test that produces it.
-        how: ``program``, ``file`` (a damaged or foreign one) or ``stub`` (of the CUDA driver).
+        how: ``program``, ``stub`` (of the CUDA driver) or ``sample`` (worded from sample facts).
         severity: ``info``, ``warning`` or ``error``.
         text: The finding as it is shown.
     """

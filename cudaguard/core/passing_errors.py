@@ -82,7 +82,7 @@ def explain_error(
 
 
 def error_passes(reporter: Reporter, error: BaseException) -> None:
-    """Note on an error what it means; one about a CUDA graph is told of as well. Never raises.
+    """Note on an error what it means; one about a CUDA graph is a finding as well. Never raises.
 
     Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
     """

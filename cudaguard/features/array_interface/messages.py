@@ -58,7 +58,7 @@ def not_conforming(
         evidence=(f"{field}: {value}",),
         consequence="some consumers refuse it, others misread it."
         if can_be_mended
-        else "cudaguard cannot tell what it means, and passes it unchanged.",
+        else "cudaguard cannot tell what it means, so it cannot correct it.",
         remedy=remedy,
         links=(_LINK,),
     )

@@ -161,7 +161,7 @@ KNOWN = (
     ),
     KnownError(
         "CG843",
-        "a library uses another file than its RUNPATH names",
+        "a library uses another file than its run path names",
         ("was loaded from a system path",),
         r"CUDA runtime library [`'](\S{1,80})[`'] was loaded from a system path",
         "{0} was loaded from a folder of the system, and not the copy in the package.",

@@ -8,7 +8,7 @@ IDS = {
     "CG842": ("two files of one library are loaded", "ImportOrderWarning"),
     "CG823": ("a library is older than a package was built for", "ImportOrderWarning"),
     "CG826": ("an older library was loaded than the environment has", "ImportOrderWarning"),
-    "CG843": ("a library uses another file than its RUNPATH names", "ImportOrderWarning"),
+    "CG843": ("a library uses another file than its run path names", "ImportOrderWarning"),
 }
 DETECTORS = {
     "detector.duplicates:DuplicateDetector": (

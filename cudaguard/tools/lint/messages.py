@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from cudaguard.tools.layout import Page
 
 SPLIT = "# isort: split"
-INDENT = 4  # columns before what is told of a finding
+INDENT = 4  # columns before the parts of a finding
 
 
 # Why --fix leaves something to its author; each follows "--fix leaves this to you:".

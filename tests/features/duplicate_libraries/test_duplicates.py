@@ -96,7 +96,7 @@ class Scene:
         return self.put(WHEEL, release)
 
     def consumer(self, how: str = "runpath", origin: str = "$ORIGIN/nvidia/cuda_runtime/lib"):
-        """Compile an extension that needs the library and its RUNPATH leads to the wheel's."""
+        """Compile an extension that needs the library and its run path leads to the wheel's."""
         include = f"-I{sysconfig.get_path('include')}"
         name = "consumer" + sysconfig.get_config_var("EXT_SUFFIX")
         flags = (include, str(self.folder / WHEEL), *PATHS[how], f"-Wl,-rpath,{origin}")
@@ -175,11 +175,11 @@ def test_older_one_in_its_place_is_told_of(strayed, mode):
     old, good = f"{scene.folder}/old/{CUDART}", f"{scene.folder}/{WHEEL}"
     assert found["what"].startswith("consumer.")
     assert found["what"].endswith(
-        f"uses an older file of the CUDA runtime than its RUNPATH names: {old}."
+        f"uses an older file of the CUDA runtime than its run path names: {old}."
     )
     serving, asking, _ = found["evidence"]
     assert serving.startswith(f"{old} (12.1.105) ")
-    assert asking.endswith(f"and its RUNPATH leads to {good} (12.8.90)")
+    assert asking.endswith(f"and its run path leads to {good} (12.8.90)")
     assert "functions are missing" in found["consequence"]
     assert len(ran.warned) == (mode != "observe")
     assert ran.errors == "" or "ImportOrderWarning: [CG843]" in ran.errors

@@ -85,8 +85,8 @@ def why_unknown(state: str, elsewhere: str, hidden: tuple[int, ...]) -> str:
     if state == "elsewhere":
         return elsewhere
     if state == "hidden":
-        return f"process {hidden[0]} belongs to another user"
-    return "it belongs to another user" if state == "foreign" else "it was created just now"
+        return f"process {hidden[0]} cannot be inspected"
+    return "it belongs to another user" if state == "foreign" else "its time is too recent to tell"
 
 
 def torch_without_cuda(torch: str) -> Finding:

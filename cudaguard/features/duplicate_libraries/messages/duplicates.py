@@ -193,12 +193,12 @@ def another_file(
     other = "an older" if is_older else "another"
     return Finding(
         ANOTHER_FILE,
-        f"{os.path.basename(path)} uses {other} file of {title} than its RUNPATH names: "
+        f"{os.path.basename(path)} uses {other} file of {title} than its run path names: "
         f"{serving.path}.",
         severity=severity,
         evidence=(
             _line(serving, versions[0]),
-            f"{path} {how}, and its RUNPATH leads to {cure.wanted}{_version(versions[1])}",
+            f"{path} {how}, and its run path leads to {cure.wanted}{_version(versions[1])}",
             _MORE.format(os.path.dirname(serving.path)),
         ),
         consequence=f"{consequence}.",

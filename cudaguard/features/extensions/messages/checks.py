@@ -110,7 +110,7 @@ def need_the_driver(dists: Sequence[str]) -> Finding:
         f"{listed(dists)} need{'s' * (len(dists) == 1)} the NVIDIA driver, which is not installed.",
         severity="info",
         evidence=("not found: libcuda.so.1",),
-        consequence="importing it fails on machines without a GPU.",
+        consequence="importing it fails on machines without the driver.",
         remedy="start a container with --gpus all; on a machine without a GPU do nothing",
         command="cudaguard doctor --only CG904",
     )
