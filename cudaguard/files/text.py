@@ -56,8 +56,8 @@ def labeled(finding: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
         ("evidence", finding.get("evidence", ())),
         ("consequence", (finding.get("consequence"),)),
         ("remedy", (finding.get("remedy"),)),
-        ("run", (finding.get("command"),)),
         ("see", finding.get("links", ())[:1]),
+        ("run", (finding.get("command"),)),
     ):
         told = [text for text in texts if text]
         if told:

@@ -29,7 +29,7 @@ NARROWEST, WIDEST = 40, 120  # columns that text is wrapped to
 _USUAL = 80  # columns of a terminal that does not tell
 MOST = 5  # items of a list that are shown without --verbose
 HANGING = 2  # columns by which the second line of a paragraph is indented
-LABELS = ("evidence", "consequence", "remedy", "run", "see")  # of the parts of a finding
+LABELS = ("evidence", "consequence", "remedy", "see", "run")  # of the parts of a finding
 COLOR = {"info": "blue", "warning": "yellow", "error": "red"}  # of severities
 _COMMAND = "run"
 # What stays in one line, so that it can be copied and searched for: a word (a path, an id), what

@@ -112,7 +112,7 @@ def test_rank_that_is_killed_leaves_a_hint(job):
     _, text, document = job(CRASH.format(die="os.kill(os.getpid(), 9)"))
     assert document["process"]["is_program"]
     (hint,) = document["hints"]
-    assert hint.startswith("ranks 0, 1, 2 left no word, as after SIGKILL")
+    assert hint.startswith("ranks 0, 1, 2 ended without an error, probably by SIGKILL")
     assert f"hint: {hint}" in text
 
 
@@ -177,7 +177,7 @@ def test_command_whose_pythons_are_out_of_reach_leaves_a_hint(child, line):
     wrapper.chmod(0o755)
     done = child.command(*RUN, "./run.sh", check=False)
     assert done.returncode == -11
-    assert "hint: no Python process below the command came under the guard" in done.stderr
+    assert "hint: the command started no guarded Python" in done.stderr
 
 
 def test_time_limit_shows_all_ranks(job, child):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
+
+from cudaguard.tools.run.cause_messages import python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 MAKE_SPACE = "free space there, or set TMPDIR to a folder on a disk that has some"
 SAVE_MEMORY = "raise the limit (ulimit -v), or give the program less to load"
 GIVE_ARGUMENTS = "bisect it again with the arguments with which it fails"
-CHECK_CALL = "check argtypes, restype and the pointers of that call"
-RELEASE = "take locks in one order everywhere, and release each before waiting for a thread"
 
 
 def no_module(top: str) -> str:
@@ -56,34 +54,9 @@ def bad_usage(said: str) -> str:
     return f"The program refuses its command line: {said}."
 
 
-def died_in_own_call(signal: str, place: str) -> str:
-    """Return where a program died."""
-    return f"{signal} comes from a call that the program itself makes, at {place}."
-
-
-def waits(threads: int, place: str) -> str:
-    """Return where a program waits for itself."""
-    if threads == 1:
-        return f"The only thread waits for a lock or a queue of the program, at {place}."
-    return (
-        f"All {threads} threads wait for locks or queues of the program, the main one at {place}."
-    )
-
-
-def python() -> str:
-    """Return the interpreter as one types it."""
-    name = os.path.basename(sys.executable) or "python"
-    return name if name.startswith("python") else "python"
-
-
-def debugger(program: str) -> str:
-    """Return the command that shows the frames of C."""
-    return f"gdb -batch -ex run -ex bt --args {python()} {program}".rstrip()
-
-
-def show_stacks(program: str, seconds: float) -> str:
-    """Return the command that shows where each process waits."""
-    return f"cudaguard run --timeout {max(seconds, 1):.0f} {program}".rstrip()
+def help_of(program: str) -> str:
+    """Return the command that shows which arguments a program takes."""
+    return f"{python()} {program} --help"
 
 
 def without_slots(command: str, id: str, program: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 
@@ -17,6 +18,7 @@ from cudaguard.tools.common import TIMEOUT, json_text, note, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
 from cudaguard.tools.run.advice import bisect_command, change_of, fits
+from cudaguard.tools.run.causes import of_death, of_wait
 from cudaguard.tools.run.conclusions import story_of
 from cudaguard.tools.run.deaths import Process, explaining, is_of_others, processes_of, silent_ranks
 from cudaguard.tools.run.faults import faults_in, last_initialized
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from cudaguard.tools.run.causes import Cause
     from cudaguard.tools.run.conclusions import Fit
     from cudaguard.tools.run.ending import ProgramEnd
     from cudaguard.tools.run.faults import FaultDump
@@ -169,6 +172,7 @@ class Report:
         fitting = self._fits(stack) if self.is_told else ()
         is_import = self.has_crashed and bool(story.running)
         change = change_of(fitting, story, self._sources, stack, is_import=is_import)
+        cause = None if fitting else self._own_cause(fault)
         return {
             "tool": "run",
             "version": cudaguard.__version__,
@@ -198,10 +202,11 @@ class Report:
                 "is_said": error.is_said,
             },
             "others": others,
+            "cause": cause and cause.to_dict(),
             "rules": [_described(fit) for fit in fitting],
             "hints": self._hints(fault),
             "change": change if self.is_told else None,
-            "command": self._bisect() if self.is_told else "",
+            "command": self._next(cause) if self.is_told else "",
         }
 
     def learn_initializing(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
@@ -263,13 +268,27 @@ class Report:
         is_inside = self._died_inside()
         return fits(self._story, self._mode, self._sources, stack) if is_inside else ()
 
-    def _bisect(self) -> str:
-        """Return the command that finds the imports which do it."""
+    def _own_cause(self, fault: FaultDump | None) -> Cause | None:
+        """Return a cause in the program's own code; None if what the guard found may be one."""
+        faults = [finding for finding in self._story.findings if finding.severity != "info"]
+        if fault is None or faults or not self._launch.prefix or self._fatal_elsewhere():
+            return None
+        program = shlex.join(redacted_arguments(self._program.words))
+        if self._ended.is_late:
+            threads = [*(other.frames for other in fault.others), fault.frames]
+            return of_wait(threads, program, self._ended.seconds)
+        name = wording.signal_name(-self._ended.status)
+        return of_death(fault, name, program) if self.has_crashed else None
+
+    def _next(self, cause: Cause | None) -> str:
+        """Return the command that shows more of a cause, or finds the imports which do it."""
         # It would start it with our Python, and without the other ranks.
         is_runnable = self._launch.prefix and (self._is_program or self._story.running)
         is_killed = self.has_crashed and -self._ended.status == signal.SIGKILL
         if not is_runnable or is_killed or not self._died_inside():
             return ""
+        if cause is not None:
+            return "" if self._ended.is_late else cause.command
         if not self._ended.is_late:
             return bisect_command(self._program, self._story)
         # A hang in no import is none of their order.

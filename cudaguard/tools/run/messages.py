@@ -111,17 +111,14 @@ def killed_for_memory(kills: int | None) -> str:
     """
     if kills:
         return (
-            "the kernel has killed a process of this control group for want of memory: give the "
-            "container or job more of it, or use less (smaller batches, fewer workers)"
+            "the kernel killed a process of this container or job because it was out of memory: "
+            "give it more, or use less (smaller batches, fewer workers)"
         )
     if kills is None:
-        return (
-            "nobody here has sent SIGKILL: perhaps the kernel's memory killer has (`dmesg` or "
-            "`journalctl -k` tells), perhaps a batch system or another user"
-        )
+        return "killed by SIGKILL, sender unknown: check dmesg and your scheduler's log"
     return (
-        "nobody here has sent SIGKILL, and the kernel has killed nothing in this control group for "
-        "want of memory: perhaps it has in one above, perhaps a batch system or another user did"
+        "killed by SIGKILL, sender unknown; the kernel counts no out-of-memory kill in this "
+        "container or job: check your scheduler's log, and dmesg on the host"
     )
 
 
@@ -133,58 +130,56 @@ def silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
         kills: As in `killed_for_memory`.
     """
     named = ", ".join(map(str, ranks))
-    told = (
-        f"rank{'s'[: len(ranks) > 1]} {named} left no word, as after SIGKILL or the launcher's "
-        "SIGTERM"
-    )
+    who = f"rank{'s'[: len(ranks) > 1]} {named}"
+    told = f"{who} ended without an error, probably by SIGKILL or SIGTERM"
     return f"{told}; {killed_for_memory(kills)}" if kills else told
 
 
 def limited_address_space(limit: int) -> str:
     """Return the hint about a MemoryError under ``ulimit -v``."""
     return (
-        f"the address space of the program is limited to {limit / (1 << 30):.1f} GiB "
-        "(`ulimit -v`); CUDA programs reserve far more than they use: do without that limit"
+        f"`ulimit -v` limits the program to {limit / (1 << 30):.1f} GiB of addresses: remove that "
+        "limit, as CUDA reserves far more addresses than memory"
     )
 
 
 NO_PYTHON = (
-    "no Python process below the command came under the guard: none was started, it was started "
-    "with -I or -E, or PYTHONPATH was taken from its environment"
+    "the command started no guarded Python: it starts none, starts it with -I or -E, or changes "
+    "PYTHONPATH"
 )
 
 
 def no_traceback(name: str) -> str:
     """Return the hint that ``faulthandler`` has left nothing, though the signal was its own."""
     return (
-        f"no traceback of {name} is here: the program has switched faulthandler on itself (then it "
-        "stands above), a library has a handler of its own, or it has become another program (exec)"
+        f"{name} left no Python stack here: the program enables faulthandler itself (then see "
+        "above), a library handles the signal, or the program called exec"
     )
 
 
 def not_recorded(why: str) -> str:
     """Return the hint that the record of the program is not whole, or is not there."""
-    return f"this report lacks what could not be written down while the program ran: {why}"
+    return f"this report is incomplete, as the run could not be recorded: {why}"
 
 
 def ended_otherwise(status: int) -> str:
     """Return the hint that the second run has not died as the first."""
     how = f"of {signal_name(-status)}" if status < 0 else f"with status {status}"
     return (
-        f"the second run ended {how}: it does not happen every time, or needs the program's input"
+        f"the second run ended {how}: the crash is not reproducible, or needs the program's input"
     )
 
 
 def guard_will_do(rule: str, *, is_opt_in: bool) -> str:
     """Return what a change does that puts the guard up, or switches a rule on."""
     if is_opt_in:
-        return f"switch {rule} on; it is off by default, as it changes more than the fault"
+        return f"enable {rule}; it is off by default, as it changes more than the fault"
     return f"let the guard repair it ({rule}); `cudaguard run` in mode fix does the same"
 
 
 def order_may_do(module: str) -> str:
     """Return what a change does that moves an import to the front."""
-    return f"no rule is known; import {module} first, which is a guess until it is tried"
+    return f"try importing {module} first: a guess, as no rule is known"
 
 
 def write(document: dict[str, Any], page: Page) -> None:
@@ -208,6 +203,8 @@ def write(document: dict[str, Any], page: Page) -> None:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
         _add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
     _add_findings(page, document)
+    if document["cause"] is not None:
+        page.finding(document["cause"], "cause: ", _INDENT, parts=("evidence", "remedy"))
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         _add(page, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")

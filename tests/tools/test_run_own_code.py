@@ -1,10 +1,10 @@
-"""What a line of the user's own source calls, as `cudaguard bisect` reads it."""
+"""What a line of the user's own source calls, as `cudaguard run` and `bisect` read it."""
 
 from __future__ import annotations
 
 import pytest
 
-from cudaguard.tools.bisect.own_code import OwnSource, is_own, is_standard
+from cudaguard.tools.run.own_code import OwnSource, is_own, is_standard
 
 HEAD = """\
 import ctypes, os, threading, queue

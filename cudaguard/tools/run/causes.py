@@ -1,0 +1,133 @@
+"""Causes in the program's own code, which no order of imports changes: a call, a wait for itself.
+
+Conservative: what may depend on what was loaded before (a crash in a library, a wait in a package)
+is no such cause.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from cudaguard.tools.run import cause_messages as wording
+from cudaguard.tools.run.own_code import OwnSource, is_own, is_standard
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from cudaguard.tools.run.faults import FaultDump, Frames
+
+# Below a call of the user's own there may be these, and nothing else.
+_FOREIGN_CALL = re.compile(r"ctypes[/\\]\w+\.py$")
+_OPENS = ("__init__", "LoadLibrary", "__getattr__", "__getitem__")
+_WAITING = ("threading.py", "queue.py", "_base.py", "thread.py")  # the last two: of futures
+_AROUND = (*_WAITING, "contextlib.py", "runpy.py")
+_FUTURES = os.path.join("concurrent", "futures")
+
+
+class Cause(NamedTuple):
+    """Why a run failed, where no order of imports is to blame.
+
+    Args:
+        id: The id that `explain` knows; empty if it knows none.
+        what: What is wrong, in a sentence.
+        evidence: What shows it.
+        remedy: What to do.
+        command: What to run next.
+    """
+
+    id: str
+    what: str
+    evidence: tuple[str, ...]
+    remedy: str
+    command: str
+
+    def is_like(self, other: Cause | None) -> bool:
+        """Return True if another run has failed for the same cause."""
+        return other is not None and (self.id, self.what) == (other.id, other.what)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data."""
+        return {**self._asdict(), "evidence": list(self.evidence)}
+
+
+def of_death(dump: FaultDump, signal: str, program: str) -> Cause | None:
+    """Return the cause if it died in a call through ctypes, or of Python's own, in user's code.
+
+    Args:
+        dump: What was written down when it died.
+        signal: The name of the signal.
+        program: The program and its arguments as a shell takes them.
+    """
+    if not dump.thread or _is_importing(dump.frames):
+        return None
+    frames = list(dump.frames)
+    while frames and _FOREIGN_CALL.search(frames[0][0]) and is_standard(frames[0][0]):
+        if frames.pop(0)[2] in _OPENS:
+            return None
+    if not frames or not is_own(frames[0][0]):
+        return None
+    file, line, function = frames[0]
+    source = OwnSource(file)
+    if not source.calls_only_own(line):
+        return None
+    what = wording.died_in_own_call(signal, _place(file, line, function))
+    shown = f"{_place(file, line, function)}: {source.text(line)}"
+    return Cause("", what, (shown,), wording.CHECK_CALL, wording.debugger(program))
+
+
+def of_wait(
+    threads: Sequence[Frames], program: str, seconds: float, runner: str = ""
+) -> Cause | None:
+    """Return the cause if all threads wait for locks, queues or threads of the program's own.
+
+    Args:
+        threads: The frames of each, innermost first; the main thread's last.
+        program: The program and its arguments as a shell takes them.
+        seconds: How long it was waited for.
+        runner: A file of ours that runs the program.
+    """
+    if not threads or not all(_waits(frames, runner) for frames in threads):
+        return None
+    places = [next((frame for frame in frames if is_own(frame[0])), None) for frames in threads]
+    own = [place for place in places if place is not None]
+    if not own:
+        return None
+    shown = tuple(f"{_place(*place)}: {OwnSource(place[0]).text(place[1])}" for place in own)
+    return Cause(
+        "", wording.waits(len(threads), _place(*own[-1])), shown, wording.RELEASE,
+        wording.show_stacks(program, seconds),
+    )  # fmt: skip
+
+
+def _waits(frames: Frames, runner: str) -> bool:
+    """Return True if a thread is in code of the user's and of locks, and waits for one there."""
+    if not frames or _is_importing(frames):
+        return False
+    for file, _, _ in frames:
+        is_runner = file == runner or file.startswith("<frozen runpy")
+        if not (is_runner or is_own(file) or (is_standard(file) and _is_lock_file(file, _AROUND))):
+            return False
+    file, line, _ = frames[0]
+    if is_own(file):
+        return OwnSource(file).waits_for_lock(line)
+    return is_standard(file) and _is_lock_file(file, _WAITING)
+
+
+def _is_lock_file(file: str, names: Sequence[str]) -> bool:
+    folder, name = os.path.split(file)
+    return name in names and (
+        folder == os.path.dirname(os.__file__) or folder.endswith(_FUTURES)
+    )  # fmt: skip
+
+
+def _is_importing(frames: Frames) -> bool:
+    return any("importlib" in file for file, _, _ in frames)
+
+
+def _place(file: str, line: int, function: str) -> str:
+    here = os.getcwd() + os.sep
+    return f"{file[len(here) :] if file.startswith(here) else file}:{line} in {function}"
