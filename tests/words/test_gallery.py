@@ -28,6 +28,8 @@ MOST_OF_CONSEQUENCE = 40
 ONE_WORD = re.compile(
     r"`[^`]*`|(?<![\w'])'[^\n]*?'(?![\w'])|\"[^\"]*\"|\([^()]*\)|https?://\S+|[\w.~-]*/[\w./~+-]+"
 )
+# The line of the program that led to it; who did it may stand before that.
+PLACE = re.compile(r"(?:\w+ )*(?:imported|loaded|requested) at ")
 SENTENCE_ENDS = re.compile(r"[.;:]\s+|[.;:]$")
 # What may be advised, so that a remedy that is none is noticed.
 VERBS = {
@@ -87,6 +89,12 @@ def faults(message):
     parts = parts_of(message.text)
     labels = [label for label, _ in parts]
     is_ours = message.id.startswith("CG")
+    evidence = [text for label, text in parts if label == "evidence"]
+    for place in filter(PLACE.match, evidence[1:]):
+        if place != evidence[1] or not re.search(r":\d", evidence[0]):
+            yield f"the line of the program comes late in the evidence: {place}"
+    if labels[-1] != "run" and "run" in labels:
+        yield "the command is not the last line"
     if is_ours and message.severity != "info" and not {"run", "see"} & set(labels):
         yield "it names no command, and no page"
     for label, text in parts:
@@ -130,6 +138,8 @@ def test_message_keeps_the_rules_of_style(message):
         (f"[CG999] It.\n  consequence: {'it is. ' * 21}\n  run: x", "42 words"),
         ("[CG999] It.\n  remedy: see the evidence\n  run: x", "begins with no verb"),
         ("[CG999] It.", "names no command"),
+        ("[CG999] It.\n  run: x\n  see: y", "is not the last line"),
+        ("[CG999] It.\n  evidence: x\n  evidence: loaded at y\n  run: x", "comes late"),
     ],
 )
 def test_faults_are_found(text, fault):

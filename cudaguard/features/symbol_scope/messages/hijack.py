@@ -203,7 +203,7 @@ def static_runtime(extension: str, library: str, names: tuple[str, ...], where: 
     return Finding(
         STATIC_RUNTIME,
         f"{extension} exports its own C++ runtime.",
-        evidence=(evidence, *((f"imported at {where}",) if where else ())),
+        evidence=(*((f"imported at {where}",) if where else ()), evidence),
         consequence="it and libraries that use libstdc++.so.6, such as torch, mix two runtimes. "
         "Texts come out empty or cut, or the program crashes.",
         remedy=RELINK,

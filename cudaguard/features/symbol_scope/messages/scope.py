@@ -38,7 +38,7 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
         rule.id,
         f"{subject} stays in the global symbol scope: local scope would break its C++ runtime.",
         rule=rule.id,
-        evidence=(*own_runtime(runtime), f"RTLD_GLOBAL requested at {where}"),
+        evidence=(f"RTLD_GLOBAL requested at {where}", *own_runtime(runtime)),
         consequence=rule.why,
         remedy=STAY_GLOBAL,
         links=rule.links,
