@@ -114,6 +114,26 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
+        id="CG069",
+        title="cudf creates a CUDA context at import, before dask-cuda starts its workers",
+        watch=("cudf",),
+        dist=("cudf<25.10", "cudf-cu11<25.10", "cudf-cu12<25.10"),
+        # dask-cuda sets it as well, with this value, when the cluster is made: then it is too late.
+        actions=({"set_env": "RAPIDS_NO_INITIALIZE", "value": "True", "beside": "dask_cuda"},),
+        why=(
+            "cudf before 25.10 asks the GPU for its properties at import, which may create a "
+            "context. dask-cuda then reports 'A CUDA context for device 0 already exists', and its "
+            "workers may share one GPU."
+        ),
+        links=(
+            "https://github.com/rapidsai/dask-cuda/issues/867",
+            "https://github.com/rapidsai/dask-cuda/pull/379",
+            "https://github.com/NVIDIA/cudf/issues/4827",
+            "https://github.com/NVIDIA/cudf/pull/12545",
+        ),
+        fixed_in="cudf 25.10.0",
+    ),
+    Rule(
         id="CG045",
         title="torch 2.9.1 does not read PYTORCH_ALLOC_CONF for CUDA",
         watch=("torch",),

@@ -10,10 +10,13 @@ VERBS = (
         "set_env",
         VARIABLE,
         "XLA_PYTHON_CLIENT_PREALLOCATE",
-        "Set an environment variable before the import, unless it is set.",
+        "Set an environment variable before the import, unless it is set; `beside`: only with that "
+        "module.",
         {"before": "repair.stand_ins:set_env"},
-        parameters=(Parameter("value", TEXT, "false"),),
-        grades=("opt-in",),
+        parameters=(
+            Parameter("value", TEXT, "false"),
+            Parameter("beside", MODULE, "dask_cuda", required=False),
+        ),
     ),
     Verb(
         "replace_module",

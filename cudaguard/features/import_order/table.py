@@ -7,6 +7,7 @@ from cudaguard.core.verbs import (
     FUNCTION,
     LIBRARY_PATH,
     SWITCH,
+    TEXT,
     TEXTS,
     Kind,
     Parameter,
@@ -39,8 +40,16 @@ VERBS = (
         "preload_dependencies",
         LIBRARY_PATH,
         "onnxruntime/capi/libonnxruntime_providers_cuda.so",
-        "Load what a library needs and the loader would not find, before the import.",
-        {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
+        "Load what a library needs and the loader would not find, before the import or at a call.",
+        {
+            "before": "repair.preload:preload",
+            "late": "repair.preload:came_too_late",
+            "after": "repair.preload:preload_at_call",
+        },
+        parameters=(
+            Parameter("at", FUNCTION, "InferenceSession", required=False),
+            Parameter("naming", TEXT, "CUDAExecutionProvider", required=False),
+        ),
     ),
     Verb(
         "preload_soname",

@@ -12,7 +12,7 @@ import pytest
 
 from cudaguard.features.cuda_init.expectations import EXPECTATIONS
 
-from .program import INITIALIZE
+from .program import INITIALIZE, RETAIN
 
 LAUNCHER = '''
 def notebook_launcher(function, args=(), num_processes=None, mixed_precision="no"):
@@ -167,3 +167,79 @@ def test_every_expectation_has_a_report():
     for one in EXPECTATIONS:
         assert one.links
         assert list(inspect.signature(one.is_meant).parameters)
+
+
+# --- a variable that cudf wants set before its import --------------------------------------------
+
+CUDF = f"""
+import os
+if not ("RAPIDS_NO_INITIALIZE" in os.environ or "CUDF_NO_INITIALIZE" in os.environ):
+    {RETAIN.format(0)}
+"""
+CLUSTER = """
+import os
+def LocalCUDACluster():
+    os.environ["RAPIDS_NO_INITIALIZE"] = "True"
+    import distributed.comm.ucx as ucx
+    ucx._warn_existing_cuda_context(0, 42)
+"""
+
+
+@pytest.fixture
+def cluster(run, program):
+    """Runs code beside stand-ins for cudf of a version, dask-cudf and dask-cuda."""
+
+    def cluster(code, version="24.12.0", **how):
+        program.module("cudf", CUDF)
+        program.module("dask_cudf", "import cudf")
+        program.module("dask_cuda", CLUSTER)
+        metadata = f"Metadata-Version: 2.1\nName: cudf-cu12\nVersion: {version}\n"
+        folder = program.folder / f"cudf_cu12-{version}.dist-info"
+        folder.mkdir(exist_ok=True)
+        (folder / "METADATA").write_text(metadata, encoding="utf-8")
+        return run(code, **how)
+
+    return cluster
+
+
+def has_context(ran):
+    return "cuDevicePrimaryCtxRetain" in ran.calls
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from dask_cuda import LocalCUDACluster\nimport cudf\n",
+        "import cudf\nfrom dask_cuda import LocalCUDACluster\n",
+        "import dask_cudf\nimport json\nfrom dask_cuda import LocalCUDACluster\n",
+    ],
+)
+def test_cudf_beside_dask_cuda_creates_no_context(cluster, imports):
+    ran = cluster(f"{imports}LocalCUDACluster()", env={"CUDAGUARD_RULES": "-CG069"})
+    assert has_context(ran)
+    assert "distributed found a CUDA context" in ran.err
+    ran = cluster(f"{imports}print(cudaguard.status().changes)")
+    assert not has_context(ran)
+    assert "RAPIDS_NO_INITIALIZE=True: set before cudf by CG069 (stays)" in ran.out[-1]
+    assert ran.err == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "version"),
+    [
+        ("import cudf", "24.12.0"),  # no cluster
+        ("import cudf\nfrom dask_cuda import LocalCUDACluster", "25.10.0"),
+        ("import cudf\nif 0:\n    from dask_cuda import LocalCUDACluster", "24.12.0"),
+    ],
+)
+def test_cudf_initializes_as_ever(cluster, code, version):
+    ran = cluster(f"{code}\nprint(os.environ.get('RAPIDS_NO_INITIALIZE'))", version)
+    assert has_context(ran)
+    assert ran.out == ["None"]
+
+
+def test_variable_for_cudf_that_the_program_has_set_stays(cluster):
+    code = "os.environ['RAPIDS_NO_INITIALIZE'] = '1'\nimport cudf, dask_cuda\n"
+    ran = cluster(f"{code}print(os.environ['RAPIDS_NO_INITIALIZE'], cudaguard.status().changes)")
+    assert ran.out[0].startswith("1 (")
+    assert "CG069" not in ran.out[0]

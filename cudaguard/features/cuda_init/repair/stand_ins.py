@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core import messages
+from cudaguard.core.foresight import coming
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first
 from cudaguard.core.request import Done, WouldDo
@@ -22,7 +23,7 @@ def set_env(request: Request) -> Iterator[Outcome]:
     """Set the variables that a rule wants set before a module, where the program has not."""
     for action in actions_of(request.rule, "set_env"):
         name, value = action["set_env"], action["value"]
-        if name in os.environ:
+        if name in os.environ or not _is_imported_too(action.get("beside", "")):
             continue
         if request.permit.acts:
             os.environ[name] = value
@@ -30,6 +31,11 @@ def set_env(request: Request) -> Iterator[Outcome]:
         else:
             where = request.where
             yield WouldDo(wording.default_missing(request.rule, name, value, request.name, where))
+
+
+def _is_imported_too(other: str) -> bool:
+    """Return True if the program has imported another module as well, or is about to."""
+    return not other or other in sys.modules or bool(coming(frozenset((other,))))
 
 
 def replace_module(request: Request) -> Iterator[Outcome]:

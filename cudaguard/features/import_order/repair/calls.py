@@ -5,64 +5,38 @@ The call is made as ever. Only the first one counts: what a library has set up b
 
 from __future__ import annotations
 
-import functools
 import sys
-from types import FunctionType, ModuleType
+from types import ModuleType
 
 from cudaguard.core.caller import describe, frame_outside_of
-from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.patterns import actions_of, texts_of
-from cudaguard.core.replace import Replaced
 from cudaguard.core.request import WouldDo
 from cudaguard.features.import_order import messages as wording
-from cudaguard.files import os, ours
+from cudaguard.features.import_order.repair import first_call
+from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
-    from cudaguard.core.permit import Permit
-    from cudaguard.core.replace import ReplacedPlace
     from cudaguard.core.request import Request
-
-
-class Called:
-    """A built-in function that tells of its first call; like the original it is never a method.
-
-    Args:
-        original: The function.
-        look: Is called before it.
-    """
-
-    def __init__(self, original: Any, look: Callable[[], None]) -> None:
-        self.__wrapped__ = original  # inspect.signature follows it
-        self.__doc__ = original.__doc__
-        self._look = look
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Look, and call the original."""
-        self._look()
-        return self.__wrapped__(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "__wrapped__"), name)
-
-    def __repr__(self) -> str:
-        return repr(self.__wrapped__)
-
-    def __reduce__(self) -> str:
-        return str(self.__wrapped__.__qualname__)
+    from cudaguard.features.import_order.repair.first_call import Look
 
 
 def watch(request: Request) -> None:
     """Have the calls that a rule names looked at, where they are there."""
     for action in actions_of(request.rule, "check_call"):
-        owner, name = _place(request.name, action["check_call"])
-        if owner is not None and _may_share(action.get("sharing")):
-            make = _maker(request, owner, name, action)
-            place = f"{request.name}.{action['check_call']} ({request.rule.id})"
-            request.put(place, owner, make)
+        if _may_share(action.get("sharing")):
+            first_call.put(request, action["check_call"], _teller(request, action))
+
+
+def _teller(request: Request, action: Mapping[str, Any]) -> Look:
+    def look(_: tuple[Any, ...], __: Mapping[str, Any]) -> bool:
+        _tell(request, action)
+        return True
+
+    return look
 
 
 def _may_share(pattern: str | None) -> bool:
@@ -78,49 +52,6 @@ def _may_share(pattern: str | None) -> bool:
     names = {os.path.basename(file) for file in own}
     others = all_installed(f"*.libs/{os.path.basename(pattern)}") if own else ()
     return any(os.path.basename(file) in names and file not in own for file in others)
-
-
-def _place(module: str, path: str) -> tuple[Any, str]:
-    """Return whose attribute a call is, and which; None if there is no such call."""
-    owner: Any = sys.modules.get(module)
-    *outer, name = path.split(".")
-    for one in outer:
-        owner = getattr(owner, one, None)
-    found = getattr(owner, name, None)
-    if isinstance(found, type):  # a class stays the class that it is
-        is_pythons = isinstance(vars(found).get("__init__"), FunctionType)
-        return (found, "__init__") if is_pythons else (None, "")
-    return (owner, name) if callable(found) else (None, "")
-
-
-def _maker(
-    request: Request, owner: Any, name: str, action: Mapping[str, Any]
-) -> Callable[[ReplacedPlace, Permit], Replaced]:
-    original = getattr(owner, name)
-    is_first = [True]
-
-    def look() -> None:
-        if is_first and request.permit.looks:
-            is_first.clear()
-            try:
-                _tell(request, action)
-            except ON_PURPOSE as warning:  # the user's filters make an error of it
-                print_instead(warning)
-            except ours(Exception) as error:
-                request.reporter.broken("looking at a call", error)
-
-    def make(_: ReplacedPlace, __: Permit) -> Replaced:
-        if not isinstance(original, FunctionType):
-            return Replaced(owner, name, Called(original, look))
-
-        @functools.wraps(original)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            look()
-            return original(*args, **kwargs)
-
-        return Replaced(owner, name, called)
-
-    return make
 
 
 def _tell(request: Request, action: Mapping[str, Any]) -> None:

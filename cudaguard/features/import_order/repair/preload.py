@@ -7,13 +7,16 @@ from cudaguard.core.foresight import coming, is_error_expected
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
 from cudaguard.features.import_order import messages as wording
+from cudaguard.features.import_order.repair import first_call
 from cudaguard.files import LARGEST, os, ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from cudaguard.core.request import Outcome, Request
+    from cudaguard.features.import_order.repair.first_call import Look
     from cudaguard.model import Rule
 
 _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
@@ -21,7 +24,10 @@ _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
 
 def preload(request: Request) -> Iterator[Outcome]:
     """Open what a rule wants opened before a module; only tell of it if that is not permitted."""
-    files = _wanted(request.rule)
+    yield from _opened(request, _wanted(request.rule))
+
+
+def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
     if not files:
         return
     if not request.permit.acts:
@@ -35,6 +41,35 @@ def preload(request: Request) -> Iterator[Outcome]:
         yield Done(file, messages.loaded_before(request.name))
     if error is not None:
         yield Refused(messages.not_preloaded(request.rule, request.name, error), cause=error)
+
+
+def preload_at_call(request: Request) -> None:
+    """Open what a library needs once the program makes the call that loads that library."""
+    for action in actions_of(request.rule, "preload_dependencies"):
+        if "at" in action:
+            first_call.put(request, action["at"], _opener(request, action))
+
+
+def _opener(request: Request, action: Mapping[str, Any]) -> Look:
+    def look(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        name = action.get("naming")
+        if name is not None and not _names((*args, *kwargs.values()), name):
+            return False
+        for outcome in _opened(request, _needed_by([action["preload_dependencies"]])):
+            request.tell(outcome)
+        return True
+
+    return look
+
+
+def _names(values: Iterable[Any], name: str, deepest: int = 3) -> bool:
+    """Return True if a name is among some values, or in the lists and tuples among them."""
+    for one in values:
+        if type(one) is str and one == name:
+            return True
+        if type(one) in (list, tuple) and deepest and _names(one, name, deepest - 1):
+            return True
+    return False
 
 
 def fetch(request: Request, missing: str) -> Iterator[Outcome]:
@@ -118,12 +153,16 @@ def _installed(rule: Rule) -> list[str]:
 
 
 def _needs(rule: Rule) -> tuple[str, ...]:
+    asking = actions_of(rule, "preload_dependencies")
+    libraries = [one["preload_dependencies"] for one in asking if "at" not in one]
+    return _needed_by(libraries, values_of(rule, "preload_soname"))
+
+
+def _needed_by(libraries: Iterable[str], names: Sequence[str] = ()) -> tuple[str, ...]:
     from cudaguard.system.preload import has_driver, unfound, unmet_needs
 
-    asking = values_of(rule, "preload_dependencies")
-    names = values_of(rule, "preload_soname")
     # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
-    if not (asking or names) or not has_driver():
+    if not (libraries or names) or not has_driver():
         return ()
-    files = [file for library in asking for file in unmet_needs(library)]
+    files = [file for library in libraries for file in unmet_needs(library)]
     return tuple(dict.fromkeys((*files, *unfound(names))))

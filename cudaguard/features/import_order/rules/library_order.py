@@ -119,10 +119,16 @@ RULES: tuple[Rule, ...] = (
         watch=("onnxruntime",),
         dist=("onnxruntime-gpu>=1.16",),
         when={"platform": "linux"},
-        # Opt-in, as it moves sessions from the CPU to the GPU: other rounding, memory, time. Only
-        # with a driver: 1.19 to 1.22 crash where the provider loads and there is none.
-        actions=({"preload_dependencies": "onnxruntime/capi/libonnxruntime_providers_cuda.so"},),
-        grade="opt-in",
+        # At the call, as it moves sessions from the CPU to the GPU: only those for which the
+        # program asks that. Only with a driver: 1.19 to 1.22 crash where the provider loads and
+        # there is none.
+        actions=(
+            {
+                "preload_dependencies": "onnxruntime/capi/libonnxruntime_providers_cuda.so",
+                "at": "InferenceSession",
+                "naming": "CUDAExecutionProvider",
+            },
+        ),
         why=(
             "onnxruntime-gpu does not search the nvidia-* packages for cuBLAS and cuDNN. It "
             "logs one line, drops CUDAExecutionProvider and runs on the CPU. For 1.20 to "

@@ -1,0 +1,120 @@
+"""A look at the calls of a function of a watched module, until one has been what was waited for.
+
+The call is made as ever, and what it raises is its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from types import FunctionType
+
+from cudaguard.core.frames import hide_frame
+from cudaguard.core.loader import ON_PURPOSE, print_instead
+from cudaguard.core.replace import Replaced
+from cudaguard.files import ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from cudaguard.core.permit import Permit
+    from cudaguard.core.replace import ReplacedPlace
+    from cudaguard.core.request import Request
+
+    # Of the arguments of a call: True if it was the one.
+    Look = Callable[[tuple[Any, ...], Mapping[str, Any]], bool]
+
+
+class Called:
+    """A built-in function that tells of its calls; like the original it is never a method.
+
+    Args:
+        original: The function.
+        look: Is called before it.
+    """
+
+    def __init__(self, original: Any, look: Callable[..., None]) -> None:
+        self.__wrapped__ = original  # inspect.signature follows it
+        self.__doc__ = original.__doc__
+        self._look = look
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Look, and call the original."""
+        self._look(args, kwargs)
+        return self.__wrapped__(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "__wrapped__"), name)
+
+    def __repr__(self) -> str:
+        return repr(self.__wrapped__)
+
+    def __reduce__(self) -> str:
+        return str(self.__wrapped__.__qualname__)
+
+
+def put(request: Request, function: str, look: Look) -> None:
+    """Have the calls of a function looked at, where it is there.
+
+    Args:
+        request: For the module that has it.
+        function: Its name there; of a class, its instances are looked at.
+        look: Is called before each call, up to the one for which it returns True.
+    """
+    owner, name = _place(request.name, function)
+    if owner is not None:
+        place = f"{request.name}.{function} ({request.rule.id})"
+        request.put(place, owner, _maker(request, owner, name, look))
+
+
+def _place(module: str, path: str) -> tuple[Any, str]:
+    """Return whose attribute a function is, and which; None if there is no such function."""
+    owner: Any = sys.modules.get(module)
+    *outer, name = path.split(".")
+    for one in outer:
+        owner = getattr(owner, one, None)
+    found = getattr(owner, name, None)
+    if isinstance(found, type):  # a class stays the class that it is
+        is_pythons = isinstance(vars(found).get("__init__"), FunctionType)
+        return (found, "__init__") if is_pythons else (None, "")
+    return (owner, name) if callable(found) else (None, "")
+
+
+def _maker(
+    request: Request, owner: Any, name: str, look: Look
+) -> Callable[[ReplacedPlace, Permit], Replaced]:
+    original = getattr(owner, name)
+    is_awaited = [True]
+
+    def before(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if not (is_awaited and request.permit.looks):
+            return
+        is_awaited.clear()  # a call that the look itself makes is not looked at
+        is_over = True
+        try:
+            is_over = look(args, kwargs)
+        except ON_PURPOSE as warning:  # the user's filters make an error of it
+            print_instead(warning)
+        except ours(Exception) as error:
+            request.reporter.broken("looking at a call", error)
+        if not is_over:
+            is_awaited.append(True)
+
+    def make(_: ReplacedPlace, __: Permit) -> Replaced:
+        if not isinstance(original, FunctionType):
+            return Replaced(owner, name, Called(original, before))
+
+        @functools.wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            before(args, kwargs)
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+
+        return Replaced(owner, name, called)
+
+    return make
