@@ -191,6 +191,10 @@ class Reporter:
         """
         if finding.id in self.silenced:
             return False
+        if finding.severity != "info":
+            from cudaguard.core.plugin_hosts import with_plugin
+
+            finding = with_plugin(finding)
         is_news = self.channel.record(finding)
         if is_news:
             self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)
