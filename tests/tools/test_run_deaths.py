@@ -14,6 +14,8 @@ import time
 
 import pytest
 
+from cudaguard.tools.run.advice import filled
+
 from ..documents import valid
 
 RUN = (sys.executable, "-m", "cudaguard", "run")
@@ -254,6 +256,25 @@ def test_known_error_is_explained_once(child, run, mode):
     assert ("error: [CG869] " in text) is not is_noted
     assert f"{done.stderr}{text}".count("rebuild it against the installed torch") == 1
     assert document["mode"] == mode
+    # No order of imports cures it.
+    assert document["command"] == ("" if is_noted else "cudaguard check-extension x.so")
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "expected"),
+    [
+        ("cudaguard trace SCRIPT", ("a b.py", "--token", "s"), "cudaguard trace 'a b.py' --token"),
+        ("cudaguard trace SCRIPT", (), ""),
+        ("cudaguard check-extension FILE", ("a.py",), ""),
+        ("cudaguard run SCRIPT", ("a.py",), ""),
+        ("nvidia-smi", (), "nvidia-smi"),
+        ("", ("a.py",), ""),
+    ],
+)
+def test_command_of_an_explanation_is_filled(command, words, expected):
+    found = filled(command, words)
+    assert found.startswith(expected) if expected else not found
+    assert not {"SCRIPT", "FILE", "s"}.intersection(found.split())
 
 
 def test_mode_is_recorded_also_where_the_start_up_line_was_first(editable_python, child):

@@ -91,6 +91,21 @@ def bisect_command(program: Program, story: Story, limit: float = 0.0) -> str:
     return f"cudaguard bisect {option}{shlex.join(redacted_arguments(program.words))}"
 
 
+def filled(command: str, words: Sequence[str]) -> str:
+    """Return a command of `explain` for this program; empty if it has a slot, or is this command.
+
+    Args:
+        command: The command; empty if there is none.
+        words: The program and its arguments; none if it cannot be started again.
+    """
+    import shlex
+
+    slots = {"FILE", "SCRIPT"}.intersection(command.split())
+    if command.startswith("cudaguard run") or "FILE" in slots or (slots and not words):
+        return ""
+    return command.replace("SCRIPT", shlex.join(redacted_arguments(words)))
+
+
 def _own_lines(stack: Stack) -> list[int]:
     """Return the lines of the program itself that were running, innermost first."""
     return [frame["line"] for frame in stack if frame["is_program"]]

@@ -17,7 +17,7 @@ from cudaguard.system.redact import redacted_arguments
 from cudaguard.tools.common import TIMEOUT, json_text, note, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
-from cudaguard.tools.run.advice import bisect_command, change_of, fits
+from cudaguard.tools.run.advice import bisect_command, change_of, filled, fits
 from cudaguard.tools.run.causes import of_death, of_wait
 from cudaguard.tools.run.conclusions import story_of
 from cudaguard.tools.run.deaths import Process, explaining, is_of_others, processes_of, silent_ranks
@@ -281,9 +281,15 @@ class Report:
         return of_death(fault, name, program) if self.has_crashed else None
 
     def _next(self, cause: Cause | None) -> str:
-        """Return the command that shows more of a cause, or finds the imports which do it."""
+        """Return what its error's explanation says to run, else what shows more of the cause."""
         # It would start it with our Python, and without the other ranks.
-        is_runnable = self._launch.prefix and (self._is_program or self._story.running)
+        is_runnable = bool(self._launch.prefix and (self._is_program or self._story.running))
+        error = self._story.error
+        if error is not None and error.finding is not None and not self.has_crashed:
+            words = self._program.words if is_runnable else ()
+            named = filled(error.finding.command, words)
+            if named:
+                return named
         is_killed = self.has_crashed and -self._ended.status == signal.SIGKILL
         if not is_runnable or is_killed or not self._died_inside():
             return ""
