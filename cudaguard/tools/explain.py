@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
 _ID = re.compile(r"[A-Za-z][\w-]{0,40}\d[\w-]{0,10}")
+# The outermost frame of a traceback is the program's.
+_PROGRAM = re.compile(
+    r'Traceback \(most recent call last\):\n  File "([^"\n]{1,400}\.py)", line \d+, in <module>'
+)
 
 EXAMPLES = """\
 examples:
@@ -46,6 +50,8 @@ def execute(args: Namespace) -> int:
     if text == "-":  # whatever a program says may come, in whatever encoding
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
+    if finding is not None:
+        finding = finding.replace(command=_for_program(finding.command, text))
     command = _near(text) if finding is None else finding.command
     if args.format == "json":
         found = finding and finding.to_dict()
@@ -59,6 +65,19 @@ def execute(args: Namespace) -> int:
     else:
         note("explain", "nothing is known of that message", "cudaguard doctor")
     return FOUND if finding is None else OK
+
+
+def _for_program(command: str, text: str) -> str:
+    """Return a command with the program for its slot, where a traceback in the text names one."""
+    import os
+    import shlex
+
+    programs = _PROGRAM.findall(text)
+    if "SCRIPT" not in command.split() or not programs:
+        return command
+    here = os.getcwd() + os.sep
+    path = programs[-1][len(here) :] if programs[-1].startswith(here) else programs[-1]
+    return command.replace("SCRIPT", shlex.quote(path))
 
 
 def _near(text: str) -> str:

@@ -157,6 +157,7 @@ def test_status_and_signal_of_a_command_that_is_no_python(child, script):
     ("words", "expected"),
     [
         (["nonsuch"], "nonsuch: no such file here, and no such command on PATH\n"),
+        (["SCRIPT"], "SCRIPT stands for your program: give the name of its file\n"),
         (["json"], "on PATH; to run the module: cudaguard run -m json\n"),
         (["-X", "dev", "./wrapper"], "-X dev: ./wrapper is not run by this Python"),
         (["./text"], "./text is not executable; run: chmod +x ./text"),

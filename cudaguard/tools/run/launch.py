@@ -90,6 +90,8 @@ def _path_of(word: str, environ: Mapping[str, str]) -> tuple[str, str]:
         return _own_python(found), ""
     if os.path.isdir(word):
         return "", ""
+    if word == "SCRIPT":  # as explanations of errors name it
+        return "", "SCRIPT stands for your program: give the name of its file"
     return "", f"{word}: no such file here, and no such command on PATH{_suggestion(word)}"
 
 
