@@ -225,6 +225,9 @@ def _cxx11_abi(case: _Case) -> tuple[str, str]:
 
 
 def _other_torch(case: _Case) -> tuple[str, str]:
+    if not case.around.torch:
+        message = f"{case.file} was built for torch, which is not installed here: it needs "
+        return f"{message}{case.functions}", "install the torch that the extension was built for"
     has_kin = any(case.around.kin.values())
     message = (
         f"{case.file} was built for another version of torch: {case.torch} has no "

@@ -143,6 +143,12 @@ def test_words_for_another_torch():
     assert said(found, around)[0].endswith("`, only with other arguments")
 
 
+def test_no_torch_is_not_called_another_torch():
+    message, remedy = said(symbols("_ZN3c104cuda9SetDeviceEi"), NONE)
+    assert "built for torch, which is not installed here: it needs `_ZN3c10" in message
+    assert remedy.startswith("install the torch")
+
+
 @pytest.mark.parametrize(
     ("library", "words"),
     [
