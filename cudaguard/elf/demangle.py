@@ -73,4 +73,7 @@ def in_short(name: str) -> str:
         parts.append(name[length.end() : place])
         if name[2] != "N":
             break
-    return f"{'::'.join(parts)}(...)" if place <= len(name) else name
+    if place > len(name):
+        return name
+    # What follows the arguments of a template is not read: a member of it, or nothing.
+    return f"{'::'.join(parts)}{'<...>' if name[place : place + 1] == 'I' else '(...)'}"
