@@ -328,6 +328,17 @@ def test_no_order_works(bisect, child):
     status, found, _ = bisect("train.py")
     assert (status, found["verdict"], found["failing"]) == (1, "together", ["broken"])
     assert found["rule"] is None
+    assert found["command"] == "cudaguard run train.py"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is no ELF file elsewhere")
+def test_compiled_module_beside_the_program_is_found_by_the_small_program(bisect, child):
+    child.write("broken.abi3.so", "no library")
+    child.write("train.py", "import broken\n")
+    _, found, _ = bisect("train.py")
+    assert found["failing"] == ["broken"]
+    assert found["reproducer"]["fails"] is True
+    assert f"sys.path.insert(0, {str(child.folder)!r})" in found["reproducer"]["code"]
 
 
 def test_order_is_not_the_cause(bisect, child):

@@ -14,6 +14,7 @@ SHOWN = 60  # characters of a command that stand for it
 LONGEST_LIST = 8  # modules named in one sentence
 _INDENT = 2
 _LABEL = 7  # columns of a label
+_UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
 NOT_OURS = (
@@ -158,7 +159,7 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
         yield "The rule below was tried, and does not cure it: change the order in the program."
     program = document["reproducer"]
     if program and not program["fails"]:
-        yield "The program below was run once, and did not fail."
+        yield "The program below was run once, and did not fail in that way."
 
 
 def next_command(document: Mapping[str, Any], program: str) -> str:
@@ -177,7 +178,7 @@ def next_command(document: Mapping[str, Any], program: str) -> str:
         return f"cudaguard run {program}" if program else "cudaguard doctor"
     if document["rule"] and document["rule"]["cures"]:
         return f"cudaguard bisect -o cudaguard.toml {what}"
-    return f"cudaguard run {program}" if program and document["verdict"] == "unexplained" else ""
+    return f"cudaguard run {program}" if program and document["verdict"] in _UNEXPLAINED else ""
 
 
 def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:

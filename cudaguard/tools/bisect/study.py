@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from importlib.machinery import PathFinder
 
 from cudaguard.files import write_text
 from cudaguard.system.origins import LOCAL, STANDARD, distributions_of, origin_of
@@ -294,8 +295,13 @@ class Study:
         if self._args.cmd is not None:
             return
         path = self._tested.path()
-        is_local = program or any(origin_of(name, path) == LOCAL for name in found["failing"])
-        folder = self._tested.first_folder() if is_local else ""
+        folder = self._tested.first_folder()
+        # A compiled module counts as installed, wherever it is.
+        is_local = any(
+            origin_of(name, path) == LOCAL or PathFinder.find_spec(name.partition(".")[0], [folder])
+            for name in found["failing"]
+        )
+        folder = folder if program or is_local else ""
         code = report.reproducer(found, program, folder, is_module=self._tested.is_module)
         place = os.path.join(self._folder, "reproducer.py")
         write_text(place, code)
