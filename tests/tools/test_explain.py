@@ -403,6 +403,32 @@ def test_command():
     assert valid("explain", done.stdout)["finding"]["id"] == "CG002"
 
 
+def test_command_names_the_program_of_a_traceback(tmp_path):
+    program = tmp_path / "a b.py"
+    text = f"""Traceback (most recent call last):
+  File "{program}", line 1, in <module>
+    f()
+  File "{sys.prefix}/torch/x.py", line 2, in f
+RuntimeError: {MESSAGES["CG818"]}
+"""
+    assert f"  run: cudaguard trace '{program}'\n" in explain("-", text=text).stdout
+    assert "  run: cudaguard trace SCRIPT\n" in explain(MESSAGES["CG818"]).stdout
+
+
+def test_interrupted_wait_for_the_lock_of_a_build():
+    frame = 'File "/x/torch/utils/file_baton.py", line 50, in wait'
+    text = f"Traceback (most recent call last):\n  {frame}\n    time.sleep(1)\nKeyboardInterrupt\n"
+    finding = cudaguard.explain(text)
+    assert (finding.id, finding.command) == ("CG747", "cudaguard doctor --only CG908")
+    assert cudaguard.explain(text.replace("in wait", "in release")) is None
+
+
+def test_member_of_a_template_is_not_taken_for_the_template():
+    name = "_ZN3c1015SmallVectorBaseIjE8grow_podEPKvmm"
+    what = cudaguard.explain(f"x.so: undefined symbol: {name}").what
+    assert "needs c10::SmallVectorBase<...> of torch" in what
+
+
 def test_command_that_knows_nothing():
     done = explain("hello")
     assert (done.returncode, done.stdout) == (1, "")

@@ -20,8 +20,10 @@ KNOWN = (
         "DALI does not take the __cuda_array_interface__ of this array: a stream None or 0, a "
         "NumPy integer, or a list in it.",
         'pass cudaguard.normalize(array, consumer="dali")',
+        command="cudaguard run SCRIPT",
         unguarded="under cudaguard.install() rule CG019 does so",
         links=("https://github.com/NVIDIA/DALI/issues/5423",),
+        any_order=True,
         examples=(
             (
                 "SystemError: <class 'nvidia.dali.backend_impl.TensorGPU'> returned a result "

@@ -95,6 +95,27 @@ KNOWN = (
         examples=("fatal error: THC/THC.h: No such file or directory",),
     ),
     KnownError(
+        "CG747",
+        "torch waited for the lock of another build",
+        ("torch/utils/file_baton.py",),
+        r"torch/utils/file_baton\.py(?:\", line |:)\d{1,5},? in wait|"
+        r"wait \(torch/utils/file_baton\.py:\d{1,5}\)",
+        "torch waited for another build of this extension to remove its lock. A build that was "
+        "killed leaves its lock, and torch before 2.14 waits for it without a limit.",
+        "remove the lock that doctor names, unless a build is still running",
+        command="cudaguard doctor --only CG908",
+        unguarded="under cudaguard.install() rule CG032 removes a lock that a killed build left",
+        links=("https://github.com/pytorch/pytorch/pull/190543",),
+        any_order=True,
+        examples=(
+            (
+                'File "/opt/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 50, '
+                "in wait"
+            ),
+            "wait (torch/utils/file_baton.py:50)",
+        ),
+    ),
+    KnownError(
         "CG725",
         "Python's headers are not installed",
         ("Python.h",),

@@ -68,6 +68,7 @@ KNOWN = (
         _ABOUT.consequence,
         links=_ABOUT.links,
         tell=_tell,
+        any_order=True,
         examples=(
             (
                 "RuntimeError: Error: accessing tensor output of CUDAGraphs that has been "

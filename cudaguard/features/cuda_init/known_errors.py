@@ -19,6 +19,7 @@ FORK = KnownError(
     "A forked process uses CUDA, which its parent had initialized.",
     "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
     "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork",
+    command="cudaguard trace SCRIPT",
     unguarded="under cudaguard.install() you are told which line that was",
     links=("https://github.com/pytorch/pytorch/issues/17357",),
     examples=(
