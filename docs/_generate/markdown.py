@@ -9,6 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# What a reader copies: a command that ends in a package, a call, a name with an underscore.
+_CODE = re.compile(
+    r"((?:python -m )?(?:pip|conda) install(?: (?:-[\w-]+|'[^']*'|[A-Z]{3,}\b))*?"
+    r"(?: (?:'[^']*'|[A-Z]{4,}\b))+"
+    r"|(?:\b\w+ = )?[A-Za-z_][\w.]*(?:::\w+)*\([^()]*\)(?:\.\w+\([^()]*\))*"
+    r"|[\w.=/$-]*_[\w.=/$-]*\w)"
+)
+
+
 def table_of(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """Return a table."""
     head = list(head)
@@ -25,8 +34,8 @@ def code(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text of which nothing is taken for markup; names with underscores as code."""
-    parts = re.split(r"([\w.=/$-]*_[\w.=/$-]*\w)", text)
+    """Return a text of which nothing is taken for markup; commands, calls and names as code."""
+    parts = _CODE.split(text)
     parts[::2] = [re.sub(r"([\\`*_<>\[\]|$~])", r"\\\1", part) for part in parts[::2]]
     parts[1::2] = [code(part) for part in parts[1::2]]
     return "".join(parts)
