@@ -260,6 +260,23 @@ def test_known_error_is_explained_once(child, run, mode):
     assert document["command"] == ("" if is_noted else "cudaguard check-extension x.so")
 
 
+def test_error_of_the_guard_is_not_explained_again(child, run, library):
+    """Its text has what is wrong and the remedy; the explanation of the loader's line knows less.
+
+    In observe the error is the loader's, and is explained.
+    """
+    name = "_ZN3c104cuda9SetDeviceEi"
+    path = library("broken", f"extern void {name}(void); {name}()")
+    script = child.write("train.py", "import broken\n")
+    for mode, is_guards in (("fix", True), ("observe", False)):
+        _, text, document = run(
+            script, options=("--mode", mode), env={"PYTHONPATH": str(child.folder)}
+        )
+        assert document["error"]["text"].startswith("ExtensionError: ") is is_guards
+        assert ("error: [" in text) is not is_guards
+        assert document["command"] == f"cudaguard check-extension {path}"
+
+
 @pytest.mark.parametrize(
     ("command", "words", "expected"),
     [

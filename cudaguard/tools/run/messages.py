@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import signal
 
+from cudaguard import errors
 from cudaguard.tools.layout import MOST
 from cudaguard.tools.run.stacks import add_frame, is_extension_of_python, lines_of, short, threads
 
@@ -246,7 +247,9 @@ def _add_findings(page: Page, document: dict[str, Any]) -> None:
             evidence = [_IN_PACKAGES.sub(r"\1", item) for item in finding["evidence"]]
             told = {**finding, "evidence": evidence}
             page.finding(told, f"found: [{finding['id']}] ", _INDENT, parts=("evidence",))
-    if error is not None:
+    # An error of the guard's has said in the traceback what is wrong and what to do.
+    name = document["error"]["text"].partition(":")[0] if error else ""
+    if error is not None and not hasattr(errors, name):
         parts = () if document["error"]["is_said"] else ("remedy",)
         page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
 
