@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -13,6 +12,8 @@ import cudaguard
 from cudaguard.tools.command_line import Parser
 from cudaguard.tools.doctor import command as doctor
 from cudaguard.tools.main import MODULES
+
+from .decord_fault import needs_decord, needs_fault
 
 DOCUMENTS = (
     "README.md",
@@ -170,10 +171,8 @@ def test_ci_runs_the_readmes_test_command(root):
     assert f"    {command}" in (root / ".ci" / "run").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(
-    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-    reason="decord 0.6.0 exists for x86-64 Linux only",
-)
+@needs_decord
+@needs_fault
 def test_demonstration_prints_what_the_readme_shows(child, blocks):
     (shown,) = blocks("README.md", "text")
     printed = child.command(sys.executable, "-m", "cudaguard", "demo").stdout

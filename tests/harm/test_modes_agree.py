@@ -1,6 +1,6 @@
 """A fault that `fix` finds is found in the modes that only look, too.
 
-An extension that exports a name by which zlib is told is loaded with RTLD_GLOBAL, as
+An extension that exports a name by which libjpeg is told is loaded with RTLD_GLOBAL, as
 ``sys.setdlopenflags`` says. The program has not imported ctypes.
 """
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 TAKING = """
 #include <Python.h>
-int deflate(void *stream, int how) { return -2; }
+void jpeg_CreateDecompress(void) {}
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "taking", 0, -1, 0};
 PyMODINIT_FUNC PyInit_taking(void) { return PyModule_Create(&definition); }
 """

@@ -14,6 +14,7 @@ import time
 import pytest
 
 from ..conftest import clean_environment
+from ..decord_fault import needs_fault
 from ..documents import valid
 
 BISECT = (sys.executable, "-m", "cudaguard", "bisect")
@@ -419,6 +420,7 @@ def test_own_install_of_the_program_is_off(bisect, child, planted):
     assert found["guard"]["cures"] is True
 
 
+@needs_fault
 def test_real_decord_and_opencv_without_being_told(bisect, child, root):
     pytest.importorskip("decord", reason="decord has wheels for x86-64 Linux only")
     program = root / "cudaguard" / "tools" / "_demo" / "decord_then_opencv.py"

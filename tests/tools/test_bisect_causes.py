@@ -69,7 +69,7 @@ def text(child):
             "CG715", "The NVIDIA driver is older", "nvidia-smi",
         ),
         ("import no_such_thing.inner", "", "a module called no_such_thing.", "-m pip list"),
-        ("open('/dev/full', 'w').write('x' * 99999)", "", "No space left on device", "df -h"),
+        ("open('/dev/full', 'w').write('x' * 9999999)", "", "No space left on device", "df -h"),
         (
             "from resource import *; setrlimit(RLIMIT_AS, (1 << 30, 1 << 30)); bytearray(1 << 31)",
             "", "more memory than it may have", "free -h",

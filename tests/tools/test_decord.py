@@ -5,15 +5,13 @@ Each door has its red half in ``test_unguarded_program_gets_none``: the same pro
 
 from __future__ import annotations
 
-import platform
 import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-    reason="decord 0.6.0 exists for x86-64 Linux only",
-)
+from ..decord_fault import needs_decord, needs_fault
+
+pytestmark = needs_decord
 
 # A program that has decord somewhere deep inside another package.
 PACKAGE = {
@@ -42,6 +40,7 @@ def said(done):
     return done.stdout.split()
 
 
+@needs_fault
 def test_unguarded_program_gets_none(child, program):
     done = child.python(program)
     assert said(done) == ["none"]
@@ -78,6 +77,7 @@ def test_run(child, program, how):
     assert done.stderr == ""
 
 
+@needs_fault
 def test_every_door_from_the_installed_wheel(child, program, wheel_python):
     path = child.write("program.py", program)
     command = wheel_python.parent / "cudaguard"
@@ -93,6 +93,7 @@ def test_every_door_from_the_installed_wheel(child, program, wheel_python):
 DEDENTED = "import decord\n" + "\n".join(line[4:] for line in DECODE.splitlines())
 
 
+@needs_fault
 @pytest.mark.parametrize("mode", ["off", "observe", "warn"])
 def test_modes_that_repair_nothing_repair_nothing(child, program, mode):
     done = child.python(program, env={"CUDAGUARD": mode})
@@ -100,6 +101,7 @@ def test_modes_that_repair_nothing_repair_nothing(child, program, mode):
     assert ("SymbolScopeWarning: [CG001]" in done.stderr) is (mode == "warn")
 
 
+@needs_fault
 def test_a_disabled_rule_does_not_act(child, program):
     done = child.python(program, env={"CUDAGUARD": "fix", "CUDAGUARD_RULES": "-CG001"})
     assert said(done) == ["none"]

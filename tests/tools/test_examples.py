@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 
 import pytest
 
-needs_decord = pytest.mark.skipif(
-    (platform.system(), platform.machine()) != ("Linux", "x86_64"),
-    reason="decord 0.6.0 exists for x86-64 Linux only",
-)
+from ..decord_fault import needs_decord, needs_fault
 
 
 @pytest.fixture
@@ -36,6 +32,7 @@ def test_guard(example):
 
 
 @needs_decord
+@needs_fault
 def test_unchanged_program_by_variable_and_by_launcher(example):
     name = "door_unchanged.py"
     assert example(name) == "read back: False\n"

@@ -24,7 +24,7 @@ from .test_doctor_checks import needs_compiler, torch
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
 WIDTHS = (40, 80, 120)
-COLOR = re.compile(r"\x1b\[\d*m")
+COLOR = re.compile(r"\x1b\[[\d;]*m")
 # What is on standard error meanwhile is overwritten: a line of progress, and what clears it.
 PROGRESS = re.compile(r"^.* {8,}(?=\S)")
 ATOM = r"\S*[\w/\]]\S{12,}\S*"  # a path, an id, an address: nothing that could be broken

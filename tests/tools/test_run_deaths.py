@@ -31,8 +31,8 @@ def library(child):
     def library(name, statement):
         source = child.write(
             f"{name}.c",
-            "#include <stdlib.h>\n#include <unistd.h>\n__attribute__((constructor)) static void "
-            f"f(void) {{ {statement}; }}\n",
+            "#include <signal.h>\n#include <stdlib.h>\n#include <unistd.h>\n"
+            f"__attribute__((constructor)) static void f(void) {{ {statement}; }}\n",
         )
         path = child.folder / f"{name}.so"
         subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path], check=True)

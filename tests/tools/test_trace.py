@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 TRACE = (sys.executable, "-m", "cudaguard", "trace")
 CRASHING = "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }\n"
-TAKER = "int deflate(void *stream, int how) { return -2; }\n"  # a name by which zlib is told
+TAKER = "void jpeg_CreateDecompress(void) {}\n"  # a name by which libjpeg is told
 
 
 @pytest.fixture(scope="session")

@@ -72,7 +72,7 @@ def crashed(child, tmp_path_factory):
     if compiler is None:
         pytest.skip("there is no C compiler (cc)")
     codes = {
-        "libtaker.so": "int deflate(void *stream, int how) { return -2; }",
+        "libtaker.so": "void jpeg_CreateDecompress(void) {}",
         "libcrashing_with_a_name_that_is_much_too_long_for_its_column_of_the_picture.so": (
             "#include <stdlib.h>\n__attribute__((constructor)) static void die(void) { abort(); }"
         ),

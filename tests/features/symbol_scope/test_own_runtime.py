@@ -75,13 +75,14 @@ from owner import native
 sys.setdlopenflags(flags)
 """
 # What the other library computes, then what the package's own does beside it.
-USE = """
+USE_OTHER = """
 import ctypes
 other = ctypes.CDLL("./libother.so")
 other.numbers.restype = other.facets.restype = ctypes.c_char_p
-for library in (other, owner.library):
-    print(library.numbers().decode(), library.facets().decode())
+def use(library): print(library.numbers().decode(), library.facets().decode())
+use(other)
 """
+USE = f"{USE_OTHER}use(owner.library)\n"
 RIGHT = ["42 1.5 alpha", "42 1.5 alpha"]
 SAID = """
 import cudaguard
@@ -216,14 +217,18 @@ FIRST = "import ctypes; first = ctypes.CDLL('./libfirst.so'); first.numbers()"
 @pytest.mark.parametrize("actions", [LOCAL, HIDE_ALL, HIDE_RUNTIME], ids=["local", "all", "std"])
 @pytest.mark.parametrize("is_late", [False, True])
 def test_beside_a_runtime_that_was_there_first_it_is_kept_out_of_the_way(scene, actions, is_late):
-    """The library itself fails either way; what is loaded later does not, if it is kept out."""
+    """The library itself fails either way; what is loaded later does not, if it is kept out.
+
+    How it fails is the compiler's affair: no number with GCC 12, a segmentation fault with GCC 16.
+    """
     shutil.copy(scene.built("libfirst.so", SOURCE), scene.child.folder)
     rule = install(*actions)
     code = ("import owner", rule) if is_late and actions is not LOCAL else (rule, "import owner")
-    ran = scene.bare(FIRST, *code, USE)
-    assert ran.lines[0] == RIGHT[0]
+    ran = scene.bare(FIRST, *code, USE_OTHER)
+    assert ran.lines == RIGHT[:1]
     assert ran.err == ""
-    assert scene.bare(FIRST, "import owner", USE).lines[0] == " alpha"  # no number
+    unguarded = scene.bare(FIRST, "import owner", USE_OTHER, check=False)
+    assert unguarded.lines[0] in (" alpha", "")
 
 
 def test_advice_beside_a_runtime_that_was_there_first_is_a_rule_that_cures(scene):
@@ -251,4 +256,6 @@ def test_library_that_shares_the_runtime_or_hides_its_own_is_kept_local(scene, k
     assert ran.err == ""
     ran = scene.bare("import owner", install(*HIDE_ALL), USE, SAID)
     assert ran.lines[:2] == RIGHT
-    assert "hidden from the global symbol scope by LOCAL1" in ran.lines[2]
+    # Since GCC 16, libstdc++ itself is bound to some of them by then, and CG802 tells so.
+    assert "symbols hidden from the global symbol scope" in ran.out + ran.err
+    assert "contains its own C++ runtime" not in ran.err

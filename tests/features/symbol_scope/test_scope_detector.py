@@ -1,7 +1,8 @@
 """The look at the global symbol scope: when it happens, and that nobody else notices it.
 
-One small library stands for real ones: it exports a name by which zlib is told. What is said of
-such a library is tested in `tests/incidents`.
+One small library stands for real ones: it exports a name by which libjpeg is told. (Some builds of
+Python have zlib in the program itself.) What is said of such a library is tested in
+`tests/incidents`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="names are searched per library elsewhere"
 )
-TAKER = "int deflate(void *stream, int how) { return -2; }\n"
+TAKER = "void jpeg_CreateDecompress(void) {}\n"
 TAKING = f"""
 #include <Python.h>
 {TAKER}
