@@ -132,6 +132,7 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/NVIDIA/cudf/pull/12545",
         ),
         fixed_in="cudf 25.10.0",
+        verified="2026-11-23: cudf 25.8.0, dask-cuda 25.8.0 (cuInit is called, no GPU)",
     ),
     Rule(
         id="CG045",
@@ -139,12 +140,14 @@ RULES: tuple[Rule, ...] = (
         watch=("torch",),
         dist=("torch==2.9.1",),
         when={"env": {"PYTORCH_ALLOC_CONF": True, "PYTORCH_CUDA_ALLOC_CONF": False}},
-        grade="report",
+        # No other setting than the user's own; torch then warns that this name is deprecated.
+        actions=({"copy_env": "PYTORCH_ALLOC_CONF", "to": "PYTORCH_CUDA_ALLOC_CONF"},),
         why=(
             "torch 2.9.1 ignores PYTORCH_ALLOC_CONF on the GPU, although its documentation "
-            "names it. It reads PYTORCH_CUDA_ALLOC_CONF only. Set both."
+            "names it. It reads PYTORCH_CUDA_ALLOC_CONF only."
         ),
         links=("https://github.com/pytorch/pytorch/issues/183387",),
+        verified="2026-11-23: torch 2.9.1+cu128, get_allocator_backend() (no GPU)",
     ),
     Rule(
         id="CG050",

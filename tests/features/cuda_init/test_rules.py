@@ -51,17 +51,31 @@ def test_memory_of_one_alone_is_its_own(child, install):
 
 
 @pytest.mark.parametrize(
-    ("version", "env", "told"),
+    ("version", "env", "seen"),
     [
-        ("2.9.1", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, True),
-        ("2.9.1+cu130", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, True),
-        ("2.9.1", {}, False),
-        ("2.9.1", {"PYTORCH_ALLOC_CONF": "x", "PYTORCH_CUDA_ALLOC_CONF": "x"}, False),
-        ("2.10.0", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, False),
+        ("2.9.1", {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, "expandable_segments:True"),
+        ("2.9.1+cu130", {"PYTORCH_ALLOC_CONF": "backend:native"}, "backend:native"),
+        ("2.9.1", {}, ""),
+        ("2.9.1", {"PYTORCH_ALLOC_CONF": "x", "PYTORCH_CUDA_ALLOC_CONF": "y"}, "y"),
+        ("2.9.1", {"PYTORCH_ALLOC_CONF": "x", "CUDAGUARD_RULES": "-CG045"}, ""),
+        ("2.10.0", {"PYTORCH_ALLOC_CONF": "x"}, ""),
     ],
 )
-def test_name_of_a_variable_that_torch_291_does_not_read(child, install, version, env, told):
+def test_name_of_a_variable_that_torch_291_does_not_read(child, install, version, env, seen):
     install("torch", version=version)
-    done = child.python("import cudaguard; cudaguard.install()\nimport torch", env=env)
-    assert ("[CG045]" in done.stderr) is told
-    assert bool(done.stderr) is told
+    code = """
+        import os
+        import cudaguard
+        cudaguard.install()
+        import torch
+        print(os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""))
+        """
+    done = child.python(code, env=env)
+    assert (done.stdout.strip(), done.stderr) == (seen, "")
+
+
+def test_mode_that_only_warns_names_the_variable_for_torch_291(child, install):
+    install("torch", version="2.9.1")
+    code = "import cudaguard; cudaguard.install('warn')\nimport torch"
+    done = child.python(code, env={"PYTORCH_ALLOC_CONF": "expandable_segments:True"})
+    assert "[CG045] torch was imported without PYTORCH_CUDA_ALLOC_CONF=expandable" in done.stderr

@@ -91,22 +91,3 @@ def test_order_is_kept_where_the_program_imports_both(child, id):
     assert run(CUDAGUARD="off") == ("", "crash")
     assert run(CUDAGUARD_RULES=f"-{id}") == ("", "crash")
     assert run() == ("trained", "")
-
-
-@LINUX_ONLY
-@pytest.mark.parametrize("is_there", [True, False])
-def test_triton_of_amd_gets_mlir_air_first(child, is_there):
-    """Its backends import mlir-air in any case, but behind a library with an LLVM of its own."""
-    made_up(child, {"triton-xdna": "0.1", **({"air": "0.1"} if is_there else {})})
-    child.write(
-        "triton/__init__.py",
-        "import sys\nif 'air._mlir_libs._mlir' not in sys.modules:\n    sys.exit('crash')\n",
-    )
-
-    def run(**env):
-        code = "import cudaguard; cudaguard.install(); import triton; print('trained')"
-        done = child.command(sys.executable, "-c", code, env=env, check=False)
-        return done.stdout.strip(), done.stderr.strip()
-
-    assert run(CUDAGUARD_RULES="-CG066") == ("", "crash")
-    assert run() == (("trained", "") if is_there else ("", "crash"))

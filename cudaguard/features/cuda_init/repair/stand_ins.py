@@ -22,9 +22,20 @@ if TYPE_CHECKING:
 def set_env(request: Request) -> Iterator[Outcome]:
     """Set the variables that a rule wants set before a module, where the program has not."""
     for action in actions_of(request.rule, "set_env"):
-        name, value = action["set_env"], action["value"]
-        if name in os.environ or not _is_imported_too(action.get("beside", "")):
-            continue
+        if _is_imported_too(action.get("beside", "")):
+            yield from _with(request, action["set_env"], action["value"])
+
+
+def copy_env(request: Request) -> Iterator[Outcome]:
+    """Give the value of a variable to others before a module, where the program has not."""
+    for action in actions_of(request.rule, "copy_env"):
+        value = os.environ.get(action["copy_env"])
+        if value is not None:
+            yield from _with(request, action["to"], value)
+
+
+def _with(request: Request, name: str, value: str) -> Iterator[Outcome]:
+    if name not in os.environ:
         if request.permit.acts:
             os.environ[name] = value
             yield Done(f"{name}={value}", wording.default_set(request.name))
