@@ -61,11 +61,28 @@ def _of(name: str, what: str) -> Any:
     from importlib import metadata
 
     try:
-        return getattr(bounded(metadata.distribution(name)), what)
+        return getattr(distribution(metadata, name), what)
     # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
     # Releases of Python raise different things, and a rule must be certain to act.
     except Exception:
         return None
+
+
+def distribution(library: Any, name: str) -> Distribution:
+    """Return an installed distribution, as `bounded` does.
+
+    ``distribution`` of Python 3.15 and importlib_metadata reads the metadata to choose one.
+
+    Args:
+        library: ``importlib.metadata``, or what it is made from.
+        name: The distribution's name.
+
+    Raises:
+        PackageNotFoundError: It is not installed.
+    """
+    for one in library.Distribution.discover(name=name):
+        return bounded(one)
+    raise library.PackageNotFoundError(name)
 
 
 def bounded(dist: Distribution) -> Distribution:

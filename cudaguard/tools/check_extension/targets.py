@@ -154,10 +154,10 @@ def _installed_files(wheel: str) -> list[str]:
 def _paths(name: str) -> list[Any] | None:
     """Return what a distribution lists as its files, None if it is not installed."""
     from cudaguard.system.distributions import metadata_library
-    from cudaguard.system.facts import bounded
+    from cudaguard.system.facts import distribution
 
     try:
-        return list(bounded(metadata_library().distribution(name)).files or ())
+        return list(distribution(metadata_library(), name).files or ())
     except Exception:  # not installed, or broken metadata
         return None
 
