@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from cudaguard.core.caller import caller_frame
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
 from cudaguard.core.settings import layer_of_call
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from cudaguard.config import Mode
+    from cudaguard.core.lazy_statements import Block
     from cudaguard.core.settings import Layer
     from cudaguard.features.cuda_init.devices import ContextHandle
     from cudaguard.model import Names, Rule, Status
@@ -26,6 +30,8 @@ table.use(_index)
 
 class Guard:
     """Handle of the installed guard; as a context manager it uninstalls at the end."""
+
+    _lazy: Block | None = None
 
     @property
     def mode(self) -> str:
@@ -37,6 +43,7 @@ class Guard:
         uninstall()
 
     def __enter__(self) -> Self:
+        self._lazy = _lazy_imports()
         return self
 
     def __exit__(
@@ -47,6 +54,7 @@ class Guard:
     ) -> None:
         try:
             _look_at(error)
+            _tell_lazy_imports(self._lazy)
         finally:
             uninstall()
 
@@ -62,11 +70,12 @@ class GuardBlock:
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
+        self._lazy: Block | None = None
 
     def __enter__(self) -> Guard:
         try:
             activation.open(self._layer)
-            _warn_of_lazy_imports()
+            self._lazy = _lazy_imports()
         except BaseException:  # a warning made an error by the user: the block is not entered
             activation.close(self._layer)
             raise
@@ -80,6 +89,8 @@ class GuardBlock:
     ) -> None:
         try:
             _look_at(error)
+            if activation.open_blocks == 1:
+                _tell_lazy_imports(self._lazy)
         finally:
             activation.close(self._layer)
 
@@ -251,10 +262,23 @@ def _look_at(error: BaseException | None) -> None:
         activation.core.error_passes(error)
 
 
-def _warn_of_lazy_imports() -> None:
-    from cudaguard.core.lazy import everything_is_lazy
+def _lazy_imports() -> Block | None:
+    """Return what tells, at the end of a block, which lazy imports are still to come."""
+    if not hasattr(sys, "lazy_modules") or not activation.is_up:  # Python 3.15
+        return None
+    from cudaguard.core.lazy_statements import Block
 
-    if everything_is_lazy() and activation.is_up and activation.ends_with_a_block:
-        from cudaguard.core import messages
+    return Block(caller_frame())
 
-        activation.core.reporter.found(messages.lazy_imports_on())
+
+def _tell_lazy_imports(block: Block | None) -> None:
+    if block is None or not activation.is_up:
+        return
+    from cudaguard.core import messages
+    from cudaguard.core.prerequisites import is_installed
+
+    for name, where in block.outlived(activation.core.lazy.roots).items():
+        if is_installed(name.partition(".")[0]):  # else the first use fails, guarded or not
+            activation.core.reporter.found(
+                messages.lazy_import_outlives(name, where), caller_frame()
+            )

@@ -67,9 +67,3 @@ class LazyFilter:
         if self._ours is not None and sys.get_lazy_imports_filter() is self._ours:  # type: ignore[attr-defined]  # 3.15
             sys.set_lazy_imports_filter(self._previous)  # type: ignore[attr-defined]  # 3.15
         self._ours = self._previous = None
-
-
-def everything_is_lazy() -> bool:
-    """Return True if the user has switched lazy imports on for all modules."""
-    getter = getattr(sys, "get_lazy_imports", None)
-    return getter is not None and getter() == "all"

@@ -181,7 +181,7 @@ class Activation:
             core.finder.put_first()
         core.extensions.put_up()
         core.flags.put_up()
-        if self.ends_with_a_block and wanted.mode in REPAIRING:
+        if self.open_blocks and wanted.mode in REPAIRING:
             core.lazy.put_up()
         else:
             core.lazy.take_down()
@@ -190,10 +190,10 @@ class Activation:
         core.patch_ctypes()
 
     @property
-    def ends_with_a_block(self) -> bool:
-        """True inside `guard()` blocks, if there is no guard outside of them."""
+    def open_blocks(self) -> int:
+        """How many `guard()` blocks are open, if there is no guard outside of them; else 0."""
         is_outside = self._base is not None and self._base.mode != "off"
-        return bool(self._blocks) and not is_outside
+        return 0 if is_outside else len(self._blocks)
 
     def _watch(self, names: Mapping[str, object]) -> None:
         if self.core.recording.is_traced or "*" in names:

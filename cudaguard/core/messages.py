@@ -23,7 +23,7 @@ IDS = {
     "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
     "CG806": ("a setting could not be used", "CudaGuardWarning"),
     "CG807": ("the guard itself failed", "CudaGuardWarning"),
-    "CG808": ("lazy imports are switched on", "ImportOrderWarning"),
+    "CG808": ("lazy import used after the guard block", "ImportOrderWarning"),
     "CG809": ("a repair is not supported on this platform", "SymbolScopeWarning"),
     "CG810": ("a prerequisite imports the module that it should precede", "ImportOrderWarning"),
     "CG811": ("another import hook imported a watched module", "ImportOrderWarning"),
@@ -66,11 +66,8 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "explanation/how-it-works.md",
     ),
     "CG808": (
-        "a module may be imported after the `with cudaguard.guard():` block that contains it.",
-        (
-            "import it with importlib.import_module() inside the block, or call "
-            "cudaguard.install() instead"
-        ),
+        "the first use imports the module after the block, unguarded.",
+        ("use the module inside the block, or call cudaguard.install() instead"),
         "explanation/how-it-works.md",
     ),
     "CG809": (
@@ -284,14 +281,14 @@ def guard_failed(what: str, error: BaseException) -> Finding:
     )
 
 
-def lazy_imports_on() -> Finding:
-    """Imports inside `with cudaguard.guard():` may happen after the block."""
+def lazy_import_outlives(name: str, where: str) -> Finding:
+    """A lazy import inside a block that the guard ends with has not happened at its end."""
     return Finding(
         "CG808",
-        "Lazy imports are switched on for all modules.",
-        consequence="an import statement inside `with cudaguard.guard():` may run after the block.",
-        remedy='import it with importlib.import_module("name") inside the block, or call '
-        "cudaguard.install() instead",
+        f"{name} was imported lazily inside the guard block and not used there.",
+        evidence=(f"`lazy import` at {where}",) if where else (),
+        consequence=f"the first use imports {name} after the block, unguarded.",
+        remedy=f"use {name} inside the block, or call cudaguard.install() instead",
     )
 
 

@@ -195,6 +195,10 @@ class Reporter:
             from cudaguard.core.plugin_hosts import with_plugin
 
             finding = with_plugin(finding)
+        if frame is not None and hasattr(sys, "lazy_modules"):  # Python 3.15
+            from cudaguard.core.lazy_statements import with_statement
+
+            finding = with_statement(finding)
         is_news = self.channel.record(finding)
         if is_news:
             self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)
