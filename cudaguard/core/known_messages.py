@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+
+from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -48,8 +51,18 @@ def about_detector(id: str, title: str, about: tuple[str, str, str]) -> Finding:
         severity="info",
         consequence=consequence,
         remedy=f"{remedy}; or {off}" if remedy else off,
-        links=(f"docs/{page}",) if page else (),
+        links=tuple(filter(None, [_where(page)])),
     )
+
+
+def _where(page: str) -> str:
+    """Return the path of a page of ours as it is installed; relative in a checkout."""
+    above = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if not page or os.path.isfile(os.path.join(above, "docs", page)):
+        return f"docs/{page}" if page else ""
+    schemes = (sys.prefix, getattr(sys.modules.get("site"), "USER_BASE", None), above)
+    pages = (os.path.join(top, "share", "doc", "cudaguard", page) for top in schemes if top)
+    return next(filter(os.path.isfile, pages), "")
 
 
 def about_check(id: str, title: str, about: str) -> Finding:

@@ -60,13 +60,35 @@ def test_what_is_in_it(release):
         names = set(file.namelist())
         metadata = file.read(f"{name}.dist-info/METADATA").decode()
     tops = {one.partition("/")[0] for one in names}
-    assert tops == {"cudaguard", "cudaguard.pth", "_cudaguard_boot.py", f"{name}.dist-info"}
+    own = {"cudaguard", "cudaguard.pth", "_cudaguard_boot.py"}
+    assert tops == {*own, f"{name}.dist-info", f"{name}.data"}
+    pages = {one for one in names if one.startswith(f"{name}.data/")}
+    assert f"{name}.data/data/share/doc/cudaguard/howto/fork.md" in pages
+    assert {Path(page).suffix for page in pages} <= {".md", ".svg"}
     assert "cudaguard/py.typed" in names
     assert "cudaguard/tools/bisect/_bisect/runner.py" in names
     schemas = {Path(one).stem for one in names if "/tools/schema/" in one}
     assert {"doctor", "run", "bisect", "lint", "rules", "error"} <= schemas
     assert f"\nVersion: {cudaguard.__version__}\n" in metadata
     assert "\nLicense-Expression: Apache-2.0\n" in metadata
+
+
+def test_pages_that_findings_name_are_installed(release, tmp_path):
+    run_python(sys.executable, "-m", "venv", "--without-pip", tmp_path / "own")
+    prefix, target = tmp_path / "own", tmp_path / "target"
+    run_python(sys.executable, *PIP, "--python", prefix, "install", release[1])
+    run_python(sys.executable, *PIP, "install", "--no-deps", "--target", target, release[1])
+    for python, where, path in (
+        (prefix / "bin" / "python", prefix, ""),
+        (sys.executable, target, str(target)),
+    ):
+        code = "import cudaguard; print(*cudaguard.explain('CG812').links)"
+        output = tmp_path / "page"
+        with output.open("w") as file:
+            run_python(python, "-P", "-c", code, stdout=file, env={"PYTHONPATH": path})
+        page = Path(output.read_text().strip())
+        assert page.is_relative_to(where)
+        assert page.read_text().startswith("# ")
 
 
 def commands_of(text):
