@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import ours
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -157,10 +160,21 @@ def _note(reporter: Reporter, error: BaseException) -> None:
             if exact is None:
                 return
             finding, is_found = exact, explainer.is_found
+    finding = finding.replace(command=_for_this_program(finding.command))
     is_noted = reporter.is_heard() and _add_note(error, f"cudaguard {finding}")
     if is_found:
         reporter.found(finding, caller_frame(), noted_on_error=is_noted)
         reporter.explained = id(error)
+
+
+def _for_this_program(command: str) -> str:
+    """Return a command with the file of this program in it, where it takes one and there is one."""
+    file = peek(sys.modules.get("__main__"), "__file__")
+    if "SCRIPT" not in command.split() or not isinstance(file, str):
+        return command
+    import shlex
+
+    return command.replace("SCRIPT", shlex.quote(file))
 
 
 def _add_note(error: BaseException, note: str) -> bool:

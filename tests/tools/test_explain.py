@@ -436,3 +436,14 @@ def test_command_that_knows_nothing():
     done = explain("--format", "json", "hello")
     assert (done.returncode, valid("explain", done.stdout)["finding"]) == (1, None)
     assert "the following arguments are required: TEXT" in explain().stderr
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take notes from Python 3.11 on")
+def test_note_on_an_error_names_the_program(child):
+    code = "import cudaguard\nwith cudaguard.guard():\n    raise RuntimeError({!r})\n"
+    code = code.format(MESSAGES["CG878"])
+    path = child.write("my train.py", code)
+    said = child.command(sys.executable, path, check=False).stderr
+    assert f"  run: cudaguard run '{path}'" in said
+    said = child.command(sys.executable, "-c", code, check=False).stderr
+    assert "  run: cudaguard run SCRIPT" in said

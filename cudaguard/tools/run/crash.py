@@ -192,7 +192,7 @@ class Report:
             "initializing": self.initializing,
             "imported": list(story.imported),
             "mapped": list(story.mapped),
-            "recent": list(story.recent) if self._died_inside() else [],
+            "recent": list(story.recent) if self._is_dead() else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error
@@ -222,9 +222,11 @@ class Report:
         else:
             self._more_hints.append(wording.ended_otherwise(second.status))
 
+    def _is_dead(self) -> bool:
+        return self._ended.is_late or self.has_crashed or not self._is_program
+
     def _died_inside(self) -> bool:
-        is_dead = self._ended.is_late or self.has_crashed or not self._is_program
-        return is_dead or bool(self._story.error)
+        return self._is_dead() or bool(self._story.error)
 
     # --- where ----------------------------------------------------------------------
 
