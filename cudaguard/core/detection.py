@@ -180,7 +180,7 @@ class Detection:
 
     def made(self, kind: type) -> Any:
         """Return the detector of a class, None if it was not made, or has failed."""
-        return next((one for one in self._made.values() if type(one) is kind), None)
+        return next((one for one in list(self._made.values()) if type(one) is kind), None)
 
     def forget(self) -> None:
         """Have all of them put back what they have changed; a later look begins anew."""

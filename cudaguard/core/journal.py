@@ -48,7 +48,11 @@ class Journal:
     @property
     def events(self) -> tuple[Event, ...]:
         """What was noted, oldest first."""
-        return tuple(Event(*event) for event in self._seen.copy())
+        while True:
+            try:
+                return tuple(Event(*event) for event in self._seen.copy())
+            except RuntimeError:  # without the GIL, another thread has noted one meanwhile
+                continue
 
     @property
     def is_written(self) -> bool:

@@ -79,7 +79,7 @@ class Replacements:
     @property
     def places(self) -> tuple[str, ...]:
         """Where something is replaced, in words."""
-        return tuple(self._places)
+        return tuple(self._places.copy())  # in one step, also without the GIL
 
     def put(
         self,

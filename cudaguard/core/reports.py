@@ -243,7 +243,7 @@ class Reporter:
     @property
     def repairs(self) -> tuple[Repaired, ...]:
         """What was repaired, each once."""
-        return tuple(self._repairs)
+        return tuple(self._repairs.copy())  # in one step, also without the GIL
 
     def repair_of(self, subject: str) -> Repaired | None:
         """Return the repair that something was subject to; None if there was none."""

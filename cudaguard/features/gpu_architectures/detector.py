@@ -58,7 +58,7 @@ class ArchitectureDetector:
 
     def loaded(self, _: NativeLoad) -> None:
         """Look at CuPy and numba-cuda: they have loaded a compiler."""
-        if {"cupy", "numba.cuda"} & sys.modules.keys():
+        if "cupy" in sys.modules or "numba.cuda" in sys.modules:
             self._quietly(self._look_at_compilers)
 
     def _torch_is_there(self) -> None:

@@ -98,7 +98,7 @@ class Variables:
         """Put back in a forked process what was set by threads that it does not have."""
         self._lock = allocate_lock()  # one of them may have had it
         here = get_ident()
-        for name, (ours, before, holders) in tuple(self._set.items()):
+        for name, (ours, before, holders) in list(self._set.items()):
             self._leave_to(name, ours, before, tuple(one for one in holders if one == here))
 
 

@@ -77,7 +77,7 @@ class CudaDetector:
             self._tell_what_came_too_late(state)
         if "torch" in sys.modules:
             self._torch_is_there()
-        if not READERS.isdisjoint(sys.modules):
+        if any(name in sys.modules for name in READERS):
             self._listen()
 
     def unseen(self) -> None:

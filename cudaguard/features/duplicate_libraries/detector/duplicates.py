@@ -218,7 +218,7 @@ class DuplicateDetector:
             if name
         }
         self._known &= there
-        self._copies = {key: copy for key, copy in self._copies.items() if key in there}
+        self._copies = {key: copy for key, copy in list(self._copies.items()) if key in there}
 
 
 def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
