@@ -7,13 +7,14 @@ import signal
 import sys
 import sysconfig
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 import cudaguard.api  # noqa: F401  # hands the features to the core
 
+from .gallery import IS_SKIPPED
 from .gallery import words_as_approved as words_as_approved
 from .kept import PIP, Kept, kept_by_user, make_environment, run_python
 from .native_fixtures import driver_stubs as driver_stubs
@@ -134,3 +135,11 @@ def kept() -> Iterator[Kept]:
 def cached_environment(kept: Kept) -> Callable[..., Path]:
     """Returns the interpreter of an environment with exactly the pins given; it is only read."""
     return kept.environment
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Have the gallery know which tests were skipped."""
+    outcome: Any = yield
+    if call.when == "call":
+        item.stash[IS_SKIPPED] = outcome.get_result().skipped

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 WORDS = Path(__file__).resolve().parent / "words"
 IS_APPROVING = bool(os.environ.get("CUDAGUARD_APPROVE"))
+IS_SKIPPED = pytest.StashKey[bool]()  # of a test, once it was called
 _KEYS = {"id", "what", "remedy", "severity"}
 
 
@@ -106,6 +107,7 @@ def steady(text: str, folder: Path) -> str:
         (rf"\b([Pp]ython ?)3\.{sys.version_info[1]}\b", r"\g<1>3.11"),
         (rf"\.cpython-3{sys.version_info[1]}-[\w-]+\.so", ".so"),
         (r"0x[0-9a-f]{5,}", "0x7f0000000000"),
+        (r"\bGCC \d+\.\d+\.\d+", "GCC 12.2.0"),
     ):
         text = re.sub(pattern, steadied, text)
     return text
@@ -167,6 +169,8 @@ def words_as_approved(
     monkeypatch.setitem(processes.EXTRA, "CUDAGUARD_JOURNAL", str(folder / "%p.jsonl"))
     monkeypatch.setattr(processes, "OUTPUTS", recorder.outputs)
     yield
+    if request.node.stash.get(IS_SKIPPED, False):
+        return
     texts = {steady(str(one), home): one.severity for one in recorder.heard()}
     for message in messages:
         compare(message, texts)

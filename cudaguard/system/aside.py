@@ -81,7 +81,7 @@ def _fork(tasks: list[Callable[[], Any]]) -> tuple[int, int]:
     answers, end = os.pipe()
     own = os.getpid()
     try:
-        pid = os.fork()
+        pid = _fork_quietly()
     except OSError:
         os.close(answers)
         os.close(end)
@@ -91,6 +91,18 @@ def _fork(tasks: list[Callable[[], Any]]) -> tuple[int, int]:
     os.close(end)
     _lead(pid)
     return pid, answers
+
+
+def _fork_quietly() -> int:
+    """Return what ``os.fork`` does, and warn of no threads.
+
+    An error that is made of that warning would be raised in the parent alone, and the child go on.
+    """
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _run(tasks: list[Callable[[], Any]], end: int, parent: int) -> NoReturn:

@@ -161,3 +161,17 @@ def test_process_that_waits_for_no_file(tmp_path, waiting, code):
         time.sleep(0.05)
     time.sleep(0.3)
     assert waits_for(pid) == ""
+
+
+def test_process_with_threads_is_forked_where_warnings_are_errors(child):
+    """Else the error is raised in the parent, and the child goes on as a second program."""
+    done = child.python(
+        """
+        import threading
+        from cudaguard.system.aside import aside
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        print(list(aside([int, str], 30)))
+        """,
+        flags=("-W", "error"),
+    )
+    assert (done.stdout, done.stderr) == ("[0, '']\n", "")

@@ -504,7 +504,7 @@ def test_quit_reaches_processes_of_other_groups(terminal, child):
     time.sleep(0.3)
     screen.type("\x1c")
     screen.expect("the program goes on")
-    for part in (f"{script}:6", "in hangs:", "time.sleep(60)"):  # in several lines, if it is long
+    for part in (f"{script}:6", "hangs:", "time.sleep(60)"):  # in several lines, if it is long
         screen.expect(part)
     screen.type("\x1c")
     assert screen.process.wait(20) in (-signal.SIGTERM, 1)

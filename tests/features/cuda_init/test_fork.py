@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -116,6 +117,11 @@ if __name__ == "__main__":
     process.join()
 """
     ran = program.run(code)
+    if method == "forkserver" and sys.version_info >= (3, 14):
+        # The server has imported the main module by then, and kaolin with it.
+        assert ran.out == ["rc 3 ['CG814', 'CG818']"]
+        assert "ForkWarning: [CG818]" in ran.err
+        return
     assert (ran.out, ran.err) == (["rc 0 ['CG814']"], "")
 
 

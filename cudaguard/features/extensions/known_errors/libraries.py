@@ -237,7 +237,8 @@ NO_MODULE = KnownError(
     "CG884",
     "a file is no extension module of that name",
     ("dynamic module does not define",),
-    r"dynamic module does not define module export function \(PyInit_(\w{1,200})\)",
+    r"dynamic module does not define module export function "
+    r"\((?:PyModExport_\w{1,200} or )?PyInit_(\w{1,200})\)",
     "The file was loaded, and it is not an extension module called {0}: it was renamed after "
     "it was built, built under another name (TORCH_EXTENSION_NAME, the name of the Extension "
     "in setup.py), or is a plain library.",
@@ -246,7 +247,10 @@ NO_MODULE = KnownError(
     nouns=("by that name",),
     command="nm -D --defined-only FILE | grep PyInit_",
     any_order=True,
-    examples=("ImportError: dynamic module does not define module export function (PyInit_ops)",),
+    examples=(
+        "ImportError: dynamic module does not define module export function (PyInit_ops)",
+        "dynamic module does not define module export function (PyModExport_ops or PyInit_ops)",
+    ),
 )
 STATIC_TLS = KnownError(
     "CG821",
