@@ -75,7 +75,7 @@ def known_errors(tables):
 def index() -> str:
     """Return the text of the index."""
     tables = {name: imported(f"{name}.table") for name in FEATURES}
-    core = [importlib.import_module("cudaguard.core.messages")]
+    core = [importlib.import_module("cudaguard.core.id_messages")]
 
     def entry(feature: str, text: str) -> str:
         return f"cudaguard.features.{feature}.{text}"
@@ -130,7 +130,7 @@ def index() -> str:
         if title != one.title:
             raise SystemExit(f"{one.id} has two titles: {title!r} and, in {name}, {one.title!r}")
     checks = sorted(check for name in FEATURES for check in checks_of(name))
-    about = ["cudaguard.core.messages:ABOUT"]
+    about = ["cudaguard.core.id_messages:ABOUT"]
     about += [entry(name, "table:ABOUT") for name, t in tables.items() if hasattr(t, "ABOUT")]
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from cudaguard.core import messages
+from cudaguard.core import id_messages
 from cudaguard.core.table import table
 from cudaguard.core.verbs import declared, toml_text
 from cudaguard.features.array_interface.consumers import (
@@ -197,7 +197,7 @@ def _ids() -> Iterator[tuple[str, str, str, str]]:
         for entry in table.index.KNOWN_ERRORS
         for one in table.resolve(entry).known
     }
-    for home, words in [("core", messages), *feature_tables()]:
+    for home, words in [("core", id_messages), *feature_tables()]:
         for id, (title, category) in words.IDS.items():
             found[id] = (title, f"`{category}`" if category else "", f"`{home}`")
     for id in CHECKS:

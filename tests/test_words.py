@@ -72,6 +72,7 @@ def test_modules_that_talk_are_seen():
     assert {
         "api.py",
         "core/known_errors.py",
+        "core/id_messages.py",
         "core/messages.py",
         "errors.py",
         "features/builds/messages/builds.py",

@@ -127,6 +127,7 @@ def plan(
     told = [rule for rule in own if rule.grade == "report"]
     if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(name, told=told)
+    from cudaguard.core.messages import PYTHON
     from cudaguard.core.order import Before, in_order, without_opposites
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
@@ -141,7 +142,7 @@ def plan(
         seen.add(module)
         package = module.rpartition(".")[0]
         if package:  # importing a.b imports a first, whatever a rule says
-            edges.append(Before(package, module, "Python itself", _UNDENIABLE))
+            edges.append(Before(package, module, PYTHON, _UNDENIABLE))
             todo.append(package)
         for rule in rules_of(module):
             if rule.needs and rule.grade != "report" and applies(rule, facts):

@@ -56,7 +56,12 @@ def _tell_late(
         return
     if is_only_told:  # it would have changed nothing to come earlier
         core.reporter.found(messages.known_fault(rule, name, "", named_versions(rule, Facts())))
-    elif is_missed or core.prerequisites().are_missing_before(rule, name):
+        return
+    missing = core.prerequisites().missing_before(rule, name)
+    if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time
+        for need in missing:
+            core.reporter.found(messages.out_of_order(rule, need, name, ""), caller_frame())
+    elif is_missed or missing:
         verb = core.repairs.late_verb(one)
         finding = messages.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)

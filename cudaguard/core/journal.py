@@ -108,7 +108,8 @@ class Journal:
             data = f"{_json_of(line, self._quoted)}\n".encode()
         except ours(Exception) as error:
             self._path = self._record = ""
-            self._unwritable(path, error)
+            if path:
+                self._unwritable(path, error)
             return
         if self._record:
             try:

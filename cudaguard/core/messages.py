@@ -14,78 +14,7 @@ if TYPE_CHECKING:
 
 
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
-# Title and class of the warning; a rule's verb decides where there is none.
-IDS = {
-    "CG801": ("a module that a rule needs first could not be imported", "ImportOrderWarning"),
-    "CG802": ("the guard was installed after a module was imported", ""),
-    "CG803": ("another import finder answers before the guard", "ImportOrderWarning"),
-    "CG804": ("rules ask for contradicting import orders", "ImportOrderWarning"),
-    "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
-    "CG806": ("a setting could not be used", "CudaGuardWarning"),
-    "CG807": ("the guard itself failed", "CudaGuardWarning"),
-    "CG808": ("lazy import used after the guard block", "ImportOrderWarning"),
-    "CG809": ("a repair is not supported on this platform", "SymbolScopeWarning"),
-    "CG810": ("a prerequisite imports the module that it should precede", "ImportOrderWarning"),
-    "CG811": ("another import hook imported a watched module", "ImportOrderWarning"),
-}
-# Id -> what follows from it, what to do, and the page about it.
-ABOUT: dict[str, tuple[str, str, str]] = {
-    "CG801": (
-        "the module that needs it may crash, or give wrong results.",
-        "install the module that the message names, or find out why its import fails",
-        "explanation/how-it-works.md",
-    ),
-    "CG802": (
-        "what the module did while it was imported cannot be undone.",
-        "call cudaguard.install() on the first line of the program, or start it with CUDAGUARD=fix",
-        "howto/activation.md",
-    ),
-    "CG803": (
-        "cudaguard does not see the modules that this finder finds.",
-        "call cudaguard.install() after the other finder is installed, or remove that finder",
-        "explanation/how-it-works.md",
-    ),
-    "CG804": (
-        "cudaguard keeps neither order.",
-        "switch one of the two rules off, or give one of them a narrower condition",
-        "reference/rules.md",
-    ),
-    "CG805": (
-        "the plug-in's rules do not act.",
-        "update the package that contains it, or report the message to its authors",
-        "reference/rules.md",
-    ),
-    "CG806": (
-        "cudaguard ignores this setting and uses the rest of the configuration.",
-        "correct the name or value in the message",
-        "reference/configuration.md",
-    ),
-    "CG807": (
-        "the program goes on unguarded at this point.",
-        "report it with the whole message; CUDAGUARD=off switches the guard off",
-        "explanation/how-it-works.md",
-    ),
-    "CG808": (
-        "the first use imports the module after the block, unguarded.",
-        ("use the module inside the block, or call cudaguard.install() instead"),
-        "explanation/how-it-works.md",
-    ),
-    "CG809": (
-        "the library is used unrepaired, with the fault that the rule describes.",
-        "use the remedy in the message instead of the repair",
-        "explanation/how-it-works.md",
-    ),
-    "CG810": (
-        "the two modules are imported in the program's own order.",
-        "import the prerequisite in the program, before anything else",
-        "reference/rules.md",
-    ),
-    "CG811": (
-        "the rules for this module did not act.",
-        "import it with an import statement or importlib, after cudaguard.install()",
-        "explanation/how-it-works.md",
-    ),
-}
+PYTHON = "Python itself"  # where it takes the place of a rule: a package before its parts
 LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
 
@@ -140,14 +69,15 @@ def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
 
 def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
     """The order a rule asks for was not kept, since the mode or the grade forbids repairs."""
+    how, command = have_it_repaired(rule)
     return Finding(
         rule.id,
         f"{target} was imported before {need}.",
         rule=rule.id,
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
-        remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {FIX}",
-        command=guarded_command(),
+        remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {how}",
+        command=command,
         links=rule.links,
     )
 
@@ -203,7 +133,7 @@ def prerequisite_failed(rule: str, need: str, target: str, error: BaseException)
         f"{need} could not be imported before {target}, as rule {rule} requires.",
         rule=rule,
         evidence=(f"{type(error).__name__}: {error}",),
-        consequence=f"{target} is imported without {need}.",
+        consequence=f"the import of {target} goes on without {need}; in mode 'strict' it fails.",
         remedy=f"find out why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
         command=f'python -c "import {need}"',
     )
@@ -223,12 +153,13 @@ def position_lost(other: object) -> Finding:
 
 def contradiction(problem: str) -> Finding:
     """Rules ask for orders that cannot all be kept."""
+    sides = (side.partition(" wants ")[0] for side in problem.split("; "))
     return Finding(
         "CG804",
         f"Rules ask for contradicting import orders: {problem}.",
         consequence="cudaguard keeps none of these orders.",
         remedy="switch one of these rules off, for example "
-        + switch_off(problem.partition(" ")[0]),
+        + switch_off(next(rule for rule in sides if rule != PYTHON)),
     )
 
 
@@ -250,7 +181,7 @@ def bad_setting(problem: str, *, stays_off: bool = False) -> Finding:
         problem,
         consequence="the guard stays off unless the program calls install() or guard()."
         if stays_off
-        else "cudaguard ignores this setting.",
+        else "cudaguard ignores this setting, or the whole file.",
         remedy="correct it, or remove it",
     )
 
@@ -260,25 +191,42 @@ def no_journal(path: str, error: Exception) -> Finding:
     return Finding(
         "CG806",
         f"cudaguard cannot write its journal to {path}: {error}.",
-        consequence="the guard works, but its events are only in cudaguard.status().",
-        remedy="make the folder writable, or name another file (CUDAGUARD_JOURNAL, or `journal` "
-        "in the configuration file)",
+        consequence="the guard works, but its events from here on are only in cudaguard.status().",
+        remedy="make sure that the folder exists and can be written to, or name another file "
+        "(CUDAGUARD_JOURNAL, or `journal` in the configuration file)",
     )
 
 
 def guard_failed(what: str, error: BaseException) -> Finding:
     """A bug of ours, or an environment we did not foresee."""
+    return Finding(
+        "CG807",
+        f"cudaguard itself failed: {what}.",
+        evidence=(_with_place(error),),
+        consequence="the program goes on unguarded at this point.",
+        remedy="report it with this text; CUDAGUARD=off switches the guard off",
+    )
+
+
+def log_failed(error: BaseException) -> Finding:
+    """Logging has raised what it was to keep: a handler or filter of the program, mostly."""
+    return Finding(
+        "CG807",
+        f"Python's logging raised {type(error).__name__} when cudaguard wrote to it.",
+        evidence=(_with_place(error),),
+        consequence="the program and the guard go on. The log may lack what cudaguard did; "
+        "cudaguard.status() has it.",
+        remedy="correct the log handler or filter that raises",
+    )
+
+
+def _with_place(error: BaseException) -> str:
+    """Return an error with the place that raised it."""
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
     at = f" at {step.tb_frame.f_code.co_filename}:{step.tb_lineno}" if step is not None else ""
-    return Finding(
-        "CG807",
-        f"cudaguard itself failed: {what}.",
-        evidence=(f"{type(error).__name__}: {error}{at}",),
-        consequence="the program goes on unguarded at this point.",
-        remedy="report it with this text; CUDAGUARD=off switches the guard off",
-    )
+    return f"{type(error).__name__}: {error}{at}"
 
 
 def lazy_import_outlives(name: str, where: str) -> Finding:
@@ -310,7 +258,7 @@ def cyclic_prerequisite(rule: str, need: str, target: str) -> Finding:
         f"{need} imports {target} itself, so rule {rule} cannot import it completely first.",
         rule=rule,
         severity="info",
-        consequence=f"{target} ran while {need} was half imported, as it would without the guard.",
+        consequence=f"{target} ran before {need} was complete.",
         remedy=f"switch the rule off if the program works: {switch_off(rule)}",
     )
 
@@ -319,11 +267,11 @@ def past_the_guard(module: str) -> Finding:
     """A watched module is there, and we never saw it come."""
     return Finding(
         "CG811",
-        f"Another import hook imported {module}, so cudaguard did not see it.",
+        f"{module} was imported past cudaguard, probably by another import hook or by hand.",
         severity="info",
         consequence=f"the rules for {module} did not act.",
-        remedy="remove the import hook that is before cudaguard on sys.meta_path; loaders without "
-        "exec_module (zip files in 3.9) cannot be guarded",
+        remedy="import it with an import statement, and call cudaguard.install() after what adds "
+        "import hooks; loaders without exec_module (zip files in 3.9) cannot be guarded",
     )
 
 
@@ -334,5 +282,17 @@ def listed(names: Iterable[str]) -> str:
 
 
 def and_more(count: int, what: str) -> tuple[str, ...]:
-    """Return what stands for those that are not shown: ``and 3 more files``, if there are any."""
-    return (f"and {count} more {what}",) if count > 0 else ()
+    """Return what stands for those that are not shown: ``and 3 more files``, if there are any.
+
+    Args:
+        count: How many.
+        what: A noun in the plural, as in ``files`` or ``libraries``.
+    """
+    return (f"and {counted(count, f'more {what}')}",) if count > 0 else ()
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number and a noun, which is given in the plural."""
+    if count == 1:
+        what = f"{what[:-3]}y" if what.endswith("ies") else what.removesuffix("s")
+    return f"{count} {what}"

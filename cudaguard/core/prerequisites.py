@@ -192,12 +192,12 @@ class Prerequisites:
             finding = messages.out_of_order(rule, need, target, describe(frame))
             self._reporter.found(finding, frame)
 
-    def are_missing_before(self, rule: Rule, name: str) -> bool:
-        """Return True if a module should have come before one that is there, and has not."""
+    def missing_before(self, rule: Rule, name: str) -> list[str]:
+        """Return the modules that should have come before one that is there, and have not."""
         order = [name for name in list(sys.modules) if sys.modules.get(name) is not None]
         earlier = set(order[: order.index(name)]) if name in order else set()
-        return any(
-            need not in earlier and is_installed(need)
+        return [
+            need
             for need in rule.needs
-            if need not in self._words
-        )
+            if need not in self._words and need not in earlier and is_installed(need)
+        ]

@@ -272,8 +272,14 @@ class Reporter:
 
     # --- never raise ----------------------------------------------------------------
 
-    def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself, loudly once; never raises."""
+    def broken(self, what: str, error: Exception, *, is_of_log: bool = False) -> None:
+        """Report a failure of the guard itself, or of the program's log; loudly once, never raises.
+
+        Args:
+            what: What was being done.
+            error: What it has raised.
+            is_of_log: Has logging raised it?
+        """
         if sys is None or sys.meta_path is None or isinstance(error, RefusedImportError):
             return  # the interpreter shuts down; or the program would not have us look
         # Short of memory or stack: the program's doing, not ours.
@@ -282,7 +288,10 @@ class Reporter:
         try:
             from cudaguard.core import messages
 
-            self.found(messages.guard_failed(what, error), caller_frame(), only_logged=is_silent)
+            finding = (
+                messages.log_failed(error) if is_of_log else messages.guard_failed(what, error)
+            )
+            self.found(finding, caller_frame(), only_logged=is_silent)
         except theirs(Exception) as second:
             try:  # the last resort, as in an interpreter that shuts down
                 if not is_silent:
@@ -309,4 +318,4 @@ class Reporter:
         try:
             log(text, level="INFO")
         except theirs(Exception) as error:  # a handler of the program's own that raises
-            self.broken("writing to the log", error)
+            self.broken("writing to the log", error, is_of_log=True)

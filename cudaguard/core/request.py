@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
+from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of, module_of
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
@@ -128,8 +128,8 @@ class Request:
     """
 
     __slots__ = (
-        "at_start", "can_raise", "catch_up", "frame", "name", "path", "permit", "replacements",
-        "reporter", "rule", "verbs", "where",
+        "at_start", "by", "can_raise", "catch_up", "frame", "name", "path", "permit",
+        "replacements", "reporter", "rule", "verbs", "where",
     )  # fmt: skip
 
     def __init__(
@@ -149,7 +149,9 @@ class Request:
         self.rule, self.verbs = rule, verbs
         self.name, self.path, self.can_raise, self.at_start = name, path, can_raise, at_start
         self.permit: Permit = permit_for(reporter.mode, rule.grade)
-        self.where = describe(caller_frame())  # ``file:line`` of the code behind this
+        behind = caller_frame()
+        self.where = describe(behind)  # ``file:line`` of the code behind this
+        self.by = module_of(behind)  # its module
         # The user's line, where a package did it: without the variables, as what is replaced keeps
         # the request.
         frame = frame_outside_of(rule.watch[0].partition(".")[0])

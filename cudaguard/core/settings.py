@@ -175,8 +175,9 @@ def combine(
         if file is None and said.config:
             file = config.read_file(said.config)
         if file is not None:
-            rules += _rules_of(file)
+            its = _rules_of(file)
             switches.update(_known_switches(file.switches, file.source))
+            rules += its
     except (ConfigError, RuleError) as error:
         problems.append(str(error))
         file = None

@@ -84,7 +84,7 @@ def test_extensions_of_a_watched_package_stay_local(loud, mode):
 def test_other_modes_tell_and_change_nothing(loud, mode):
     ran = run(loud, mode)
     assert ran.lines == ["1 True True", "['SCOPE1']"]
-    expected = "loud loaded extension modules of loud with RTLD_GLOBAL"
+    expected = "loud loads its extensions with RTLD_GLOBAL"
     assert (expected in ran.err) is (mode == "warn")
 
 

@@ -1,0 +1,76 @@
+"""The ids of what the core itself tells: their titles, and what they mean."""
+
+from __future__ import annotations
+
+# Title and class of the warning; a rule's verb decides where there is none.
+IDS = {
+    "CG801": ("a module that a rule needs first could not be imported", "ImportOrderWarning"),
+    "CG802": ("the guard was installed after a module was imported", ""),
+    "CG803": ("another import finder answers before the guard", "ImportOrderWarning"),
+    "CG804": ("rules ask for contradicting import orders", "ImportOrderWarning"),
+    "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
+    "CG806": ("a setting could not be used", "CudaGuardWarning"),
+    "CG807": ("the guard itself failed", "CudaGuardWarning"),
+    "CG808": ("lazy import used after the guard block", "ImportOrderWarning"),
+    "CG809": ("a repair is not supported on this platform", "SymbolScopeWarning"),
+    "CG810": ("a prerequisite imports the module that it should precede", "ImportOrderWarning"),
+    "CG811": ("a watched module was imported past the guard", "ImportOrderWarning"),
+}
+# Id -> what follows from it, what to do, and the page about it.
+ABOUT: dict[str, tuple[str, str, str]] = {
+    "CG801": (
+        "the module that needs it may crash, or give wrong results.",
+        "install the module that the message names, or find out why its import fails",
+        "explanation/how-it-works.md",
+    ),
+    "CG802": (
+        "what the module did while it was imported cannot be undone.",
+        "call cudaguard.install() on the first line of the program, or start it with CUDAGUARD=fix",
+        "howto/activation.md",
+    ),
+    "CG803": (
+        "cudaguard does not see the modules that this finder finds.",
+        "call cudaguard.install() after the other finder is installed, or remove that finder",
+        "explanation/how-it-works.md",
+    ),
+    "CG804": (
+        "cudaguard keeps none of these orders.",
+        "switch one of these rules off, or give one of them a narrower condition",
+        "reference/rules.md",
+    ),
+    "CG805": (
+        "the plug-in's rules do not act.",
+        "update the package that contains it, or report the message to its authors",
+        "reference/rules.md",
+    ),
+    "CG806": (
+        "cudaguard ignores this setting, or the whole file.",
+        "correct the name or value in the message",
+        "reference/configuration.md",
+    ),
+    "CG807": (
+        "the program goes on unguarded at this point.",
+        "report it with the whole message; CUDAGUARD=off switches the guard off",
+        "explanation/how-it-works.md",
+    ),
+    "CG808": (
+        "the first use imports the module after the block, unguarded.",
+        "use the module inside the block, or call cudaguard.install() instead",
+        "explanation/how-it-works.md",
+    ),
+    "CG809": (
+        "the library is used unrepaired, with the fault that the rule describes.",
+        "limit the rule to the platforms that support the repair, with when.platform",
+        "explanation/how-it-works.md",
+    ),
+    "CG810": (
+        "the module runs before its prerequisite is complete.",
+        "switch the rule off if the program works",
+        "reference/rules.md",
+    ),
+    "CG811": (
+        "the rules for this module did not act.",
+        "import it with an import statement or importlib, after cudaguard.install()",
+        "explanation/how-it-works.md",
+    ),
+}
