@@ -69,5 +69,5 @@ def test_it_works_through_every_door(run, child, door):
 
 def test_a_warning_names_the_package_and_the_line(run):
     _, _, errors = run("-m", "cudaguard", "run", "--mode", "warn", "-c", PROGRAM)
-    assert "[CG002] tensorflow loaded extension modules of tensorflow with RTLD_GLOBAL" in errors
+    assert "[CG002] tensorflow loads its extensions with RTLD_GLOBAL" in errors
     assert "pywrap" in errors

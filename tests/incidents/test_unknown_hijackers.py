@@ -90,7 +90,7 @@ THROUGH_PYTHON = ("ctypes", "flags")
 # the family that a rule hides.
 DANGERS = {
     "oldrandom": ("the C++ runtime", "compute wrong numbers", "std"),
-    "oldzlib": ("zlib", "HDF5 fails or returns None", "zlib"),
+    "oldzlib": ("zlib", "HDF5 can fail or return None", "zlib"),
     "oldexit": ("the C++ runtime", "compute wrong numbers", "std"),
     "oldhash": ("the C++ runtime", "compute wrong numbers", "std"),
 }
@@ -633,8 +633,8 @@ def test_late_guard_says_so(workshop, told, way, mode):
     done = told(hijacker, "import oldhash, ctypes, cudaguard", install)
     (finding,) = done.findings
     assert finding["what"] == (
-        f"{hijacker.library.name} was put into the global symbol scope before cudaguard.install(), "
-        "with symbols of the C++ runtime."
+        f"{hijacker.library.name} was put into the global symbol scope before the guard was "
+        "installed, with symbols of the C++ runtime."
     )
     (taken,) = finding["evidence"]
     assert taken.endswith(f" to {hijacker.library}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.messages import FIX, guarded_command, have_it_repaired, switch_off
+from cudaguard.core.messages import have_it_repaired, switch_off
 from cudaguard.files import os
 from cudaguard.model import Finding
 
@@ -24,7 +24,7 @@ def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) 
         rule=rule.id,
         evidence=(*((f"imported at {where}",) if where else ()), *files),
         consequence=rule.why,
-        remedy=f"let cudaguard load it first: {remedy}",
+        remedy=f"let cudaguard load {'them' if files[1:] else 'it'} first: {remedy}",
         command=command,
         links=rule.links,
     )
@@ -33,14 +33,15 @@ def left_to_chance(rule: Rule, target: str, files: tuple[str, ...], where: str) 
 def not_provided(rule: Rule, extension: str, library: str, where: str) -> Finding:
     """An extension needs a library of a module that is not imported, and nothing was done."""
     provider = rule.watch[0]
+    how, command = have_it_repaired(rule)
     return Finding(
         rule.id,
         f"{extension} needs {library} of {provider}, which is not imported yet.",
         rule=rule.id,
         evidence=(f"imported at {where}",) if where else (),
         consequence=rule.why,
-        remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {FIX}",
-        command=guarded_command(),
+        remedy=f"import {provider} before {extension} (mark the line `# isort: skip`), or {how}",
+        command=command,
         links=rule.links,
     )
 
@@ -76,7 +77,7 @@ def called_too_late(
         f"{call}() was called{at} after {first} was imported.",
         rule=rule.id,
         evidence=(
-            *((f"{first} was imported by {', '.join(users[:3])}",) if users else ()),
+            *((f"{first} is used by {', '.join(users[:3])}",) if users else ()),
             *((f"imported as well: {', '.join(before[1:4])}",) if before[1:] else ()),
             *taken[:3],
         ),

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 def check_preloaded(site: Site) -> Result:
-    """Look at the files that LD_PRELOAD names; bare names are left to the loader."""
+    """Look at the files that LD_PRELOAD names; bare names, and $LIB, are left to the loader."""
     named = site.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     if not named:
         raise Skipped("LD_PRELOAD is not set")
     findings = []
-    for path in [path for path in dict.fromkeys(named) if os.sep in path]:
-        if not os.path.isfile(path):
-            findings.append(wording.missing(path))
-        elif not _is_for_this_machine(path):
-            findings.append(wording.unfit(path))
+    for path in [path for path in dict.fromkeys(named) if os.sep in path and "$" not in path]:
+        if not os.path.exists(path):
+            findings.append(wording.missing(path, named))
+        elif not os.path.isfile(path) or not _is_for_this_machine(path):
+            findings.append(wording.unfit(path, named))
         elif exported_runtime(path):
-            findings.append(wording.brings_runtime(path, len(exported_runtime(path))))
+            findings.append(wording.brings_runtime(path, len(exported_runtime(path)), named))
     return findings, f"libraries: {len(named)}"
 
 

@@ -12,10 +12,8 @@ KNOWN = (
         ("registered more than once", "registered CommandLine options"),
         r"CommandLine Error: Option .{1,200} registered more than once|"
         r"inconsistency in registered CommandLine options",
-        "Two copies of LLVM share their symbols: that of tensorflow or of another package, and "
-        "that "
-        "of triton, numba or a driver.",
-        "import triton first, or use cudaguard trace to see which two they are",
+        "Two copies of LLVM share their symbols, such as those of tensorflow and triton.",
+        "import what aborts before the other one; cudaguard trace shows which two they are",
         command="cudaguard run SCRIPT",
         links=(
             "https://github.com/tensorflow/tensorflow/issues/124205",
@@ -33,8 +31,8 @@ KNOWN = (
         "libpng calls another zlib",
         ("libpng error",),
         r"libpng error: bad parameters to zlib",
-        "libpng calls another library's copy of zlib, such as the one in decord.",
-        "import what reads images before decord is imported, or use another decoder",
+        "libpng probably calls another library's copy of zlib, such as the one in decord.",
+        "import what reads images before the library with that zlib, or use another decoder",
         command="cudaguard run SCRIPT",
         links=("https://github.com/dmlc/decord/issues/293",),
         unguarded="cudaguard.install() before decord is imported keeps its zlib to itself (rule "
@@ -47,8 +45,8 @@ KNOWN = (
         "two C++ runtimes meet",
         ("bad_cast", "No Python class registered for C++ class"),
         r"std::bad_cast|No Python class registered for C\+\+ class (std::\S{1,40})",
-        "Two packages have their own C++ runtime, or their own Boost.Python converters. One uses "
-        "those of the other.",
+        "Two packages probably have their own C++ runtime, or their own Boost.Python converters, "
+        "and one uses those of the other.",
         "import them in the other order (cudaguard bisect finds the one that works), or "
         "install builds that link the system's libstdc++",
         command="cudaguard bisect SCRIPT",
@@ -67,7 +65,7 @@ KNOWN = (
     ),
     KnownError(
         "CG738",
-        "memory was freed by another library than the one that had allocated it",
+        "the C library found its heap damaged",
         (
             "free(): invalid",
             "double free or corruption",
@@ -77,8 +75,8 @@ KNOWN = (
         ),
         r"free\(\): invalid (?:pointer|size)|double free or corruption|munmap_chunk\(\): invalid "
         r"pointer|corrupted (?:size vs|double-linked)",
-        "The C library found its heap damaged: where nothing but imports ran, mostly because two "
-        "packages bring C++ runtimes of their own, or share symbols.",
+        "The C library found its heap damaged. Where nothing but imports ran, two packages often "
+        "bring C++ runtimes of their own, or share symbols.",
         "let cudaguard run say which import it was, and cudaguard bisect which order works; often "
         "import torch first cures it, or a newer build of the other package",
         command="cudaguard run SCRIPT",

@@ -16,8 +16,8 @@ RULES: tuple[Rule, ...] = (
             {"hide_symbols": "libdecord.so*", "names": "*", "keep": ["DECORD*"]},
         ),
         why=(
-            "decord loads libdecord.so with RTLD_GLOBAL. Libraries loaded later use its old "
-            "zlib, FFmpeg and C++ runtime. OpenCV reads a PNG as None, and torch extensions "
+            "decord loads libdecord.so with RTLD_GLOBAL. Libraries loaded later can use its old "
+            "zlib, FFmpeg and C++ runtime. OpenCV then reads a PNG as None, and torch extensions "
             "crash or compute wrong numbers. Importing torch first is not enough."
         ),
         links=(
@@ -77,9 +77,9 @@ RULES: tuple[Rule, ...] = (
         actions=({"load_deepbind": "_mlir*.so"},),
         grade="opt-in",
         why=(
-            "mlir-air crashes while it loads, because its LLVM symbols resolve to those of a "
-            "ROCm torch imported before it. With RTLD_DEEPBIND it finds its own symbols "
-            "first."
+            "mlir-air was reported to crash while it loads, because its LLVM symbols resolve to "
+            "those of a ROCm torch imported before it. With RTLD_DEEPBIND it finds its own "
+            "symbols first."
         ),
         links=(
             "https://github.com/amd/Triton-XDNA/issues/102",

@@ -35,14 +35,16 @@ def test_library_that_fits_is_fine(examined, compiler):
 def test_file_that_is_not_there(examined):
     status, _, findings = examined("/nowhere/libgone.so:/nowhere/libgone.so")
     assert status == "warning"
-    assert findings == ["LD_PRELOAD names /nowhere/libgone.so, which does not exist."]
+    assert findings == ["LD_PRELOAD names /nowhere/libgone.so, which is not there."]
 
 
 def test_file_that_is_no_library(examined, child):
     text = child.write("notes.txt", "no library")
     status, _, findings = examined(str(text))
     assert status == "warning"
-    assert findings == [f"LD_PRELOAD names {text}, which is not a library for this machine."]
+    assert findings == [
+        f"LD_PRELOAD names {text}, which cannot be read as a library for this machine."
+    ]
 
 
 def test_library_with_a_runtime_of_its_own(examined, tmp_path):

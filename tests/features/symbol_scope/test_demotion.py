@@ -349,7 +349,7 @@ def test_consumer_that_was_bound_before_is_named_and_stays_bound(scene, flags):
     assert finding == (f"finding CG802 {TAKEN_BACK}; still bound to them: consumer (3 references)")
     assert touched.endswith("by LOCAL1 (stays)")
     assert "[CG802] taker was imported before cudaguard could repair it (rule LOCAL1)" in ran.err
-    assert "libraries loaded from now on are safe" in ran.err
+    assert "libraries loaded from now on do not use the hidden symbols" in ran.err
     assert ran.err.count("Warning") == 1
 
 
@@ -757,7 +757,7 @@ def test_further_rule_hides_further_names(scene):
     more = install({"names": "shown"}).replace("LOCAL1", "LOCAL2")
     lines = scene.lines("import taker", install(HIDE), more, ASK, SAID)
     assert lines[0] == "2222"
-    assert lines[2].startswith("touched libtaker.so: 1 symbols hidden from the global symbol scope")
+    assert lines[2].startswith("touched libtaker.so: 1 symbol hidden from the global symbol scope")
 
 
 def test_package_that_is_imported_again_after_the_guard_has_gone(scene):
@@ -863,7 +863,7 @@ def test_repair_that_is_allowed_later_is_made(scene, first):
 def test_names_whose_address_is_not_in_the_table(scene, kind, names):
     scene.package(source=TAKER.replace("int which(void) { return 1; }", kind))
     touched = scene.run("import taker", install(names), SAID).lines
-    assert touched[0].startswith("touched libtaker.so: 1 symbols hidden")
+    assert touched[0].startswith("touched libtaker.so: 1 symbol hidden")
 
 
 def test_submodule_that_makes_it_global_later(scene):

@@ -61,7 +61,7 @@ def test_global_copy_is_told_before_the_second_one_aborts(run):
     told, _, after = done.stderr.partition(": CommandLine Error: ")
     assert "main.py:5: SymbolScopeWarning: [CG812] " in told
     assert "libjitter.so" in told
-    assert "abort with 'registered more than once'" in told
+    assert "abort: 'registered more than once'" in told
     assert "registered more than once" in after
     assert "CG812" not in run("RTLD_GLOBAL", CUDAGUARD="off").stderr
 

@@ -172,7 +172,7 @@ def test_other_names_of_it_are_hidden_as_ever(scene):
         "import owner", install({"hide_symbols": "libowner.so*", "names": "which"}), USE, SAID
     )
     assert ran.lines[:2] == RIGHT
-    assert "1 symbols hidden" in ran.lines[2]
+    assert "1 symbol hidden" in ran.lines[2]
     assert ran.err == ""
     assert "undefined symbol: which" in scene.bare(
         "import owner", install({"hide_symbols": "libowner.so*", "names": "which"}),

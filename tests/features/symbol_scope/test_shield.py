@@ -113,10 +113,10 @@ class Scene:
         answer, finding = ran.lines
         assert answer == "1"
         head = (
-            "finding LOCAL1 victim was loaded without RTLD_DEEPBIND, which rule LOCAL1 asks for. "
+            "finding LOCAL1 victim was not loaded with RTLD_DEEPBIND, which rule LOCAL1 asks for. "
         )
         assert finding.startswith(head)
-        assert "SymbolScopeWarning: [LOCAL1] victim was loaded without RTLD_DEEPBIND" in ran.err
+        assert "SymbolScopeWarning: [LOCAL1] victim was not loaded with RTLD_DEEPBIND" in ran.err
         assert "write a rule that loads the interposing library with load_local" in ran.err
         return finding[len(head) :]
 
@@ -387,5 +387,5 @@ def test_strict_raises_where_it_could_not_shield(scene):  # nothing is raised or
         """
     ran = scene.run(TAKE, load, install("strict"), caught)
     assert ran.lines[0] == (
-        "ImportOrderError victim was loaded without RTLD_DEEPBIND, which rule LOCAL1 asks for."
+        "ImportOrderError victim was not loaded with RTLD_DEEPBIND, which rule LOCAL1 asks for."
     )

@@ -23,8 +23,8 @@ RULES: tuple[Rule, ...] = (
         actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
         grade="report",
         why=(
-            "nvdiffrast's OpenGL context segfaults after `import pyrender`, which sets up "
-            "OpenGL itself. RasterizeCudaContext needs no OpenGL."
+            "nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, "
+            "which uses OpenGL too. RasterizeCudaContext needs no OpenGL."
         ),
         links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
     ),
@@ -43,7 +43,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG062",
-        title="OpenCV opens its first window with libraries of PyAV, and hangs",
+        title="OpenCV opens its first window with libraries of PyAV, and may hang",
         watch=("cv2",),
         # By the files alone, in whatever versions: many pairs of releases get along. Conditions on
         # versions would have metadata read in each process with OpenCV.
@@ -58,9 +58,9 @@ RULES: tuple[Rule, ...] = (
         ),
         grade="report",
         why=(
-            "OpenCV's first window hangs at 100 % CPU, because it uses PyAV's libxcb. Open a "
-            "window before `import av`, or install opencv-python-headless if you need no "
-            "window."
+            "OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's "
+            "libxcb. Open a window before `import av`, or install opencv-python-headless if "
+            "you need no window."
         ),
         links=(
             "https://github.com/PyAV-Org/PyAV/issues/978",

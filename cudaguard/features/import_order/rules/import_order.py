@@ -31,7 +31,8 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "isaacgym replaces the conversion of C++ lists of strings that pinocchio uses, "
-            "and pinocchio then fails. The order that works is pinocchio, isaacgym, torch."
+            "and pinocchio was reported to fail then. The order that works is pinocchio, "
+            "isaacgym, torch."
         ),
         links=("https://github.com/dexsuite/dex-retargeting/issues/23",),
     ),
@@ -45,7 +46,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "unsloth patches transformers, trl and peft, and cannot patch what is already "
-            "imported. Training takes more memory and time: 'Unsloth should be imported "
+            "imported. Training may take more memory and time: 'Unsloth should be imported "
             "before trl, transformers, peft to ensure all optimizations are applied'."
         ),
         links=(
@@ -158,9 +159,9 @@ RULES: tuple[Rule, ...] = (
         # Its backend imports mlir-air in any case, but opt-in as long as nobody has seen it.
         grade="opt-in",
         why=(
-            "'import triton' segfaults, because mlir-air and the ROCm SDK each have an LLVM. "
-            "With mlir-air imported first both work. With a ROCm torch, enable rule CG067 "
-            "too."
+            "'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
+            "have an LLVM. With mlir-air imported first both work. With a ROCm torch, enable "
+            "rule CG067 too."
         ),
         links=(
             "https://github.com/amd/Triton-XDNA/issues/102",

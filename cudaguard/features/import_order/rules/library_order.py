@@ -58,9 +58,9 @@ RULES: tuple[Rule, ...] = (
         # libstdc++ keeps the names of all its releases: the newest is right for everybody.
         actions=({"preload_newest": "libstdc++.so.6"},),
         why=(
-            "The first libstdc++.so.6 in a process is used by all. A pip package loads the "
-            "system's older one, and conda packages then fail with \"version `GLIBCXX_3.4.30' "
-            'not found".'
+            "The first libstdc++.so.6 in a process is used by all. If a pip package loads the "
+            "system's older one, conda packages that need a newer one fail with \"version "
+            "`GLIBCXX_3.4.30' not found\"."
         ),
         links=(
             "https://github.com/NVIDIA/DALI/issues/4369",
@@ -107,7 +107,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "cupy before 13 loads libcudart.so.11.0 of the installed CUDA toolkit. If it is "
-            "older than torch's, 'import torch' fails with 'undefined symbol: "
+            "older than torch's, 'import torch' was reported to fail with 'undefined symbol: "
             "cudaGraphInstantiateWithFlags'. Import torch first, or upgrade cupy to 13."
         ),
         links=("https://github.com/cupy/cupy/issues/7506",),
@@ -210,8 +210,8 @@ RULES: tuple[Rule, ...] = (
         needs=("open3d",),
         grade="opt-in",
         why=(
-            "open3d 0.6 to 0.9 aborts with 'free(): invalid pointer' if it is imported after "
-            "torch. In the other order both work, and so does open3d 0.10."
+            "open3d 0.6 to 0.9 was reported to abort with 'free(): invalid pointer' if it is "
+            "imported after torch. In the other order both work, and so does open3d 0.10."
         ),
         links=(
             "https://github.com/isl-org/Open3D/issues/922",

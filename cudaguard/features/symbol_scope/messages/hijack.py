@@ -19,7 +19,7 @@ HIJACK, STATIC_RUNTIME = "CG812", "CG813"
 # When it was that names moved and nobody saw by whom.
 GUARD, CTYPES, UNSEEN = "guard", "ctypes", "unseen"
 _SINCE = {
-    GUARD: "was put into the global symbol scope before cudaguard.install()",
+    GUARD: "was put into the global symbol scope before the guard was installed",
     CTYPES: "was put into the global symbol scope before `import ctypes`",
     UNSEEN: "was put into the global symbol scope by code that cudaguard does not see",
 }
@@ -93,7 +93,7 @@ def hijacked(
         HIJACK,
         f"{what}, with symbols of {titles}.",
         evidence=(*_cause(load, culprit), *map(_taken, hijacks), *own_runtime(runtime)),
-        consequence=f"libraries loaded from now on use these copies: {'; '.join(dangers)}.",
+        consequence=f"libraries loaded from now on can use these copies: {'; '.join(dangers)}.",
         remedy=STAY_GLOBAL if runtime else _remedy(hijacks, load, culprit, since),
     )
 
@@ -114,7 +114,8 @@ def _cause(load: NativeLoad | None, culprit: Culprit) -> tuple[str, ...]:
         return ()
     if load.extension:
         how = f"imports {load.library}"
-        flag = f"with RTLD_GLOBAL set by sys.setdlopenflags at {load.flags_by[1] or 'some line'}"
+        by = f" at {load.flags_by[1]}" if load.flags_by[1] else ""
+        flag = f"with RTLD_GLOBAL set by sys.setdlopenflags{by}"
     else:
         how, flag = f"loads {load.library}", "with RTLD_GLOBAL, by ctypes"
     if not load.is_global:
@@ -147,11 +148,11 @@ def _remedy(
                 "find the code that opens it without Python's importer and ctypes.CDLL (cffi, "
                 "_ctypes.dlopen, C code), and remove RTLD_GLOBAL there"
             )
-        return f"{how}: the message then names the line and a rule that cures it"
+        return f"{how}: the message then names the line that does it"
     asking = load.flags_by if load.extension else (culprit.module, culprit.where)
     if load.is_global and asking[0] in _PROGRAM:
         call = "sys.setdlopenflags call" if load.extension else "call"
-        return f"remove RTLD_GLOBAL from the {call} at {asking[1] or 'that line'}"
+        return f"remove RTLD_GLOBAL from the {call}{f' at {asking[1]}' if asking[1] else ''}"
     if load.is_global:
         package, bundled = asking[0].partition(".")[0], ""
         actions: list[dict[str, object]] = [{"load_local": _pattern(load.library)}]
@@ -196,16 +197,18 @@ def _pattern(library: str) -> str:
 
 def static_runtime(extension: str, library: str, names: tuple[str, ...], where: str) -> Finding:
     """An extension contains a C++ runtime of its own and exports it."""
+    some = f"{len(names)} objects" if names[1:] else "1 object"
+    more = " ..." if names[1:] else ""
     evidence = (
-        f"{library} does not need libstdc++.so.6, and exports {len(names)} objects of which the "
-        f"loader keeps one for all libraries: {names[0]} ..."
+        f"{library} does not need libstdc++.so.6, and exports {some} of "
+        f"which the loader keeps one for all libraries: {names[0]}{more}"
     )
     return Finding(
         STATIC_RUNTIME,
         f"{extension} exports its own C++ runtime.",
         evidence=(*((f"imported at {where}",) if where else ()), evidence),
-        consequence="it and libraries that use libstdc++.so.6, such as torch, mix two runtimes. "
-        "Texts come out empty or cut, or the program crashes.",
+        consequence="it and libraries that use libstdc++.so.6, such as torch, may mix two "
+        "runtimes. Texts then come out empty or cut, or the program crashes.",
         remedy=RELINK,
         links=(
             "https://github.com/pytorch/pytorch/issues/109923",

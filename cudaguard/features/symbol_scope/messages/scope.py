@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import have_it_repaired, too_late
+from cudaguard.core.messages import counted, have_it_repaired, too_late
 from cudaguard.features.symbol_scope.messages.hijack import STAY_GLOBAL, own_runtime
 from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cudaguard.core.request import Opening
     from cudaguard.features.symbol_scope.repair.demotion import Demotion
     from cudaguard.model import Rule
 
@@ -17,14 +18,25 @@ SHIELDED = "loaded with RTLD_DEEPBIND, so that it finds its own symbols first"
 KEPT_LOCAL = "kept in local symbol scope"
 
 
-def went_global(rule: Rule, subject: str, source: str, where: str) -> Finding:
-    """What a rule keeps local was loaded globally, since the mode forbids repairs."""
+def went_global(rule: Rule, opening: Opening, by: str, where: str) -> Finding:
+    """What a rule keeps local was loaded globally, since the mode forbids repairs.
+
+    Args:
+        rule: The rule.
+        opening: What was loaded.
+        by: The module that loaded it; may be empty.
+        where: Its line; may be empty.
+    """
+    actor = by.partition(".")[0] or "The program"
     remedy, command = have_it_repaired(rule)
+    at = f": RTLD_GLOBAL requested at {where}" if where else ""
     return Finding(
         rule.id,
-        f"{rule.watch[0]} loaded {subject} with RTLD_GLOBAL.",
+        f"{actor} loaded {opening.subject} with RTLD_GLOBAL."
+        if opening.is_file
+        else f"{opening.source} loads its extensions with RTLD_GLOBAL.",
         rule=rule.id,
-        evidence=(f"{source}: RTLD_GLOBAL requested at {where}",),
+        evidence=(f"{opening.source}{at}",),
         consequence=rule.why,
         remedy=f"let cudaguard load it with local scope: {remedy}",
         command=command,
@@ -38,7 +50,10 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
         rule.id,
         f"{subject} stays in the global symbol scope: local scope would break its C++ runtime.",
         rule=rule.id,
-        evidence=(f"RTLD_GLOBAL requested at {where}", *own_runtime(runtime)),
+        evidence=(
+            *((f"RTLD_GLOBAL requested at {where}",) if where else ()),
+            *own_runtime(runtime),
+        ),
         consequence=rule.why,
         remedy=STAY_GLOBAL,
         links=rule.links,
@@ -48,7 +63,11 @@ def left_global(rule: Rule, subject: str, runtime: str, where: str) -> Finding:
 def hidden(done: Demotion) -> str:
     """Return what has become of a library whose names were hidden."""
     others = f" of it and {done.libraries - 1} of its dependencies" if done.libraries > 1 else ""
-    return f"{done.names} symbols{others} hidden from the global symbol scope"
+    return f"{counted(done.names, 'symbols')}{others} hidden from the global symbol scope"
+
+
+def _bound(done: Demotion) -> str:
+    return ", ".join(f"{name} ({counted(count, 'references')})" for name, count in done.bound)
 
 
 def _hidden_of(done: Demotion) -> str:
@@ -58,7 +77,7 @@ def _hidden_of(done: Demotion) -> str:
 def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
     """A library was global before its rule was in force, and not all of that could be undone."""
     late = too_late(rule, module, at_start=at_start)
-    bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
+    bound = _bound(done)
     evidence = (
         f"{done.library or 'its symbols'}: not hidden, as {done.reason}"
         if done.state != "done"
@@ -71,9 +90,8 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
         evidence=(evidence, *done.left),
         consequence=rule.why
         if done.state != "done"
-        else "libraries loaded from now on are safe"
-        f"{' from the hidden symbols' if done.left else ''}. Those listed may fail until the "
-        "program is restarted.",
+        else "libraries loaded from now on do not use the hidden symbols. Those listed still do, "
+        "and may fail.",
         remedy=STAY_GLOBAL if done.runtime else late.remedy,
         command="" if done.runtime else late.command,
         links=rule.links,
@@ -82,7 +100,7 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
 
 def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
     """Names came into the global scope in spite of a rule, and could not all be taken back."""
-    bound = ", ".join(f"{name} ({count} references)" for name, count in done.bound)
+    bound = _bound(done)
     remedy = f"load it without RTLD_GLOBAL, or import the packages in danger before {module}"
     if done.state == "done":
         remedy = f"import the libraries listed above before {module}"
@@ -106,7 +124,7 @@ def not_shielded(rule: Rule, extension: str, reason: str) -> Finding:
     """An extension was loaded as usual, although a rule wants it shielded."""
     return Finding(
         rule.id,
-        f"{extension} was loaded without RTLD_DEEPBIND, which rule {rule.id} asks for.",
+        f"{extension} was not loaded with RTLD_DEEPBIND, which rule {rule.id} asks for.",
         rule=rule.id,
         evidence=(reason,),
         consequence=rule.why,

@@ -39,11 +39,10 @@ def keep_local(request: Request, opening: Opening) -> Scope | None:
 
 
 def _opened(request: Request, opening: Opening, stays_local: bool) -> Iterator[Outcome]:
-    subject, source, where = opening.subject, opening.source, request.where
     if stays_local:
-        yield Done(subject, wording.KEPT_LOCAL)
+        yield Done(opening.subject, wording.KEPT_LOCAL)
     else:
-        yield WouldDo(wording.went_global(request.rule, subject, source, where))
+        yield WouldDo(wording.went_global(request.rule, opening, request.by, request.where))
 
 
 def _left(request: Request, subject: str, runtime: str) -> Iterator[Outcome]:
