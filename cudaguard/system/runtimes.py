@@ -56,7 +56,7 @@ class Runtime(Record):
 
 
 def _cuda(title: str, wheel: str, danger: str = "", part_of: str = "") -> Runtime:
-    danger = danger or "functions are missing, or behave as in the older release"
+    danger = danger or "functions can be missing, or behave as in the older release"
     return Runtime(title, danger, wheel=wheel, part_of=part_of)
 
 
@@ -73,24 +73,24 @@ RUNTIMES: dict[str, Runtime] = {
     "libcudnn": _cuda(
         "cuDNN",
         "cudnn",
-        "the process dies with 'Could not load symbol ...', or convolutions fail with "
+        "the process can die with 'Could not load symbol ...', or convolutions fail with "
         "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH",
         part_of="cudnn",
     ),
     "libnccl": _cuda(
         "NCCL",
         "nccl",
-        "`import torch` fails with 'undefined symbol: ncclCommRegister'",
+        "`import torch` can fail with 'undefined symbol: ncclCommRegister'",
     ),
     "libnvJitLink": _cuda(
         "nvJitLink",
         "nvjitlink",
-        "libcusparse and torch fail to load with 'undefined symbol: __nvJitLinkComplete_12_4'",
+        "libcusparse and torch can fail to load: 'undefined symbol: __nvJitLinkComplete_12_4'",
     ),
     "libnvrtc": _cuda(
         "NVRTC",
         "cuda_nvrtc",
-        "kernels compiled at run time fail on newer GPUs with 'invalid value for "
+        "kernels compiled at run time can fail on newer GPUs with 'invalid value for "
         "--gpu-architecture'",
     ),
     "libcufft": _cuda("cuFFT", "cufft"),

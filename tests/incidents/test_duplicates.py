@@ -265,8 +265,8 @@ def test_cudnn_is_told_of_before_that_and_the_rule_cures(run, cudnn, child):
     done = run(GUARD, USE, **cudnn)
     assert done.returncode == -signal.SIGABRT
     warning, _, _ = done.stderr.partition("Could not load symbol")
-    assert "ImportOrderWarning: [CG843] libcudnn.so.9 uses an older file of cuDNN" in warning
-    assert "(9.1.0.70) will be found first, as its folder stands in LD_LIBRARY_PATH" in warning
+    assert "ImportOrderWarning: [CG843] libcudnn.so.9 would open an older file of cuDNN" in warning
+    assert "(9.1.0.70) will be found first, as its folder is in LD_LIBRARY_PATH" in warning
     assert f"without {cudnn['LD_LIBRARY_PATH']} in LD_LIBRARY_PATH" in done.stderr
     child.write("cudaguard.toml", rule_of(done.stderr))
     done = run(GUARD, USE, SAID, CUDAGUARD_CONFIG="cudaguard.toml", **cudnn)

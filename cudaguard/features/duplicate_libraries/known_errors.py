@@ -6,8 +6,8 @@ from cudaguard.core.explainer import Explainer
 from cudaguard.core.known_errors import LIKELY, KnownError
 
 _ONE_CUDNN = (
-    "keep only the copy of cuDNN that this package pins; others come from a second nvidia-cudnn-* "
-    "wheel, LD_LIBRARY_PATH or conda"
+    "keep only the copy of cuDNN that this package pins; others may come from a second "
+    "nvidia-cudnn-* wheel, LD_LIBRARY_PATH or conda"
 )
 
 KNOWN = (
@@ -28,7 +28,7 @@ KNOWN = (
         "Another cuDNN was loaded ({0}) than the one that this package was built for ({1}): the "
         "first that is loaded is used by all.",
         f"{_ONE_CUDNN}; if two packages pin different ones, import the one with the newer pin "
-        "first and call jax.devices()",
+        "first (with JAX, call jax.devices() then)",
         command="pip list | grep -i cudnn; cudaguard doctor --only CG903",
         links=(
             "https://github.com/jax-ml/jax/issues/15268",
@@ -67,10 +67,10 @@ KNOWN = (
         r"Could not load library libcudnn_\w{1,40}\.so\.\d(?:\. Error: "
         r"\S{0,200}libcudnn[^\n]{0,300})?|"
         r"Unable to load any of \{libcudnn_[^}\n]{1,300}\}|Cannot load symbol cudnn\w{1,60}",
-        "cuDNN has a dispatcher and several parts, which must be of one release and lie in one "
-        "folder: here a part is missing, or comes from another copy.",
-        f"{_ONE_CUDNN}; then install it again: pip install --force-reinstall --no-deps "
-        "nvidia-cudnn-cu12==RELEASE",
+        "cuDNN consists of several libraries, which must be of one release: one of them is "
+        "probably missing, or comes from another copy.",
+        f"{_ONE_CUDNN}; then install it again, for CUDA 12: pip install --force-reinstall "
+        "--no-deps nvidia-cudnn-cu12==RELEASE",
         command="pip list | grep -i cudnn; cudaguard doctor --only CG903",
         links=(
             "https://github.com/pytorch/pytorch/issues/119989",
@@ -106,7 +106,7 @@ KNOWN = (
         "an OpenMP runtime could not start",
         ("OMP: Error #179",),
         r"OMP: Error #179",
-        "An OpenMP runtime could not make its locks: mostly because a second one is in the "
+        "An OpenMP runtime could not make its locks, probably because a second one is in the "
         "process.",
         "install the packages from one source, or import the other one first (cudaguard bisect "
         "finds the order)",
@@ -120,9 +120,10 @@ KNOWN = (
         "two copies of a protobuf message are registered",
         ("libprotobuf ERROR", "File already exists in database", "duplicate file name"),
         r"File already exists in database: (\S{1,200})|duplicate file name \(?([^\s)]{1,200})",
-        "Two packages register the same protobuf message ({0}) with one copy of protobuf.",
+        "The same protobuf file ({0}) was registered twice with one copy of protobuf, probably by "
+        "two packages.",
         "import first what has its own protobuf (tensorflow before torchvision), or update both: "
-        "newer releases keep theirs to themselves",
+        "newer releases mostly keep theirs to themselves",
         command="cudaguard bisect SCRIPT",
         links=("https://github.com/tensorflow/tensorflow/issues/48797",),
         nouns=("a file",),
@@ -140,8 +141,8 @@ KNOWN = (
         ("multiple CuPy packages are installed",),
         r"multiple CuPy packages are installed",
         "Several CuPy packages are installed, and have overwritten each other's files.",
-        "uninstall all of them, then install the one for your CUDA: pip uninstall -y cupy "
-        "cupy-cuda11x cupy-cuda12x cupy-cuda13x && pip install cupy-cuda12x",
+        "uninstall all of them, then install the one for your CUDA, as for CUDA 12: pip uninstall "
+        "-y cupy cupy-cuda11x cupy-cuda12x cupy-cuda13x && pip install cupy-cuda12x",
         command="pip list | grep -i cupy",
         links=("https://github.com/gpustack/gpustack/issues/5459",),
         examples=("CuPy may not function correctly because multiple CuPy packages are installed",),
@@ -152,7 +153,8 @@ KNOWN = (
         ("already has an associated C++ type",),
         r"TfType \w{1,120} already has an associated C\+\+ type",
         "Two copies of USD (pxr) are in one process, such as usd-core from pip beside Omniverse's.",
-        "uninstall the ones from pip: pip uninstall -y usd-core usd-exchange",
+        "uninstall those from pip where Omniverse or Isaac Sim has its own: pip uninstall -y "
+        "usd-core usd-exchange",
         command="pip uninstall -y usd-core usd-exchange",
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
         examples=(

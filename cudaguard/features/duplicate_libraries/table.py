@@ -23,12 +23,12 @@ KNOWN_ERRORS = "known_errors:EXPLAINER"
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG826": (
         "packages that use the library get an older release than the environment has.",
-        "upgrade cuda-pathfinder: later releases search the environment first",
+        "upgrade cuda-pathfinder, or cuda-bindings: later releases search the environment first",
         "howto/extensions.md",
     ),
     "CG823": (
-        "packages that need the library fail on the GPU, or run on the CPU.",
-        "install the release that the package requires; others work with it too",
+        "packages that need the library may fail on the GPU, or run on the CPU.",
+        "install the release that the package requires; others usually work with it too",
         "howto/extensions.md",
     ),
 }

@@ -180,7 +180,7 @@ def test_older_one_in_its_place_is_told_of(strayed, mode):
     serving, asking, _ = found["evidence"]
     assert serving.startswith(f"{old} (12.1.105) ")
     assert asking.endswith(f"and its run path leads to {good} (12.8.90)")
-    assert "functions are missing" in found["consequence"]
+    assert "functions can be missing" in found["consequence"]
     assert len(ran.warned) == (mode != "observe")
     assert ran.errors == "" or "ImportOrderWarning: [CG843]" in ran.errors
 
@@ -428,7 +428,8 @@ def test_two_of_llvms_openmp(scene, names, allowed):
     files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
     ran = scene.told(opened(*files), KMP_DUPLICATE_LIB_OK=allowed)
     assert ran.ids == [("CG842", "info" if allowed else "warning")]
-    assert "OMP: Error #15" in ran.only["consequence"]
+    said = "KMP_DUPLICATE_LIB_OK is set: " if allowed else "the second one to initialize ends"
+    assert ran.only["consequence"].startswith(said)
 
 
 def test_gnus_openmp_bears_llvms(scene):

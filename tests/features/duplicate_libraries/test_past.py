@@ -56,7 +56,7 @@ def test_older_one_of_the_machine_is_told(search):
     assert done.stdout == "['CG826']\n"
     assert "[CG826] cuda.pathfinder loaded " in done.stderr
     assert "though this environment has libnvrtc.so.13.\n" in done.stderr
-    assert "run: pip install --upgrade cuda-pathfinder" in done.stderr
+    assert "run: python -m pip show cuda-pathfinder; conda list cuda-pathfinder" in done.stderr
 
 
 @pytest.mark.parametrize(

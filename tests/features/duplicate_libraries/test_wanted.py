@@ -71,7 +71,7 @@ def test_older_copy_that_torch_has_loaded(scene):
     assert done.stdout == "['CG823']\n"
     first = done.stderr.splitlines()[0]
     assert "main.py:7: ImportOrderWarning: [CG823] " in first
-    assert first.endswith("jax was built for cuDNN 9.8 or later, but 9.1.0 is loaded.")
+    assert first.endswith("jax requires cuDNN 9.8 or later, but 9.1.0 is loaded.")
     assert "(9.1.0) was loaded by torch" in done.stderr
     assert "import jax and use it once before `import torch`" in done.stderr
     assert "run: pip install 'nvidia-cudnn-cu12<10.0,>=9.8'" in done.stderr
@@ -87,14 +87,14 @@ def test_older_copy_that_comes_after_jax(scene):
 def test_older_wheel_that_is_not_loaded_yet(scene):
     scene.install("nvidia-cudnn-cu12", "9.1.0.70")
     done = scene.run("import jax\n")
-    assert "jax was built for cuDNN 9.8 or later, but 9.1.0.70 is installed." in done.stderr
+    assert "jax requires cuDNN 9.8 or later, but 9.1.0.70 is installed." in done.stderr
 
 
 def test_torch_with_an_older_one_than_it_pins(scene):
     scene.install("torch", "2.7.0", ('nvidia-cudnn-cu12==9.5.1.17; platform_system == "Linux"',))
     taken = scene.cudnn("old", "9.1.0")
     done = scene.run(f"ctypes.CDLL({str(taken)!r})\nimport torch\n")
-    assert "torch was built for cuDNN 9.5 or later, but 9.1.0 is loaded." in done.stderr
+    assert "torch requires cuDNN 9.5 or later, but 9.1.0 is loaded." in done.stderr
 
 
 # As jax has it: the module of the plug-in, or of conda's jaxlib, with the function.

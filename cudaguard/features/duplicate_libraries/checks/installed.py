@@ -131,9 +131,13 @@ def check_pins(site: Site) -> Result:
             asked = _of_installed(dist, site)
             pins += len(asked)
             findings += [
-                wording.not_the_release(f"{dist.name} {dist.version}", lack, is_older=is_older)
+                wording.not_the_release(
+                    f"{dist.name} {dist.version}",
+                    lack,
+                    is_older=_is_older(lack),
+                    is_of_other_major=_is_of_other_major(lack),
+                )
                 for lack in unmet(dist.name, asked, site.version)
-                for is_older in [_is_older(lack)]
             ]
     if not pins:
         raise Skipped("nothing that is installed requires wheels of NVIDIA's")
@@ -166,6 +170,17 @@ def _is_older(lack: Unmet) -> bool:
         return any(Version(lack.found or "0") < one for one in least)
     except InvalidVersion:
         return False
+
+
+def _is_of_other_major(lack: Unmet) -> bool:
+    """Return True if what is installed is of a later major version than what is named."""
+    from packaging.specifiers import SpecifierSet
+
+    wanted = [one for one in SpecifierSet(lack.wanted) if one.operator in ("==", ">=", "~=", "<=")]
+    majors = [int(word) for one in wanted for word in [one.version.partition(".")[0]]
+              if word.isdecimal()]  # fmt: skip
+    found = (lack.found or "").partition(".")[0]
+    return bool(majors) and found.isdecimal() and int(found) > max(majors)
 
 
 def _of_torch(torch: Distribution, site: Site) -> tuple[list[Finding], int]:

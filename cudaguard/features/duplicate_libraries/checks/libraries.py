@@ -90,7 +90,11 @@ def _astray(site: Site, name: str, files: list[Served]) -> list[Finding]:
         return []
     ours = Served(meant, {}, version, wheel.dist)
     is_fault = policy.is_fault(kind, stem)
-    return [wording.astray(name, served, ours, runtime_of(stem), is_fault=is_fault)]
+    named = site.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
+    is_named = os.path.dirname(served.path) in map(os.path.realpath, filter(None, named))
+    return [
+        wording.astray(name, served, ours, runtime_of(stem), is_fault=is_fault, is_named=is_named)
+    ]
 
 
 def _rivals(names: dict[str, dict[str, Served]]) -> list[Finding]:
@@ -104,7 +108,10 @@ def _rivals(names: dict[str, dict[str, Served]]) -> list[Finding]:
         wording.rivals(rival, one[1], other[1])
         for rival, found in by_kind.items()
         for one, other in zip(found, found[1:])
-        if one[1].path != other[1].path and set(one[1].askers) != set(other[1].askers)
+        # One name leads to one file, whoever is the first to ask.
+        if one[0] != other[0]
+        and one[1].path != other[1].path
+        and set(one[1].askers) != set(other[1].askers)
     ]
 
 

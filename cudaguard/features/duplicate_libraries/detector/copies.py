@@ -146,6 +146,7 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
             _cure(meant, serving, serving.by),
             _severity(serving) if is_fault else "info",
             is_older=kind == policy.OLDER,
+            is_part=stray.is_part,
         )
         yield finding, serving, meant
 

@@ -205,7 +205,7 @@ class DuplicateDetector:
             if name.startswith(f"{copy.stem}_") and name.endswith(f".so{release}"):
                 path, found = os.path.join(folder, name), _first(name, folders)
                 if name not in there and found and identity(found) != identity(path):
-                    how = f"will be found first, as its folder stands in {LIBRARY_PATH}"
+                    how = f"will be found first, as its folder is in {LIBRARY_PATH}"
                     wrong = Copy(found, stem_of(name), name, identity(found), copy.by, how)
                     meant = Copy(path, wrong.stem, name, identity(path), "", "")
                     yield Stray(copy.path, copy.how, wrong, meant, is_part=True)

@@ -91,15 +91,21 @@ def rivals(first: Copy, second: Copy, title: str, *, is_allowed: bool) -> Findin
         title: What they are called.
         is_allowed: True if the user set KMP_DUPLICATE_LIB_OK.
     """
-    what = "Two files" if first.soname == second.soname else "Two kinds"
+    what = "Two files" if first.stem == second.stem else "Two kinds"
+    consequence = (
+        "KMP_DUPLICATE_LIB_OK is set: the program goes on, and may hang, crash or compute wrong "
+        "numbers."
+        if is_allowed
+        else "the second one to initialize ends the process: 'OMP: Error #15'. With "
+        "KMP_DUPLICATE_LIB_OK set it may hang, crash or compute wrong numbers instead."
+    )
     return Finding(
         TWO_FILES,
         f"{what} of {title} are loaded: {os.path.basename(first.path)} and "
         f"{os.path.basename(second.path)}.",
         severity="info" if is_allowed else "warning",
         evidence=(_line(first), _line(second)),
-        consequence="the second one to start a parallel region ends the process: 'OMP: Error #15'. "
-        "With KMP_DUPLICATE_LIB_OK set it may hang, crash or compute wrong numbers instead.",
+        consequence=consequence,
         remedy="install both packages from one source (all by conda, or all by pip), or make one "
         "file a symbolic link to the other",
         links=(_OPENMP_ERROR,),
@@ -152,12 +158,15 @@ def mixed(
         cure: How it is done right.
     """
     title, danger = subject
+    consequence = f"parts of different releases do not work together: {danger}."
+    if not all(versions):
+        consequence = f"their releases are not known. {_capital(consequence)}"
     return Finding(
         TWO_FILES,
         f"Parts of {title} come from different folders: {os.path.dirname(one.path)} and "
         f"{os.path.dirname(other.path)}.",
         evidence=(_line(one, versions[0]), _line(other, versions[1])),
-        consequence=f"parts of different releases do not work together: {danger}.",
+        consequence=consequence,
         remedy=_remedy(cure),
         links=_LINKS.get(title, ()),
     )
@@ -172,6 +181,7 @@ def another_file(
     severity: Severity,
     *,
     is_older: bool,
+    is_part: bool,
 ) -> Finding:
     """A library gets another file than the folders that it names lead to.
 
@@ -183,22 +193,27 @@ def another_file(
         cure: How it is done right.
         severity: ``warning`` or ``info``.
         is_older: True if what it gets is the older one.
+        is_part: True if it will open a part of itself by name, and that is found elsewhere.
     """
     title, danger = subject
     path, how = asking
     consequence = f"every library that loads {serving.soname} by name gets this one"
-    if severity != "info":
+    if is_part:
+        consequence = f"parts of different releases do not work together: {danger}"
+    elif severity != "info":
         made_for = "a newer release" if is_older else "its own release"
-        consequence = f"{os.path.basename(path)} was built for {made_for}: {danger}"
+        consequence = f"{os.path.basename(path)} was probably built for {made_for}: {danger}"
     other = "an older" if is_older else "another"
+    does, than, leads = "uses", "its run path names", "its run path leads to"
+    if is_part:
+        does, than, leads = "would open", "the one beside it", "beside it is"
     return Finding(
         ANOTHER_FILE,
-        f"{os.path.basename(path)} uses {other} file of {title} than its run path names: "
-        f"{serving.path}.",
+        f"{os.path.basename(path)} {does} {other} file of {title} than {than}: {serving.path}.",
         severity=severity,
         evidence=(
             _line(serving, versions[0]),
-            f"{path} {how}, and its run path leads to {cure.wanted}{_version(versions[1])}",
+            f"{path} {how}, and {leads} {cure.wanted}{_version(versions[1])}",
             _MORE.format(os.path.dirname(serving.path)),
         ),
         consequence=f"{consequence}.",
@@ -257,12 +272,15 @@ def past_environment(copy: Copy, later: str, title: str) -> Finding:
         title: What the library is called.
     """
     search = ".".join(copy.by.split(".")[:2])
+    dist = search.replace(".", "-")
     return Finding(
         "CG826",
         f"{search} loaded {copy.path}, although this environment has {os.path.basename(later)}.",
         evidence=(f"{copy.path} {copy.how}", later),
-        consequence=f"libraries that use {title} get an older release than the environment has.",
-        remedy="upgrade cuda-pathfinder: later releases search the environment first",
-        command="pip install --upgrade cuda-pathfinder",
+        consequence=f"what loads {title} by {search} gets an older release than the environment "
+        "has.",
+        remedy=f"upgrade {dist} by pip or conda, whichever installed it: later releases search the "
+        "environment first",
+        command=f"python -m pip show {dist}; conda list {dist}",
         links=("https://github.com/NVIDIA/cuda-python/issues/839",),
     )

@@ -37,7 +37,7 @@ def overwritten(
     return Finding(
         INSTALLED,
         f"{pair[0]} and {pair[1]} both contain {overlap.files[0]}"
-        f"{f' and {count - 1} more files' if count > 1 else ''}, with different contents.",
+        f"{_more(count - 1)}, with different contents.",
         severity=severity,
         evidence=(*overlap.files[:_SHOWN], *and_more(count - _SHOWN, "files")),
         consequence="the one installed last overwrote files of the other. Uninstalling either "
@@ -60,14 +60,19 @@ def files_missing(pinned: str, files: Sequence[str]) -> Finding:
     return Finding(
         INSTALLED,
         f"{pinned.replace('==', ' ')} lacks {files[0]}"
-        f"{f' and {len(files) - 1} more files' if len(files) > 1 else ''} that it installed.",
+        f"{_more(len(files) - 1)} that it installed.",
         severity="error" if has_libraries else "warning",
         evidence=(*files[:_SHOWN], *and_more(len(files) - _SHOWN, "files")),
-        consequence="programs that load these libraries fail." if has_libraries
-        else "builds that need these files fail.",
+        consequence="programs that load what is missing fail, unless another copy is found."
+        if has_libraries
+        else "builds that need what is missing fail.",
         remedy="reinstall the same version",
         command=f"pip install {_restoring((pinned,))}",
     )  # fmt: skip
+
+
+def _more(count: int) -> str:
+    return "".join(f" {one}" for one in and_more(count, "files"))
 
 
 def _uninstall(gone: Iterable[str], restored: Sequence[str]) -> str:
@@ -86,7 +91,7 @@ def not_met(unmet: Unmet) -> Finding:
         INSTALLED,
         f"{unmet.by} requires {unmet.name}{unmet.wanted}, but {there} is installed.",
         severity="error" if unmet.wanted.startswith("==") else "warning",
-        consequence="its extensions were built for that version, and may crash or fail to load.",
+        consequence="if it has compiled extensions, they may crash or fail to load.",
         remedy=f"install the release of {unmet.by.partition(' ')[0]} for this {unmet.name}, or "
         f"install {unmet.name}{unmet.wanted}",
         command=f"pip install --upgrade {unmet.by.partition(' ')[0]} "
@@ -101,7 +106,7 @@ def metadata_unreadable(path: str, why: str) -> Finding:
         INSTALLED,
         f"The metadata in {path} cannot be used: {why.rstrip('.')}.",
         evidence=(path,),
-        consequence="pip can neither update nor remove the package, and doctor cannot check it.",
+        consequence="pip may be unable to update or remove the package. doctor cannot check it.",
         remedy="reinstall the distribution, or remove the folder if the package is gone",
         command=f"ls -la {shlex.quote(path)}",
     )
@@ -137,39 +142,48 @@ def other_release(torch: str, unmet: Unmet) -> Finding:
     wanted = shlex.quote(f"{unmet.name}{unmet.wanted}")
     if unmet.found is None:
         what = f"torch {torch} requires {unmet.name}{unmet.wanted}, but it is not installed."
-        consequence = "`import torch` fails, unless the library is elsewhere on this machine."
+        consequence = "what needs it in torch fails, unless it is elsewhere on this machine."
     else:
         what = f"torch {torch} requires {unmet.name}{unmet.wanted}, but {unmet.found} is installed."
-        consequence = "torch runs with a library that it was not built and tested with."
+        consequence = "torch runs with a release that it was not built and tested with."
     return Finding(
         PINS,
         what,
         severity="warning",
         consequence=consequence,
-        remedy="install the release that torch pins",
+        remedy="install the release that torch requires",
         command=f"pip install {wanted}",
     )
 
 
-def not_the_release(by: str, unmet: Unmet, *, is_older: bool) -> Finding:
+def not_the_release(
+    by: str, unmet: Unmet, *, is_older: bool, is_of_other_major: bool = False
+) -> Finding:
     """A wheel of another release than a package wants.
 
     Args:
         by: The package, with its version.
         unmet: What it wants, and what is installed.
         is_older: True if that is earlier than all it wants.
+        is_of_other_major: True if it is of a later major version than all it wants.
     """
     wanted = f"{unmet.name}{unmet.wanted}"
     return Finding(
         PINS,
         f"{by} requires {wanted}, but {unmet.found} is installed.",
-        severity="warning" if is_older else "info",
-        consequence="it was built for a later release. It fails on the GPU, or runs on the CPU."
+        severity="warning" if is_older or is_of_other_major else "info",
+        consequence="it was probably built for a later release, and may fail on the GPU or run on "
+        "the CPU."
         if is_older
+        else "libraries of another major version have other names. It may fail on the GPU, or run "
+        "on the CPU."
+        if is_of_other_major
         else "a later release of the same major version usually works.",
         remedy="install the required release; packages that pin an earlier one of the same major "
-        "version work with it"
+        "version usually work with it"
         if is_older
+        else "install the required release"
+        if is_of_other_major
         else "do nothing while it works",
         command=f"pip install {shlex.quote(wanted)}",
     )
@@ -191,14 +205,15 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
     )
     return Finding(
         INSTALLED,
-        f"torch {torch.version} in {torch.folder} hides torch {other.version}, for which "
-        f"{users[0]} was installed.",
+        f"torch {torch.version} in {torch.folder} hides torch {other.version}, beside which "
+        f"{users[0]} is installed.",
         severity="warning",
         evidence=(
             f"hidden: {other.folder}",
             *(f"{user} links torch" for user in users[:_SHOWN]),
         ),
-        consequence="extensions built for the hidden torch crash, or fail with 'undefined symbol'.",
+        consequence="extensions built for the hidden torch may crash, or fail with 'undefined "
+        "symbol'.",
         remedy=remedy,
         command="PYTHONNOUSERSITE=1 python -c 'import torch; print(torch.__file__)'"
         if is_users

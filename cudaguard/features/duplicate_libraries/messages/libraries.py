@@ -37,24 +37,38 @@ def two_files(
 ) -> Finding:
     """One name that leads to different files, depending on who asks first."""
     first, then = next(iter(older.askers)), next(iter(newer.askers))
+    is_known = bool(older.version and newer.version)
     return Finding(
         LIBRARIES,
-        f"{first} and {then} load different files of {name} ({runtime.title}); the first import "
-        "decides for both.",
+        f"{first} and {then} would load different files of {name} ({runtime.title}); the first "
+        "import decides for both.",
         severity="warning" if is_fault else "info",
         evidence=(_told(older), _told(newer)),
         consequence=f"with {first} imported first, {then} gets the older one: {runtime.danger}."
         if is_fault
+        else "both get the older one if it is loaded first."
+        if is_known
         else "their versions are unknown, so cudaguard cannot tell which is older.",
-        remedy=f"import {then} before {first}, or install releases that use the same wheel",
+        remedy=f"import {then} before {first}, or install releases that use the same wheel"
+        if is_known
+        else "install releases that use the same wheel",
         command=f"cudaguard doctor --orders {_module(first)},{_module(then)}",
     )
 
 
 def astray(
-    name: str, served: Served, meant: Served, runtime: Runtime, *, is_fault: bool
+    name: str, served: Served, meant: Served, runtime: Runtime, *, is_fault: bool, is_named: bool
 ) -> Finding:
-    """A file from elsewhere that comes before the one of NVIDIA's wheel."""
+    """A file from elsewhere that comes before the one of NVIDIA's wheel.
+
+    Args:
+        name: The library.
+        served: That file.
+        meant: The one of the wheel.
+        runtime: What is known of the library.
+        is_fault: True if it is the older one.
+        is_named: True if LD_LIBRARY_PATH names its folder.
+    """
     folder = os.path.dirname(served.path)
     return Finding(
         LIBRARIES,
@@ -63,7 +77,10 @@ def astray(
         severity="warning" if is_fault else "info",
         evidence=(_told(served), _told(meant)),
         consequence=f"{runtime.danger}." if is_fault else "",
-        remedy=f"remove {folder} from LD_LIBRARY_PATH",
+        remedy=f"remove {folder} from LD_LIBRARY_PATH"
+        if is_named
+        else f"update or remove the {runtime.title} in {folder}, or install a {_some(served)} that "
+        f"uses {meant.dist}",
         command=f'echo "$LD_LIBRARY_PATH"; ls -l {shlex.quote(folder)}/{name}*',
     )
 
@@ -72,9 +89,9 @@ def rivals(rival: str, one: Served, other: Served) -> Finding:
     """Two libraries that end the process beside one another."""
     return Finding(
         LIBRARIES,
-        f"{_some(one)} and {_some(other)} use two copies of {rival}.",
+        f"{_some(one)} and {_some(other)} would use two copies of {rival}.",
         evidence=(_told(one), _told(other)),
-        consequence="the second one to start ends the process: 'OMP: Error #15'.",
+        consequence="in one process, the second one to initialize ends it: 'OMP: Error #15'.",
         remedy="install both from one source, so that they use one copy",
         command=f"cudaguard doctor --orders {_module(next(iter(one.askers)))},"
         f"{_module(next(iter(other.askers)))}",
@@ -91,7 +108,7 @@ def _told(served: Served) -> str:
     version = ".".join(map(str, served.version)) or "of unknown version"
     asked = next(iter(served.askers.values()), "")
     users = _some(served)
-    return f"{served.path}: {version}" + (f", loaded by {users} ({asked})" if asked else "")
+    return f"{served.path}: {version}" + (f", for {users} ({asked})" if asked else "")
 
 
 def _module(dist: str) -> str:
