@@ -132,7 +132,7 @@ def check(child, python, root):
 
 FAULTS = {
     "half": (("-DHALF",), DETR, "own-source-missing",
-             "half.so was linked without its CUDA object file: no library of torch, CUDA or P"),
+             "half.so was probably linked without its CUDA object file: no library of torch, "),
     "oldabi": (("-D_GLIBCXX_USE_CXX11_ABI=0",), "torchInternalAssertFailEPKcS2_jS2_RKSs",
                "cxx11-abi",
                "oldabi.so was built with _GLIBCXX_USE_CXX11_ABI=0, but torch 2.13.0"),
@@ -250,7 +250,10 @@ def test_variants_of_a_library_are_tried_in_peace(child, python, root, tmp_path)
     assert (done.stdout.strip(), "CG841" in done.stderr) == (str(good), False)
     done = child.command(python, program, bad, env=env, check=False)
     line = TRY.splitlines().index("            torch.ops.load_library(name)  # here") + 1
-    assert f"{program}:{line}: ExtensionWarning: [CG841] bad.so was linked without" in done.stderr
+    assert (
+        f"{program}:{line}: ExtensionWarning: [CG841] bad.so was probably linked without"
+        in done.stderr
+    )
     assert done.stderr.splitlines()[-1].startswith("OSError: ")
 
 

@@ -48,6 +48,7 @@ def check(site: Site) -> Result:
     in_wheels = {file.soname for file in site.shared_files if file.dist.startswith("nvidia-")}
     failed: dict[tuple[str, str], list[ExtensionCheck]] = {}  # by distribution and cause
     without_driver: dict[str, None] = {}
+    of_driver: set[str] = set()
     load_demangler()
     settled: dict[object, Settled] = {}
     for file in files:
@@ -65,6 +66,7 @@ def check(site: Site) -> Result:
             continue
         if missing and missing <= DRIVER:
             without_driver[file.dist] = None
+            of_driver |= missing
         # Packages such as cupy open these by their paths, in NVIDIA's wheels, before they are
         # asked for; with torch it is torch that does, and only for its own.
         elif not missing or missing - in_wheels or _is_for_torch(file):
@@ -85,7 +87,7 @@ def check(site: Site) -> Result:
             finding = wording.beside_torch(finding, found[0].path)
         findings.append(finding)
     if without_driver:
-        findings.append(wording.need_the_driver(list(without_driver)))
+        findings.append(wording.need_the_driver(list(without_driver), sorted(of_driver)))
     for dist, foreign in _for_other_pythons(site.shared_files).items():
         findings.append(wording.for_other_python(foreign, dist, site.version(dist) or ""))
     seen = f"extensions that link torch or CUDA: {len(files)}"

@@ -7,7 +7,7 @@ from cudaguard.model import Rule
 RULES: tuple[Rule, ...] = (
     Rule(
         id="CG048",
-        title="torchcodec of another release than torch",
+        title="torchcodec is not of a release that its README lists for this torch",
         watch=("torchcodec",),
         when={
             "dists": {"torchcodec": "", "torch": ""},
@@ -26,9 +26,9 @@ RULES: tuple[Rule, ...] = (
         },
         grade="report",
         why=(
-            "torchcodec works with one release of torch only. With another it fails with "
-            "'Could not load libtorchcodec', caused by an undefined symbol such as "
-            "torch_from_blob. Install the pair that its README lists."
+            "Each release of torchcodec is made for certain releases of torch. With others it "
+            "was reported to fail with 'Could not load libtorchcodec', caused by an undefined "
+            "symbol such as torch_from_blob. Install a pair that its README lists."
         ),
         links=(
             "https://github.com/meta-pytorch/torchcodec/issues/1131",
@@ -43,8 +43,9 @@ RULES: tuple[Rule, ...] = (
         dist=("usd-core", "usd-exchange"),
         grade="report",
         why=(
-            "Isaac Sim has its own USD. A second copy in the process fails with 'TfType ... "
-            "already has an associated C++ type'. Uninstall usd-core and usd-exchange."
+            "Isaac Sim has its own USD. A second copy in the process was reported to fail with "
+            "'TfType ... already has an associated C++ type'. Uninstall usd-core and "
+            "usd-exchange."
         ),
         links=("https://github.com/isaac-sim/IsaacLab/issues/5025",),
     ),

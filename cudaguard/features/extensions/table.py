@@ -21,7 +21,7 @@ KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG840": (
-        "loading it would end the process with SIGBUS, so cudaguard refuses it.",
+        "loading it would probably end the process with SIGBUS. Mode 'fix' refuses it.",
         "delete the file, and build or install it again",
         "howto/extensions.md",
     ),

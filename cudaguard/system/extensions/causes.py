@@ -115,8 +115,12 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
         return "older-library", older
     cuda = _named(lacks, lambda n: _kind_of(n) == NVIDIA)
     if cuda:
+        # A function of another library is not missing for the runtime's age.
+        others = _named(cuda, lambda n: _library_of(n) != "libcudart")
         has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
-        return ("cuda-major" if has_runtime else "cuda-not-linked"), cuda
+        if has_runtime and not others:
+            return "cuda-major", cuda
+        return "cuda-not-linked", (others if has_runtime else cuda)
     torchs = _named(lacks, lambda n: _kind_of(n) == TORCH)
     if torchs:
         if around.old_strings is not None:
@@ -131,6 +135,11 @@ def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack,
 def _kind_of(symbol: str) -> str:
     owner = owner_of(symbol)
     return "" if owner is None else owner.kind
+
+
+def _library_of(symbol: str) -> str:
+    owner = owner_of(symbol)
+    return "" if owner is None else owner.library
 
 
 def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, ...]:

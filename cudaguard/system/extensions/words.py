@@ -29,6 +29,7 @@ _PACKAGES = {
     "libgomp.so": "install it: apt-get install libgomp1",
     "libstdc++.so": "install it: apt-get install libstdc++6",
 }
+_FIRST_WITH_WHEELS, _FIRST_WITHOUT_SUFFIX = 11, 13  # CUDA's major versions
 _WHEELS = {
     "libcudart": "cuda-runtime",
     "libcublas": "cublas",
@@ -37,6 +38,8 @@ _WHEELS = {
     "libnvJitLink": "nvjitlink",
     "libcupti": "cuda-cupti",
 }
+# What else than CUDA a torch may be built for, by one of its libraries.
+_ACCELERATED = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
 _TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/locally)"
 _REBUILD = (
     "rebuild it in this environment: pip install --no-build-isolation --no-cache-dir "
@@ -112,11 +115,10 @@ def _torch_not_imported(case: _Case) -> tuple[str, str]:
 
 
 def _torch_flavor(case: _Case) -> tuple[str, str]:
-    cuda = case.around.cuda
-    message = (
-        f"{case.file} needs {case.libraries}, but {case.torch} is a build for "
-        f"{f'CUDA {cuda}' if cuda else 'the CPU'}"
-    )
+    cuda, libraries = case.around.cuda, case.around.torch_libraries
+    others = (name for file, name in _ACCELERATED.items() if file in libraries)
+    built_for = f"CUDA {cuda}" if cuda else next(others, "the CPU")
+    message = f"{case.file} needs {case.libraries}, but {case.torch} is a build for {built_for}"
     if cuda:
         return message, f"install the torch that it was built for, or {_REBUILD}"
     return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
@@ -130,7 +132,9 @@ def _cuda_major(case: _Case) -> tuple[str, str]:
             f"is built for CUDA {cuda}"
         )
         return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
-    message = f"{case.file} was built for another CUDA: its CUDA runtime has no {case.functions}"
+    message = (
+        f"{case.file} was probably built for another CUDA: its CUDA runtime has no {case.functions}"
+    )
     return message, _REBUILD
 
 
@@ -138,23 +142,23 @@ def _library_missing(case: _Case) -> tuple[str, str]:
     lack, *more = case.about
     name, needer = lack.name, os.path.basename(lack.needed_by)
     via = f" (through {needer})" if needer != case.file else ""
-    others = f", nor is {_list([one.name for one in more])}" if more else ""
+    others = f", nor {_list([one.name for one in more])}" if more else ""
     message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
     home = case.around.homes.get(name)
     if home:
         remedy = (
-            f"import the package that contains {home} first, or start Python with "
-            f"LD_LIBRARY_PATH={os.path.dirname(home)}"
+            f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
+            f"with LD_LIBRARY_PATH={os.path.dirname(home)}"
         )
         return message, remedy
     stem, _, number = name.partition(".so")
     major = number.lstrip(".").partition(".")[0]
-    if stem in _WHEELS and major:
-        tail = f"-cu{major}" if major in ("11", "12") else ""
-        return (
-            message,
-            f"install nvidia-{_WHEELS[stem]}{tail} with pip, or the CUDA toolkit {major}",
-        )
+    if stem in _WHEELS and major.isdecimal():
+        toolkit = f"the CUDA toolkit {major}"
+        if int(major) < _FIRST_WITH_WHEELS:
+            return message, f"install {toolkit}, or a build for a newer CUDA"
+        tail = f"-cu{major}" if int(major) < _FIRST_WITHOUT_SUFFIX else ""
+        return message, f"install nvidia-{_WHEELS[stem]}{tail} with pip, or {toolkit}"
     general = (
         "install the package that contains it, or start Python with its folder in LD_LIBRARY_PATH"
     )
@@ -163,9 +167,10 @@ def _library_missing(case: _Case) -> tuple[str, str]:
 
 def _symbol_version(case: _Case) -> tuple[str, str]:
     lack = case.about[0]
+    is_certain = lack.name.startswith(("GLIBC", "CXXABI", "GCC_"))
     message = (
         f"{_needer(lack, case.found)} needs {lack.name}, which {lack.library} does not have: it is "
-        "too old"
+        f"{'' if is_certain else 'probably '}too old"
     )
     if "CXX" in lack.name:
         remedy = (
@@ -230,7 +235,7 @@ def _other_torch(case: _Case) -> tuple[str, str]:
         return f"{message}{case.functions}", "install the torch that the extension was built for"
     has_kin = any(case.around.kin.values())
     message = (
-        f"{case.file} was built for another version of torch: {case.torch} has no "
+        f"{case.file} was built for another torch: {case.torch} has no "
         f"{case.functions}{', only with other arguments' if has_kin else ''}{_built_against(case)}"
     )
     return message, _REBUILD
@@ -249,7 +254,8 @@ def _own_source_missing(case: _Case) -> tuple[str, str]:
     is_cuda = "cuda" in case.functions.lower() and not others
     if is_cuda:
         message = (
-            f"{case.file} was linked without its CUDA object file: no library of torch, CUDA or "
+            f"{case.file} was probably linked without its CUDA object file: no library of torch, "
+            "CUDA or "
             f"Python defines {case.functions}"
         )
         remedy = (
@@ -260,7 +266,8 @@ def _own_source_missing(case: _Case) -> tuple[str, str]:
             remedy = f"{_TORCH_CUDA}: {case.torch} compiles no .cu file; then {remedy}"
         return message, remedy
     message = (
-        f"{case.file} was linked without one of its sources or libraries: no library of torch, "
+        f"{case.file} was probably linked without one of its sources or libraries: no library of "
+        "torch, "
         f"CUDA or Python defines {case.functions}"
     )
     if others:

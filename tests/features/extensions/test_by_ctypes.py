@@ -21,8 +21,8 @@ for finding in cudaguard.status().findings:
     print("finding", finding.id)
 """
 TOLD = (
-    "ExtensionWarning: [CG841] plugin.so was linked without its CUDA object file: no library of "
-    "torch, CUDA or Python defines `frob_cuda`"
+    "ExtensionWarning: [CG841] plugin.so was probably linked without its CUDA object file: no "
+    "library of torch, CUDA or Python defines `frob_cuda`"
 )
 # As torch has it: the line that is told is the one that calls this.
 TORCH = """

@@ -57,7 +57,7 @@ def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
     assert lines[0] == f"ExtensionError | half | {path}"
     assert lines[1].startswith("ImportError(")
     assert "undefined symbol: frobnicate_cuda" in lines[1]
-    assert lines[2].startswith(f"{path.name} was linked without its CUDA object file: ")
+    assert lines[2].startswith(f"{path.name} was probably linked without its CUDA object file: ")
     assert lines[3].startswith("  remedy: rebuild it with nvcc on PATH")
     assert lines[4] == f"  the loader: {path}: undefined symbol: frobnicate_cuda"
     assert lines[5:] == []

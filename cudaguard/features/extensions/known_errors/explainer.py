@@ -38,8 +38,8 @@ def _of_missing(finding: Finding, soname: str) -> Finding:
         return finding
     return finding.replace(
         evidence=(*finding.evidence, *(f"installed: {file}" for file in found)),
-        remedy=f"{soname} is installed, and only a package that opens it by its path finds it "
-        "there: import torch first, which does so; or have a rule open it (preload_library)",
+        remedy=f"load the installed {soname} by its path: import torch first if it uses this "
+        "release, or have a rule open it (preload_library)",
         command="",
     )
 

@@ -42,7 +42,8 @@ TORCH_FIRST = KnownError(
     "an extension was imported before torch",
     (_NOT_FOUND,),
     _LIBRARY,
-    "The extension links {0}, which is in torch's own folder, and torch is not imported yet.",
+    "The extension links {0}, which is in torch's own folder. torch was not imported before it, or "
+    "is not installed.",
     "import torch first",
     unguarded="cudaguard.install() on the first line does that",
     links=("https://github.com/pytorch/extension-cpp/issues/50",),
@@ -115,6 +116,8 @@ MISSING_CUDA = KnownError(
         "https://github.com/microsoft/onnxruntime/issues/21684",
         "https://github.com/NVIDIA/TransformerEngine/issues/1853",
     ),
+    unguarded="under cudaguard.install() the loader finds what is installed as a wheel (rule "
+    "CG046)",
     nouns=("A library of CUDA", "what needs it was built for another release", "nvidia-*", ""),
     tell=_of_nvidia,
     any_order=True,
@@ -142,7 +145,10 @@ def _of_others(match: re.Match[str]) -> Finding | None:
     if start.startswith("libpython"):
         return OTHER_PYTHON_LIBRARY.with_words(library)
     if package:
-        return MISSING.with_words(library, f"install it: apt-get install {package}")
+        wanted = f"the FFmpeg that has {library}" if package == "ffmpeg" else "it"
+        return MISSING.with_words(
+            library, f"install {wanted} (Debian, Ubuntu: apt-get install {package})"
+        )
     return MISSING.with_words(
         library, "install the package that has it (apt-file search, conda search), or a build of "
         "the program that brings it"
@@ -216,8 +222,7 @@ OLD_GLIBC = KnownError(
     "the system's C library is too old",
     ("GLIBC_",),
     _VERSION.format("GLIBC"),
-    "{2} was built on a newer system: it needs glibc {1}, and no program can use another glibc "
-    "than the system's.",
+    "{2} was built on a newer system: it needs glibc {1}, and this system's is older.",
     "install a build for an older system (a manylinux wheel), or use a newer system or container",
     command="ldd --version",
     nouns=("", "of a later version", "A library"),

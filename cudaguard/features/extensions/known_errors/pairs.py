@@ -4,6 +4,40 @@ from __future__ import annotations
 
 from cudaguard.core.known_errors import LIKELY, KnownError
 
+_NO_OPERATOR = (
+    (
+        "No operator of xformers takes these inputs: its compiled part was not loaded, or they are "
+        "of a device, type or shape that it does not support"
+    ),
+    "read the reasons below the message; if xFormers was not built for CUDA, ",
+)
+
+
+def _not_loaded(package: str) -> str:
+    return (
+        f"The compiled part of {package} was not loaded, probably because it was built for "
+        "another torch, or for CPUs"
+    )
+
+
+def _of_operator(vision: str | None, attention: str | None, formers: str | None) -> tuple[str, str]:
+    if attention:
+        return _NO_OPERATOR
+    package = "torchvision" if vision else "xformers" if formers else "the package"
+    return _not_loaded(package), ""
+
+
+def _of_numpy(*, is_for_one: bool) -> tuple[str, str, str]:
+    """Return for which NumPy an extension was built, what to install, and the command."""
+    if is_for_one:
+        return "NumPy 1", "NumPy 1: pip install 'numpy<2'", "pip install 'numpy<2'"
+    return (
+        "another release of NumPy",
+        "the NumPy it was built for: pip install 'numpy<2' if that is NumPy 1",
+        'python -c "import numpy; print(numpy.__version__, numpy.__file__)"',
+    )
+
+
 KNOWN = (
     KnownError(
         "CG705",
@@ -41,15 +75,13 @@ KNOWN = (
         ),
         r"operator (torchvision)::nms does not exist|Couldn't load custom C\+\+ ops|"
         r"No operator found for [`'](memory_efficient_attention)|(xformers)::\w{1,60} is not",
-        "The compiled part of {0} was not loaded: it was built for another torch, or for CPUs.",
-        "install the pair of releases that belong together (torchvision 0.x for torch 2.x: see its "
-        "README), all from one index: pip install --force-reinstall --no-deps PACKAGE",
+        "{0}.",
+        "{1}install the pair of releases that belong together (torchvision 0.x for torch 2.x: see "
+        "its README), all from one index: pip install --force-reinstall --no-deps PACKAGE",
         command="pip list | grep -i torch",
         links=("https://github.com/pytorch/vision/issues/8461",),
-        nouns=("the package",),
-        words=lambda match: (
-            "torchvision" if match[1] else "xformers" if match[2] or match[3] else "the package",
-        ),
+        nouns=(_not_loaded("a package"), ""),
+        words=lambda match: _of_operator(*match.groups()),
         examples=(
             "RuntimeError: operator torchvision::nms does not exist",
             "RuntimeError: Couldn't load custom C++ ops.",
@@ -80,7 +112,7 @@ KNOWN = (
         ("CUDA Setup failed despite GPU being available", "bitsandbytes was compiled without GPU"),
         r"CUDA Setup failed despite (?:CUDA|GPU) being available|"
         r"bitsandbytes was compiled without GPU support",
-        "bitsandbytes finds no library for the CUDA of this torch.",
+        "bitsandbytes did not load a library for CUDA.",
         "update it (pip install -U bitsandbytes): newer releases take CUDA's libraries from torch; "
         "with torch imported first",
         command="python -m bitsandbytes",
@@ -95,8 +127,9 @@ KNOWN = (
         "torch itself is incomplete",
         ("torch._C",),
         r"No module named ['\"]torch\._C['\"]|cannot import name '\w{1,60}' from 'torch\._C'",
-        "Python finds a folder named torch that has no compiled part for this interpreter: another "
-        "folder of that name comes first, or that torch was installed for another Python.",
+        "Python finds a torch whose compiled part is missing or does not fit its other files: "
+        "another folder named torch comes first, or torch is installed in part or for another "
+        "Python.",
         "find the folder and remove it from the path; then install torch for this interpreter",
         command="python -c \"import importlib.util as u; print(u.find_spec('torch').origin)\"",
         links=("https://github.com/btx0424/OmniDrones/issues/53",),
@@ -107,7 +140,7 @@ KNOWN = (
         "torch is a build without CUDA",
         ("Torch not compiled with CUDA",),
         r"Torch not compiled with CUDA enabled",
-        "The installed torch is a build for CPUs.",
+        "The installed torch is a build without CUDA.",
         "install a CUDA build of torch (https://pytorch.org/get-started/locally); conda and pip "
         "may "
         "have put a second torch in the environment",
@@ -142,10 +175,14 @@ KNOWN = (
         "an extension was built for NumPy 1",
         ("compiled using NumPy 1.x", "numpy.core.multiarray failed", "numpy.dtype size changed"),
         r"A module that was compiled using NumPy 1\.x cannot be run in|"
-        r"numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
-        "An extension was built for another major version of NumPy.",
-        "update the package that the traceback names, or install NumPy 1: pip install 'numpy<2'",
-        command="pip install 'numpy<2'",
+        r"numpy\.core\.multiarray failed to import|numpy\.dtype size changed(?:[^\n]{0,80}"
+        r"Expected 96 from C header, got 88)?",
+        "An extension was built for {0}.",
+        "update the package that the traceback names, or install {1}",
+        command="{2}",
+        nouns=_of_numpy(is_for_one=False),
+        # The size of a dtype in NumPy 1, and in NumPy 2.
+        words=lambda match: _of_numpy(is_for_one="1.x" in match[0] or match[0].endswith("88")),
         any_order=True,
         examples=(
             "ImportError: numpy.core.multiarray failed to import",
@@ -190,7 +227,7 @@ KNOWN = (
         "NCCL was not loaded",
         ("ncclGetVersion",),
         r"name 'ncclGetVersion' is not defined|Failed to load NCCL library",
-        "vLLM did not find libnccl.so.2, or not the one that torch uses.",
+        "vLLM did not find libnccl.so.2, or could not load it.",
         "install the NCCL that torch pins, or name it: VLLM_NCCL_SO_PATH=/path/to/libnccl.so.2",
         command="pip list | grep -i nccl",
         links=("https://github.com/vllm-project/vllm/issues/4257",),

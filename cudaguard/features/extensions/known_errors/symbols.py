@@ -81,7 +81,8 @@ def _of_older_copy(match: re.Match[str]) -> Finding | None:
     if _is_extension(needer) and not version:
         return None  # it may not be linked to that library at all
     file = version or (f"{owner.library}.so" if owner.kind == NVIDIA else f"copy of {owner.title}")
-    found = OLDER_COPY.with_words(_named(needer), _short(name), owner.title, file)
+    gets = "gets" if version else "probably gets"  # with a version the loader asked for that file
+    found = OLDER_COPY.with_words(_named(needer), _short(name), owner.title, file, gets)
     if owner.kind == NVIDIA:
         return found
     return found.replace(
@@ -96,7 +97,7 @@ OLDER_COPY = KnownError(
     "two files of one library are loaded",
     _HINTS,
     _PATTERN,
-    "{0} needs {1} of {2}, and gets an older or another {3} that lacks it: that one was found "
+    "{0} needs {1} of {2}, and {4} an older or another {3} that lacks it: that one was found "
     "first, or was loaded first.",
     "start without LD_LIBRARY_PATH if it leads to another CUDA (unset LD_LIBRARY_PATH); else see "
     "whether pip list shows two releases of that nvidia-* package, and install the release that "
@@ -107,7 +108,7 @@ OLDER_COPY = KnownError(
         "https://github.com/pytorch/pytorch/issues/119932",
         "https://github.com/cupy/cupy/issues/5211",
     ),
-    nouns=("A library", "a function", "another library", "copy of it"),
+    nouns=("A library", "a function", "another library", "copy of it", "gets"),
     tell=_of_older_copy,
     examples=(
         (
@@ -176,7 +177,7 @@ def _of_torch(match: re.Match[str]) -> Finding | None:
         return None
     needer, name, _, _ = asked
     if _INTERFACE.match(name):
-        why = "it is part of torch's stable interface, and newer than the installed torch"
+        why = "it is part of torch's stable interface, and probably newer than the installed torch"
     elif _TYPES.match(name):
         why = "it was built for another torch, or without linking torch's libraries"
     elif name.startswith("_ZN3c104cuda") or "cuda" in name.lower():

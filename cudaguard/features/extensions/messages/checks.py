@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 
@@ -37,9 +38,10 @@ def would_not_load(
     found = () if libraries else checks
     symbols = dict.fromkeys(name for check in found for _, name in check.missing_symbols)
     others = f" (and {more} more)" if more else ""
+    would = "would not" if is_certain else "would probably not"
     return Finding(
         EXTENSIONS,
-        f"{os.path.basename(first.path)}{others} of {dist} {version} would not load: "
+        f"{os.path.basename(first.path)}{others} of {dist} {version} {would} load: "
         f"{first.message.rstrip('.')}.",
         severity="error" if is_certain else "warning",
         evidence=(
@@ -64,7 +66,12 @@ def beside_torch(found: Finding, path: str) -> Finding:
     """
     call = f"cudaguard.check_extension({path!r}, assume_imported=('torch',))"
     return found.replace(
-        what=found.what.replace(" would not load: ", " would not load after `import torch`: ", 1),
+        what=re.sub(
+            r" would (?:probably )?not load: ",
+            " would not load after `import torch`: ",
+            found.what,
+            count=1,
+        ),
         consequence="importing it after torch fails. Imported before torch, it may break torch.",
         remedy="install builds of both for the same release of CUDA",
         command=f"python -c {shlex.quote(f'import cudaguard; print({call}.message)')}",
@@ -80,37 +87,55 @@ def for_other_python(paths: Sequence[str], dist: str, version: str) -> Finding:
         version: Its version.
     """
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    pythons = listed(sorted({built_for_python(path) for path in paths}))
+    versions = sorted({built_for_python(path) for path in paths})
+    pythons = listed(versions)
     folder = os.path.dirname(os.path.dirname(paths[0]))
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    is_named = os.path.realpath(folder) in map(os.path.realpath, filter(None, named))
+    leave = f" and remove {folder} from PYTHONPATH" if is_named else ""
     return Finding(
         EXTENSIONS,
         f"{dist} {version} was built for Python {pythons}, but this is Python {here}.",
         severity="error",
         evidence=(*paths[:_SHOWN], *and_more(len(paths) - _SHOWN, "files")),
-        consequence="importing it fails with 'No module named ...'.",
-        remedy=f"install {dist} for this Python and remove {folder} from PYTHONPATH, or start the "
-        f"program with Python {pythons}",
+        consequence="importing its compiled part fails with 'No module named ...'.",
+        remedy=f"install {dist} for this Python{leave}, or start the program with Python "
+        f"{' or '.join(versions)}",
         command=f"cudaguard check-extension {shlex.quote(paths[0])}",
     )
 
 
 def torch_would_not_load(check: ExtensionCheck, version: str) -> Finding:
     """A torch that cannot be imported."""
-    found = would_not_load((check,), "torch", version, is_certain=True)
-    return found.replace(
+    found = would_not_load((check,), "torch", version, is_certain=True).replace(
         what=f"torch {version} would not load: {check.message.rstrip('.')}.",
         consequence="`import torch` fails.",
     )
+    if check.cause not in ("torch-not-imported", "torch-flavor"):
+        return found
+    libraries = list(dict.fromkeys(check.missing_libraries))
+    return found.replace(
+        what=f"torch {version} would not load: {os.path.basename(check.path)} needs "
+        f"{listed(libraries)}, which {'are' if libraries[1:] else 'is'} not found.",
+        remedy="install torch again: a part of it is missing",
+    )
 
 
-def need_the_driver(dists: Sequence[str]) -> Finding:
-    """Extensions that lack nothing but what comes with the driver."""
+def need_the_driver(dists: Sequence[str], libraries: Sequence[str]) -> Finding:
+    """Extensions that lack nothing but what comes with the driver.
+
+    Args:
+        dists: Their distributions.
+        libraries: What they lack.
+    """
+    is_one = len(dists) == 1
     return Finding(
         EXTENSIONS,
-        f"{listed(dists)} need{'s' * (len(dists) == 1)} the NVIDIA driver, which is not installed.",
+        f"{listed(dists)} need{'s' * is_one} the NVIDIA driver, whose {listed(libraries)} "
+        f"{'is' if len(libraries) == 1 else 'are'} not found.",
         severity="info",
-        evidence=("not found: libcuda.so.1",),
-        consequence="importing it fails on machines without the driver.",
+        evidence=tuple(f"not found: {library}" for library in libraries),
+        consequence=f"importing {'it' if is_one else 'them'} fails where the driver is missing.",
         remedy="start a container with --gpus all; on a machine without a GPU do nothing",
         command="cudaguard doctor --only CG904",
     )

@@ -26,7 +26,7 @@ def not_loaded(
         f"{check.message}.",
         severity="error",
         evidence=evidence,
-        consequence=fails if said else "the import would end the process (SIGBUS).",
+        consequence=fails if said else "loading it would probably end the process (SIGBUS).",
         remedy=check.remedy,
         command=f"cudaguard check-extension {shlex.quote(check.path)}",
     )
