@@ -125,4 +125,4 @@ def test_worker_that_uses_torch_cuda_is_told_in_its_log(run, child):
     assert "AssertionError True" in done.stdout  # torch's own: not compiled with CUDA
     log = (child.folder / "log").read_text()
     assert "[CG818] torch initializes CUDA at " in log
-    assert "a library that cudaguard does not watch initialized CUDA" in log
+    assert "code that cudaguard did not watch initialized CUDA" in log

@@ -69,7 +69,7 @@ def test_first_use_by_the_program_itself_is_blamed_on_nobody(run_cuda, user):
     code, line = USERS[user]
     ran = run_cuda(GUARD.format(mode="fix") + code + "import pycuda.driver\n" + FOUND)
     assert (ran.out[0], ran.err) == (line, "")
-    actor, when = "a library that cudaguard does not watch", "since cudaguard last looked"
+    actor, when = "Code that cudaguard did not watch", "since cudaguard last looked"
     assert ran.out[1:] == [
         f"CG814 info {actor} initialized CUDA {when}.",
         f"CG815 info {actor} created a context on device 0 {when}.",

@@ -73,7 +73,7 @@ def parked(place: str, shape: tuple[int, ...], *, is_copied: bool) -> Finding:
     return Finding(
         PARKED,
         f"A compiled call stored {place} {shape}.",
-        consequence="with CUDA graphs a later call overwrites it. Copying the outputs does not "
+        consequence="with CUDA graphs a later call can overwrite it. Copying the outputs does not "
         "help.",
         remedy="use cudaguard.graph_safe(..., stored_tensors='copy'), or fill that container "
         "before the first compiled call",
@@ -123,7 +123,7 @@ def not_copied(kind: str) -> Finding:
     return Finding(
         NOT_COPIED,
         f"graph_safe does not copy tensors in the attributes of a {kind}.",
-        consequence="a later call of the compiled function overwrites them.",
+        consequence="if there are any, a later call of the compiled function can overwrite them.",
         remedy="return them in a dictionary, list, tuple or dataclass, or copy them yourself",
         links=(_LINK,),
     )
@@ -147,7 +147,8 @@ def no_generation_cloning(who: str, setting: str, version: str) -> Finding:
     """
     return Finding(
         NO_SETTING,
-        f"{who} has no effect with torch {version}, which lacks torch._inductor.config.{setting}.",
+        f"{who} has no effect with torch {version}: cudaguard cannot set "
+        f"torch._inductor.config.{setting}.",
         consequence="results of callables that use CUDA graphs are overwritten as before.",
         remedy="wrap each such callable: fn = cudaguard.graph_safe(fn); or use torch 2.14 or later",
         links=(_LINK,),

@@ -62,11 +62,11 @@ def _is_torch_up(*_: object) -> bool:
 
 _FORKED = (
     "forks workers that use CUDA",
-    "every CUDA call fails in them: 'Cannot re-initialize CUDA in forked subprocess'.",
+    "it refuses, or all CUDA calls in them fail: 'Cannot re-initialize CUDA in forked subprocess'.",
 )
 _FOUND = (
     "found a CUDA context that it had not created",
-    "the worker keeps memory on that device and computes there, not on its own device.",
+    "the worker keeps memory on that device, and may compute there instead of on its own.",
 )
 _LIGHTNING = (
     "https://github.com/Lightning-AI/pytorch-lightning/issues/21389",

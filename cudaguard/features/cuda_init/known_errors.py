@@ -81,9 +81,8 @@ KNOWN = (
         r"CUDA has been initialized before the `notebook_launcher`|can't create new processes if "
         r"CUDA is already initialized|A CUDA context for device \d+ already exists|should have a "
         r"CUDA context assigned to device \d+, but instead",
-        "Something has initialized CUDA in the parent, by an import or a call, before this "
-        "launcher "
-        "made its workers.",
+        "Something initialized CUDA before this launcher made its workers, or before a worker "
+        "chose its device.",
         "import that package, and touch the GPU, inside the function that the workers run; restart "
         "a notebook's kernel first; cudaguard trace names the import that initializes CUDA",
         command="cudaguard trace SCRIPT",
@@ -187,8 +186,8 @@ KNOWN = (
         "TensorRT failed in a kernel of its own",
         ("Error Code 1: Cask",),
         r"Error Code 1: Cask",
-        "TensorRT could not run a kernel: mostly because torch and it use two CUDA contexts, or "
-        "the engine was built in another context.",
+        "TensorRT could not run a kernel. Often torch and it use two CUDA contexts, or the engine "
+        "was built in another context.",
         "initialize torch's context before TensorRT is used (torch.zeros(1, device='cuda') first), "
         "and use the primary context with PyCUDA (rule CG013)",
         links=("https://github.com/NVIDIA/TensorRT/issues/4335",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.messages import FIX, switch_off
+from cudaguard.core.messages import FIX, counted, switch_off
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
@@ -64,7 +64,12 @@ def said(change: Change, *, where: bool = False) -> str:
 
 
 def _who(actor: str) -> str:
-    return actor or "a library that cudaguard does not watch"
+    return actor or "code that cudaguard did not watch"
+
+
+def _first(text: str, change: Change) -> str:
+    """Return a clause as the beginning of a message; names stay as they are."""
+    return text if change.actor else f"{text[:1].upper()}{text[1:]}"
 
 
 def _at(where: str) -> str:
@@ -89,7 +94,7 @@ def initialized(change: Change, link: str = "") -> Finding:
     """
     return Finding(
         INITIALIZED,
-        f"{said(change, where=True)}{_HOW[change.how]}.",
+        f"{_first(said(change, where=True), change)}{_HOW[change.how]}.",
         severity="warning" if link else "info",
         consequence="changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from "
         "here on. Processes forked from this one cannot use CUDA.",
@@ -111,8 +116,9 @@ def context_created(
         others: Bytes that further processes of the same launch hold on that device; None for one
             whose bytes are not known.
     """
-    what = f"{said(change, where=True)}{_HOW[change.how]}"
-    if rank is None or rank == change.device or devices <= 1:
+    what = f"{_first(said(change, where=True), change)}{_HOW[change.how]}"
+    # A rank beyond them has been given devices of its own.
+    if rank is None or rank == change.device or devices <= max(rank, 1):
         return Finding(CONTEXT, f"{what}.", severity="info")
     return Finding(
         CONTEXT,
@@ -133,7 +139,8 @@ def _held(others: Sequence[int | None], device: int) -> tuple[str, ...]:
     each = f", {min(known)} to {max(known)} MiB each" if known else ""
     if known and min(known) == max(known):
         each = f", {known[0]} MiB each"
-    return (f"{len(others)} more ranks have contexts on device {device}{each}",)
+    have = "has a context" if len(others) == 1 else "have contexts"
+    return (f"{counted(len(others), 'more ranks')} {have} on device {device}{each}",)
 
 
 def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> Finding:
@@ -147,10 +154,10 @@ def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> 
     return Finding(
         FOREIGN,
         f"{what}{', beside torch' if beside_torch else ''}.",
-        evidence=("torch and the CUDA runtime use the primary context, not this one",),
-        consequence="streams, events and memory of one context are invalid in the other: 'invalid "
-        "resource handle', zeros, or crashes at exit." + ("" if beside_torch else " Without torch "
-        "or CuPy it is harmless."),
+        evidence=("torch and CuPy are made for the primary context, and this is another one",),
+        consequence="streams, events and memory of one context are invalid in the other: calls may "
+        "fail with 'invalid resource handle', compute zeros, or crash at exit."
+        + ("" if beside_torch else " Without torch or CuPy it is usually harmless."),
         remedy="use the primary context: `import pycuda.autoprimaryctx` instead of autoinit, or "
         "pop the context around calls to other libraries"
         if actor.startswith("pycuda")
@@ -170,7 +177,7 @@ def no_context(why: str, error: Exception) -> Finding:
         NO_CONTEXT,
         f"cudaguard could not create a CUDA context {why}.",
         evidence=(str(error),),
-        consequence="the program goes on. Libraries create a context when they need one.",
+        consequence="libraries create a context when they need one, and may fail in the same way.",
         remedy='fix the error above, or request no context: context="none" in the call, '
         "CUDAGUARD_CONTEXT=none, or `context` in the configuration file",
         command="cudaguard doctor --only CG904",
@@ -290,7 +297,7 @@ def was_too_late(name: str, value: str, devices: int) -> Finding:
     return Finding(
         LATCHED,
         f"{name} was set to {value!r} after CUDA was initialized.",
-        evidence=(f"the driver of this process has {devices} devices",),
+        evidence=(f"the driver of this process has {counted(devices, 'devices')}",),
         consequence="the new value has no effect in this process, only in processes started later.",
         remedy="set it in the shell that starts the program, or before the first import; call "
         "cudaguard.install() first to see which import initialized CUDA",

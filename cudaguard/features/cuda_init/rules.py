@@ -70,7 +70,7 @@ RULES: tuple[Rule, ...] = (
         grade="report",
         why=(
             "ti.init(arch=ti.cuda) makes a context other than the primary one current, and "
-            "torch then fails. taichi 1.2 and later use the primary context."
+            "torch was reported to fail then. taichi 1.2 and later use the primary context."
         ),
         links=(
             "https://github.com/taichi-dev/taichi/issues/5502",
@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "JAX allocates most of the device's memory at its first computation, which some "
-            "packages run at import. torch or TensorFlow then runs out of memory. With the "
+            "packages run at import. torch or TensorFlow can then run out of memory. With the "
             "variable set JAX allocates as needed, which is slightly slower."
         ),
         links=(
@@ -105,8 +105,8 @@ RULES: tuple[Rule, ...] = (
         grade="opt-in",
         why=(
             "TensorFlow allocates nearly all memory of every visible device at its first use."
-            " torch or JAX in the same process then runs out of memory. With the variable set"
-            " it allocates as needed."
+            " torch or JAX in the same process can then run out of memory. With the variable "
+            "set it allocates as needed."
         ),
         links=(
             "https://github.com/PythonOT/POT/issues/516",

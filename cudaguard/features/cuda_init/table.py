@@ -92,12 +92,12 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/cuda.md",
     ),
     "CG817": (
-        "the program goes on without it, and the first use of the GPU may fail in the same way.",
+        "libraries create a context when they need one, and may fail in the same way.",
         "fix the error that the message names",
         "howto/cuda.md",
     ),
     "CG822": (
-        "forked workers cannot use CUDA. Other workers keep a context on the wrong device.",
+        "forked workers cannot use CUDA. Other workers may keep a context on the wrong device.",
         "move the first use of CUDA into the function that the workers run",
         "howto/cuda.md",
     ),

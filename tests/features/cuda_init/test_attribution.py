@@ -162,7 +162,7 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
         {TOLD}
         """
     )
-    nobody = "a library that cudaguard does not watch"
+    nobody = "Code that cudaguard did not watch"
     first, second, third = ran.out
     assert first.startswith(f"CG814 info {nobody} initialized CUDA")
     assert second.startswith(f"CG815 info {nobody} created a context on device 0")
@@ -190,8 +190,8 @@ def test_initialized_before_the_guard(program):
     )
     assert ran.err == ""
     (finding, event) = ran.out
-    assert finding.startswith("CG814 info a library that cudaguard does not watch initialized CUDA")
-    assert event == "['a library that cudaguard does not watch initialized CUDA']"
+    assert finding.startswith("CG814 info Code that cudaguard did not watch initialized CUDA")
+    assert event == "['code that cudaguard did not watch initialized CUDA']"
 
 
 EXTENSION = r"""
@@ -321,7 +321,7 @@ def test_uninstall_stops_it_and_installing_again_begins_anew(program):
         """
     )
     assert (ran.out[0], ran.err) == ("[] []", "")
-    assert ran.out[1].split() == ["a", "spconv"]
+    assert ran.out[1].split() == ["Code", "spconv"]
 
 
 def test_guard_block(program):
@@ -602,7 +602,7 @@ def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words
         f"{first}\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
         env={"CUDAGUARD_WATCH": words},
     )
-    who = f"innocent initialized CUDA at {program.where('here')}" if told else "a library that"
+    who = f"innocent initialized CUDA at {program.where('here')}" if told else "Code that"
     assert [line.startswith(f"CG814 info {who}") for line in ran.out] == [True]
 
 

@@ -180,7 +180,7 @@ print(ids())
     assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
     assert program.where("late") in ran.err
-    assert "a library that cudaguard does not watch initialized CUDA" in ran.err
+    assert "code that cudaguard did not watch initialized CUDA" in ran.err
 
 
 def test_initialized_before_the_guard(run):
@@ -193,7 +193,7 @@ print(ids())
     )
     assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
-    assert "a library that cudaguard does not watch initialized CUDA" in ran.err
+    assert "code that cudaguard did not watch initialized CUDA" in ran.err
 
 
 @on_both_drivers

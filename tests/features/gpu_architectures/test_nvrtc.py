@@ -130,7 +130,7 @@ def test_one_that_is_loaded_already_stays(program):
         f"import ctypes; ctypes.CDLL({str(own)!r})\n{GUARDED}", path=("beside",), capability=GB10
     )
     assert ran.out == [REFUSED, "CG814 CG894"]
-    assert f"it loads the installed NVRTC 12.9 first (rule CG033); or load {newer}" in ran.err
+    assert f"load {newer} with ctypes.CDLL before `import torch`." in ran.err
 
 
 def test_a_library_that_cannot_be_loaded_costs_nothing(program):

@@ -11,8 +11,8 @@ KNOWN = (
         ("CUDA_ERROR_NO_BINARY_FOR_GPU", "CompileException: nvrtc"),
         r"CUDA_ERROR_NO_BINARY_FOR_GPU(?:: no kernel image is available for execution)?|"
         r"CompileException: nvrtc: error: invalid value for --gpu-architecture",
-        "CuPy's NVRTC does not know the architecture of this GPU: it is too old for it, or, from "
-        "CUDA 13 on, too new.",
+        "There is no code for this GPU. With CuPy, its NVRTC is too old for the GPU, or, from CUDA "
+        "13 on, too new.",
         "install an NVRTC that knows it (12.8 or 12.9 for Blackwell: pip install -U "
         "'nvidia-cuda-nvrtc-cu12==12.9.*'; CuPy for CUDA 12 for GPUs before Turing); where it is "
         "too old, CUPY_COMPILE_WITH_PTX=1 before CuPy is imported helps as well",
@@ -157,7 +157,7 @@ KNOWN = (
         "Triton's ptxas does not know a GPU",
         ("ptxas fatal",),
         r"ptxas fatal[^'\n]{0,200}'(sm_\w{1,20})' is not defined",
-        "The ptxas that Triton uses does not know {0}.",
+        "The ptxas that was called, mostly by Triton, does not know {0}.",
         "set TRITON_PTXAS_PATH to the ptxas of a newer CUDA toolkit, or update triton",
         command="pip install -U triton",
         links=("https://github.com/triton-lang/triton/issues/8539",),

@@ -50,7 +50,7 @@ KNOWN = (
         "there is no NVIDIA driver",
         ("libcuda.so", "Found no NVIDIA driver", "libnvidia-ml.so"),
         r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open shared object file|Found no NVIDIA driver",
-        "There is no NVIDIA driver for this process.",
+        "This process does not find the NVIDIA driver's library.",
         "check that nvidia-smi works here; in a container start it with the GPUs (docker run "
         "--gpus all); else install the driver",
         command="nvidia-smi",
@@ -113,7 +113,8 @@ KNOWN = (
         "forward compatibility is used where it does not work",
         ("forward compatibility was attempted", "COMPAT_NOT_SUPPORTED"),
         r"forward compatibility was attempted on non supported HW|CUDA_ERROR_COMPAT_NOT_SUPPORTED",
-        "Forward-compatibility libraries of a CUDA toolkit are used on a GPU that has none.",
+        "Forward-compatibility libraries of a CUDA toolkit are used on a GPU that they do not "
+        "support.",
         "remove the folder .../compat from LD_LIBRARY_PATH, or update the driver",
         command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
         examples=("CUDA error: forward compatibility was attempted on non supported HW",),

@@ -45,7 +45,7 @@ def cannot_run(
         severity="warning" if loud else "info",
         evidence=(f"it was built for {' '.join(torch.flags)}",),
         consequence=(
-            "every kernel on that device fails with 'no kernel image is available for execution on "
+            "every kernel of torch fails there with 'no kernel image is available for execution on "
             "the device'. Another NVRTC, driver or CUDA toolkit does not help."
         ),
         remedy=remedy,
@@ -96,8 +96,8 @@ def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
     """Return remedy and command for an NVRTC that is too old, or too new."""
     if newer is not None:
         remedy = (
-            f"call cudaguard.install() before `import torch`: it loads the installed NVRTC "
-            f"{dotted(newer.release)} first (rule CG033); or load {newer.path} with ctypes.CDLL"
+            f"load {newer.path} with ctypes.CDLL before `import torch`. In mode 'fix' cudaguard "
+            "does so (rule CG033), if it is installed first and no other GPU here works without it"
         )
         return remedy, guarded_command()
     if cure.release is None:
@@ -145,7 +145,7 @@ def no_ptxas(lacks: Sequence[UnknownDevice], cure: Cure, variable: str) -> Findi
         f"Triton's ptxas {dotted(used.release)} does not support {names}.",
         evidence=(used.path,),
         consequence=(
-            "every Triton kernel, also of torch.compile, fails on that device with 'ptxas fatal: "
+            "every Triton kernel, also of torch.compile, fails there with 'ptxas fatal: "
             "Value ... is not defined for option gpu-name'."
         ),
         remedy=remedy,

@@ -25,20 +25,22 @@ def stand_in(library: str) -> Finding:
         f"The loader finds the toolkit's stub instead of the NVIDIA driver: {library}.",
         severity="error",
         consequence="CUDA fails with 'CUDA driver is a stub library' (status 34).",
-        remedy="remove that folder from LD_LIBRARY_PATH; the stub is for linking only",
+        remedy="remove that folder from LD_LIBRARY_PATH or /etc/ld.so.conf.d; the stub is for "
+        "linking only",
         command='echo "$LD_LIBRARY_PATH" | tr : "\\n"',
     )
 
 
 def compatible(driver: DriverFiles) -> Finding:
     """A library that is newer than the kernel module, as forward compatibility has it."""
+    is_certain = "compat" in driver.library
     return Finding(
         CUDA,
         f"The driver's library is {driver.library_version}, newer than the kernel module "
-        f"{driver.kernel}: forward compatibility.",
+        f"{driver.kernel}: {'' if is_certain else 'probably '}forward compatibility.",
         severity="info",
         evidence=(driver.library, "/proc/driver/nvidia/version"),
-        consequence="newer CUDA works on data center GPUs, and fails with status 804 on others.",
+        consequence="newer CUDA works on data center GPUs. On most others it fails: status 804.",
         remedy="do nothing if CUDA works; else remove that library from the search path",
         links=(_COMPATIBILITY,),
     )
@@ -59,7 +61,8 @@ def halves_differ(driver: DriverFiles, how: str, *, is_container: bool) -> Findi
         )
         command = f"ls -l {shlex.quote(os.path.dirname(driver.library))}/libcuda.so*"
     elif how == "newer":
-        remedy, command = "reboot: the driver was updated while its old module runs", "sudo reboot"
+        remedy = "reboot if the driver was updated while its old module runs; else install it again"
+        command = "sudo reboot"
     else:
         remedy = "remove that older copy of the library, or install the driver again"
         command = "ldconfig -p | grep libcuda"
@@ -93,10 +96,10 @@ def module_not_loaded(devices: int) -> Finding:
     return Finding(
         CUDA,
         f"This machine has {devices} NVIDIA GPU{'s' * (devices > 1)}, but the driver's kernel "
-        "module is not loaded.",
+        "module is probably not loaded.",
         severity="error",
         evidence=("/proc/driver/nvidia/version does not exist",),
-        consequence="no program can use CUDA.",
+        consequence="without the module no program can use CUDA.",
         remedy="load the kernel module, or install the driver",
         command="sudo modprobe nvidia",
     )
@@ -122,7 +125,7 @@ def torch_without_cuda(torch: str, driver: str) -> Finding:
         CUDA,
         f"torch {torch} is a build without CUDA, although driver {driver} is installed.",
         evidence=("torch.version.cuda is None",),
-        consequence="torch.cuda.is_available() is False, and everything runs on the CPU.",
+        consequence="torch.cuda.is_available() is False, and torch computes on the CPU.",
         remedy="install a CUDA build of torch (https://pytorch.org/get-started/locally)",
         command=f"pip install --force-reinstall torch=={torch.partition('+')[0]}",
     )
@@ -132,9 +135,9 @@ def no_driver(torch: str, cuda: str) -> Finding:
     """A torch for CUDA, and no driver."""
     return Finding(
         CUDA,
-        f"torch {torch} is built for CUDA {cuda}, but no NVIDIA driver is installed.",
+        f"torch {torch} is built for CUDA {cuda}, but no NVIDIA driver was found.",
         severity="info",
-        consequence="torch.cuda.is_available() is False. All else works.",
+        consequence="torch.cuda.is_available() is False, and torch computes on the CPU.",
         remedy="do nothing on a machine without a GPU; start a container with --gpus all",
         command="nvidia-smi",
     )
@@ -169,9 +172,10 @@ def old_nvrtc(path: str, release: str, cuda: str) -> Finding:
     """An NVRTC of an older release than torch's CUDA."""
     return Finding(
         CUDA,
-        f"torch is built for CUDA {cuda}, but loads an NVRTC of CUDA {release}.",
+        f"torch is built for CUDA {cuda}, but would load an NVRTC of CUDA {release}.",
         evidence=(path,),
         consequence="kernels compiled at run time fail on GPUs that are newer than this NVRTC.",
-        remedy="install the NVRTC that torch pins, or remove that folder from LD_LIBRARY_PATH",
+        remedy="install the NVRTC that torch pins, and remove that folder from LD_LIBRARY_PATH if "
+        "it is there",
         command=f"cudaguard doctor --only CG906; ls {shlex.quote(os.path.dirname(path))}",
     )

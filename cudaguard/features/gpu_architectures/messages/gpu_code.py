@@ -77,7 +77,7 @@ def no_code(
         f"{dist} {version} has no code for {_named(gpus)}.",
         severity="warning" if is_usable else "error",
         evidence=_evidence(files),
-        consequence=f"every kernel of {dist} fails there with '{_FAILS}'.",
+        consequence=f"its compiled kernels fail there with '{_FAILS}'.",
         remedy=remedy(dist, list(gpus)),
         command=_command(dist, gpus),
         links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),
