@@ -17,8 +17,8 @@ KNOWN = (
         r"TensorGPU.{0,200}returned a result with an exception set|"
         r"Provided stream is not a valid CUDA stream|Object at position \d+ cannot be converted to "
         r"TensorGPU",
-        "DALI does not take the __cuda_array_interface__ of this array: a stream None or 0, a "
-        "NumPy integer, or a list in it.",
+        "DALI does not take the __cuda_array_interface__ of this array. It probably has a stream "
+        "None or 0, a NumPy integer, or a list.",
         'pass cudaguard.normalize(array, consumer="dali")',
         command="cudaguard run SCRIPT",
         unguarded="under cudaguard.install() rule CG019 does so",

@@ -32,7 +32,7 @@ def may_be_written(producer: str, consumer: str) -> Finding:
     return Finding(
         READ_ONLY,
         f"{consumer} ignores that a {producer} is read-only.",
-        consequence="a write in place changes data that its owner expects to be constant.",
+        consequence="a write in place would change data that its owner expects to be constant.",
         remedy=f"do not write to it in {consumer}, or pass a copy",
         links=(_LINK,),
     )
@@ -56,7 +56,7 @@ def not_conforming(
         f"{field} of {producer} is {value}: {rule}.",
         severity="warning" if can_be_mended else "error",
         evidence=(f"{field}: {value}",),
-        consequence="some consumers refuse it, others misread it."
+        consequence="some consumers may refuse it, others misread it."
         if can_be_mended
         else "cudaguard cannot tell what it means, so it cannot correct it.",
         remedy=remedy,
@@ -83,15 +83,15 @@ def mended(
             f"cudaguard corrected a {producer} for {consumer}: {changes}.",
             rule=rule,
             severity="info",
-            consequence=f"otherwise {consumer} refuses or misreads it.",
+            consequence=f"otherwise {consumer} may refuse or misread it.",
             links=(_LINK,),
         )
     named = f', consumer="{consumer}"' if consumer in known_consumers() else ""
     return Finding(
         MENDED,
-        f"{consumer} does not read a {producer} correctly without this change: {changes}.",
+        f"{consumer} may not read a {producer} correctly without this change: {changes}.",
         rule=rule,
-        consequence=f"{consumer} refuses or misreads it.",
+        consequence=f"{consumer} may refuse or misread it.",
         remedy=f"set CUDAGUARD=fix, or pass cudaguard.normalize(array{named})",
         links=(_LINK,),
     )
@@ -110,7 +110,7 @@ def corrected(producer: str, fields: tuple[str, ...], rule: str) -> Finding:
         f"cudaguard corrected the array interface of {producer}: {'; '.join(fields)}.",
         rule=rule,
         severity="info",
-        consequence="otherwise some libraries refuse or misread it.",
+        consequence="otherwise some libraries may refuse or misread it.",
         links=(_LINK,),
     )
 
@@ -126,9 +126,9 @@ def handed_over_as_it_is(producer: str, consumer: str, field: str, error: str) -
     """
     return Finding(
         AS_IT_IS,
-        f"{consumer} does not read the {field} of a {producer} correctly.",
+        f"{consumer} may not read the {field} of a {producer} correctly.",
         evidence=(error,),
-        consequence=f"{consumer} refuses or misreads it.",
+        consequence=f"{consumer} may refuse or misread it.",
         remedy=f"convert the array as the evidence says, before you pass it to {consumer}",
         links=(_LINK,),
     )
@@ -142,7 +142,8 @@ def no_such_entry(rule: str, place: str, error: Exception) -> Finding:
         rule=rule,
         evidence=(f"{type(error).__name__}: {error}",),
         consequence="arrays are passed unchanged.",
-        remedy=f"update cudaguard, or switch the rule off: CUDAGUARD_RULES=-{rule}",
+        remedy=f"{'update cudaguard' if rule.startswith('CG') else 'correct the rule'}, or switch "
+        f"it off: CUDAGUARD_RULES=-{rule}",
     )
 
 

@@ -18,7 +18,7 @@ RULES: tuple[Rule, ...] = (
         ),
         why=(
             "DALI 1.32 to 1.36 refuses arrays whose stream is None, as PyCUDA's always is. "
-            "Every version refuses NumPy integers and lists that others accept, and misreads "
+            "DALI also refuses NumPy integers and lists that others accept, and misreads "
             "booleans. cudaguard passes the same bytes in a form DALI reads."
         ),
         links=(

@@ -61,7 +61,7 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/arrays.md",
     ),
     "CG833": (
-        "strict readers refuse the array, others misread it.",
+        "strict readers may refuse the array, others misread it.",
         "correct the fields that the message names, or pass cudaguard.normalize(array)",
         "howto/arrays.md",
     ),
@@ -71,13 +71,13 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/arrays.md",
     ),
     "CG835": (
-        "the library receives the array unchanged, and refuses or misreads it.",
+        "the library receives the array unchanged, and may refuse or misread it.",
         "correct the field that the message names, or pass a copy",
         "howto/arrays.md",
     ),
     "CG836": (
         "the rule does nothing in this release of the package.",
-        "update cudaguard, or switch the rule off",
+        "update cudaguard if the rule is built in, else correct it; or switch the rule off",
         "reference/rules.md",
     ),
 }

@@ -11,7 +11,7 @@ KNOWN = (
         "ninja is not found",
         ("Ninja is required to load",),
         r"Ninja is required to load C\+\+ extensions",
-        "ninja is not on PATH, as in a virtual environment that is not activated.",
+        "ninja is not installed, or not on PATH, as with a virtual environment that is not active.",
         "activate the environment, or put its bin folder into PATH; pip install ninja if it is not "
         "there",
         command="pip install ninja",
@@ -146,8 +146,8 @@ KNOWN = (
         ("cannot find -l",),
         r"cannot find -l(cuda\w*|nvidia\w*|cudart|cublas\w*|cudnn\w*|nvrtc|torch\w*|c10\w*)\b",
         "The linker does not find lib{0}.so.",
-        "add the toolkit's stub for -lcuda, as there is no driver here: export "
-        "LIBRARY_PATH=$CUDA_HOME/lib64/stubs; for others add their folder to LIBRARY_PATH",
+        "add the toolkit's stub for -lcuda: export LIBRARY_PATH=$CUDA_HOME/lib64/stubs; for others "
+        "add their folder to LIBRARY_PATH",
         command="export LIBRARY_PATH=$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs",
         nouns=("cuda",),
         any_order=True,

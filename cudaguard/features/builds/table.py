@@ -24,7 +24,7 @@ VERBS = (
 CATEGORY = "ExtensionWarning"  # of warnings about what its rules have left undone
 
 IDS = {
-    "CG885": ("a killed build left its lock", "ExtensionWarning"),
+    "CG885": ("a build that has ended left its lock", "ExtensionWarning"),
     "CG886": ("a build waits for a lock", "ExtensionWarning"),
     "CG887": ("CUDA sources cannot be built with a torch without CUDA", "ExtensionWarning"),
     "CG888": ("the CUDA toolkit is missing or incomplete", "ExtensionWarning"),
@@ -57,7 +57,7 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/builds.md",
     ),
     "CG889": (
-        "torch refuses to build with it.",
+        "torch refuses to build with it, or what it builds may not work.",
         "install the toolkit of torch.version.cuda, and set CUDA_HOME to it",
         "howto/builds.md",
     ),
@@ -67,12 +67,12 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "howto/builds.md",
     ),
     "CG891": (
-        "it fails to load, or computes wrong results.",
+        "it may fail to load, or compute wrong results.",
         "delete its folder in torch's cache, unless cudaguard builds it again",
         "howto/builds.md",
     ),
     "CG892": (
-        "the import that follows will fail.",
+        "the import that follows probably fails.",
         "run cudaguard check-extension on the file, and follow its remedy",
         "howto/extensions.md",
     ),

@@ -41,7 +41,7 @@ def stale_lock(path: str, age: float, *, is_removed: bool) -> Finding:
     done = "removed" if is_removed else "found"
     return Finding(
         STALE,
-        f"cudaguard {done} the lock {path}, left {_span(age)} ago by a build that was killed.",
+        f"cudaguard {done} the lock {path}: the build that made it {_span(age)} ago has ended.",
         evidence=("no process has the lock open or works in its folder",),
         consequence="this process builds the extension."
         if is_removed
@@ -64,11 +64,11 @@ def waiting(path: str, state: str, whom: tuple[tuple[int, str], ...], why: str) 
     names = tuple(f"process {pid}: {command or 'unknown'}" for pid, command in whom)
     folder = os.path.dirname(path)
     if state in ("held", "in-use"):
-        does = "builds in" if state == "held" else "works in"
+        does = "holds the lock in" if state == "held" else "works in"
         what = f"This process waits for process {whom[0][0]}, which {does} {folder}."
         remedy = "wait; or, if that process hangs, end it"
     else:
-        what = f"This process waits for the lock {path}, whose owner is unknown: {why}."
+        what = f"This process waits for the lock {path}, whose holder is unknown: {why}."
         remedy = "remove the lock if no process builds there"
     return Finding(
         WAITING,
@@ -76,7 +76,7 @@ def waiting(path: str, state: str, whom: tuple[tuple[int, str], ...], why: str) 
         evidence=names,
         consequence="this process goes on when the lock is gone.",
         remedy=remedy,
-        command=f"ps -fp {whom[0][0]}" if names and state == "held" else f"rm {shlex.quote(path)}",
+        command=f"ps -fp {whom[0][0]}" if names else f"rm {shlex.quote(path)}",
     )
 
 
@@ -86,14 +86,16 @@ def why_unknown(state: str, elsewhere: str, hidden: tuple[int, ...]) -> str:
         return elsewhere
     if state == "hidden":
         return f"process {hidden[0]} cannot be inspected"
-    return "it belongs to another user" if state == "foreign" else "its time is too recent to tell"
+    if state == "foreign":
+        return "its file belongs to another user"
+    return "its time is too recent to tell"
 
 
 def torch_without_cuda(torch: str) -> Finding:
     """CUDA sources, and a torch that can do nothing with them."""
     return Finding(
         NO_CUDA,
-        f"CUDA sources cannot be built with torch {torch}, which is a build for the CPU.",
+        f"CUDA sources cannot be built with torch {torch}, which is a build without CUDA.",
         severity="error",
         evidence=("torch.version.cuda is None",),
         consequence="torch fails with 'CUDA_HOME environment variable is not set', but setting it "
@@ -170,7 +172,7 @@ def out_of_date(library: str, reasons: tuple[str, ...], *, is_rebuilt: bool) -> 
         evidence=reasons,
         consequence=""
         if is_rebuilt
-        else "ninja does not rebuild it. It fails to load, or computes wrong results.",
+        else "ninja does not rebuild it. It may fail to load, or compute wrong results.",
         remedy="" if is_rebuilt else "delete its folder and build again",
         command="" if is_rebuilt else f"rm -r {shlex.quote(os.path.dirname(library))}",
         links=("https://github.com/pytorch/pytorch/issues/68905",),
@@ -185,7 +187,7 @@ def would_not_load(check: ExtensionCheck) -> Finding:
     name = os.path.basename(check.path)
     return Finding(
         WOULD_NOT_LOAD,
-        f"{name} was built but will not load: {check.message}.",
+        f"{name} was built but will {'' if is_certain else 'probably '}not load: {check.message}.",
         severity="error" if is_certain else "warning",
         evidence=(check.path,),
         consequence=f"the import will fail{unless}.",
@@ -198,14 +200,14 @@ def no_such_entry(rule: str, place: str) -> Finding:
     """A part of torch that is called otherwise in this version."""
     return Finding(
         NO_ENTRY,
-        f"This version of torch has no {place}, so cudaguard does not guard it.",
+        f"cudaguard does not know {place} of this version of torch, and does not guard it.",
         rule=rule,
         severity="info",
         consequence="this part of a build runs as it would without cudaguard.",
     )
 
 
-REMOVED = "removed, left by a build that was killed"
+REMOVED = "removed, as the build that made it has ended"
 NINJA = "extended by the folder of ninja for a build"
 
 

@@ -37,10 +37,10 @@ def no_compiler(name: str) -> Finding:
     """No C++ compiler."""
     return Finding(
         TOOLS,
-        f"The C++ compiler {name} is not installed.",
+        f"The C++ compiler {name} is not found on PATH.",
         severity="info",
-        consequence="extensions cannot be built here, and torch.compile fails on the CPU.",
-        remedy="install a C++ compiler",
+        consequence="extensions cannot be built with it, and torch.compile may fail on the CPU.",
+        remedy="install a C++ compiler, or set CXX to the one that is there",
         command="apt-get install g++",
     )
 
@@ -55,7 +55,7 @@ def no_toolkit(cuda: str) -> Finding:
             "CUDA_HOME and CUDA_PATH are not set",
             "no nvcc is on PATH, and /usr/local/cuda does not exist",
         ),
-        consequence="extensions with CUDA sources cannot be built here. All else works.",
+        consequence="extensions with CUDA sources cannot be built here.",
         remedy=f"install the CUDA toolkit {cuda} and set CUDA_HOME, if you build extensions",
         command="export CUDA_HOME=/usr/local/cuda",
     )  # fmt: skip
@@ -66,7 +66,7 @@ def old_lock(path: str, why: str, since: float) -> Finding:
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(since))
     return Finding(
         CACHE,
-        f"The owner of the lock {path} ({made}) is unknown: {why}.",
+        f"The holder of the lock {path} ({made}) is unknown: {why}.",
         severity="info",
         consequence="if its build was killed, torch waits for the lock without a limit and without "
         "a message.",

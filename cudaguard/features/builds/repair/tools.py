@@ -83,8 +83,10 @@ class Toolkit:
             self.tell(wording.torch_without_cuda(str(torch.__version__)))
         elif home is None:
             others = sorted(glob("/usr/local/cuda-*"), reverse=True)
-            fitting = [one for one in others if one.endswith(f"-{torch.version.cuda}")]
-            usable = tuple(one for one in fitting or others if not probe.lacks(one))
+            wanted = torch.version.cuda
+            fitting = [one for one in others if one.endswith(f"-{wanted}")]
+            of_major = [one for one in others if f"-{wanted.partition('.')[0]}." in one]
+            usable = tuple(one for one in fitting or of_major if not probe.lacks(one))
             self.tell(wording.no_toolkit(torch.version.cuda, usable))
         else:
             lack = probe.lacks(home, is_for_nvcc=not os.environ.get("PYTORCH_NVCC"))
