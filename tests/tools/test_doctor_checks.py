@@ -65,6 +65,33 @@ def test_known_fault_that_is_repaired_here_is_a_note(planted):
     assert found["command"] == "export CUDAGUARD_RULES=+CG001"
 
 
+def taichi(planted):
+    """A fault that no rule can repair, and that was reported only."""
+    torch(planted)
+    planted.write("taichi/__init__.py")
+    planted.distribution("taichi", "1.1.3")
+
+
+def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(planted):
+    taichi(planted)
+    status, findings = planted.one("CG901", env={"CUDAGUARD": "fix"})
+    (found,) = (one for one in findings if one["rule"] == "CG018")
+    assert (status, found["command"]) == ("warning", "cudaguard rules show CG018")
+    assert found["remedy"].endswith("cudaguard cannot repair this")
+
+
+def test_rules_for_any_version_are_told_of_together(planted):
+    planted.write("nvcv/__init__.py")
+
+    def said(rules):
+        _, findings = planted.one("CG901", env={"CUDAGUARD_RULES": rules})
+        return [one["what"] for one in findings if one["what"].startswith("cudaguard watches")]
+
+    off = "-CG062"  # OpenCV may be there
+    assert said(f"+CG025,{off}") == ["cudaguard watches nvcv when it is switched on."]
+    assert said(off) == []
+
+
 def test_versions_without_the_fault_are_not_told_of(planted):
     planted.write("decord/__init__.py")
     planted.distribution("decord", "0.7.0")
@@ -134,7 +161,7 @@ def test_lack_of_a_driver_alone_is_a_note(planted, build):
     links(planted, build, "alpha", "libcuda.so.1")
     status, findings = planted.one("CG902")
     assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert findings[0]["what"] == "alpha needs the NVIDIA driver, which is not installed."
+    assert findings[0]["what"] == "alpha needs the NVIDIA driver, whose libcuda.so.1 is not found."
 
 
 @needs_compiler
@@ -158,7 +185,7 @@ def test_one_finding_for_all_extensions_of_a_package_with_one_cause(planted, bui
         library.unlink()
     planted.distribution("alpha", files=[f"alpha/part{number}.so" for number in range(5)])
     (found,) = planted.one("CG902")[1]
-    assert found["what"].startswith("part0.so (and 4 more) of alpha 1.0 would not load: ")
+    assert found["what"].startswith("part0.so (and 4 more) of alpha 1.0 would probably not load: ")
     assert "and 2 more files" in found["evidence"]
 
 
@@ -307,8 +334,10 @@ def test_one_name_that_leads_to_two_files(planted, build):
     status, findings = planted.one("CG903")
     (found,) = findings
     assert status == "warning"
-    assert found["what"].startswith("alpha and beta load different files of libcudnn.so.9 (cuDNN)")
-    assert [line.partition(", loaded")[0] for line in found["evidence"]] == [
+    assert found["what"].startswith(
+        "alpha and beta would load different files of libcudnn.so.9 (cuDNN)"
+    )
+    assert [line.partition(", for ")[0] for line in found["evidence"]] == [
         f"{planted.folder}/alpha/lib/libcudnn.so.9.1.0: 9.1.0",
         f"{planted.folder}/beta/lib/libcudnn.so.9.5.0: 9.5.0",
     ]
@@ -376,7 +405,7 @@ def test_torch_for_cuda_without_a_driver_is_a_note(planted):
     status, findings = planted.one("CG904")
     assert status == "ok"
     assert [one["severity"] for one in findings] == ["info"]
-    assert "no NVIDIA driver is installed" in findings[0]["what"]
+    assert "no NVIDIA driver was found" in findings[0]["what"]
 
 
 @needs_compiler
@@ -421,7 +450,7 @@ def test_two_distributions_that_overwrite_one_another(planted):
     (found,) = findings
     assert status == "fail"
     assert {"cupy-cuda12x", "cupy-cuda13x"} <= set(found["what"].split())
-    assert "cupy/_core/core.so and 1 more files" in found["what"]
+    assert "cupy/_core/core.so and 1 more file," in found["what"]
     assert "pip uninstall -y cupy-cuda12x && " in found["command"]
     assert found["command"].endswith("pip install --force-reinstall --no-deps cupy-cuda13x==13.6.0")
 
@@ -613,7 +642,7 @@ def test_torch_that_hides_the_one_an_extension_was_built_for(planted, second, ve
         return
     (found,) = told
     assert found["what"] == (
-        f"torch 2.4.0 in {planted.folder} hides torch 2.5.0, for which engine was installed."
+        f"torch 2.4.0 in {planted.folder} hides torch 2.5.0, beside which engine is installed."
     )
     assert found["severity"] == "warning"
     assert found["command"].endswith("pip uninstall torch")
@@ -724,7 +753,7 @@ def test_no_tools_at_all(planted):
     status, findings = planted.one("CG907", env=env)
     told = " ".join(one["what"] for one in findings)
     assert "ninja" in told
-    assert "The C++ compiler c++ is not installed." in told
+    assert "The C++ compiler c++ is not found on PATH." in told
     if not os.path.exists("/usr/local/cuda"):
         assert status == "ok"
         assert "torch finds no CUDA toolkit" in told
@@ -802,6 +831,64 @@ def test_variable_that_nobody_reads(planted, root):
     assert planted.one("CG909", env={"CUDAGUARD": "off"}) == ("ok", [])
 
 
+@pytest.mark.parametrize("option", ["-E", "-I"])
+def test_interpreter_that_reads_no_variables(child, option):
+    code = """
+        import sys
+        from cudaguard.tools import main
+        from cudaguard.tools.doctor.checks import guard
+        guard.start_file = lambda: "/site-packages/cudaguard.pth"
+        sys.exit(main.main(["doctor", "--only", "CG909", "--format", "json"]))
+    """
+
+    def said(*flags, **env):
+        done = child.python(code, flags=flags, env=env)
+        (check,) = json.loads(done.stdout)["checks"]
+        return [found["what"] for found in check["findings"]]
+
+    (what,) = said(option, CUDAGUARD="warn")
+    assert what == "CUDAGUARD=warn is set, but this Python was started with -E, -I or -S."
+    assert said(option) == said(CUDAGUARD="warn") == []
+
+
+FINDERS = """
+import sys
+class First:
+    def find_spec(self, *_): return None
+class Second(First):
+    pass
+import cudaguard
+finders = [kind() for kind in (First, Second)[:COUNT]]
+if AHEAD:
+    cudaguard.install()
+    sys.meta_path[:0] = finders
+    import ctypes  # at which the guard takes its place again, once
+    sys.meta_path[:] = [*finders, *(one for one in sys.meta_path if one not in finders)]
+else:
+    sys.meta_path[:0] = finders
+    cudaguard.install()
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (1, "sitecustomize.First is before cudaguard on sys.meta_path."),
+        (2, "sitecustomize.First, sitecustomize.Second are before cudaguard on sys.meta_path."),
+    ],
+    ids=["one", "two"],
+)
+def test_import_hooks_ahead_of_the_guard(planted, count, said):
+    def findings(*, ahead):
+        code = FINDERS.replace("AHEAD", repr(ahead)).replace("COUNT", str(count))
+        planted.write("sitecustomize.py", code)
+        return planted.one("CG909")[1]
+
+    (found,) = findings(ahead=True)
+    assert (found["what"], found["severity"]) == (said, "info")
+    assert findings(ahead=False) == []
+
+
 def plugin(planted, value="absent_module:RULES", name="thing"):
     planted.distribution(
         "cg-plugin", **{"entry_points.txt": f"[cudaguard.rules]\n{name} = {value}\n"}
@@ -814,6 +901,16 @@ def test_plugin_without_its_module(planted):
     assert status == "warning"
     assert "absent_module:RULES of cg_plugin-1.0 does not exist" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
+
+
+def test_rules_that_rest_on_reports(planted):
+    taichi(planted)
+    _, findings = planted.one("CG910", env={"CUDAGUARD_RULES": "+CG001"})
+    (found,) = (one for one in findings if "reports only" in one["what"])
+    assert found["what"] == "1 rule in use here is based on reports only: CG018."
+    decord(planted)  # reproduced
+    _, findings = planted.one("CG910")
+    assert found in findings
 
 
 def test_rules_that_have_aged(planted, child):

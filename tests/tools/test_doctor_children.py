@@ -184,6 +184,12 @@ def test_deep_asks_nvml(planted, driver_stubs):
     assert driver_stubs.devices[0].name in check["reason"]
 
 
+def test_what_nvml_does_not_find_is_told(planted, driver_stubs):
+    environment = driver_stubs.environment(0)
+    status, findings = planted.one("CG913", "--deep", env=environment)
+    assert (status, findings[0]["what"]) == ("warning", "The driver works and lists no GPU.")
+
+
 def test_nvml_that_hangs_makes_the_check_broken(planted, child):
     """A probe that does not answer is no fault of the environment, and never passed over."""
     planted.write("pynvml.py", "while True: pass\n")

@@ -396,7 +396,7 @@ def test_guarded_program_is_not_advised_to_install_the_guard():
 def test_command():
     done = explain("libpng", "error:", "bad parameters to zlib")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("[CG878] libpng calls another library's copy of zlib")
+    assert done.stdout.startswith("[CG878] libpng probably calls another library's copy of zlib")
     done = explain("-", text=f"a log\n{MESSAGES['CG869']}\n")
     assert done.stdout.startswith("[CG869] ")
     done = explain("--format", "json", "CG002")

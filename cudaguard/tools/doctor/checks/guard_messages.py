@@ -44,7 +44,7 @@ def not_installed(folder: str, *, is_wanted: bool) -> Finding:
         GUARD,
         f"cudaguard is not installed in {folder}.",
         severity="warning" if is_wanted else "info",
-        consequence="CUDAGUARD=fix and cudaguard.install() have no effect there.",
+        consequence="CUDAGUARD=fix has no effect there, and `import cudaguard` fails.",
         remedy="install cudaguard there",
         command="pip install cudaguard",
     )
@@ -98,13 +98,15 @@ def plugin_without_module(value: str, origin: str) -> Finding:
 
 def finders_ahead(names: Sequence[str]) -> Finding:
     """Import finders of others that stand before the guard."""
+    is_one = len(names) == 1
+    those = "it finds" if is_one else "they find"
     return Finding(
         GUARD,
-        f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} before cudaguard on "
-        "sys.meta_path.",
+        f"{', '.join(names)} {'is' if is_one else 'are'} before cudaguard on sys.meta_path.",
         severity="info",
-        consequence="cudaguard does not see the modules that they find.",
-        remedy="call cudaguard.install() after the code that installs them",
+        consequence=f"cudaguard does not see the modules that {those}.",
+        remedy="call cudaguard.install() after the code that installs "
+        f"{'it' if is_one else 'them'}",
         command="python -c 'import sys; print(sys.meta_path)'",
     )
 
@@ -122,7 +124,7 @@ def long_ago(rules: Sequence[tuple[Rule, str]], months: int) -> Finding:
         f"{months} months ago.",
         severity="info",
         evidence=tuple(f"{rule.id}, seen {day}: {rule.title or rule.why}" for rule, day in rules),
-        consequence="a later release may have fixed the fault. The rule is harmless then.",
+        consequence="a later release may have fixed the fault. The rule is not needed then.",
         remedy="update cudaguard",
         command="pip install --upgrade cudaguard",
     )
@@ -134,7 +136,7 @@ def mended(rule: Rule, installed: str) -> Finding:
         AGE,
         f"{rule.id} is not needed with {installed}: {rule.fixed_in} fixed the fault.",
         rule=rule.id,
-        consequence="the rule is harmless, but does nothing.",
+        consequence="the rule still acts, without need.",
         remedy="switch it off, or limit it to the versions that need it (dist)",
         command=f"export CUDAGUARD_RULES=-{rule.id}",
     )

@@ -29,6 +29,10 @@ def words(ending: Ending, limit: float) -> str:
     return f"{told} {f'in the import of {ending.at}' if ending.at else 'when the process ends'}"
 
 
+def _ends(ending: Ending) -> str:
+    return "hang, or take longer" if ending.kind == "hang" else "fail"
+
+
 def not_found(name: str, local: str) -> Finding:
     """A module that is not there.
 
@@ -68,6 +72,7 @@ def order_fails(
         limit: Seconds that it was given.
     """
     told = f"import {', '.join(order)}"
+    these = "them in this order" if len(order) > 1 else "it first"
     is_cured = not guarded.kind
     remedy = f"import {', '.join(working)}, in this order" if working else ""
     if is_cured:
@@ -75,7 +80,7 @@ def order_fails(
             f"; or {remedy}" if remedy else ""
         )
     elif len(order) == 1:
-        remedy = "reinstall it, as it fails even alone"
+        remedy = "find out why it fails even alone, or reinstall it"
     command = "export CUDAGUARD=fix"
     if not is_cured:
         command = f"cudaguard bisect --imports {','.join(order)}"
@@ -84,9 +89,7 @@ def order_fails(
         f"`{told}` {words(ending, limit)}.",
         severity="warning" if is_cured else "error",
         evidence=(*ending.said, f"under the guard it {words(guarded, limit)}"),
-        consequence="programs that import them in this order fail."
-        if len(order) > 1
-        else "programs that import it fail.",
+        consequence=f"programs that import {these} {_ends(ending)}.",
         remedy=remedy or "find with bisect what they need, as no order that was tried works",
         command=command,
     )
@@ -121,7 +124,7 @@ def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
         f"`import {name}`, alone and without the guard, {words(ending, limit)}.",
         severity="error",
         evidence=ending.said,
-        consequence="programs that import it fail.",
+        consequence=f"programs that import it first {_ends(ending)}.",
         remedy="run it with faulthandler, and let cudaguard explain the error",
         command=f"python -X faulthandler -c 'import {name}' 2>&1 | cudaguard explain -",
     )
@@ -129,7 +132,7 @@ def does_not_import(name: str, ending: Ending, limit: float) -> Finding:
 
 def initializes(name: str, contexts: int) -> Finding:
     """A package whose import initializes CUDA."""
-    more = f", and creates a context on {contexts} GPUs" if contexts else ""
+    more = f", and creates a context on {contexts} GPU{'s' * (contexts > 1)}" if contexts else ""
     return Finding(
         ALONE,
         f"`import {name}` initializes CUDA{more}.",
@@ -145,8 +148,8 @@ def machine_problem(problem: str) -> Finding:
     return Finding(
         GPUS,
         f"{problem[0].upper()}{problem[1:]}.",
-        consequence="torch uses no GPU, or not all of them.",
-        remedy="compare this with the output of nvidia-smi",
+        consequence="torch may use no GPU, or not all of them.",
+        remedy="check it against the output of nvidia-smi",
         command="nvidia-smi",
     )
 

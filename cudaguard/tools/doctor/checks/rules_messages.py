@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.messages import listed
-from cudaguard.core.modes import install_call
+from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.table import table
 from cudaguard.model import Finding
 
@@ -41,7 +41,8 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     elif not is_on:
         severity = "info"
         what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}"
-        remedy = "switch the rule on if you see this fault; it is off because it has a cost"
+        cost = "" if install_call(rule) == INSTALL else "; it is off because it has a cost"
+        remedy = f"switch the rule on if you see this fault{cost}"
         command = f"export CUDAGUARD_RULES=+{rule.id}"
     elif is_guarded:
         severity = "info"
