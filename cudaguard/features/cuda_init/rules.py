@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="CG069",
-        title="cudf creates a CUDA context at import, before dask-cuda starts its workers",
+        title="cudf initializes CUDA at import, before dask-cuda starts its workers",
         watch=("cudf",),
         dist=("cudf<25.10", "cudf-cu11<25.10", "cudf-cu12<25.10"),
         # dask-cuda sets it as well, with this value, when the cluster is made: then it is too late.
