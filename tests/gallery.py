@@ -107,7 +107,7 @@ def steady(text: str, folder: Path) -> str:
         (rf"\b([Pp]ython ?)3\.{sys.version_info[1]}\b", r"\g<1>3.11"),
         (rf"\.cpython-3{sys.version_info[1]}-[\w-]+\.so", ".so"),
         (r"0x[0-9a-f]{5,}", "0x7f0000000000"),
-        (r"\bGCC \d+\.\d+\.\d+", "GCC 12.2.0"),
+        (r"(?<=built by GCC )\d+\.\d+\.\d+", "12.2.0"),
     ):
         text = re.sub(pattern, steadied, text)
     return text
