@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from cudaguard.config import Mode
-    from cudaguard.core.lazy_statements import Block
     from cudaguard.core.settings import Layer
     from cudaguard.features.cuda_init.devices import ContextHandle
     from cudaguard.model import Names, Rule, Status
@@ -31,7 +30,7 @@ table.use(_index)
 class Guard:
     """Handle of the installed guard; as a context manager it uninstalls at the end."""
 
-    _lazy: Block | None = None
+    _lazy: frozenset[str] = frozenset()
 
     @property
     def mode(self) -> str:
@@ -70,7 +69,7 @@ class GuardBlock:
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
-        self._lazy: Block | None = None
+        self._lazy: frozenset[str] = frozenset()
 
     def __enter__(self) -> Guard:
         try:
@@ -262,23 +261,26 @@ def _look_at(error: BaseException | None) -> None:
         activation.core.error_passes(error)
 
 
-def _lazy_imports() -> Block | None:
-    """Return what tells, at the end of a block, which lazy imports are still to come."""
-    if not hasattr(sys, "lazy_modules") or not activation.is_up:  # Python 3.15
-        return None
-    from cudaguard.core.lazy_statements import Block
-
-    return Block(caller_frame())
+def _lazy_imports() -> frozenset[str]:
+    """Return what was imported lazily so far, by Python 3.15."""
+    return frozenset(getattr(sys, "lazy_modules", ()))
 
 
-def _tell_lazy_imports(block: Block | None) -> None:
-    if block is None or not activation.is_up:
+def _tell_lazy_imports(before: frozenset[str]) -> None:
+    """Tell of lazy imports since then that are first used once the guard is gone."""
+    new = frozenset(name for name in _lazy_imports() - before if not _is_harmless(name))
+    if not new or not activation.is_up:
         return
+    # Not at the start of the block: another thread may be importing, and have us wait.
     from cudaguard.core import messages
+    from cudaguard.core.lazy_statements import outlived
     from cudaguard.core.prerequisites import is_installed
 
-    for name, where in block.outlived(activation.core.lazy.roots).items():
+    core, frame = activation.core, caller_frame()
+    for name, where in outlived(frame, new, core.lazy.roots).items():
         if is_installed(name.partition(".")[0]):  # else the first use fails, guarded or not
-            activation.core.reporter.found(
-                messages.lazy_import_outlives(name, where), caller_frame()
-            )
+            core.reporter.found(messages.lazy_import_outlives(name, where), frame)
+
+
+def _is_harmless(name: str) -> bool:
+    return name.partition(".")[0] in {"cudaguard", *sys.stdlib_module_names}

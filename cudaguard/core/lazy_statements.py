@@ -40,41 +40,22 @@ def with_statement(finding: Finding) -> Finding:
     return finding.replace(evidence=(*finding.evidence, line))
 
 
-class Block:
-    """A block that the guard ends with, from its first line on.
+def outlived(frame: FrameType | None, new: frozenset[str], roots: frozenset[str]) -> dict[str, str]:
+    """Return what was imported lazily in a block and is not used yet.
 
     Args:
-        frame: That of the code with the block.
+        frame: That of the code with the block. In its module every lazy import counts.
+        new: Names in ``sys.lazy_modules`` since the block was entered.
+        roots: Top-level packages that are watched, and count in every module.
+
+    Returns:
+        Names, and ``file:line`` of the statements.
     """
-
-    def __init__(self, frame: FrameType | None) -> None:
-        self._frame = frame
-        self._before = {*_pending(frame), *sys.lazy_modules}  # type: ignore[attr-defined]  # 3.15
-
-    def outlived(self, roots: frozenset[str]) -> dict[str, str]:
-        """Return what was imported lazily inside and is not used yet.
-
-        In the module with the block that is every module; in others, the watched ones.
-
-        Args:
-            roots: Top-level packages that are watched.
-
-        Returns:
-            Names, and ``file:line`` of the statements.
-        """
-        found = _pending(self._frame)
-        elsewhere = {
-            name
-            for name in sys.lazy_modules - self._before - found.keys()  # type: ignore[attr-defined]  # 3.15
-            if _root(name) in roots
-        }
-        if elsewhere:
-            found.update((name, line) for name, line in _lazies(None) if name in elsewhere)
-        return {
-            name: line
-            for name, line in found.items()
-            if name not in self._before and not _is_there(name)
-        }
+    found = {} if frame is None else dict(_lazy(frame.f_globals))
+    elsewhere = {name for name in new - found.keys() if _root(name) in roots}
+    if elsewhere:
+        found.update((name, line) for name, line in _lazies(None) if name in elsewhere)
+    return {name: line for name, line in found.items() if name in new and not _is_there(name)}
 
 
 def _root(name: str) -> str:
@@ -82,14 +63,9 @@ def _root(name: str) -> str:
 
 
 def _is_there(name: str) -> bool:
-    """Return True for what first use imports no module for, or only parts of Python."""
+    """Return True for what first use imports no module for."""
     package, _, part = name.rpartition(".")
-    variables = getattr(sys.modules.get(package), "__dict__", {})
-    return name in sys.modules or part in variables or _root(name) in sys.stdlib_module_names
-
-
-def _pending(frame: FrameType | None) -> dict[str, str]:
-    return {} if frame is None else dict(_lazy(frame.f_globals))
+    return name in sys.modules or part in getattr(sys.modules.get(package), "__dict__", {})
 
 
 def _being_resolved() -> tuple[str, str, str] | None:
