@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_METADATA = ("info", ".egg")  # ends of what metadata are called, as in foo-1.0.dist-info
+
+
 class Facts:
     """This process, as far as rules may depend on it. Versions are remembered per object."""
 
@@ -47,7 +50,38 @@ class Facts:
 
 
 def _installed_version(dist: str) -> str | None:
+    if not _may_be_installed(dist):
+        return None
     return next(filter(None, (_of(name, "version") for name in _spellings(dist))), None)
+
+
+def _may_be_installed(dist: str) -> bool:
+    """Return False if no folder of sys.path has metadata of that name.
+
+    Most rules are about packages that are not there. To learn that from ``importlib.metadata``
+    costs a program that does not use it the import of ``email``, ``random`` and others.
+    """
+    own = sys.modules["_frozen_importlib_external"].PathFinder
+    if any(one is not own and hasattr(one, "find_distributions") for one in sys.meta_path):
+        return True
+    wanted = _folded(dist)
+    for entry in sys.path:
+        if type(entry) is not str or entry.lower().endswith(".egg"):
+            return True
+        try:
+            names = os.listdir(entry or ".")
+        except ours(FileNotFoundError):
+            continue
+        except ours(OSError):  # a zip file, or one that may be looked into but not listed
+            return True
+        for name in names:
+            if name[-4:].lower() in _METADATA and _folded(name).startswith(wanted):
+                return True
+    return False
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")
 
 
 def requires_of(dist: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import zipfile
 
 import pytest
 
@@ -79,3 +80,41 @@ def test_each_spelling_is_looked_for_once(name):
     spellings = _spellings(name)
     assert spellings[0] == name
     assert len(set(spellings)) == len(spellings)
+
+
+ASK = """
+import sys
+from cudaguard.system.facts import Facts
+print(Facts().version("made-up.dist"), "importlib.metadata" in sys.modules)
+"""
+
+
+def asked(child, **env):
+    return child.python(ASK, env=env).stdout.split()
+
+
+def test_what_is_not_installed_costs_no_import(child):
+    child.write("made_up.py", "")
+    child.write("made_up_disk-1.0.dist-info/METADATA", "Name: made-up-disk\nVersion: 1.0\n")
+    assert asked(child) == ["None", "False"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "made_up_dist-2.5.dist-info/METADATA",
+        "Made.Up_Dist-2.5.dist-info/METADATA",
+        "made_up_dist-2.5-py3.9.egg-info/PKG-INFO",
+        "made_up_dist.egg-info/PKG-INFO",
+    ],
+)
+def test_metadata_are_found_in_every_form(child, path):
+    child.write(path, "Metadata-Version: 2.1\nName: made-up-dist\nVersion: 2.5\n")
+    assert asked(child) == ["2.5", "True"]
+
+
+def test_metadata_in_a_zip_file_are_found(child):
+    path = child.folder / "all.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("made_up_dist-2.5.dist-info/METADATA", "Name: made-up-dist\nVersion: 2.5\n")
+    assert asked(child, PYTHONPATH=str(path)) == ["2.5", "True"]
