@@ -28,13 +28,14 @@ def in_range(version: str, specifier: str) -> bool:
 
 def requirement_met(requirement: str, version_of: Callable[[str], str | None]) -> bool:
     """Return True if the required distribution is installed in a matching version."""
+    ends = (n for n, sign in enumerate(requirement) if not (sign.isalnum() or sign in "._-"))
+    version = version_of(requirement[: next(ends, len(requirement))])
+    if version is None:  # the most frequent answer, without the parser
+        return False
     wanted = _requirement(requirement)
     if wanted.marker is not None and not wanted.marker.evaluate():
         return False
-    version = version_of(wanted.name)
-    return version is not None and (
-        not wanted.specifier or in_range(version, str(wanted.specifier))
-    )
+    return not wanted.specifier or in_range(version, str(wanted.specifier))
 
 
 def required_name(requirement: str) -> str:
