@@ -69,5 +69,6 @@ def test_it_works_through_every_door(run, child, door):
 
 def test_a_warning_names_the_package_and_the_line(run):
     _, _, errors = run("-m", "cudaguard", "run", "--mode", "warn", "-c", PROGRAM)
-    assert "[CG002] tensorflow loads its extensions with RTLD_GLOBAL" in errors
+    module = "tensorflow.python.pywrap_dlopen_global_flags"
+    assert f"[CG002] {module} loads its extensions with RTLD_GLOBAL" in errors
     assert "pywrap" in errors
