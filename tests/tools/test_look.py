@@ -187,7 +187,7 @@ def test_report_of_run(dying, screen, columns):
     assert shown.too_long(*(line.strip() for line in source if len(line) > 20)) == []
     said = " ".join(" ".join(shown.lines).split())
     assert "the program died of SIGSEGV (segmentation fault) after" in said
-    assert shown.lines[-1] == "  run: gdb -batch -ex run -ex bt --args python train.py"
+    assert re.fullmatch(r"  run: gdb -batch .*--args python\S* train.py", shown.lines[-1])
 
 
 @pytest.mark.slow
