@@ -60,7 +60,7 @@ def _where(page: str) -> str:
     above = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if not page or os.path.isfile(os.path.join(above, "docs", page)):
         return f"docs/{page}" if page else ""
-    schemes = (sys.prefix, getattr(sys.modules.get("site"), "USER_BASE", None), above)
+    schemes = (above, sys.prefix, getattr(sys.modules.get("site"), "USER_BASE", None))
     pages = (os.path.join(top, "share", "doc", "cudaguard", page) for top in schemes if top)
     return next(filter(os.path.isfile, pages), "")
 

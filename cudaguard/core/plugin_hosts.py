@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _NODES = "custom_nodes"
 _KIT = os.path.join("config", "extension.toml")
 _DEEPEST = 8  # folders of an extension above its module
-_WORD = re.compile(r"[\w.-]*\w")
-_FIRST = re.compile(r"(?m)^[ \t]*([\w.-]*\w)")  # the name in each line of a requirements.txt
+_WORD = re.compile(r"\w[\w.-]*")
+_FIRST = re.compile(r"(?m)^[ \t]*(\w[\w.-]*)")  # the name in each line of a requirements.txt
 
 
 def with_plugin(finding: Finding) -> Finding:

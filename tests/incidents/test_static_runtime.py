@@ -143,7 +143,7 @@ def test_it_is_told_of(run, modules, name, mode):
     (finding,) = json.loads(findings)
     assert (finding["id"], finding["severity"], finding["rule"]) == ("CG813", "warning", None)
     assert finding["what"] == f"{name} exports its own C++ runtime."
-    file, line = finding["evidence"]
+    line, file = finding["evidence"]
     assert file.startswith(f"{modules / name}.so does not need libstdc++.so.6")
     assert line == f"imported at {program}:2"
     assert "-Wl,--exclude-libs,ALL" in finding["remedy"]
@@ -154,7 +154,7 @@ def test_it_is_told_of(run, modules, name, mode):
 def test_names_in_the_evidence_are_those_of_the_runtime(run, modules):
     done, _ = run(guarded("observe", "exporting"))
     (finding,) = json.loads(done.stdout.splitlines()[-1])
-    count, _, name = finding["evidence"][0].partition("exports ")[2].partition(" objects")
+    count, _, name = finding["evidence"][1].partition("exports ")[2].partition(" objects")
     name = name.split(": ")[1].split()[0]
     nm = shutil.which("nm")
     if nm is None:

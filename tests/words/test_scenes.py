@@ -51,7 +51,7 @@ SCENES = {
     ),
     "cuda_graphs.moves": lambda: graphs.moves("Recurrent.state", (8, 256)),
     "cuda_graphs.no_generation_cloning": lambda: graphs.no_generation_cloning(
-        "Rule CG039", "triton.cudagraph_managed_input_copy", "2.9.1"
+        "CG039", "triton.cudagraph_managed_input_copy", "2.9.1"
     ),
     "duplicate_libraries.libraries.rivals": lambda: libraries.rivals(
         "LLVM's OpenMP",

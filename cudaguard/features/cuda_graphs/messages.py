@@ -137,17 +137,17 @@ COPIED = "copied"
 WITHOUT_GRAPHS = "compiled without CUDA graphs"
 
 
-def no_generation_cloning(who: str, setting: str, version: str) -> Finding:
+def no_generation_cloning(rule: str, setting: str, version: str) -> Finding:
     """This torch cannot copy held results itself.
 
     Args:
-        who: The rule that is to have it do so.
+        rule: The id of the rule that is to have it do so.
         setting: The setting that it lacks.
         version: The version of torch.
     """
     return Finding(
         NO_SETTING,
-        f"{who} has no effect with torch {version}: cudaguard cannot set "
+        f"Rule {rule} has no effect with torch {version}: cudaguard cannot set "
         f"torch._inductor.config.{setting}.",
         consequence="results of callables that use CUDA graphs are overwritten as before.",
         remedy="wrap each such callable: fn = cudaguard.graph_safe(fn); or use torch 2.14 or later",

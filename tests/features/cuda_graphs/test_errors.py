@@ -151,7 +151,7 @@ def test_words_on_what_is_seen():
     lacks = wording.no_generation_cloning("CG039", "triton.some", "2.13.0")
     assert (lacks.id, lacks.severity) == ("CG896", "warning")
     assert lacks.what.startswith(
-        "CG039 has no effect with torch 2.13.0: cudaguard cannot set torch._inductor.config."
+        "Rule CG039 has no effect with torch 2.13.0: cudaguard cannot set torch._inductor.config."
     )
     assert "cudaguard.graph_safe(fn)" in lacks.remedy
     unknown = wording.not_copied("pkg.Box")

@@ -108,7 +108,7 @@ def _rivals(names: dict[str, dict[str, Served]]) -> list[Finding]:
         wording.rivals(rival, one[1], other[1])
         for rival, found in by_kind.items()
         for one, other in zip(found, found[1:])
-        # One name leads to one file, whoever is the first to ask.
+        # One name leads to one file, whichever package asks first.
         if one[0] != other[0]
         and one[1].path != other[1].path
         and set(one[1].askers) != set(other[1].askers)

@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         dist=("triton-xdna",),
         when={"platform": "linux"},
         needs=("air._mlir_libs._mlir",),
-        # Its backend imports mlir-air in any case, but opt-in as long as nobody has seen it.
+        # Its backend imports mlir-air in any case, but opt-in until the crash was seen.
         grade="opt-in",
         why=(
             "'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "

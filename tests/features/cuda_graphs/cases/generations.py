@@ -225,7 +225,7 @@ def case_torch_without_it():
         assert touched() == []
     (text,) = texts
     assert text.startswith(
-        f"[CG896] CG039 has no effect with torch {torch.__version__}, which lacks torch."
+        f"[CG896] Rule CG039 has no effect with torch {torch.__version__}: cudaguard cannot set "
     )
     assert text.endswith(f".{NAME}.")
     assert not hasattr(config.triton, NAME.partition(".")[2])
