@@ -222,11 +222,16 @@ KNOWN = (
         "EGL has its own numbers for devices",
         ("MUJOCO_EGL_DEVICE_ID",),
         r"MUJOCO_EGL_DEVICE_ID environment variable must be an integer between",
-        "EGL numbers the devices that this process can see from 0, as CUDA_VISIBLE_DEVICES leaves "
-        "them: the number of the machine is none of them.",
-        "set MUJOCO_EGL_DEVICE_ID=0 where CUDA_VISIBLE_DEVICES shows one device",
-        command="export MUJOCO_EGL_DEVICE_ID=0",
-        links=("https://github.com/starVLA/starVLA/issues/390",),
+        "EGL has fewer devices than that, numbered from 0 in an order of its own. Without NVIDIA's "
+        "EGL library, as in many containers, it may have only Mesa's. robosuite takes CUDA's "
+        "number if MUJOCO_EGL_DEVICE_ID is not set.",
+        "unset MUJOCO_EGL_DEVICE_ID; with robosuite set os.environ['MUJOCO_EGL_DEVICE_ID'] = '0' "
+        "after importing it; start a container with NVIDIA_DRIVER_CAPABILITIES=all",
+        command="cudaguard doctor --only CG916",
+        links=(
+            "https://github.com/starVLA/starVLA/issues/390",
+            "https://github.com/google-deepmind/mujoco/issues/3245",
+        ),
         examples=(
             (
                 "RuntimeError: The MUJOCO_EGL_DEVICE_ID environment variable must be an integer "
