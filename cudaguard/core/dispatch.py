@@ -262,11 +262,11 @@ class Dispatch:
 
     def load_failed(self, error: Exception, library: str) -> None:
         """Look at why the loader has refused a library (see `core.loader.Host`)."""
+        missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
         if library and self.journal.is_written:
-            self.journal.note("failed", library)
+            self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
         if self.is_up:
-            missing, found, _ = str(error).partition(NOT_FOUND)
-            if found:
+            if missing:
                 self.detection.publish("not_found", missing)
             self.detection.publish("load_failed", error, library)
 

@@ -80,11 +80,13 @@ class Over(NamedTuple):
         kinds: Of which kind it was, as far as that is known.
         name: The module, or the file.
         is_failed: Has it raised?
+        missing: The library that the loader did not find, if that is why.
     """
 
     kinds: tuple[str, ...]
     name: str
     is_failed: bool
+    missing: str = ""
 
 
 class Mapped(NamedTuple):
@@ -204,7 +206,7 @@ def _event(line: Mapping[str, Any]) -> Event:
         importing = details.texts("importing")
         return Begun(_BEGIN[kind], module, "" if is_import else name, importing)
     if kind in _END:
-        return Over(_END[kind], name, kind == "failed")
+        return Over(_END[kind], name, kind == "failed", details.text("missing"))
     if kind == "mapped":
         return Mapped(name, details.text("by"))
     if kind in ("repair", PREREQUISITE):

@@ -52,6 +52,18 @@ class Step(NamedTuple):
     where: str
 
 
+class NotFound(NamedTuple):
+    """A library that ctypes was asked for in vain, so that the program went on without it.
+
+    Args:
+        name: What the loader did not find: the library, or one that it needs.
+        where: ``file:line`` of the code that asked for it.
+    """
+
+    name: str
+    where: str
+
+
 class Story(NamedTuple):
     """One process, from its journal.
 
@@ -62,6 +74,8 @@ class Story(NamedTuple):
             extension was loaded.
         mapped: Libraries that were mapped while the guard looked, oldest first.
         recent: Of these, the ones mapped by what was running, else those by the last load.
+        not_found: Libraries that ctypes did not find, nor another version of them later; not what
+            the error says itself.
         repairs: What the guard had repaired.
         findings: What it had found.
         error: The error that ended the program, if one did.
@@ -72,6 +86,7 @@ class Story(NamedTuple):
     imported: tuple[str, ...]
     mapped: tuple[str, ...]
     recent: tuple[str, ...]
+    not_found: tuple[NotFound, ...]
     repairs: tuple[Repaired, ...]
     findings: tuple[Finding, ...]
     error: Raised | None
@@ -96,6 +111,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
     stacks: dict[int, list[tuple[int, Step]]] = {}
     imported: dict[str, None] = {}
     mapped: list[tuple[int, str, str]] = []
+    lacking: dict[str, NotFound] = {}
     repairs: list[Repaired] = []
     findings: list[Finding] = []
     for number, line in enumerate(line for line in lines if line.pid == pid):
@@ -103,7 +119,7 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         stack = stacks.setdefault(line.thread, [])
         if isinstance(event, Started):
             mode, error = "", None
-            for found in (stacks, imported, mapped, repairs, findings):
+            for found in (stacks, imported, mapped, lacking, repairs, findings):
                 found.clear()
         elif isinstance(event, Begun):
             is_import = event.kind == "import"
@@ -112,8 +128,14 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
             stack.append((number, step))
         elif isinstance(event, Over):
             _close(stack, event.kinds, event.name)
+            if event.missing:
+                sought = NotFound(event.missing, line.where)
+                lacking.setdefault(_stem(sought.name), sought)
+            elif not event.is_failed:
+                lacking.pop(_stem(event.name), None)
         elif isinstance(event, Mapped):
             mapped.append((number, event.file, event.by))
+            lacking.pop(_stem(event.file), None)
         elif isinstance(event, ModeSet):
             mode = event.mode
         elif isinstance(event, Repaired):
@@ -133,10 +155,16 @@ def story_of(lines: Iterable[Line], pid: int, thread: int = 0) -> Story:
         tuple(imported),
         tuple(file for _, file, _ in mapped),
         _recent(mapped, open_steps[0][0] if open_steps else None),
+        tuple(one for one in lacking.values() if error is None or one.name not in error.text),
         tuple(repairs),
         tuple(findings),
         error,
     )
+
+
+def _stem(file: str) -> str:
+    """Return the name of a library without folder and version."""
+    return file.rpartition("/")[2].partition(".so")[0]
 
 
 def _close(stack: list[tuple[int, Step]], kinds: tuple[str, ...], name: str) -> None:

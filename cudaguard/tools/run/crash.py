@@ -102,7 +102,8 @@ class Report:
         error = self._story.error
         if error is None or error.finding is None:
             return False
-        return not error.is_said or bool(self._fits(self._stack(None)))
+        more = self._story.not_found or self._fits(self._stack(None))
+        return bool(not error.is_said or more)
 
     # --- which process ----------------------------------------------------------------
 
@@ -193,6 +194,7 @@ class Report:
             "imported": list(story.imported),
             "mapped": list(story.mapped),
             "recent": list(story.recent) if self._is_dead() else [],
+            "not_found": [one._asdict() for one in story.not_found] if self._died_inside() else [],
             "repairs": [done.words for done in story.repairs],
             "findings": [finding.to_dict() for finding in story.findings],
             "error": error

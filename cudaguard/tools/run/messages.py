@@ -200,6 +200,8 @@ def write(document: dict[str, Any], page: Page) -> None:
     page.items("C frame", document["c_stack"], _INDENT)
     recent = [short(file) for file in document["recent"] if not is_extension_of_python(file)]
     _add(page, "mapped last", page.listed(recent))
+    lacking = [_sought(one) for one in document["not_found"]]
+    _add(page, "not found", page.listed(lacking))
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
         _add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
@@ -264,6 +266,11 @@ def _add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
                 add_frame(page, frame, 2 * _INDENT)
         elif not number and label != _STACK:
             page.add(heading, _INDENT)
+
+
+def _sought(library: dict[str, str]) -> str:
+    where = f", requested at {short(library['where'])}" if library["where"] else ""
+    return f"{library['name']}{where}"
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -1,0 +1,70 @@
+"""Libraries that a program did without, as `cudaguard run` tells them when it dies later."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+# vLLM 0.4's, which logs that NCCL is not there and fails at its first use.
+PROGRAM = """\
+import ctypes
+
+for name in ({names}):
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        continue
+raise {error}
+"""
+KNOWN = "NameError(\"name 'ncclGetVersion' is not defined\")"
+
+
+@pytest.fixture
+def ended(child):
+    """Run a program that tries libraries and ends with an error: what is said, and the document."""
+
+    def run(*names: str, error: str = KNOWN, mode: str = "observe"):
+        program = child.write("program.py", PROGRAM.format(names=repr(names)[1:-1], error=error))
+        report = child.folder / "report.json"
+        done = child.command(
+            *(sys.executable, "-m", "cudaguard", "run", "--mode", mode, "--report", report),
+            program, check=False,
+        )  # fmt: skip
+        assert done.returncode == 1
+        said = done.stderr.rpartition("cudaguard run: ")[2]
+        return said, json.loads(report.read_text())["not_found"], program
+
+    return run
+
+
+@pytest.mark.parametrize("mode", ["observe", "fix"])
+def test_it_is_named_with_the_line_that_asked_for_it(ended, mode):
+    said, lacking, program = ended("libnccl.so.9", "/nowhere/libcudart.so.12", mode=mode)
+    line = f"{program}:5"
+    assert lacking == [
+        {"name": "libnccl.so.9", "where": line},
+        {"name": "/nowhere/libcudart.so.12", "where": line},
+    ]
+    assert f"  not found: libnccl.so.9, requested at {line}, /nowhere/libcudart.so.12" in said
+    assert "error: [CG713]" in said
+
+
+def test_what_came_in_another_version_is_not_lacking(ended):
+    said, lacking, _ = ended("libm.so.99", "libm.so.6")
+    assert lacking == []
+    assert "requested at" not in said
+
+
+def test_what_the_error_says_is_not_said_twice(ended):
+    error = "OSError('libnccl.so.9: cannot open shared object file: No such file or directory')"
+    said, lacking, _ = ended("libnccl.so.9", error=error)
+    assert lacking == []
+    assert "requested at" not in said
+
+
+def test_an_error_of_which_nothing_is_known_stays_without_a_report(ended):
+    said, lacking, _ = ended("libnccl.so.9", error="ValueError('wrong number of epochs')")
+    assert len(lacking) == 1
+    assert "requested at" not in said
