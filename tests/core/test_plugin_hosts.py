@@ -33,7 +33,9 @@ def told(child):
         child.write(file, code)
         for path, text in files.items():
             child.write(path, text)
-        done = child.command(sys.executable, "-c", GUARD + HOST.format(file=str(child.folder / file)))
+        done = child.command(
+            sys.executable, "-c", GUARD + HOST.format(file=str(child.folder / file))
+        )
         (line,) = done.stdout.splitlines()
         return [item.replace(f"{child.folder}/", "") for item in line.split("|")]
 

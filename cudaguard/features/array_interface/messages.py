@@ -5,6 +5,10 @@ from __future__ import annotations
 from cudaguard.features.array_interface.policy.profiles import known_consumers
 from cudaguard.model import Finding
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cudaguard.errors import ArrayInterfaceError
+
 ORDERED, READ_ONLY, NOT_CONFORMING = "CG831", "CG832", "CG833"
 MENDED, AS_IT_IS, NO_ENTRY = "CG834", "CG835", "CG836"
 _LINK = "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"
@@ -115,21 +119,20 @@ def corrected(producer: str, fields: tuple[str, ...], rule: str) -> Finding:
     )
 
 
-def handed_over_as_it_is(producer: str, consumer: str, field: str, error: str) -> Finding:
+def handed_over_as_it_is(producer: str, consumer: str, error: ArrayInterfaceError) -> Finding:
     """An array has no form that its consumer reads correctly.
 
     Args:
         producer: Class of the array.
         consumer: Its name.
-        field: The entry of the interface that prevents it.
         error: Why, and what to do.
     """
     return Finding(
         AS_IT_IS,
-        f"{consumer} may not read the {field} of a {producer} correctly.",
-        evidence=(error,),
+        f"{consumer} may not read the {error.field} of a {producer} correctly.",
+        evidence=(f"{error.field} is {error.value}: {error.rule}",),
         consequence=f"{consumer} may refuse or misread it.",
-        remedy=f"convert the array as the evidence says, before you pass it to {consumer}",
+        remedy=error.remedy,
         links=(_LINK,),
     )
 

@@ -249,7 +249,7 @@ def _zero(producer: Producer | None, variable: str) -> RefusedError:
     if producer is not None and variable:
         rule = f"what {producer.name} means by 0 is not established where {variable} is set"
     return refused(
-        "stream", 0, rule, "say which stream is meant: normalize(..., stream=1) for the legacy "
+        "stream", 0, rule, "name the stream that is meant: normalize(..., stream=1) for the legacy "
         "default stream, 2 for the per-thread one, or a handle",
     )  # fmt: skip
 

@@ -140,7 +140,7 @@ class _Taker:
             handed = prepare(obj, cai, consumer, AUTO, lambda note: tell(request.reporter, note))
         except ArrayInterfaceError as error:
             # The consumer has the last word: it may know more of this class than we do.
-            finding = wording.handed_over_as_it_is(kind, consumer.name, error.field, str(error))
+            finding = wording.handed_over_as_it_is(kind, consumer.name, error)
             if self._is_new(kind, error.field, ""):
                 request.tell(Refused(finding, error), caller_frame())
             else:
