@@ -31,11 +31,14 @@ SIZE, FRAMES = 128, 6  # what is replayed comes with the third
 IS_OLD = importlib.util.find_spec("sam2_configs") is not None
 CONFIG = "sam2_hiera_t.yaml" if IS_OLD else "configs/sam2/sam2_hiera_t.yaml"
 # The size is not the one that newer code fills its cache for. Random weights find no object, and
-# would hide all the rest by that.
-OVERRIDES = [f"++model.image_size={SIZE}"] + [
-    f"++model.{name}=false"
-    for name in ("pred_obj_scores", "pred_obj_scores_mlp", "fixed_no_obj_ptr")
-]
+# would hide all the rest by that. Few blocks, as each takes a second to compile.
+OVERRIDES = [
+    f"++model.image_size={SIZE}",
+    "++model.image_encoder.trunk.stages=[1,1,2,1]",
+    "++model.image_encoder.trunk.global_att_blocks=[3]",
+    *(f"++model.{name}=false"
+      for name in ("pred_obj_scores", "pred_obj_scores_mlp", "fixed_no_obj_ptr")),
+]  # fmt: skip
 CLOSE = 0.02  # of the masks' standard deviation
 
 
