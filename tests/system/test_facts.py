@@ -103,7 +103,7 @@ def test_what_is_not_installed_costs_no_import(child):
     "path",
     [
         "made_up_dist-2.5.dist-info/METADATA",
-        "Made.Up_Dist-2.5.dist-info/METADATA",
+        "Made_Up.Dist-2.5.dist-info/METADATA",
         "made_up_dist-2.5-py3.9.egg-info/PKG-INFO",
         "made_up_dist.egg-info/PKG-INFO",
     ],

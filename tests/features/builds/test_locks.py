@@ -75,6 +75,16 @@ print(open(path + ".builds").read().count("end"))
 )
 
 
+# The same for eight, none of which begins before all are there.
+AT_ONCE = BUILD.replace(
+    "baton = Guarded(path)",
+    """baton = Guarded(path)
+open(f"{path}.{os.getpid()}.here", "x").close()
+while sum(name.endswith(".here") for name in os.listdir(os.path.dirname(path))) < 8:
+    time.sleep(0.01)""",
+)
+
+
 @pytest.fixture
 def lock(tmp_path):
     return tmp_path / "build" / "lock"
@@ -210,7 +220,7 @@ def test_lock_of_a_killed_builder_is_taken_over(left, start, lock):
 
 def test_eight_processes_at_once_build_once(left, start, lock):
     left()
-    processes = [start(BUILD) for _ in range(8)]
+    processes = [start(AT_ONCE) for _ in range(8)]
     told = [ended(process) for process in processes]
     assert [out for out, _ in told] == ["1\n"] * 8
     assert (lock.parent / "lock.builds").read_text(encoding="utf-8") == "begin\nend\n"
