@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import cached_property
 
+from cudaguard.system.conda import CondaPackage, conda_packages
 from cudaguard.system.distributions import (
     Distribution,
     Installed,
@@ -62,6 +64,11 @@ class Site:
     def unreadable(self) -> list[Unreadable]:
         """What of it cannot be read."""
         return self._installed.unreadable
+
+    @cached_property
+    def conda(self) -> list[CondaPackage]:
+        """What conda, mamba or pixi installed; empty outside of their environments."""
+        return conda_packages(sys.prefix)
 
     @cached_property
     def versions(self) -> dict[str, str]:

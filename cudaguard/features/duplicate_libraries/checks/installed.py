@@ -6,6 +6,7 @@ import os
 import re
 
 from cudaguard.core.checks import Check
+from cudaguard.features.duplicate_libraries.messages import conda as conda_wording
 from cudaguard.features.duplicate_libraries.messages import installed as wording
 from cudaguard.features.duplicate_libraries.policy.installed import (
     EMPTY,
@@ -15,6 +16,7 @@ from cudaguard.features.duplicate_libraries.policy.installed import (
     unmet,
 )
 from cudaguard.features.duplicate_libraries.policy.wheels import cuda_of, families
+from cudaguard.system.conda import gone, is_of_conda, pairs, unmet_by
 from cudaguard.system.distributions import is_shared_object, key_of, listed_files
 from cudaguard.system.site import Skipped
 
@@ -56,7 +58,9 @@ def check(site: Site) -> Result:
     ]
     findings += _left_over(site, files)
     findings += _hidden_torch(site)
-    return findings, f"distributions: {len(site.distributions)}"
+    findings += _of_conda(site)
+    looked_at = f"distributions: {len(site.distributions)}"
+    return findings, f"{looked_at}, conda's: {len(site.conda)}" if site.conda else looked_at
 
 
 def _hidden_torch(site: Site) -> Iterator[Finding]:
@@ -74,6 +78,22 @@ def _hidden_torch(site: Site) -> Iterator[Finding]:
         }
         if users:
             yield wording.hidden(torch, other, sorted(users))
+
+
+def _of_conda(site: Site) -> Iterator[Finding]:
+    """Compare what conda's documents list with what pip installed, and with what is there."""
+    found = list(pairs(site.distributions, site.conda))
+    yield from (conda_wording.installed_twice(pair) for pair in found if pair.is_mixed)
+    replaced = [pair for pair in found if not pair.is_mixed]
+    for lack in unmet_by([pair for pair in replaced if pair.is_native], site.conda):
+        yield conda_wording.required_otherwise(*lack)
+    if replaced:
+        yield conda_wording.replaced(replaced)
+    for package, lost in gone(site.conda):
+        is_library = lost[0].startswith("lib/")
+        yield (conda_wording.library_missing if is_library else conda_wording.package_missing)(
+            package, lost
+        )
 
 
 def _listed(site: Site) -> Iterator[tuple[str, str, str]]:
@@ -125,8 +145,13 @@ def _missing(dist: Distribution) -> list[str]:
 def check_pins(site: Site) -> Result:
     """Compare the wheels of NVIDIA's with what is required of them."""
     torch = next((dist for dist in site.distributions if dist.key == "torch"), None)
-    findings, pins = _of_torch(torch, site) if torch is not None else ([], 0)
+    findings: list[Finding] = []
+    pins = 0
+    if torch is not None and not is_of_conda(torch, site.conda):
+        findings, pins = _of_torch(torch, site)
     for dist in site.distributions:
+        if is_of_conda(dist, site.conda):  # it has its libraries from conda
+            continue
         if dist.key not in _WITH_TORCH and not dist.key.startswith("nvidia-"):
             asked = _of_installed(dist, site)
             pins += len(asked)
@@ -245,8 +270,9 @@ DISTRIBUTIONS = Check(
     "installed distributions",
     "Two distributions that contain the same file with different contents (cupy and "
     "cupy-cuda12x, wheels of two CUDA families), files of NVIDIA's wheels that are gone, "
-    "requirements on torch that the installed one does not meet, metadata that cannot be read. "
-    "Reads metadata alone.",
+    "requirements on torch that the installed one does not meet, metadata that cannot be read. In "
+    "an environment of conda's: packages that pip replaced or mixed, libraries that are gone. "
+    "Reads metadata, and some files that conda and pip both list.",
     check,
 )
 

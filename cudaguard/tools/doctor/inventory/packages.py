@@ -11,19 +11,18 @@ import re
 import sys
 
 from cudaguard.files import LARGEST, read_bytes
+from cudaguard.system.conda import documents
 from cudaguard.tools.doctor.inventory.field import is_of_field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from cudaguard.system.distributions import Distribution
 
     Package = dict[str, str]
 
 _TAG = re.compile(r"^Tag:\s*(\S+)\s*$", re.MULTILINE)
-# As conda names a file: name, version, build.
-_CONDA_FILE = re.compile(r"(.+)-([^-]+)-([^-]+)\.json")
 
 
 def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, str]]:
@@ -66,24 +65,13 @@ def conda_packages(prefix: str = sys.prefix) -> tuple[list[Package], dict[str, s
         prefix: The folder of the environment.
     """
     found, others = [], {}
-    for folder, file, name, version, build in _conda_files(os.path.join(prefix, "conda-meta")):
+    for name, version, build, document in documents(prefix):
         if is_of_field(name):
-            channel = _channel(os.path.join(folder, file))
+            channel = _channel(document)
             found.append({"name": name, "version": version, "build": build, "source": channel})
         else:
             others[name] = version
     return found, others
-
-
-def _conda_files(folder: str) -> Iterator[tuple[str, str, str, str, str]]:
-    try:
-        names = sorted(os.listdir(folder))
-    except OSError:
-        return
-    for file in names:
-        match = _CONDA_FILE.fullmatch(file)
-        if match:
-            yield folder, file, match[1], match[2], match[3]
 
 
 def _channel(path: str) -> str:
