@@ -40,6 +40,8 @@ _PATHS = re.compile(
     rf'"(?:(?:{re.escape(PACKAGES[: -len(_PACKED)])})?{_PACKED}([^/"\\]+)'
     r'|(lib/lib[^/"\\]+\.so[^/"\\]*)")'.encode()
 )
+# What a package requires that uses CUDA's libraries, or has them.
+_OF_CUDA = re.compile(rb'"(?:cuda-version|cudatoolkit|cuda-cudart|cudnn|nccl|libcu[a-z]+)[ "]')
 _SHARED = frozenset({"__pycache__"})  # by all modules that are a single file
 _MOST_FILES, _LARGEST = 40, 1 << 20  # that are read to see whose they are, and bytes of one
 _HASHES = ("sha256", "sha256_in_prefix")  # as packed; as installed, with the folder's name in it
@@ -51,7 +53,6 @@ class CondaPackage(NamedTuple):
     Args:
         name: Its name, which need not be that of a wheel: ``pytorch`` has the module ``torch``.
         version: Its version.
-        build: Which build of it.
         document: The file that describes it.
         modules: What it has in ``site-packages``: names of folders and files.
         libraries: Its shared libraries, as ``lib/libcudart.so.12``.
@@ -59,7 +60,6 @@ class CondaPackage(NamedTuple):
 
     name: str
     version: str
-    build: str
     document: str
     modules: frozenset[str]
     libraries: tuple[str, ...]
@@ -116,7 +116,7 @@ def conda_packages(prefix: str) -> list[CondaPackage]:
         prefix: The folder of the environment.
     """
     found = []
-    for name, version, build, document in documents(prefix):
+    for name, version, _, document in documents(prefix):
         # Each path stands there twice. What follows has hashes, and is four times as long.
         listed, _, rest = _data(document).partition(b'"paths_data"')
         modules: set[bytes] = set()
@@ -130,7 +130,6 @@ def conda_packages(prefix: str) -> list[CondaPackage]:
             CondaPackage(
                 name,
                 version,
-                build,
                 document,
                 frozenset(one.decode("utf-8", "replace") for one in modules),
                 tuple(one.decode("utf-8", "replace") for one in libraries),
@@ -148,9 +147,9 @@ def read_document(package: CondaPackage) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _data(document: str) -> bytes:
+def _data(path: str, most: int = LARGEST) -> bytes:
     try:
-        return read_bytes(document, LARGEST)
+        return read_bytes(path, most)
     except (OSError, ValueError):
         return b""
 
@@ -190,6 +189,34 @@ def is_of_conda(dist: Distribution, packages: Iterable[CondaPackage]) -> bool:
     """Return True for a distribution that conda installed, by the folder of its metadata."""
     folder = os.path.basename(dist.metadata)
     return any(folder in package.modules for package in packages)
+
+
+def users_of_cuda(packages: Iterable[CondaPackage]) -> frozenset[str]:
+    """Return the names of libraries of conda's that may need those of CUDA, as ``libcudf.so``.
+
+    Args:
+        packages: What conda installed.
+    """
+    return frozenset(
+        os.path.basename(path)
+        for package in packages
+        if package.libraries and _OF_CUDA.search(_data(package.document))
+        for path in package.libraries
+    )
+
+
+def owners(packages: Iterable[CondaPackage]) -> dict[str, str]:
+    """Return the libraries of the field that conda installed, links resolved -> whose they are.
+
+    Args:
+        packages: What conda installed.
+    """
+    return {
+        os.path.realpath(os.path.join(sys.prefix, path)): f"{package.name} {package.version}"
+        for package in packages
+        for path in package.libraries
+        if stem_of(os.path.basename(path))
+    }
 
 
 def pairs(dists: Iterable[Distribution], packages: Sequence[CondaPackage]) -> Iterator[Pair]:
@@ -302,18 +329,13 @@ def gone(packages: Iterable[CondaPackage]) -> Iterator[tuple[CondaPackage, list[
 
 
 def _installer(dist: Distribution) -> str:
-    try:
-        text = read_bytes(os.path.join(dist.metadata, "INSTALLER"), 1 << 10)
-    except (OSError, ValueError):
-        return ""
-    return text.decode("utf-8", "replace").strip()
+    data = _data(os.path.join(dist.metadata, "INSTALLER"), 1 << 10)
+    return data.decode("utf-8", "replace").strip()
 
 
 def _sha256(path: str) -> str:
-    try:
-        return hashlib.sha256(read_bytes(path, _LARGEST)).hexdigest()
-    except (OSError, ValueError):
-        return ""
+    data = _data(path, _LARGEST)
+    return hashlib.sha256(data).hexdigest() if data else ""
 
 
 def _hex(digest: str) -> str:

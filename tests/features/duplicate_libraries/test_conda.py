@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import sys
 import sysconfig
 import venv
 
@@ -17,6 +19,7 @@ from cudaguard.system.conda import PACKAGES, conda_packages, hashes_of, read_doc
 
 from ...conftest import ROOT
 from ...tools.doctor import Planted
+from ..extensions.conftest import Builder
 
 SITE = PACKAGES.rstrip("/")
 
@@ -239,6 +242,98 @@ def test_wheels_that_a_torch_of_conda_does_without(conda):
     metadata = (info / "METADATA").read_text()
     conda.conda("pytorch", "2.6.0", {f"site-packages/{info.name}/METADATA": metadata})
     assert conda.found("CG906") == ("skipped", [])
+
+
+# --- CG903: one library from both --------------------------------------------------------
+
+RUNTIME = "libcudart.so.12"
+needs_compiler = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None,
+    reason="needs Linux and a C compiler",
+)
+
+
+def runtime_of_conda(conda, version="12.4.127"):
+    """Conda's CUDA runtime, and a library that needs it."""
+    build = Builder(conda.prefix / "lib")
+    cudart = build(f"libcudart.so.{version}", f"int v = {version.replace('.', '')};",
+                   f"-Wl,-soname,{RUNTIME}")  # fmt: skip
+    (cudart.parent / RUNTIME).symlink_to(cudart.name)
+    files = (f"lib/{RUNTIME}", f"lib/{cudart.name}")
+    conda.conda("cuda-cudart", version, dict.fromkeys(files, ""), is_there=False)
+    build("libcudf.so", "extern int v; int *w = &v;", cudart, "-Wl,-soname,libcudf.so",
+          "-Wl,-rpath,$ORIGIN")  # fmt: skip
+    depends = ("cuda-version >=12,<13.0a0", "cuda-cudart")
+    conda.conda("libcudf", "25.8", {"lib/libcudf.so": ""}, depends=depends, is_there=False)
+
+
+def cudf_of_conda(conda):
+    """A module of conda's that comes to CUDA's runtime by a library without a module."""
+    library = conda.prefix / "lib/libcudf.so"
+    module = Builder(conda.folder)("cudf/_lib.so", "extern int *w; int **x = &w;", library,
+                                   "-Wl,-rpath,$ORIGIN/../../..")  # fmt: skip
+    assert module.exists()
+    info = conda.distribution("cudf", "25.8", files=("cudf/_lib.so",), INSTALLER="conda\n")
+    files = ("cudf/_lib.so", *(f"{info.name}/{file.name}" for file in info.iterdir()))
+    data = {f"site-packages/{file}": (conda.folder / file).read_bytes() for file in files}
+    conda.conda("cudf", "25.8", data, depends=("libcudf ==25.8",), is_there=False)
+
+
+def torch_of_pip(conda, version, *, by_name=False):
+    """A module that needs, or opens by name, the CUDA runtime of a wheel."""
+    build = Builder(conda.folder)
+    wheel = build(f"nvidia/cuda_runtime/lib/{RUNTIME}", f"int v = {version.replace('.', '')};",
+                  f"-Wl,-soname,{RUNTIME}")  # fmt: skip
+    files = (f"nvidia/cuda_runtime/lib/{RUNTIME}",)
+    conda.distribution("nvidia-cuda-runtime-cu12", version, files=files, INSTALLER="pip\n")
+    flags = () if by_name else (wheel, "-Wl,-rpath,$ORIGIN/../nvidia/cuda_runtime/lib")
+    source = "int w;" if by_name else "extern int v; int *w = &v;"
+    build("torch/_C.so", source, *flags)
+    conda.distribution("torch", "2.8.0", files=("torch/_C.so",), INSTALLER="pip\n")
+
+
+@needs_compiler
+def test_library_from_conda_and_from_a_wheel(conda):
+    runtime_of_conda(conda)
+    cudf_of_conda(conda)
+    torch_of_pip(conda, "12.8.90")
+    status, (found,) = conda.found("CG903")
+    assert status == "warning"
+    assert found["what"] == (
+        "cudf and torch would load different files of libcudart.so.12 (the CUDA runtime); the "
+        "first import decides for both."
+    )
+    assert "12.4.127 of conda's cuda-cudart 12.4.127, for cudf" in found["evidence"][0]
+    assert found["remedy"].endswith("or install both with conda or both with pip")
+    assert conda.found("CG905") == ("ok", [])
+
+
+@needs_compiler
+@pytest.mark.parametrize(("version", "status"), [("12.8.90", "told"), ("12.4.127", "quiet")])
+def test_library_of_conda_beside_a_wheel_that_is_opened_by_name(conda, version, status):
+    runtime_of_conda(conda)
+    cudf_of_conda(conda)
+    torch_of_pip(conda, version, by_name=True)
+    found, findings = conda.found("CG903")
+    assert found == "ok"
+    assert [one["severity"] for one in findings] == ["info"] * (status == "told")
+    if findings:
+        assert findings[0]["what"].startswith(f"conda and pip each installed {RUNTIME} (the CUDA")
+
+
+@needs_compiler
+def test_toolkit_of_conda_that_no_module_comes_to_is_quiet(conda):
+    """For nvcc, say: torch has all from wheels."""
+    runtime_of_conda(conda)
+    torch_of_pip(conda, "12.8.90")
+    assert conda.found("CG903") == ("ok", [])
+
+
+@needs_compiler
+def test_modules_of_conda_alone_are_quiet(conda):
+    runtime_of_conda(conda)
+    cudf_of_conda(conda)
+    assert conda.found("CG903") == ("ok", [])
 
 
 def test_documents_that_cannot_be_used_are_passed_over(conda):

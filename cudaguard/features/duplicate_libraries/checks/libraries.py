@@ -6,26 +6,31 @@ import os
 
 from cudaguard.core.checks import Check
 from cudaguard.elf.library_version import is_same_build, version_of
-from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries.messages import libraries as wording
 from cudaguard.features.duplicate_libraries.messages.libraries import Served
 from cudaguard.features.duplicate_libraries.policy import duplicates as policy
+from cudaguard.system.conda import owners as owners_by_conda
+from cudaguard.system.conda import users_of_cuda
+from cudaguard.system.distributions import SharedFile
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cudaguard.model import Finding
-    from cudaguard.system.distributions import SharedFile
     from cudaguard.system.site import Result, Site
 
 
 def check(site: Site) -> Result:
     """Look each library up as the loader would for each of those that ask."""
     owners = {os.path.realpath(file.path): file for file in site.shared_files}
+    condas = owners_by_conda(site.conda)
     names: dict[str, dict[str, Served]] = {}
-    for asking in site.shared_files:
+    for asking in _asking(site):
         for name in asking.needed:
             stem = stem_of(name)
             if not stem or (runtime_of(stem).is_checked and not runtime_of(stem).rival):
@@ -37,7 +42,7 @@ def check(site: Site) -> Result:
             if served is None:
                 owner = owners[path].dist if path in owners else ""
                 version = version_of(path, name, runtime_of(stem).wheel)
-                served = names[name][path] = Served(path, {}, version, owner)
+                served = names[name][path] = Served(path, {}, version, owner, condas.get(path, ""))
             served.askers.setdefault(asking.dist, asking.path)
     if not names:
         raise Skipped("nothing that is installed asks for a library that may be there twice")
@@ -46,6 +51,24 @@ def check(site: Site) -> Result:
         findings += _of_one_name(name, list(files.values()))
         findings += _astray(site, name, list(files.values()))
     return [*findings, *_rivals(names)], f"libraries asked for: {len(names)}"
+
+
+def _asking(site: Site) -> Iterator[SharedFile]:
+    """Yield what is installed, and libraries of conda's by which it comes to those of CUDA.
+
+    The modules of cudf need ``libcudf.so``, which is a package without a module.
+    """
+    wheels = any(dist.key.startswith("nvidia-") for dist in site.distributions)
+    between = users_of_cuda(site.conda) if wheels else frozenset()
+    files, seen = list(site.shared_files), set()
+    for asking in files:  # and what is appended
+        yield asking
+        for name in between.intersection(asking.needed):
+            path = _found(asking, name)
+            if path and path not in seen:
+                seen.add(path)
+                elf = read_elf(path)
+                files.append(SharedFile(path, asking.dist, elf.needed, elf.soname))
 
 
 def _found(asking: SharedFile, name: str) -> str:
@@ -89,6 +112,8 @@ def _astray(site: Site, name: str, files: list[Served]) -> list[Finding]:
     if kind == policy.SAME:
         return []
     ours = Served(meant, {}, version, wheel.dist)
+    if served.conda:  # as those meant it who ask; who opens the wheel's by name is not known
+        return [wording.two_sources(name, served, ours, runtime_of(stem))]
     is_fault = policy.is_fault(kind, stem)
     named = site.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
     is_named = os.path.dirname(served.path) in map(os.path.realpath, filter(None, named))

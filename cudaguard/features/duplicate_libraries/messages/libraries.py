@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 LIBRARIES = "CG903"
+_ONE = "install releases that use the same wheel"
 
 
 class Served(NamedTuple):
@@ -24,12 +25,14 @@ class Served(NamedTuple):
         askers: Distributions that would get it -> one of their files that asks.
         version: Its version, empty if names do not tell.
         dist: The distribution that contains it, empty if none does.
+        conda: The package of conda's that contains it, with its version; empty if none does.
     """
 
     path: str
     askers: dict[str, str]
     version: tuple[int, ...]
     dist: str
+    conda: str = ""
 
 
 def two_files(
@@ -38,6 +41,7 @@ def two_files(
     """One name that leads to different files, depending on who asks first."""
     first, then = next(iter(older.askers)), next(iter(newer.askers))
     is_known = bool(older.version and newer.version)
+    source = "install both with conda or both with pip" if older.conda or newer.conda else _ONE
     return Finding(
         LIBRARIES,
         f"{first} and {then} would load different files of {name} ({runtime.title}); the first "
@@ -49,10 +53,29 @@ def two_files(
         else "both get the older one if it is loaded first."
         if is_known
         else "their versions are unknown, so cudaguard cannot tell which is older.",
-        remedy=f"import {then} before {first}, or install releases that use the same wheel"
-        if is_known
-        else "install releases that use the same wheel",
+        remedy=f"import {then} before {first}, or {source}" if is_known else source,
         command=f"cudaguard doctor --orders {_module(first)},{_module(then)}",
+    )
+
+
+def two_sources(name: str, served: Served, wheel: Served, runtime: Runtime) -> Finding:
+    """A library of conda's that packages get, beside another release in a wheel.
+
+    Args:
+        name: The library.
+        served: Conda's.
+        wheel: The one of NVIDIA's wheel, which nothing that is installed names.
+        runtime: What is known of the library.
+    """
+    return Finding(
+        LIBRARIES,
+        f"conda and pip each installed {name} ({runtime.title}); the first one loaded decides for "
+        "all that ask by name.",
+        severity="info",
+        evidence=(_told(served), f"{_told(wheel)}, in {wheel.dist}"),
+        consequence=f"a package that opens the library of {wheel.dist} by name may get conda's.",
+        remedy="install what uses it with conda, or all of it with pip",
+        command=f"cudaguard trace -c 'import {_module(next(iter(served.askers)))}'",
     )
 
 
@@ -108,7 +131,8 @@ def _told(served: Served) -> str:
     version = ".".join(map(str, served.version)) or "of unknown version"
     asked = next(iter(served.askers.values()), "")
     users = _some(served)
-    return f"{served.path}: {version}" + (f", for {users} ({asked})" if asked else "")
+    whose = f" of conda's {served.conda}" if served.conda else ""
+    return f"{served.path}: {version}{whose}" + (f", for {users} ({asked})" if asked else "")
 
 
 def _module(dist: str) -> str:
