@@ -6,8 +6,10 @@ Source: ``proc(5)``; ``prctl(2)``, PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 from cudaguard.files import ours
+from cudaguard.system.runtimes import stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,6 +123,60 @@ def waits_for(pid: int) -> str:
             return os.readlink(f"/proc/{pid}/fd/{arguments[0]}")
     except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
         return ""
+    return ""
+
+
+class ForkedWait(NamedTuple):
+    """A fork whose only thread waits in GNU's OpenMP for threads that fork() did not copy.
+
+    Args:
+        pid: The fork.
+        parent: The process that it is a copy of.
+        threads: How many threads that one has.
+        library: The file of libgomp.
+    """
+
+    pid: int
+    parent: int
+    threads: int
+    library: str
+
+
+def openmp_wait(pid: int) -> ForkedWait | None:
+    """Return what a fork waits for if that is threads of libgomp that its parent alone has.
+
+    libgomp keeps its threads between parallel regions, and a fork believes that it has them too.
+    LLVM's begins anew in a fork. Only what is certain is told: one thread in all, which sleeps in
+    a system call that libgomp itself makes, as it does on x86-64.
+    """
+    try:
+        parent = int(_stat(pid)[_PARENT])
+        if len(os.listdir(f"/proc/{pid}/task")) != 1 or _program(pid) != _program(parent):
+            return None
+        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
+            counter = int(file.read().split()[-1], 16)
+        library = _mapped_at(pid, counter)
+        if stem_of(os.path.basename(library)) == "libgomp":
+            return ForkedWait(pid, parent, len(os.listdir(f"/proc/{parent}/task")), library)
+    except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
+        return None
+    return None
+
+
+def _program(pid: int) -> tuple[str, bytes]:
+    """Return the executable and the arguments of a process, which a fork has from its parent."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        return os.readlink(f"/proc/{pid}/exe"), file.read()
+
+
+def _mapped_at(pid: int, address: int) -> str:
+    """Return the file that a process has mapped at an address, empty if it is none."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            start, _, end = line.partition(" ")[0].partition("-")
+            if int(start, 16) <= address < int(end, 16):
+                _, slash, path = line.rstrip("\n").partition("/")
+                return slash + path
     return ""
 
 

@@ -5,8 +5,19 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cudaguard.system.processes import ForkedWait
+
 CHECK_CALL = "check argtypes, restype and the pointers of that call"
 RELEASE = "take locks in one order everywhere, and release each before waiting for a thread"
+
+FORK_BEFORE = (
+    "start the workers with multiprocessing's spawn or forkserver, or before the first parallel "
+    "computation; or limit them to one thread (torch.set_num_threads(1), threadpoolctl)"
+)
 
 
 def died_in_own_call(signal: str, place: str) -> str:
@@ -21,6 +32,32 @@ def waits(threads: int, place: str) -> str:
     return (
         f"All {threads} threads wait for locks or queues of the program, the main one at {place}."
     )
+
+
+def waits_for_openmp(pids: Sequence[int]) -> str:
+    """Return which forks wait for threads that they do not have."""
+    if len(pids) == 1:
+        return (
+            f"The forked process {pids[0]} waits forever for OpenMP threads (libgomp) that only "
+            "its parent has."
+        )
+    return (
+        f"{len(pids)} forked processes wait forever for OpenMP threads (libgomp) that only their "
+        "parent has."
+    )
+
+
+def has_no_threads(wait: ForkedWait) -> str:
+    """Return what shows that."""
+    return (
+        f"process {wait.pid} has 1 thread, which waits in libgomp; process {wait.parent}, which "
+        f"forked it, has {wait.threads}"
+    )
+
+
+def with_one_thread(program: str) -> str:
+    """Return the command that runs a program without threads of OpenMP."""
+    return f"OMP_NUM_THREADS=1 {python()} {program}".rstrip()
 
 
 def python() -> str:

@@ -1,4 +1,4 @@
-"""Causes in the program's own code, which no order of imports changes: a call, a wait for itself.
+"""Causes that no order of imports changes: a call of the program's own, a wait for itself, a fork.
 
 Conservative: what may depend on what was loaded before (a crash in a library, a wait in a package)
 is no such cause.
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from cudaguard.system.processes import ForkedWait
     from cudaguard.tools.run.faults import FaultDump, Frames
 
 # Below a call of the user's own there may be these, and nothing else.
@@ -101,6 +102,21 @@ def of_wait(
         "", wording.waits(len(threads), _place(*own[-1])), shown, wording.RELEASE,
         wording.show_stacks(program, seconds),
     )  # fmt: skip
+
+
+def of_forks(waits: Sequence[ForkedWait], program: str) -> Cause | None:
+    """Return the cause if forks wait for OpenMP's threads, which their parent alone has.
+
+    Args:
+        waits: What forks waited for.
+        program: The program and its arguments as a shell takes them; empty if it is no Python's.
+    """
+    if not waits:
+        return None
+    shown = (wording.has_no_threads(waits[0]), waits[0].library)
+    what = wording.waits_for_openmp([one.pid for one in waits])
+    command = wording.with_one_thread(program) if program else ""
+    return Cause("", what, shown, wording.FORK_BEFORE, command)
 
 
 def _waits(frames: Frames, runner: str) -> bool:

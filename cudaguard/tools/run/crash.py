@@ -18,7 +18,7 @@ from cudaguard.tools.common import TIMEOUT, json_text, note, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
 from cudaguard.tools.run.advice import bisect_command, change_of, filled, fits
-from cudaguard.tools.run.causes import of_death, of_wait
+from cudaguard.tools.run.causes import of_death, of_forks, of_wait
 from cudaguard.tools.run.conclusions import story_of
 from cudaguard.tools.run.deaths import Process, explaining, is_of_others, processes_of, silent_ranks
 from cudaguard.tools.run.faults import faults_in, last_initialized
@@ -170,7 +170,7 @@ class Report:
             for pid, one in self._fatal_elsewhere()
         ]
         process = self._described()
-        fitting = self._fits(stack) if self.is_told else ()
+        fitting = self._fits(stack) if self.is_told and not ended.waits else ()
         is_import = self.has_crashed and bool(story.running)
         change = change_of(fitting, story, self._sources, stack, is_import=is_import)
         cause = None if fitting else self._own_cause(fault)
@@ -274,10 +274,12 @@ class Report:
 
     def _own_cause(self, fault: FaultDump | None) -> Cause | None:
         """Return a cause in the program's own code; None if what the guard found may be one."""
+        program = shlex.join(redacted_arguments(self._program.words))
+        if self._ended.waits:
+            return of_forks(self._ended.waits, program if self._launch.prefix else "")
         faults = [finding for finding in self._story.findings if finding.severity != "info"]
         if fault is None or faults or not self._launch.prefix or self._fatal_elsewhere():
             return None
-        program = shlex.join(redacted_arguments(self._program.words))
         if self._ended.is_late:
             threads = [*(other.frames for other in fault.others), fault.frames]
             return of_wait(threads, program, self._ended.seconds)
@@ -298,7 +300,7 @@ class Report:
         if not is_runnable or is_killed or not self._died_inside():
             return ""
         if cause is not None:
-            return "" if self._ended.is_late else cause.command
+            return "" if self._ended.is_late and not self._ended.waits else cause.command
         if not self._ended.is_late:
             return bisect_command(self._program, self._story)
         # A hang in no import is none of their order.

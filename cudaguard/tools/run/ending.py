@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
+    from cudaguard.system.processes import ForkedWait
+
 TIME_IS_UP = 124  # exit status, as of `timeout`
 _ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
@@ -27,6 +29,7 @@ class ProgramEnd(NamedTuple):
         is_late: True if it was ended because its time was up.
         sent: Signals that were handed on to it.
         seconds: How long it ran, or was let run.
+        waits: What forks waited for when the time was up, where that is certain.
     """
 
     pid: int
@@ -34,6 +37,7 @@ class ProgramEnd(NamedTuple):
     is_late: bool
     sent: frozenset[int]
     seconds: float
+    waits: tuple[ForkedWait, ...] = ()
 
 
 class InterruptedReportError(BaseException):

@@ -21,6 +21,7 @@ from cudaguard.system.processes import (
     handles,
     is_below,
     load_prctl,
+    openmp_wait,
     start_of,
     state,
 )
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
-    from cudaguard.system.processes import Prctl
+    from cudaguard.system.processes import ForkedWait, Prctl
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
@@ -92,6 +93,7 @@ class Supervisor:
         self._sent: set[int] = set()
         self._pid = 0
         self._status: int | None = None
+        self._waits: tuple[ForkedWait, ...] = ()
 
     def run(self, environment: Mapping[str, str], *, is_silent: bool = False) -> ProgramEnd:
         """Start the program and return how it has ended. Signals stay blocked: see `end_as`.
@@ -124,7 +126,8 @@ class Supervisor:
         if self._relay.witness is not None:
             self._relay.witness.dismiss()
         status = CANNOT_START if self._status is None else self._status
-        return ProgramEnd(self._pid, status, is_late, frozenset(self._sent), seconds)
+        sent = frozenset(self._sent)
+        return ProgramEnd(self._pid, status, is_late, sent, seconds, self._waits)
 
     def become(self, environment: Mapping[str, str]) -> NoReturn:
         """Turn this process itself into the program, where there can be no other."""
@@ -243,6 +246,7 @@ class Supervisor:
         everything = dict.fromkeys((self._pid, *descendants(os.getpid())))
         everything.pop(witness.pid if witness is not None else 0, None)
         tree = {pid: start for pid in everything for start in [start_of(pid)] if start}
+        self._waits = tuple(filter(None, map(openmp_wait, tree)))  # the question wakes them
         asked = [self._dump(pid) for pid in tree] if self._dump_signal else []
         if any(asked):
             self._wait(monotonic() + _DUMPING)
