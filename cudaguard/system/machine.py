@@ -25,6 +25,7 @@ DRIVER_PLACES = (
     "/usr/lib/aarch64-linux-gnu/libcuda.so.1",
     "/usr/lib64/libcuda.so.1",
     "/usr/lib/wsl/lib/libcuda.so.1",
+    "/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1",  # JetPack 6 and later; before that:
     "/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1",
     "/usr/local/nvidia/lib64/libcuda.so.1",
     "/.singularity.d/libs/libcuda.so.1",

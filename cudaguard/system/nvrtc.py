@@ -16,7 +16,7 @@ from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.files import os, ours
 from cudaguard.system.gpus import Compiler
 
@@ -79,6 +79,8 @@ def installed_copies(soname: str) -> list[Compiler]:
     found: dict[str, Compiler] = {}
     for folder in _folders():
         for path in sorted(glob(os.path.join(folder, escape(soname)))):
+            if not fits(path):  # a toolkit may have a folder for builds for another machine
+                continue
             copy = _copy(path)
             found.setdefault(copy.path, copy)
     return [copy for copy in found.values() if copy.name == soname]

@@ -74,6 +74,16 @@ PLACES = {
     "container": ([".dockerenv"], ("container",), "start it with the NVIDIA runtime"),
     "wsl": (["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"], ("wsl",), "NVML is not"),
     "jetson": (["etc/nv_tegra_release", "usr/lib64/libcuda.so.1"], ("jetson",), ""),
+    "jetpack-6": (
+        ["etc/nv_tegra_release", "usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1"],
+        ("jetson",),
+        "",
+    ),
+    "jetpack-5": (
+        ["etc/nv_tegra_release", "usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1"],
+        ("jetson",),
+        "",
+    ),
 }
 
 

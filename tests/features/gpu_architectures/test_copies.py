@@ -42,6 +42,21 @@ def test_toolkits(program, only, monkeypatch):
     assert sorted(copy.release for copy in found) == [(12, 4), (12, 8), (12, 9)]
 
 
+@pytest.mark.parametrize("target", ["sbsa-linux", "aarch64-linux"])
+def test_folder_for_builds_for_another_machine(program, only, target, monkeypatch):
+    """A toolkit that builds for GH200 or Jetson on x86-64 has libraries that cannot be loaded."""
+    program.nvrtc((12, 8), f"cuda/targets/own-{target}/lib")
+    path = program.nvrtc((12, 9), f"cuda/targets/{target}/lib")
+    monkeypatch.setenv("CUDA_HOME", str(only / "cuda"))
+    found = {copy.release for copy in nvrtc.installed_copies("libnvrtc.so.12")}
+    assert found == {(12, 8), (12, 9)}
+    data = bytearray(path.read_bytes())
+    data[18:20] = (243).to_bytes(2, "little")  # RISC-V: nobody's who runs this
+    path.write_bytes(data)
+    (copy,) = nvrtc.installed_copies("libnvrtc.so.12")
+    assert copy.release == (12, 8)
+
+
 def test_toolkit_whose_file_has_the_release_in_its_name(program, only, monkeypatch):
     path = program.nvrtc((12, 4), "cuda/lib64")
     real = path.rename(path.with_name("libnvrtc.so.12.4.127"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 
 from cudaguard.features.gpu_architectures.architectures import (
     CAP,
@@ -92,6 +94,9 @@ def cure_for(devices: Sequence[Pair], major: int, wheels: Mapping[int, str] = NV
 
 
 def _torch_for(device: Pair) -> tuple[str, Pair | None]:
+    # Wheels for others, where there are any, have other code, or none for GPUs.
+    if sys.platform != "linux" or os.uname().machine != "x86_64":
+        return "", None
     fitting = [
         index
         for index, (_, _, flags) in enumerate(TORCH_WHEELS)
