@@ -29,6 +29,11 @@ _LONGEST_LIST = 1000
 _elsewhere: dict[str, str] = {}  # module -> the folder that `take_for_installed` was given
 
 
+def are_wheels_known() -> bool:
+    """Return True where PyPI's wheels of torch are those for x86-64 Linux, which were read."""
+    return sys.platform == "linux" and os.uname().machine == "x86_64"
+
+
 def take_for_installed(torch: str) -> None:
     """Have extensions judged against another torch, from now on; for processes of our commands.
 

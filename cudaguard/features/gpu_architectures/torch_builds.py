@@ -18,7 +18,7 @@ from cudaguard.features.gpu_architectures.policy.architectures import (
 )
 from cudaguard.system.modules import peek
 from cudaguard.system.nvrtc import copy_for, installed_copies
-from cudaguard.system.torch_build import folder_of
+from cudaguard.system.torch_build import are_wheels_known, folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def findings_of(situation: Situation, default: int) -> list[Finding]:
     found = []
     hopeless, lame = situation.with_verdict(CANNOT_RUN), situation.with_verdict(NO_JIT)
     if hopeless:
-        cure = cure_for(list(hopeless.values()), 0)
+        cure = cure_for(list(hopeless.values()), 0, with_torch=are_wheels_known())
         loud = default in hopeless
         found.append(wording.cannot_run(situation.torch, hopeless, cure, loud=loud))
     nvrtc = situation.nvrtc
@@ -92,7 +92,7 @@ def findings_of(situation: Situation, default: int) -> list[Finding]:
                 sorted({asked_for(device, situation.torch, nvrtc.release) for device in devices}),
                 sorted(KNOWN[nvrtc.release]),
                 better_copy(situation, devices),
-                cure_for(devices, nvrtc.release[0]),
+                cure_for(devices, nvrtc.release[0], with_torch=are_wheels_known()),
                 loud=default in lame,
             )
         )

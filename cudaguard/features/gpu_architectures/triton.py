@@ -20,7 +20,7 @@ from cudaguard.features.gpu_architectures.facts import (
 from cudaguard.features.gpu_architectures.messages import architectures as wording
 from cudaguard.features.gpu_architectures.policy.architectures import cure_for
 from cudaguard.system.gpus import Compiler, UnknownDevice, architecture
-from cudaguard.system.torch_build import folder_of
+from cudaguard.system.torch_build import are_wheels_known, folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def finding_of(lacks: Sequence[UnknownDevice]) -> Finding:
     """Return what is to be said of devices that Triton's ptxas does not know."""
     used = lacks[0].used
     major = (used.release or (0, 0))[0]
-    cure = cure_for([lack.device for lack in lacks], major, PTXAS_WHEELS)
+    devices = [lack.device for lack in lacks]
+    cure = cure_for(devices, major, PTXAS_WHEELS, with_torch=are_wheels_known())
     return wording.no_ptxas(lacks, cure, PTXAS_VARIABLES[used.name][0])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from types import SimpleNamespace
@@ -26,14 +25,9 @@ from cudaguard.features.gpu_architectures.policy.architectures import (
     torch_of,
     verdict,
 )
+from cudaguard.files import os
 from cudaguard.system.gpus import architecture
-
-
-@pytest.fixture
-def on_x86(monkeypatch):
-    """The machine is one that the table of torch's wheels is about."""
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64"), raising=False)
+from cudaguard.system.torch_build import are_wheels_known
 
 
 def wheel(release):
@@ -152,7 +146,7 @@ def test_where_another_nvrtc_helps(devices, candidate, expected):
         ((3, 5), 12, None, "", None),
     ],
 )
-def test_what_is_to_be_installed(device, major, release, torch, cuda, on_x86):
+def test_what_is_to_be_installed(device, major, release, torch, cuda):
     cure = cure_for([device], major)
     assert (cure.release, cure.torch, cure.cuda) == (release, torch, cuda)
     assert cure.wheel == NVRTC_WHEELS[major]
@@ -164,7 +158,7 @@ def test_what_is_to_be_installed_for_several():
 
 
 @pytest.mark.parametrize("release", [row[0] for row in TORCH_WHEELS])
-def test_what_is_advised_runs(release, on_x86):
+def test_what_is_advised_runs(release):
     """Each architecture of a release: its cure admits that release."""
     from packaging.requirements import Requirement
 
@@ -175,14 +169,18 @@ def test_what_is_advised_runs(release, on_x86):
         assert Requirement(advised).specifier.contains(release), flag
 
 
-def test_no_torch_is_advised_where_the_wheels_are_others(on_x86, monkeypatch):
+def test_no_torch_is_advised_where_the_wheels_are_others(monkeypatch):
     """Those on PyPI for AArch64 and Windows were not read, and many have no code for GPUs."""
     assert cure_for([(9, 0)], 12).torch == "torch>=2.1.2"
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
-    cure = cure_for([(9, 0)], 12)
+    cure = cure_for([(9, 0)], 12, with_torch=False)
     assert (cure.release, cure.wheel, cure.torch) == ((12, 0), "nvidia-cuda-nvrtc-cu12", "")
+    monkeypatch.setattr(sys, "platform", "linux")
+    for machine, expected in (("x86_64", True), ("aarch64", False)):
+        one = SimpleNamespace(machine=machine)
+        monkeypatch.setattr(os, "uname", lambda one=one: one, raising=False)
+        assert are_wheels_known() is expected
     monkeypatch.setattr(sys, "platform", "win32")
-    assert cure_for([(9, 0)], 12).torch == ""
+    assert not are_wheels_known()
 
 
 def test_the_page_shows_the_tables(root):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 
 from cudaguard.features.gpu_architectures.architectures import (
     CAP,
@@ -80,23 +78,28 @@ def helps(release: Pair | None, devices: Iterable[Pair], torch: Torch, now: Pair
     )
 
 
-def cure_for(devices: Sequence[Pair], major: int, wheels: Mapping[int, str] = NVRTC_WHEELS) -> Cure:
+def cure_for(
+    devices: Sequence[Pair],
+    major: int,
+    wheels: Mapping[int, str] = NVRTC_WHEELS,
+    *,
+    with_torch: bool = True,
+) -> Cure:
     """Return what is to be installed for devices.
 
     Args:
         devices: Their compute capabilities, at least one.
         major: The major release of CUDA that is used.
         wheels: Major release -> the distribution that has the compiler.
+        with_torch: False on machines for which torch's wheels have other code, or none for GPUs.
     """
     wanted = {architecture(device) for device in devices}
     releases = [r for r, known in KNOWN.items() if r[0] == major and wanted <= known]
-    return Cure(min(releases, default=None), wheels.get(major, ""), *_torch_for(devices[0]))
+    torch = _torch_for(devices[0]) if with_torch else ("", None)
+    return Cure(min(releases, default=None), wheels.get(major, ""), *torch)
 
 
 def _torch_for(device: Pair) -> tuple[str, Pair | None]:
-    # Wheels for others, where there are any, have other code, or none for GPUs.
-    if sys.platform != "linux" or os.uname().machine != "x86_64":
-        return "", None
     fitting = [
         index
         for index, (_, _, flags) in enumerate(TORCH_WHEELS)
