@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -18,12 +19,17 @@ EXTRA: dict[str, str] = {}
 OUTPUTS: list[str] | None = None
 
 
+# A free-threaded Python would switch the GIL on for stand-ins that do not say they need none, and
+# warn of it.
+WITHOUT_GIL = {"PYTHON_GIL": "0"} if sysconfig.get_config_var("Py_GIL_DISABLED") else {}
+
+
 def clean_environment(**variables: str) -> dict[str, str]:
     """The environment without anything that would switch the guard on, plus `variables`."""
     # Ranks as well: under a launcher only local rank 0 warns.
     ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK", "OMPI_", "MPI_", "SLURM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**kept, **EXTRA, **variables}
+    return {**kept, **EXTRA, **WITHOUT_GIL, **variables}
 
 
 class Child:
