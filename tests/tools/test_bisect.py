@@ -332,6 +332,16 @@ def test_no_order_works(bisect, child):
     assert found["command"] == "cudaguard run train.py"
 
 
+def test_hang_in_every_order_leads_to_a_run_with_a_limit(bisect, child):
+    """Without one it would hang as well."""
+    child.write("broken.py", "import time; time.sleep(60)\n")
+    child.write("fine.py", "")
+    child.write("train.py", "import fine, broken\n")
+    _, found, _ = bisect("--timeout", "3", "train.py")
+    assert found["verdict"] == "together"
+    assert found["command"] == "cudaguard run --timeout 3 train.py"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="it is no ELF file elsewhere")
 def test_compiled_module_beside_the_program_is_found_by_the_small_program(bisect, child):
     child.write("broken.abi3.so", "no library")

@@ -162,12 +162,13 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
         yield "The program below was run once, and did not fail in that way."
 
 
-def next_command(document: Mapping[str, Any], program: str) -> str:
+def next_command(document: Mapping[str, Any], program: str, limit: float) -> str:
     """Return the command to run next; empty if there is none.
 
     Args:
         document: What was found.
         program: The program and its arguments as a shell takes them; empty if there is none.
+        limit: Seconds after which a run was taken for a hang.
     """
     if document["cause"]:
         return str(document["cause"]["command"])
@@ -178,7 +179,11 @@ def next_command(document: Mapping[str, Any], program: str) -> str:
         return f"cudaguard run {program}" if program else "cudaguard doctor"
     if document["rule"] and document["rule"]["cures"]:
         return f"cudaguard bisect -o cudaguard.toml {what}"
-    return f"cudaguard run {program}" if program and document["verdict"] in _UNEXPLAINED else ""
+    if not program or document["verdict"] not in _UNEXPLAINED:
+        return ""
+    if document["failure"]["kind"] == "hang":  # with a limit, it says where and for what it waits
+        return f"cudaguard run --timeout {max(limit, 1):.0f} {program}"
+    return f"cudaguard run {program}"
 
 
 def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:

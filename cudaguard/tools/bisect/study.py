@@ -94,7 +94,7 @@ class Study:
             "tool": "bisect",
             "what": report.headline(self._found),
             **self._found,
-            "command": report.next_command(self._found, program),
+            "command": report.next_command(self._found, program, self._args.timeout),
         }
 
     # --- what is run ------------------------------------------------------------------------------
