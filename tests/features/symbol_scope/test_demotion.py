@@ -17,9 +17,13 @@ import sysconfig
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    (sys.platform, platform.machine()) != ("linux", "x86_64")
+    sys.platform != "linux"
+    or platform.machine() not in ("x86_64", "aarch64")
     or not platform.libc_ver()[0].startswith("glibc"),
-    reason="demotion is supported on x86-64 with glibc only",
+    reason="demotion is supported on x86-64 and AArch64 with glibc only",
+)
+not_on_aarch64 = pytest.mark.skipif(
+    platform.machine() == "aarch64", reason="code is not made writable on AArch64"
 )
 
 TAKER = """
@@ -31,6 +35,7 @@ int taker_which(void) { return which(); }
 int taker_bundled(void) { return bundled(); }
 """
 BUNDLED = "int bundled(void) { return 1; }\n"
+NO_CALLS = "-nostartfiles"  # those of the C runtime can be bound lazily on AArch64
 BUNDLED_FILE = "libbundled-0a1b2c3d.so.1"
 CONSUMER = """
 int which(void) { return 2; }
@@ -131,7 +136,8 @@ class Scene:
     def __init__(self, pair, compiler) -> None:
         self.pair = pair
         self.compiler = compiler
-        self.bundled = compiler.library(BUNDLED_FILE, BUNDLED, f"-Wl,-soname,{BUNDLED_FILE}")
+        link = f"-Wl,-soname,{BUNDLED_FILE},-z,separate-code"  # as is usual on x86-64
+        self.bundled = compiler.library(BUNDLED_FILE, BUNDLED, link, NO_CALLS)
         self.put(self.bundled, "taker.libs")
         self.package()
         self.consumer()
@@ -554,23 +560,25 @@ def test_what_lazy_binding_would_do_without_the_refusal(scene):
 @pytest.mark.parametrize("flags", [LAZILY, BY_C], ids=["asked", "not-asked"])
 @pytest.mark.parametrize("link", ["-Wl,-z,now", "-fno-plt"])
 def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
-    scene.package(link, load=flags)
+    scene.package(link, NO_CALLS, load=flags)
     assert scene.lines("import taker", install(HIDE), ASK)[0] == HIDDEN
 
 
 @pytest.mark.parametrize(
     "pretend",
     [
-        "import os; os.uname = lambda: type('uname', (), {'machine': 'aarch64'})",
+        "import os; os.uname = lambda: type('uname', (), {'machine': 'riscv64'})",
+        "import sys; sys.maxsize = 2**31 - 1  # a Python of 32 bits on a kernel of 64",
         (
             "from cudaguard.features.symbol_scope.repair import demotion\n"
             "demotion.uses_glibc = lambda: False"
         ),
     ],
-    ids=["machine", "libc"],
+    ids=["machine", "width", "libc"],
 )
 def test_machine_that_is_not_supported(scene, pretend):
-    assert refused(scene, pretend, install(HIDE)) == "it is supported on x86-64 with glibc only"
+    reason = "it is supported on x86-64 and AArch64 with glibc only"
+    assert refused(scene, pretend, install(HIDE)) == reason
 
 
 def test_refusal_after_the_import_of_a_rule_that_only_demotes(scene):
@@ -633,7 +641,8 @@ ctypes.memmove = memmove
     ("flag", "table", "window"),
     [
         ("-Wl,-z,separate-code", "r--p", "rw-p"),
-        ("-Wl,-z,noseparate-code", "r-xp", "rwxp"),  # as old linkers do; other threads run there
+        # As old linkers do; other threads run there.
+        pytest.param("-Wl,-z,noseparate-code", "r-xp", "rwxp", marks=not_on_aarch64),
     ],
 )
 @pytest.mark.parametrize("names", [0, 900])
@@ -712,6 +721,24 @@ def test_failure_is_reported_and_changes_nothing(scene, how):
     assert f"not hidden, as {reason}" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("machine", "code"),
+    [pytest.param("x86_64", HIDDEN, marks=not_on_aarch64), ("aarch64", ALL_TAKEN)],
+)
+def test_marks_of_code_are_not_lost_on_aarch64(scene, machine, code):
+    """The pages of code may bear marks there that a change of their protection takes away."""
+    scene.package("-Wl,-z,noseparate-code")
+    pretend = f"import os; os.uname = lambda: type('uname', (), {{'machine': {machine!r}}})"
+    before, same = "before = pages('taker')", "assert before == pages('taker') != {}"
+    lines = scene.run(
+        "import taker", PAGES, before, pretend, NO_DEBUGGER, install(HIDE), same, ASK, SAID
+    ).lines
+    assert lines[0] == code
+    is_refused = lines[1].endswith("as the symbol table lies in pages of code")
+    assert is_refused == (machine == "aarch64")
+
+
+@not_on_aarch64
 def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
     """Memory-deny-write-execute, as systemd services have it: the code segment stays as it is."""
     scene.package("-Wl,-z,noseparate-code")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cudaguard.elf.loaded import Library
     from cudaguard.model import Rule
 
+_MACHINES = ("x86_64", "AMD64", "aarch64") if sys.maxsize >> 32 else ()  # where it was tried
 _SAMPLES = 16  # names of a library by which it is told whether it is global
 _HIDDEN = 2  # STV_HIDDEN
 _GLOBAL = 1  # STB_GLOBAL
@@ -100,8 +101,8 @@ def demote(rule: Rule, machine: str) -> Demotion:
         rule: A rule with the action ``hide_symbols``.
         machine: Hardware name of this machine.
     """
-    if machine not in ("x86_64", "AMD64") or not uses_glibc():
-        return Demotion("refused", "it is supported on x86-64 with glibc only")
+    if machine not in _MACHINES or not uses_glibc():
+        return Demotion("refused", "it is supported on x86-64 and AArch64 with glibc only")
     try:
         with Memory() as memory:
             return _demote(rule, memory)

@@ -45,6 +45,10 @@ def _write_unprotected(address: int, data: bytearray) -> None:
         for start, stop, bits in _protections()
         if start < end and stop > address
     ]
+    # On AArch64, pages of code may be marked so that jumps land only where they should (PROT_BTI);
+    # nothing says which, and the mark would be lost.
+    if os.uname().machine == "aarch64" and any(bits & mmap.PROT_EXEC for _, _, bits in changed):
+        raise OSError(errno.EACCES, "the symbol table lies in pages of code")
     try:
         for start, stop, bits in changed:
             # Execution stays allowed: old libraries keep the table in the segment of their code.
