@@ -361,6 +361,32 @@ def test_nothing_is_looked_at_without_glibc(scene, platform):
     assert (ran.lines, ran.err) == (["0", "[]"], "")
 
 
+# A glibc to come may keep its private data elsewhere: the loader is asked, once ctypes is there.
+LATER_GLIBC = {
+    "as-it-is": "",
+    "scope-further-behind": "rendezvous._ENTRY = rendezvous._PUBLIC + 64",
+    "program-elsewhere": "rendezvous._PT_DYNAMIC, rendezvous._PT_PHDR = 2, 0x6474E551",
+    "no-structure-for-debuggers": "rendezvous._DT_DEBUG = 0x7FFF",
+}
+
+
+@pytest.mark.parametrize("change", LATER_GLIBC)
+def test_glibc_that_is_laid_out_otherwise(scene, change):
+    ran = scene.bare(
+        "import cudaguard",
+        "from cudaguard.elf import rendezvous",
+        LATER_GLIBC[change],
+        INSTALL,
+        "import one, ctypes",
+        TAKE,
+        "from cudaguard.system.loader_list import LoaderNews",
+        "print(LoaderNews.everything.has_scope)",
+        FOUND,
+    )
+    assert ran.lines == [str(change == "as-it-is"), "['CG812']"]
+    assert ran.err.count(TOLD) == ran.err.count("Warning: [") == 1
+
+
 def test_python_without_ctypes(scene):
     ran = scene.bare(
         "import sys; sys.modules['_ctypes'] = None",
