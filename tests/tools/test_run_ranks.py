@@ -96,12 +96,25 @@ def test_rank_that_ends_with_an_error(job):
 
 
 def test_first_of_several_ranks_is_told(job):
+    """Rank 1 fails as soon as rank 2 is dead, before the launcher has ended it."""
     source = """
-        import ctypes, os, time
-        rank = int(os.environ["RANK"])
-        time.sleep({0: 60, 1: 0.6, 2: 0.1}[rank])
-        os.environ.pop("RANK")  # what counts is what it was started with
-        ctypes.string_at(0) if rank == 2 else print(1 / 0)
+        import ctypes, os, pathlib, time
+
+        def lives(pid):
+            try:
+                return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][1] != "Z"
+            except OSError:
+                return False
+
+        rank = os.environ.pop("RANK")  # what counts is what it was started with
+        told = pathlib.Path("rank-2")
+        if rank == "2":
+            told.with_name("half").write_text(str(os.getpid()))
+            told.with_name("half").rename(told)
+            ctypes.string_at(0)
+        while rank == "0" or not told.exists() or lives(told.read_text()):
+            time.sleep(0.001)
+        1 / 0
     """
     _, text, document = job(source)
     assert document["process"]["rank"] == 2
