@@ -105,8 +105,8 @@ def steady(text: str, folder: Path) -> str:
         (r"\bprocess \d+", "process 4242"),
         (r"(?<=ps -fp )\d+", "4242"),
         (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b", "2026-01-31 12:00"),
-        (rf"\b([Pp]ython ?)3\.{sys.version_info[1]}\b", r"\g<1>3.11"),
-        (rf"\.cpython-3{sys.version_info[1]}-[\w-]+\.so", ".so"),
+        (rf"\b([Pp]ython ?)3\.{sys.version_info[1]}t?\b", r"\g<1>3.11"),
+        (rf"\.cpython-3{sys.version_info[1]}t?-[\w-]+\.so", ".so"),
         (r"0x[0-9a-f]{5,}", "0x7f0000000000"),
         (r"(?<=built by GCC )\d+\.\d+\.\d+", "12.2.0"),
     ):

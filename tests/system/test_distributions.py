@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import quopri  # noqa: F401  # metadata of some forms are read with it, also without a path to it
 import sys
 
 import pytest
