@@ -18,9 +18,10 @@ COMPILER = shutil.which("g++")
 
 pytestmark = [
     pytest.mark.skipif(
-        (sys.platform, platform.machine()) != ("linux", "x86_64")
+        sys.platform != "linux"
+        or platform.machine() not in ("x86_64", "aarch64")
         or not platform.libc_ver()[0].startswith("glibc"),
-        reason="STB_GNU_UNIQUE and hiding are of glibc on x86-64",
+        reason="STB_GNU_UNIQUE and hiding are of glibc on x86-64 and AArch64",
     ),
     pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler"),
 ]
