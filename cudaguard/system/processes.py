@@ -146,8 +146,8 @@ def openmp_wait(pid: int) -> ForkedWait | None:
     """Return what a fork waits for if that is threads of libgomp that its parent alone has.
 
     libgomp keeps its threads between parallel regions, and a fork believes that it has them too.
-    LLVM's begins anew in a fork. Only what is certain is told: one thread in all, which sleeps in
-    a system call that libgomp itself makes, as it does on x86-64.
+    LLVM's starts new threads in a fork. Only what is certain is told: one thread in all, which
+    sleeps in a system call that libgomp itself makes, as it does on x86-64.
     """
     try:
         parent = int(_stat(pid)[_PARENT])
