@@ -79,4 +79,4 @@ def _required(folder: str) -> set[str]:
 
 
 def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return re.sub(r"[-_.]+", "-", name).strip("-").lower()

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from cudaguard.core.plugin_hosts import plugin_of
+from cudaguard.core.plugin_hosts import plugin_of, with_plugin
+from cudaguard.model import Finding
 
 GUARD = """
 import cudaguard, importlib, sys
@@ -69,6 +70,19 @@ def test_extension_of_kit_is_named(told):
 @pytest.mark.parametrize("file", ["train.py", "nodes/custom_nodes.py", "my_custom_nodes/x.py"])
 def test_others_are_not(told, file):
     assert not any("part of" in item for item in told(file))
+
+
+def test_name_at_the_end_of_a_sentence_is_found(tmp_path):
+    """The words of a finding end with a period, which is a part of no name."""
+    folder = tmp_path / "custom_nodes" / "pretty"
+    folder.mkdir(parents=True)
+    (folder / "requirements.txt").write_text("culprit-x>=1\nother\n")
+    scope = {"with_plugin": with_plugin, "Finding": Finding}
+    code = "found = with_plugin(Finding('CG900', 'It comes after culprit_x.'))"
+    exec(compile(code, str(folder / "__init__.py"), "exec"), scope)
+    assert scope["found"].evidence == (
+        "part of the ComfyUI custom node pretty; its requirements.txt lists culprit-x",
+    )
 
 
 def test_files_that_are_none():
