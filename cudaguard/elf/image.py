@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from cudaguard.elf.memory import Memory
 
 DT_NEEDED, DT_PLTRELSZ, DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB = 1, 2, 3, 4, 5, 6
-DT_STRSZ, DT_SONAME, DT_GNU_HASH = 10, 14, 0x6FFFFEF5
+DT_RELA, DT_RELASZ, DT_STRSZ, DT_SONAME, DT_JMPREL = 7, 8, 10, 14, 23
+DT_RELACOUNT, DT_GNU_HASH = 0x6FFFFFF9, 0x6FFFFEF5
 SYMBOL = 24  # bytes of an entry of the symbol table
-_ADDRESSES = (DT_PLTGOT, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_GNU_HASH)
-_MOST_TAGS, _MOST_SYMBOLS, _MOST_TEXT = 1 << 12, 1 << 24, 1 << 30
+MOST_TEXT = 1 << 30
+_MOST_TAGS, _MOST_SYMBOLS = 1 << 12, 1 << 24
 _MOST_MAPPED = 1 << 36  # the libraries of CUDA take gigabytes
 _LONGEST_CHAIN = 1 << 16
-_PT_LOAD, _PT_GNU_RELRO = 1, 0x6474E552
+_PT_LOAD, _PF_W = 1, 2
 
 
 class Symbols(NamedTuple):
@@ -137,7 +138,7 @@ class Image:
     def symbols(self) -> Symbols:
         """Return the dynamic symbol table."""
         count, size = self._symbol_count(), self._tags.get(DT_STRSZ, 0)
-        if count > _MOST_SYMBOLS or size > _MOST_TEXT:
+        if count > _MOST_SYMBOLS or size > MOST_TEXT:
             raise OSError(errno.ENOEXEC, f"{self.library.path}: its symbol table makes no sense")
         address = self.address(DT_SYMTAB)
         return Symbols(
@@ -201,10 +202,10 @@ class Image:
                 break
         return 0
 
-    def segments(self) -> tuple[range, range]:
-        """Return two ranges of addresses: the whole library, and what is read-only once bound.
+    def segments(self) -> tuple[range, list[range]]:
+        """Return where the whole library lies, and those parts of its file that can be written.
 
-        Either is empty where the file has no such part.
+        The loader writes there; what it protects again afterwards is among them.
         """
         base = self.library.base
         header = self._memory.read(base, 64)
@@ -216,43 +217,16 @@ class Image:
         if size != 56:
             raise OSError(errno.ENOEXEC, f"{self.library.path}: unknown program headers")
         data = self._memory.read(base + table, size * count)
-        ends, relro = [0], range(0)
+        end, writable = 0, []
         for place in range(0, len(data), size):
-            kind = int.from_bytes(data[place : place + 4], "little")
-            start = int.from_bytes(data[place + 16 : place + 24], "little")
-            length = int.from_bytes(data[place + 40 : place + 48], "little")
-            longest = {_PT_LOAD: _MOST_MAPPED, _PT_GNU_RELRO: _MOST_TEXT}.get(kind)
-            if longest is not None and (start > _MOST_MAPPED or length > longest):
+            words = memoryview(data[place : place + size]).cast("Q").tolist()
+            kind, flags = words[0] & 0xFFFFFFFF, words[0] >> 32
+            start, in_file, length = words[2], words[4], words[5]
+            if kind != _PT_LOAD:
+                continue
+            if start > _MOST_MAPPED or length > _MOST_MAPPED:
                 raise OSError(errno.ENOEXEC, f"{self.library.path}: a segment makes no sense")
-            if kind == _PT_LOAD:
-                ends.append(start + length)
-            elif kind == _PT_GNU_RELRO:
-                relro = range(base + start, base + start + length)
-        return range(base, base + max(ends)), relro
-
-    def bound_to(self, targets: Iterable[range]) -> frozenset[int]:
-        """Return the addresses within `targets` that the loader has bound references to."""
-        _, relro = self.segments()
-        table = self.address(DT_PLTGOT)
-        end = table + 24 + self._tags.get(DT_PLTRELSZ, 0) // 3  # a slot of 8 per record of 24
-        # The table often begins where the read-only part ends.
-        start = relro.stop if table in relro else table
-        slots = self._memory.some(relro.start, len(relro)) if relro else b""
-        if table and start < end:
-            slots += self._memory.some(start, min(end - start, _MOST_TEXT))
-        return _within(slots, tuple(targets))
-
-
-def _within(data: bytes, targets: tuple[range, ...]) -> frozenset[int]:
-    """Return the aligned words of `data` that lie within one of the targets."""
-    found = set()
-    # The upper five bytes of all those addresses are few: search for them, at C speed.
-    for upper in {upper for t in targets for upper in range(t.start >> 24, (t.stop >> 24) + 1)}:
-        sign = upper.to_bytes(5, "little")
-        at = data.find(sign)
-        while at >= 0:
-            word = int.from_bytes(data[at - 3 : at + 5], "little")
-            if at % 8 == 3 and any(word in target for target in targets):
-                found.add(word)
-            at = data.find(sign, at + 1)
-    return frozenset(found)
+            end = max(end, start + length)
+            if flags & _PF_W:
+                writable.append(range(base + start, base + start + min(in_file, MOST_TEXT)))
+        return range(base, base + end), writable

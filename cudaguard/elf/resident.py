@@ -1,7 +1,7 @@
 """Libraries that are in this process already, asked by name: nothing is loaded by asking.
 
-Source: ``dlopen(3)`` (``RTLD_NOLOAD``), ``dlsym(3)``; glibc, where a handle is the address of the
-library's entry in the loader's list.
+Source: ``dlopen(3)`` (``RTLD_NOLOAD``), ``dlsym(3)``, ``dlinfo(3)``; glibc, where a handle is the
+address of the library's entry in the loader's list.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.shared_object import Wanted
 
+_RTLD_DI_TLS_MODID = 9
+
 
 class Resident:
     """Asks the dynamic loader what it has; a context manager that gives back what it took.
@@ -40,16 +42,18 @@ class Resident:
         self._open, self._close = program["dlopen"], program["dlclose"]
         self._find, self._find_version = program["dlsym"], program["dlvsym"]
         self._place, self._forget_error = program["dladdr"], program["dlerror"]
+        self._about = program["dlinfo"]
         for function, types in (
             (self._open, (ctypes.c_char_p, ctypes.c_int)),
             (self._close, (ctypes.c_void_p,)),
             (self._place, (ctypes.c_void_p, ctypes.c_void_p)),
             (self._find, (ctypes.c_void_p, ctypes.c_char_p)),
+            (self._about, (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)),
             (self._find_version, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)),
         ):
             function.argtypes = types
             function.restype = ctypes.c_void_p
-        self._place.restype = self._close.restype = ctypes.c_int
+        self._place.restype = self._close.restype = self._about.restype = ctypes.c_int
         self._forget_error.restype = ctypes.c_void_p
         self._handles: dict[str, int] = {}
         self._memory = Memory()
@@ -107,3 +111,9 @@ class Resident:
         if wanted.version:
             return bool(self._find_version(handle, wanted.name, wanted.version))
         return bool(self._find(handle, wanted.name))
+
+    def thread_local_module(self, handle: int) -> int:
+        """Return the number by which threads know a library; 0 if it has nothing for them."""
+        number = ctypes.c_size_t()
+        failed = self._about(handle, _RTLD_DI_TLS_MODID, ctypes.addressof(number))
+        return 0 if failed else number.value

@@ -22,8 +22,8 @@ from cudaguard.elf.symbols import GlobalScope
 from cudaguard.features.symbol_scope.facts import runtime_among
 from cudaguard.features.symbol_scope.patterns import packages_of, pattern_of_names
 from cudaguard.features.symbol_scope.repair.memory import write
+from cudaguard.features.symbol_scope.repair.users import Hidden, Member, by_module
 from cudaguard.files import os
-from cudaguard.system.modules import peek
 from cudaguard.system.packages import Packages
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
@@ -33,14 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from cudaguard.elf.image import Symbols
     from cudaguard.elf.loaded import Library
     from cudaguard.model import Rule
 
 _MACHINES = ("x86_64", "AMD64", "aarch64") if sys.maxsize >> 32 else ()  # where it was tried
 _SAMPLES = 16  # names of a library by which it is told whether it is global
 _HIDDEN = 2  # STV_HIDDEN
-_GLOBAL = 1  # STB_GLOBAL
 _SHOWN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
 _PLAIN = (0, 1, 2)  # STT_NOTYPE, STT_OBJECT, STT_FUNC
 
@@ -73,25 +71,6 @@ class Demotion(NamedTuple):
 
 class _RefusedError(Exception):
     """The specification excludes this demotion; the text says why."""
-
-
-class _Member(NamedTuple):
-    """A library to be changed, and how its symbol table looks afterwards."""
-
-    image: Image
-    symbols: Symbols
-    hidden: tuple[int, ...]  # indices
-
-    def addresses(self, indices: Iterable[int]) -> list[int]:
-        """Return the addresses of names."""
-        words = memoryview(self.symbols.table).cast("Q")  # the value is the second of three
-        base = self.image.library.base
-        return [words[3 * index + 1] + base for index in indices]
-
-    def names(self, indices: Iterable[int]) -> list[bytes]:
-        """Return names."""
-        starts = memoryview(self.symbols.table).cast("I")
-        return [self.symbols.name(starts[index * SYMBOL // 4]) for index in indices]
 
 
 def demote(rule: Rule, machine: str) -> Demotion:
@@ -149,14 +128,16 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
             return Demotion("refused", reason, library, runtime=bad)
         images = {lib: Image(memory, lib) for lib in everything}
         _refuse_what_breaks(members, [images[lib] for lib in everything if lib not in group])
-        hidden = {place for member in members for place in member.addresses(member.hidden)}
-        _refuse_lazy_users(hidden, images.values(), scope)
-        # Whatever was loaded before the first of them was bound before as well.
+        hidden = Hidden(members)
+        _refuse_lazy_users(hidden.addresses, images.values(), scope)
+        # What was loaded before the first of them was bound before as well.
         first = min(everything.index(member.image.library) for member in members)
         later = [images[lib] for lib in everything[first:] if lib not in group]
-        users = _users(members, hidden, later)
-        bound = _by_module(users, packages)
-        members, left = _without_mixed(members, users)
+        users = hidden.users(later)
+        bound = by_module(users, packages)
+        owners = hidden.next_owners(members, users)
+        left = tuple(_left(*pair) for pair in zip(members, owners) if pair[1])
+        members = [member for member, owner in zip(members, owners) if not owner]
         if not members:
             raise _RefusedError(left[0])
         _write_all(members)
@@ -183,7 +164,7 @@ def _refuse_library(library: Library, is_own: bool, own: frozenset[str]) -> None
         raise _RefusedError(f"{library.path} lies outside the folders of {folders}")
 
 
-def _write_all(members: list[_Member]) -> None:
+def _write_all(members: list[Member]) -> None:
     """Mark the names of all members, or of none."""
     for written, member in enumerate(members):
         try:
@@ -194,7 +175,7 @@ def _write_all(members: list[_Member]) -> None:
             raise
 
 
-def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[bytes]) -> _Member:
+def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[bytes]) -> Member:
     symbols = image.symbols()
     table, strings = symbols.table, symbols.strings
     rows = zip(
@@ -210,10 +191,10 @@ def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[by
         and (hides is None or hides.match(strings, name))
         and not keeps.match(strings, name)
     ]
-    return _Member(image, symbols, tuple(hidden))
+    return Member(image, symbols, tuple(hidden))
 
 
-def _is_global(member: _Member, scope: GlobalScope) -> bool:
+def _is_global(member: Member, scope: GlobalScope) -> bool:
     """Return True if names of this very library are found globally."""
     if _finds_any(member, member.hidden, scope):
         return True
@@ -224,7 +205,7 @@ def _is_global(member: _Member, scope: GlobalScope) -> bool:
     return _finds_any(member, defined, scope)
 
 
-def _finds_any(member: _Member, indices: Sequence[int], scope: GlobalScope) -> bool:
+def _finds_any(member: Member, indices: Sequence[int], scope: GlobalScope) -> bool:
     kinds = member.symbols.table[4::SYMBOL]
     # The others are per thread, or chosen by a function: their address is not in the table.
     some = [index for index in indices[:: max(1, len(indices) // _SAMPLES)]
@@ -234,7 +215,9 @@ def _finds_any(member: _Member, indices: Sequence[int], scope: GlobalScope) -> b
     return any(here == there for here, there in zip(member.addresses(some), found))
 
 
-def _refuse_lazy_users(hidden: set[int], everybody: Iterable[Image], scope: GlobalScope) -> None:
+def _refuse_lazy_users(
+    hidden: frozenset[int], everybody: Iterable[Image], scope: GlobalScope
+) -> None:
     """Refuse if an object will look up a hidden name, of which it has none, at its first call."""
     for image in everybody:
         if not image.is_bound_lazily():
@@ -250,7 +233,7 @@ def _refuse_lazy_users(hidden: set[int], everybody: Iterable[Image], scope: Glob
                 )
 
 
-def _refuse_what_breaks(members: list[_Member], others: list[Image]) -> None:
+def _refuse_what_breaks(members: list[Member], others: list[Image]) -> None:
     for member in members:
         if member.image.is_bound_lazily():
             raise _RefusedError(
@@ -269,79 +252,12 @@ def _refuse_what_breaks(members: list[_Member], others: list[Image]) -> None:
                 raise _RefusedError(f"{image.library.path} needs {sonames[name]}")
 
 
-def _users(
-    members: list[_Member], hidden: set[int], others: Iterable[Image]
-) -> list[tuple[Image, frozenset[int]]]:
-    """Return which of the others have bound to hidden names, and to which addresses."""
-    spans = [member.image.segments()[0] for member in members]
-    found = []
-    for image in others:
-        try:
-            bound = image.bound_to(spans) & hidden
-        except OSError:  # unloaded in the meantime, or not readable: nothing to say of it
-            continue
-        if bound:
-            found.append((image, bound))
-    return found
+def _left(member: Member, owner: str) -> str:
+    name = os.path.basename(member.image.library.path)
+    return f"{name} is left as it is: {owner} was loaded after it and calls into it"
 
 
-def _without_mixed(
-    members: list[_Member], users: list[tuple[Image, frozenset[int]]]
-) -> tuple[list[_Member], tuple[str, ...]]:
-    """Take out the members whose place would go to a library that calls into them itself.
-
-    A system zlib that was loaded after a bundled one has bound its own calls to that: who got it
-    now would work with halves of two versions. Nobody gets the names of a library without a
-    soname, such as most extension modules; and those that it has only weakly are copies that each
-    brings for itself.
-    """
-    if not users:
-        return members, ()
-    kept, left = [], []
-    for member in members:
-        places = frozenset().union(*(bound for _, bound in users))
-        pairs = zip(member.addresses(member.hidden), member.hidden)
-        at = {place: member.names((index,))[0] for place, index in pairs if place in places}
-        mixed = next(
-            (
-                image.library.path
-                for image, bound in users
-                if image.soname
-                and any(image.binding(at[place]) == _GLOBAL for place in bound if place in at)
-            ),
-            None,
-        )
-        if mixed is None:
-            kept.append(member)
-        else:
-            name = os.path.basename(member.image.library.path)
-            left.append(f"{name} is left as it is: {mixed} was loaded after it and calls into it")
-    return kept, tuple(left)
-
-
-def _by_module(
-    users: list[tuple[Image, frozenset[int]]], packages: Packages
-) -> tuple[tuple[str, int], ...]:
-    """Say of libraries which modules or packages they belong to, where that is known."""
-    modules = {
-        os.path.realpath(file): name
-        for name, module in list(sys.modules.items())
-        for file in [getattr(peek(module, "__spec__"), "origin", None)]
-        if isinstance(file, str) and ".so" in file
-    }
-    counts: dict[str, int] = {}
-    for image, bound in users:
-        path = image.library.path
-        package = packages.of(path)
-        if package in sys.modules and package != modules.get(path):
-            name = package
-        else:
-            name = modules.get(path) or os.path.basename(path)
-        counts[name] = counts.get(name, 0) + len(bound)
-    return tuple(counts.items())
-
-
-def _write(member: _Member, *, undo: bool = False) -> None:
+def _write(member: Member, *, undo: bool = False) -> None:
     """Mark the names in memory, or as they were."""
     table = bytearray(member.symbols.table)
     for index in () if undo else member.hidden:
