@@ -1,4 +1,4 @@
-"""Print the path of one working CPython per minor version from 3.9 on, other than this one.
+"""Print the path of one working CPython per minor version from 3.9 on; this one is among them.
 
 A name on PATH proves nothing: version managers put shims there that only print an error. So
 each candidate is asked, and answers with its own version or is left out.
@@ -26,7 +26,7 @@ def candidates() -> list[str]:
 
 def main() -> None:
     """Print the paths, oldest version first."""
-    found: dict[tuple[int, int], str] = {}
+    found = {sys.version_info[:2]: sys.executable}
     for path in candidates():
         try:
             answer = subprocess.run(
@@ -37,7 +37,7 @@ def main() -> None:
         if len(answer) == 4 and answer[0] == "cpython":
             found.setdefault((int(answer[1]), int(answer[2])), answer[3].strip())
     for version in sorted(found):
-        if version >= (3, 9) and version != sys.version_info[:2]:
+        if version >= (3, 9):
             print(found[version])
 
 

@@ -16,7 +16,7 @@ from cudaguard.system.facts import Facts, _spellings
 
 def test_facts_about_the_interpreter():
     facts = Facts()
-    assert facts.python == platform.python_version().rstrip("+")
+    assert facts.python == "{}.{}.{}".format(*sys.version_info)
     assert facts.platform == sys.platform
     assert facts.machine == platform.machine()
     assert facts.environ is os.environ
