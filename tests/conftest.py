@@ -44,29 +44,29 @@ SLOW = {
     "elf": ("test_fat_binaries", "test_loaded", "test_reader"),
     "features/array_interface": ("test_any_dictionary", "test_entries"),
     "features/builds": ("test_locks",),
-    "features/cuda_init": ("test_attribution", "test_context", "test_gpu_facts"),
-    "features/duplicate_libraries": ("test_duplicates",),
-    "features/extensions": (
-        *(
-            "test_by_ctypes",
-            "test_check",
-            "test_command",
-            "test_fuzz",
-            "test_import",
-            "test_wheels",
-        ),
+    "features/cuda_init": (
+        *("test_attribution", "test_context", "test_errors_after_a_fork", "test_gpu_facts"),
+        "test_latched_environment",
     ),
-    "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
-    "features/import_order": ("test_preload",),
-    "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_shield"),
+    "features/duplicate_libraries": ("test_conda", "test_duplicates"),
+    "features/extensions": (
+        *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
+        *("test_older_copy", "test_wheels"),
+    ),
+    "features/gpu_architectures": (
+        *("test_gpu_code", "test_kernel_compilers", "test_nvrtc", "test_triton"),
+    ),
+    "features/import_order": ("test_newest", "test_preload"),
+    "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_shield", "test_users"),
     "harm": ("test_time_limits",),
     "system": ("test_aside", "test_child", "test_stubs"),
     "tools": (
-        *("test_bisect", "test_bisect_causes", "test_decord", "test_doctor", "test_doctor_checks"),
-        *("test_doctor_children", "test_doctor_diff", "test_doctor_inventory"),
-        *("test_doctor_python", "test_pytest_plugin", "test_run", "test_run_commands"),
-        *("test_run_deaths", "test_run_forks", "test_run_ranks", "test_run_signals"),
-        *("test_streams", "test_trace", "test_wheels", "test_written_files"),
+        *("test_activation", "test_bisect", "test_bisect_causes", "test_decord", "test_doctor"),
+        *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children", "test_doctor_diff"),
+        *("test_doctor_inventory", "test_doctor_python", "test_hostile_names"),
+        *("test_pytest_plugin", "test_run", "test_run_commands", "test_run_deaths"),
+        *("test_run_forks", "test_run_ranks", "test_run_signals", "test_streams"),
+        *("test_trace", "test_trace_picture", "test_wheels", "test_written_files"),
     ),
 }
 

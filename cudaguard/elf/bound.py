@@ -20,7 +20,7 @@ from cudaguard.elf.image import (
     DT_RELASZ,
     MOST_TEXT,
 )
-from cudaguard.files import os
+from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,14 +58,9 @@ def bound_addresses(image: Image, targets: Iterable[range]) -> frozenset[int]:
 
 
 class ThreadLocals:
-    """Thread-local variables, and who is bound to them.
-
-    Raises:
-        AttributeError: The C library does not say where a thread's variables lie.
-    """
+    """Thread-local variables, and who is bound to them."""
 
     def __init__(self) -> None:
-        self._pointer = _thread_pointer()
         self._places: dict[tuple[int, int], int] = {}
 
     def add(self, module: int, offset: int, address: int) -> None:
@@ -76,7 +71,7 @@ class ThreadLocals:
             offset: How far it is in what the library has for each thread.
             address: Where it is in this thread.
         """
-        self._places[module, offset] = self._places[0, address - self._pointer] = address
+        self._places[module, offset] = self._places[0, address - _thread_pointer()] = address
 
     def bound(self, image: Image) -> frozenset[int]:
         """Return the addresses, in this thread, of those variables that a library refers to.
@@ -127,14 +122,20 @@ def _two_words(image: Image, address: int) -> tuple[int, int]:
 
 
 def _thread_pointer() -> int:
-    """Return what the offsets of thread-local variables count from, in this thread."""
+    """Return what the offsets of thread-local variables count from, in this thread.
+
+    Where the C library does not tell, nothing is found to lie at a fixed place.
+    """
     program = ctypes.pythonapi
-    this_thread = program["pthread_self"]
+    try:
+        this_thread = program["pthread_self"]
+        # On AArch64 it comes after glibc's record of the thread.
+        record = ctypes.c_uint32.in_dll(program, "_thread_db_sizeof_pthread").value
+    except ours(AttributeError, ValueError):
+        return 0
     this_thread.argtypes, this_thread.restype = (), ctypes.c_size_t
     found: int = this_thread()
-    if os.uname().machine == "aarch64":  # it comes after glibc's record of the thread
-        found += ctypes.c_uint32.in_dll(program, "_thread_db_sizeof_pthread").value
-    return found
+    return found + record if os.uname().machine == "aarch64" else found
 
 
 def _within(data: bytes, targets: tuple[range, ...]) -> frozenset[int]:

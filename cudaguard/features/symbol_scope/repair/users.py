@@ -78,13 +78,13 @@ class Hidden:
 
     def _placed(self, member: Member, resident: Resident) -> dict[int, int]:
         """Return address -> index of the names of a library."""
-        handle = resident.handle(member.image.library.path)
         kinds = member.symbols.table[4::SYMBOL]
         found = {}
         for index, address in zip(member.hidden, member.addresses(member.hidden)):
             kind, place = kinds[index] & 15, address
             if kind in (_PER_THREAD, _BY_FUNCTION):
                 (name,) = member.names((index,))
+                handle = resident.handle(member.image.library.path)
                 place = resident.address(handle, name)  # the table does not have it
                 if place and kind == _PER_THREAD:
                     module = resident.thread_local_module(handle)
