@@ -67,11 +67,13 @@ class ThreadLocals:
         """Look for this variable as well.
 
         Args:
-            module: The number by which threads know the library that defines it.
+            module: The number by which threads know the library that defines it; 0 if unknown.
             offset: How far it is in what the library has for each thread.
             address: Where it is in this thread.
         """
-        self._places[module, offset] = self._places[0, address - _thread_pointer()] = address
+        self._places[0, address - _thread_pointer()] = address
+        if module:  # 0 is that of fixed places
+            self._places[module, offset] = address
 
     def bound(self, image: Image) -> frozenset[int]:
         """Return the addresses, in this thread, of those variables that a library refers to.
