@@ -17,7 +17,6 @@ from cudaguard.tools.bisect.search import (
     ddmin,
     error_of,
     in_front,
-    reordered,
     shortest_prefix,
 )
 
@@ -89,14 +88,7 @@ def test_among_finds_what_was_planted(chosen, is_known):
     assert found.failing == (*order, culprit)
     assert found.working == (culprit, *order)
     assert (found.first, found.then) == ((culprit,), tuple(order))
-    assert world(reordered(NAMES, found)) == GOOD
-
-
-def test_fifteen_imports_take_few_trials():
-    for place in range(10):
-        world = World({NAMES[place]}, "m11")
-        assert among(NAMES, world).failing == (NAMES[place], "m11")
-        assert len(world.asked) <= 14
+    assert world(found.working) == GOOD
 
 
 def test_one_that_must_come_later_than_the_first():

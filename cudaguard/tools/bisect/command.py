@@ -21,7 +21,6 @@ from cudaguard.tools.common import (
     UsageError,
     add_format,
     add_verbose,
-    github,
     json_text,
     note,
     show,
@@ -33,10 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.tools.layout import Page
-
 TIME_LIMIT = 300.0  # seconds for one run
-WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "--mode", "-o", "--format")
+WITH_VALUE = ("--imports", "--cmd", "--timeout", "-n", "-o", "--format")
 STATUS = {
     "works": OK,
     **dict.fromkeys(("cannot-say", "unexplained", "other-cause", "by-chance"), CANNOT_SAY),
@@ -68,7 +65,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.usage = (
         "cudaguard bisect [OPTION ...] SCRIPT [ARG ...]\n"
-        "       cudaguard bisect [OPTION ...] COMMAND [ARG ...]\n"
         "       cudaguard bisect [OPTION ...] -m MODULE [ARG ...]\n"
         "       cudaguard bisect [OPTION ...] [--cmd COMMAND] --imports A,B,C"
     )
@@ -84,21 +80,20 @@ def configure(parser: ArgumentParser) -> None:
         "-n", dest="repeats", type=int, default=1, metavar="N",
         help="runs of an order, all of which must work for it to count (default: 1)",
     )  # fmt: skip
-    parser.add_argument("--mode", help="have the guard in the runs, in this mode (default: none)")
     parser.add_argument(
         "-o", dest="outputs", action="append", default=[], metavar="FILE",
         help="also write a file that is not there yet: .toml the rule, .py the program that shows "
-        "the fault, .json all, anything else the report; may be given several times",
+        "the fault, anything else all as JSON; may be given several times",
     )  # fmt: skip
     add_verbose(parser)
-    add_format(parser, (*DATA, "github"), has_output=False)
+    add_format(parser, DATA, has_output=False)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return (our own options, the program with its arguments), as argparse cannot."""
     rest = list(arguments)
     own: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--", "-"):
+    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--"):
         own.append(rest.pop(0))
         if own[-1] in WITH_VALUE:
             own += rest[:1]
@@ -108,7 +103,6 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def execute(args: Namespace) -> int:
     """Search, print what was found, and return the exit status."""
-    _take_command_for_script(args)
     problem = _problem(args)
     if problem:
         raise UsageError(problem)
@@ -117,7 +111,7 @@ def execute(args: Namespace) -> int:
     from contextlib import closing
 
     from cudaguard.errors import ConfigError
-    from cudaguard.tools.bisect.shell_command import check
+    from cudaguard.tools.bisect.messages import write
     from cudaguard.tools.bisect.study import Study
     from cudaguard.tools.layout import Page
     from cudaguard.tools.scratch import Scratch
@@ -128,8 +122,6 @@ def execute(args: Namespace) -> int:
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:  # by nohup
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        if args.cmd is not None:
-            check(args.cmd)
         with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
             document = Study(args, scratch.folder).document()
     except ConfigError as error:
@@ -139,35 +131,15 @@ def execute(args: Namespace) -> int:
         raise UsageError(what, command="cudaguard doctor", status=BROKEN) from error
     for path in args.outputs:
         _write(path, document)
-    show(_shown(document, args.format, Page(sys.stdout, verbose=args.verbose)))
+    if args.format == "json":
+        show(json_text(document))
+    else:
+        page = Page(sys.stdout, verbose=args.verbose)
+        write(printable_data(document), page)
+        show(str(page))
     if document["guard"] and document["guard"]["rules"]:
         return FOUND  # by a rule, if not by an order
     return STATUS.get(document["verdict"], FOUND)
-
-
-def _take_command_for_script(args: Namespace) -> None:
-    """Put the script in the place of a command of our own environment, as ``pytest`` is.
-
-    Raises:
-        UsageError: There is no such command, or another Python runs it.
-    """
-    if args.program[:1] in ([], ["-m"], ["-"]) or args.program[0].endswith(".py"):
-        return
-    import shlex
-
-    from cudaguard.tools.bisect.messages import IN_A_FILE, NOT_OURS
-    from cudaguard.tools.run.launch import launch
-
-    found, problem = launch(args.program, (), os.environ)
-    if problem:
-        raise UsageError(problem)
-    words = found.program.words
-    if not found.prefix:
-        command = f"cudaguard run {shlex.join(args.program)}"
-        raise UsageError(NOT_OURS.format(args.program[0]), command=command)
-    if words[:1] == ("-c",):
-        raise UsageError(IN_A_FILE)
-    args.program = list(words)
 
 
 def _problem(args: Namespace) -> str:
@@ -186,11 +158,8 @@ def _problem(args: Namespace) -> str:
         return f"--imports: got {args.imports!r}, expected module names, as in decord,torch,cv2"
     if args.program == ["-m"]:
         return "-m is followed by nothing"
-    if args.program == ["-"]:
-        return "standard input can be read once, and the program is run many times: give it a file"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
-        is_there = os.path.exists(args.program[0])
-        return f"{args.program[0]}: {'this is no file' if is_there else 'there is no such file'}"
+        return f"{args.program[0]}: there is no such file; a command is named by -m MODULE"
     if not args.timeout > 0 or args.repeats < 1:  # nan is neither
         return "--timeout and -n must be greater than 0"
     for path in args.outputs:
@@ -201,36 +170,16 @@ def _problem(args: Namespace) -> str:
     return ""
 
 
-def _shown(document: dict[str, Any], format: str, page: Page) -> str:
-    from cudaguard.tools.bisect.messages import write
-    from cudaguard.tools.layout import Page
-
-    if format == "json":
-        return json_text(document)
-    document = printable_data(document)
-    if format == "github":
-        page = Page(verbose=True)
-    write(document, page)
-    if format == "github":
-        level = "notice" if document["verdict"] == "works" else "error"
-        return github(level, str(page), title="cudaguard bisect")
-    return str(page)
-
-
 def _write(path: str, document: dict[str, Any]) -> None:
-    from cudaguard.tools.layout import Page
-
+    """Write the rule, the program that shows the fault, or all of it, as the file's name says."""
     ending = os.path.splitext(path)[1]
+    content = f"{json_text(document)}\n"
     if ending in (".toml", ".py"):
-        part = document["rule"] if ending == ".toml" else document["reproducer"]
-        if part is None:
-            what = "rule" if ending == ".toml" else "program"
-            note("bisect", f"{path} is not written: there is no {what} to write")
+        kind, key = ("rule", "toml") if ending == ".toml" else ("reproducer", "code")
+        if document[kind] is None:
+            note("bisect", f"{path} is not written: there is no {kind} to write")
             return
-        content: str = part["toml"] if ending == ".toml" else part["code"]
-    else:
-        content = _shown(document, "json" if ending == ".json" else "text", Page(verbose=True))
-        content += "\n"
+        content = document[kind][key]
     try:
         write_text(path, content, os.O_CREAT | os.O_EXCL)
     except OSError as error:

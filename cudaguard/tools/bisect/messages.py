@@ -17,13 +17,6 @@ _LABEL = 7  # columns of a label
 _UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
-NOT_OURS = (
-    "{0} is not run by this Python, so its imports cannot be tried in another order here; install "
-    "cudaguard in its environment, or name the script that it runs"
-)
-IN_A_FILE = "the program is run many times: put the code of -c in a file"
-
-
 def failure(found: Mapping[str, Any]) -> str:
     """Return how it fails, as the end of a sentence."""
     kind = found["kind"]
@@ -33,6 +26,17 @@ def failure(found: Mapping[str, Any]) -> str:
         return f"is ended by {found['signal']}"
     error = f" ({found['error']})" if found["error"] else ""
     return f"ends with status {found['status']}{error}"
+
+
+def no_module(name: str, error: str) -> dict[str, Any]:
+    """Return the cause if a module is in no folder that is searched."""
+    return {
+        "id": "",
+        "what": f"No folder on sys.path has a module called {name.partition('.')[0]}.",
+        "evidence": [error],
+        "remedy": f"install the package that has {name}, or add its folder to PYTHONPATH",
+        "command": "python -m pip list",
+    }
 
 
 def name_of(program: Sequence[str]) -> str:
@@ -192,21 +196,12 @@ def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:
     shown = "-".join((*first, "before", *then)).upper()
     id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-    is_needed = document["verdict"] == "needs"
-    what = failure(document["failure"])
     return {
         "id": id,
         "watch": list(then),
         "needs": list(first),
         "title": f"{_listed(first)} before {_listed(then)}",
-        "why": (
-            f"Found by cudaguard bisect: the process {what} {'unless' if is_needed else 'when'} "
-            + (
-                f"{_listed(first)} {_is(first)} imported before {_listed(then)}."
-                if is_needed
-                else f"{_listed(then)} {_is(then)} imported before {_listed(first)}."
-            )
-        ),
+        "why": f"Found by cudaguard bisect: {headline(document)}",
         "verified": f"{day}: {versions}" if versions else day,
     }
 
@@ -221,23 +216,20 @@ def toml(fields: Mapping[str, Any]) -> str:
 
 
 def reproducer(
-    document: Mapping[str, Any], program: Sequence[str], folder: str = "", *, is_module: bool
+    document: Mapping[str, Any], program: Sequence[str], folder: str, *, is_module: bool
 ) -> str:
     """Return a program that fails in the same way.
 
     Args:
         document: What was found.
         program: The program and its arguments, if it takes that to fail.
-        folder: A folder that the imports need on the path.
+        folder: What Python puts in front of the program's path.
         is_module: True if the program is named as with ``python -m``.
     """
     lines = [f"# {headline(document)}"]
     if document["working"]:
         lines.append(f"# Works in this order: {', '.join(document['working'])}")
-    if folder or program:
-        lines.append("import sys")
-    if folder:
-        lines += ["", f"sys.path.insert(0, {folder!r})"]
+    lines += ["import sys", "", f"sys.path.insert(0, {folder!r})"]
     lines += [f"import {name}" for name in document["failing"]]
     if program:
         call = (

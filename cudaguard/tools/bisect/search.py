@@ -233,11 +233,3 @@ def in_front(names: Names, trial: Trial) -> Answer | None:
         return Answer(names, (*cure, *rest), cure, rest[:1])
     guilty = ddmin(before, lambda part: trial((*part, *cure)) == BAD)
     return Answer((*guilty, *cure), (*cure, *guilty), cure, guilty)
-
-
-def reordered(names: Names, answer: Answer) -> Names:
-    """Return all names, those of the answer in the order that works, the others as they were."""
-    place = min((names.index(name) for name in answer.working if name in names), default=0)
-    before = [name for name in names[:place] if name not in answer.working]
-    after = [name for name in names[place:] if name not in answer.working]
-    return (*before, *answer.working, *after)

@@ -1,4 +1,4 @@
-"""Trials of import orders in child processes, for `cudaguard bisect`."""
+"""What `cudaguard bisect` runs in child processes, and how each of them ended."""
 
 from __future__ import annotations
 
@@ -7,78 +7,90 @@ import sys
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run
+from cudaguard.system.origins import STANDARD, origin_of
+from cudaguard.system.redact import redacted_arguments
+from cudaguard.tools.bisect.messages import SHELL, failure, name_of
 from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
-from cudaguard.tools.common import on_disk
+from cudaguard.tools.common import Progress, on_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
     from cudaguard.system.child import Ended
     from cudaguard.tools.bisect.search import Answer
-    from cudaguard.tools.common import Progress
 
 RUNNER = on_disk(os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py"))
 IMPORTS_VARIABLE = "CUDAGUARD_BISECT_IMPORTS"
 JOURNAL_VARIABLE = "CUDAGUARD_BISECT_JOURNAL"
-STACKS_VARIABLE = "CUDAGUARD_BISECT_STACKS"
-# A run that hangs tells its stacks so long before the limit (a part of it, and at most seconds): it
-# counts from where our own code begins, and starting Python takes its time.
-BEFORE_LIMIT = (0.3, 10.0)
 EVIDENCE = 3  # lines of what a failing child printed last
 SHELL_SIGNAL = 128  # what a shell adds to the number of the signal that ended its command
 
 
-class Trials:
-    """Runs children, remembers what came of each order, and tells how it goes.
+class TestedProgram:
+    """A program, a list of imports, or a command that makes them.
 
     Args:
-        environ: The environment of the children.
-        limit: Seconds for one child.
-        repeats: How often an order is tried before it is called good.
-        folder: A folder for journals.
-        progress: Is told of each run.
+        args: The command line.
+
+    Attributes:
+        program: What is run, as a document has it; empty for imports alone.
+        shown: What it is called in messages.
+        words: The script or module and its arguments; empty if there is none.
+        is_module: True if the program is named as with ``python -m``.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        *,
-        limit: float,
-        repeats: int,
-        folder: str,
-        progress: Progress,
-    ) -> None:
-        self.environ = environ
-        self.limit = limit
-        self.repeats = repeats
-        self.folder = folder
-        self.progress = progress
-        self.runs = 0
-        self.unsure = 0
+    def __init__(self, args: Namespace) -> None:
+        self._shell = None if args.cmd is None else [*SHELL, args.cmd]
+        self.is_module = args.program[:1] == ["-m"]
+        self.words: list[str] = args.program[1:] if self.is_module else list(args.program)
+        if self.words and not self.is_module:
+            self.words[0] = os.path.abspath(self.words[0])
+        self.program = redacted_arguments(self._shell or args.program)
+        self.shown = name_of(self.program)
 
-    def run(
-        self,
-        command: Sequence[str],
-        names: Sequence[str],
-        told: str,
-        environ: Mapping[str, str] | None = None,
-        *,
-        with_stacks: bool = False,
-    ) -> Try:
-        """Run one child and say how it ended; `with_stacks`, where its threads are if it hangs."""
-        self.runs += 1
-        journal = os.path.join(self.folder, f"{self.runs}.txt")
-        variables = {IMPORTS_VARIABLE: ",".join(names), JOURNAL_VARIABLE: journal}
-        if with_stacks:
-            part, most = BEFORE_LIMIT
-            variables[STACKS_VARIABLE] = f"{self.limit - min(self.limit * part, most):.3f}"
-        head = f"run {self.runs}: {told}"
-        self.progress.running(f"{head} ...")
-        ended = run(command, {**(environ or self.environ), **variables}, self.limit)
-        tried = Try(ended, _lines(journal), is_shell=command[0] != sys.executable)
-        self.progress.finished(f"{head}: {tried.outcome()}")
-        return tried
+    def environment(self, *, is_guarded: bool) -> dict[str, str]:
+        """Return the environment of the children."""
+        ours = (IMPORTS_VARIABLE, JOURNAL_VARIABLE)
+        environ = {name: value for name, value in os.environ.items() if name not in ours}
+        environ["PYTHONFAULTHANDLER"] = "1"  # a crash then says where
+        if not is_guarded:
+            return {**environ, "CUDAGUARD": "off"}
+        from cudaguard.tools.run.command import guarded_environment
+
+        environ.pop("CUDAGUARD", None)
+        return guarded_environment("fix", environ)
+
+    def command(self, *, with_program: bool) -> list[str]:
+        """Return the command line of a child: the program, or the imports alone."""
+        if self._shell is not None:
+            return self._shell
+        kind = "module" if self.is_module else "script"
+        what = [kind, *self.words] if with_program else ["imports", self.first_folder()]
+        return [sys.executable, RUNNER, *what]
+
+    def named_imports(self) -> list[str]:
+        """Return what the script's own import statements name, besides the standard library."""
+        from cudaguard.system.source import imports_of_file
+
+        if self.is_module:
+            return []
+        names = imports_of_file(self.words[0])
+        return [name for name in names if origin_of(name, self.path()) != STANDARD]
+
+    def path(self) -> list[str]:
+        """Return the folders in which the program finds its modules."""
+        # In front of ours is the current folder, or that of the command itself.
+        rest = sys.path if getattr(sys.flags, "safe_path", False) else sys.path[1:]
+        is_safe = os.environ.get("PYTHONSAFEPATH") and hasattr(sys.flags, "safe_path")
+        return [*rest] if is_safe else [self.first_folder(), *rest]
+
+    def first_folder(self) -> str:
+        """Return what Python puts in front of the program's path."""
+        if self.words and not self.is_module:
+            return os.path.dirname(os.path.realpath(self.words[0]))
+        return os.getcwd()
 
 
 class Try:
@@ -100,7 +112,7 @@ class Try:
         """Return how it ended, in a few words."""
         if self.cannot_say:
             return "cannot say"
-        return "works" if self.failure is None else words(self.failure)
+        return "works" if self.failure is None else failure(self.failure.to_dict())
 
     def imports(self) -> list[str]:
         """Return what the program asked to be imported, in its order."""
@@ -136,31 +148,65 @@ def _failure(ended: Ended, *, is_shell: bool) -> Failure | None:
     if status is None:
         return Failure("hang")
     if status < 0 or (is_shell and SHELL_SIGNAL < status < SHELL_SIGNAL + 65):
+        import signal
+
         number = -status if status < 0 else status - SHELL_SIGNAL
-        return Failure("signal", signal=_signal_name(number))
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        return Failure("signal", signal=name)
     return Failure("status", status=status, error=error_of(ended.errors)) if status else None
 
 
-def _signal_name(number: int) -> str:
-    import signal
-
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+def _is_telling(frame: str) -> bool:
+    """Return True if a line of a stack is neither of Python itself nor of our runner."""
+    file = frame.split('"')[1]
+    inside = file.startswith(os.path.dirname(os.__file__)) and "-packages" not in file
+    return not inside and not file.startswith("<frozen") and file != RUNNER
 
 
-def words(failure: Failure) -> str:
-    """Return a failure in a few words."""
-    if failure.kind == "hang":
-        return "does not end"
-    if failure.kind == "signal":
-        return f"ended by {failure.signal}"
-    error = f" ({failure.error})" if failure.error else ""
-    return f"exit status {failure.status}{error}"
+class Trials:
+    """Runs children, counts them, and tells how it goes.
+
+    Args:
+        environ: The environment of the children.
+        limit: Seconds for one child.
+        repeats: How often an order is tried before it is called good.
+        folder: A folder for journals.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], *, limit: float, repeats: int, folder: str
+    ) -> None:
+        self.repeats = repeats
+        self.progress = Progress()
+        self.runs = 0
+        self.unsure = 0
+        self._environ = environ
+        self._limit = limit
+        self._folder = folder
+
+    def run(
+        self,
+        command: Sequence[str],
+        names: Sequence[str],
+        told: str,
+        environ: Mapping[str, str] | None = None,
+    ) -> Try:
+        """Run one child and say how it ended."""
+        self.runs += 1
+        journal = os.path.join(self._folder, f"{self.runs}.txt")
+        variables = {IMPORTS_VARIABLE: ",".join(names), JOURNAL_VARIABLE: journal}
+        head = f"run {self.runs}: {told}"
+        self.progress.running(f"{head} ...")
+        ended = run(command, {**(environ or self._environ), **variables}, self._limit)
+        tried = Try(ended, _notes(journal), is_shell=command[0] != sys.executable)
+        self.progress.finished(f"{head}: {tried.outcome()}")
+        return tried
 
 
-def _lines(path: str) -> list[tuple[str, str]]:
+def _notes(path: str) -> list[tuple[str, str]]:
     try:
         text = read_bytes(path, LARGEST).decode("utf-8", "replace")
     except OSError:  # the child ended before it could note anything
@@ -195,15 +241,16 @@ class Oracle:
             self._known[names] = self._try(names)
         return self._known[names]
 
+    def knows(self, names: tuple[str, ...], tried: Try) -> None:
+        """Take note of an order that has failed elsewhere."""
+        self._known[names] = BAD
+        self.last = tried
+
     def is_steady(self, answer: Answer) -> bool:
         """Return True if what fails fails again, and what works works again."""
         # Without an order of its own that fails, the program as it is must.
         failing = answer.failing if self._known.get(answer.failing) == BAD else ()
         return self._try(failing) == BAD and self._try(answer.working) == GOOD
-
-    def knows(self, names: tuple[str, ...], verdict: str) -> None:
-        """Take note of an order that has been tried elsewhere."""
-        self._known[names] = verdict
 
     def _try(self, names: tuple[str, ...]) -> str:
         verdict = GOOD
@@ -217,20 +264,3 @@ class Oracle:
                 verdict = UNSURE
         self._trials.unsure += verdict == UNSURE
         return verdict
-
-
-def _is_telling(frame: str) -> bool:
-    """Return True if a line of a stack is neither of Python itself nor of our runner."""
-    file = frame.split('"')[1]
-    inside = file.startswith(os.path.dirname(os.__file__)) and "-packages" not in file
-    return not inside and not file.startswith("<frozen") and file != RUNNER
-
-
-def rules_at_work(journal: str) -> list[str]:
-    """Return the ids of the rules by which the guard did something, from its journal."""
-    from cudaguard.core.journal_reader import read_events
-    from cudaguard.core.reports import Repaired
-
-    events = (line.event for line in read_events(journal))
-    rules = (event.rule for event in events if isinstance(event, Repaired))
-    return list(dict.fromkeys(rule for rule in rules if rule))

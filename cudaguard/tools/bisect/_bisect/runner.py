@@ -1,8 +1,8 @@
 """Imports modules, then runs a program, in the children of ``cudaguard bisect``.
 
-Usage: ``runner.py imports FOLDER [LAST]``, ``runner.py script PATH [ARG ...]``, ``runner.py module
-NAME [ARG ...]``. The imports that the environment names are made first. Before a program, and
-before `LAST`, those that fail are passed over. Not imported as a part of the package, and imports
+Usage: ``runner.py imports FOLDER``, ``runner.py script PATH [ARG ...]``, ``runner.py module NAME
+[ARG ...]``. The imports that the environment names are made first. Before a program those that fail
+are passed over. Not imported as a part of the package, and imports
 nothing of it: the child is to be as it would be without us.
 """
 
@@ -70,14 +70,6 @@ def no_core_files():
         pass
 
 
-def tell_stacks(seconds):
-    """Write to standard error where each thread is, if the program has not ended by then."""
-    if seconds:
-        import faulthandler
-
-        faulthandler.dump_traceback_later(float(seconds), exit=False)
-
-
 def first_folder(kind, program):
     """Return what Python puts in front of sys.path: the folder of a script, else the current."""
     if kind == "imports":
@@ -99,7 +91,6 @@ def main():
     journal = Journal(os.environ.pop("CUDAGUARD_BISECT_JOURNAL", ""))
     kind, program = sys.argv[1], sys.argv[2:]
     no_core_files()
-    tell_stacks(os.environ.pop("CUDAGUARD_BISECT_STACKS", ""))
     first = first_folder(kind, program)
     if not getattr(sys.flags, "safe_path", False):  # -P: there is no such entry
         sys.path[0] = first
@@ -110,13 +101,10 @@ def main():
             __import__(name)
         except Exception:
             # A program may import it later, when it can be imported.
-            if kind == "imports" and not program:
+            if kind == "imports":
                 raise
     journal.note("started", kind)
     if kind == "imports":
-        for name in program:
-            journal.note("start", name)
-            __import__(name)
         return
     if not names:
         sys.meta_path.insert(0, Recorder(journal))
