@@ -42,11 +42,6 @@ def test_guard_that_was_up_before_pytest_costs_no_warning(suite):
     suite.child.command(suite.python, *run, env=suite.env)
 
 
-def test_wrong_mode_is_a_usage_error(suite):
-    status, text = suite.run("--cudaguard-mode=fast", plugin=())
-    assert (status, "unknown mode 'fast'" in text) == (4, True)
-
-
 def test_every_worker_is_guarded_and_the_controller_tells_of_it(suite):
     suite.child.write("conftest.py", "import target\n")
     suite.child.write("test_it.py", f"{SHOWS_ORDER}\n{IMPORTS_FAULTY}")
@@ -68,14 +63,6 @@ def test_first_test_is_named_with_its_worker(suite):
     assert re.search(r"first seen after: test_it.py::test_1 \(gw[01]\)$", told, re.MULTILINE)
     told = section(suite.run("--cudaguard", plugin=())[1])
     assert re.search(r"first seen after: test_it.py::test_1$", told, re.MULTILINE)
-
-
-def test_mode_of_the_ini_file_and_rules_reach_the_workers(suite):
-    suite.child.write("pytest.ini", "[pytest]\ncudaguard = fix\n")
-    suite.child.write("conftest.py", "import target\n")
-    suite.child.write("test_it.py", SHOWS_ORDER)
-    assert suite.run("-n", "2", plugin=())[0] == 0
-    assert suite.run("-n", "2", "--cudaguard-disable", "LOCAL1", plugin=())[0] == 1
 
 
 def test_worker_that_crashes(suite):

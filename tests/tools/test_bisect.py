@@ -47,7 +47,7 @@ def planted(child):
     return child.write("train.py", IMPORT_ALL)
 
 
-# --- what is found ---------------------------------------------------------------------------------
+# --- what is found --------------------------------------------------------------------------------
 
 
 def test_planted_pair_among_fifteen(bisect, child, planted):
@@ -262,7 +262,7 @@ def test_program_that_works(bisect, child):
     assert (status, found["verdict"], found["runs"]) == (0, "works", 1)
 
 
-# --- errors that no order changes ------------------------------------------------------------------
+# --- errors that no order changes -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def test_missing_module_that_another_may_provide(bisect, child, code):
         assert (found["first"], found["then"]) == (["adds_folder"], ["hidden_part"])
 
 
-# --- a command of the shell ------------------------------------------------------------------------
+# --- a command of the shell -----------------------------------------------------------------------
 
 BY_VARIABLE = """
     import os, sys
@@ -335,7 +335,7 @@ def test_command_that_cannot_say_and_one_that_is_none(bisect, child):
     assert "run 2" not in done.stderr
 
 
-# --- the runs --------------------------------------------------------------------------------------
+# --- the runs -------------------------------------------------------------------------------------
 
 
 def test_own_install_of_the_program_is_off(bisect, child, planted):
@@ -411,7 +411,7 @@ def test_program_sees_what_it_sees_under_python(child, root):
     assert json.loads(child.command(*command, env=env).stdout) == plain
 
 
-# --- what is written where -------------------------------------------------------------------------
+# --- what is written where ------------------------------------------------------------------------
 
 
 def test_progress_and_report_in_text(child, planted):

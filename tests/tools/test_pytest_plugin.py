@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import zipfile
 from xml.etree import ElementTree as ET
@@ -92,14 +91,6 @@ def test_says_nothing_and_does_nothing_unless_it_is_asked(suite):
     assert "cudaguard" not in text
 
 
-def test_can_be_blocked(suite):
-    suite.child.write("test_it.py", "def test(): pass\n")
-    blocked = ("-p", "no:cudaguard", "-p", "no:cacheprovider")
-    assert suite.run(plugin=blocked)[0] == 0
-    status, text = suite.run("--cudaguard", plugin=blocked)
-    assert (status, "unrecognized arguments: --cudaguard" in text) == (4, True)
-
-
 # --- the guard comes first -----------------------------------------------------------------------
 
 
@@ -107,20 +98,10 @@ def test_can_be_blocked(suite):
     ("options", "ini", "variable", "guarded"),
     [
         (("--cudaguard",), "", "", True),
-        (("--cudaguard-mode=strict",), "", "", True),
-        (("--cudaguard-mode=warn",), "", "", False),
-        (("--cudaguard-mode=off",), "fix", "", False),
-        (("--cudaguard", "--cudaguard-mode=off"), "fix", "", False),
-        (("--cudaguard", "--cudaguard-mode=fix"), "warn", "", True),
-        (("--cudaguard",), "warn", "", False),
+        (("--cudaguard-mode=warn",), "fix", "", False),
         (("--cudaguard",), "off", "", True),
         ((), "fix", "", True),
-        ((), "true", "", True),
-        ((), "off", "", False),
         ((), "fix", "warn", False),  # the variable is stronger than configuration
-        ((), "warn", "fix", True),
-        (("--cudaguard",), "", "warn", False),
-        (("--cudaguard",), "off", "warn", False),
         (("--cudaguard-mode=fix",), "", "warn", True),
         (("--cudaguard",), "fix", "off", False),  # the kill switch
         (("--cudaguard", "--cudaguard-disable=LOCAL1"), "", "", False),
@@ -143,19 +124,13 @@ def test_opt_in_rule_is_enabled_by_id(suite):
     assert suite.run("--cudaguard", "--cudaguard-enable", "LOCAL1")[0] == 0
 
 
-def test_header_names_the_mode(suite):
-    suite.child.write("test_it.py", "def test(): pass\n")
-    assert "\ncudaguard: fix\n" in suite.run("--cudaguard")[1]
-    off = "\ncudaguard: off (by CUDAGUARD in the environment)\n"
-    assert off in suite.run("--cudaguard", CUDAGUARD="off")[1]
-
-
 def test_what_another_plug_in_has_imported_is_told_as_too_late(suite):
     suite.child.write("other_plugin.py", "import target\n")
     suite.child.write("test_it.py", "def test(): pass\n")
     status, text = suite.run("-p", "other_plugin", "--cudaguard")
     assert status == 0
     told = section(text)
+    assert first_seen(text) == {"CG802": []}
     assert "[CG802] target was imported before cudaguard could repair it (rule LOCAL1)." in told
     assert "remedy: call cudaguard.install()" in told
     if sys.version_info >= (3, 10):  # before, nobody knows how the process was started
@@ -167,9 +142,9 @@ def test_guard_is_up_before_what_other_plug_ins_do_at_the_start(suite):
         "other_plugin.py", "def pytest_load_initial_conftests(early_config): import target\n"
     )
     suite.child.write("test_it.py", SHOWS_ORDER)
-    for others in (("-p", "other_plugin", *PLUGIN), (*PLUGIN, "-p", "other_plugin")):
-        assert suite.run(plugin=others)[0] == 1
-        assert suite.run("--cudaguard", plugin=others)[0] == 0
+    others = ("-p", "other_plugin", *PLUGIN)
+    assert suite.run(plugin=others)[0] == 1
+    assert suite.run("--cudaguard", plugin=others)[0] == 0
 
 
 def test_guard_is_taken_down_at_the_end(suite):
@@ -190,11 +165,12 @@ def test_guard_is_taken_down_at_the_end(suite):
 # --- findings ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "expected"), [("warn", 0), ("fix", 0), ("strict", 1)])
+@pytest.mark.parametrize(("mode", "expected"), [("fix", 0), ("strict", 1)])
 def test_findings_stand_in_the_summary_and_fail_a_strict_run(suite, mode, expected):
     suite.child.write("test_it.py", IMPORTS_FAULTY)
     status, text = suite.run(f"--cudaguard-mode={mode}")
     assert status == expected
+    assert f"\ncudaguard: {mode}\n" in text
     assert "1 passed" in text
     lines = section(text).splitlines()
     assert lines[0] == "[LOCAL2] faulty has a fault"
@@ -232,18 +208,8 @@ def test_mere_information_needs_verbose(suite):
     assert (status, "[CG810]" in section(text)) == (0, True)
 
 
-def test_findings_are_properties_in_junit(suite):
-    suite.child.write("test_it.py", IMPORTS_FAULTY)
-    suite.run("--cudaguard", "--junitxml=report.xml")
-    root = ET.parse(suite.child.folder / "report.xml").getroot()
-    (entry,) = root.iter("property")
-    assert entry.get("name") == "cudaguard.LOCAL2"
-    assert "faulty has a fault" in entry.get("value")
-
-
-@pytest.mark.parametrize("error", ["error", "error::UserWarning"])
-def test_filters_that_make_warnings_errors_do_not_break_imports(suite, error):
-    suite.child.write("pytest.ini", f"[pytest]\nfilterwarnings = {error}\n")
+def test_filters_that_make_warnings_errors_do_not_break_imports(suite):
+    suite.child.write("pytest.ini", "[pytest]\nfilterwarnings = error\n")
     suite.child.write("conftest.py", "import faulty\n")
     suite.child.write("test_it.py", IMPORTS_FAULTY)
     status, text = suite.run("--cudaguard")
@@ -280,7 +246,6 @@ def test_a_guard_that_such_filters_do_not_let_come_up_is_one_plain_error(suite):
             "",
             "argument --cudaguard-mode: unknown mode 'fast'; expected one of",
         ),
-        (("--cudaguard=strict",), "", "argument --cudaguard: ignored explicit argument 'strict'"),
         ((), "fast", "pytest.ini: cudaguard: unknown mode 'fast'; expected one of"),
         (("--cudaguard", "--cudaguard-enable=CG700"), "", "rule 'CG700' is not known"),
     ],
@@ -309,9 +274,7 @@ def first_seen(text):
     ("files", "expected"),
     [
         ({"conftest.py": "import faulty\n"}, "the import of conftest.py"),
-        ({"sub/conftest.py": "import faulty\n"}, "the import of sub/conftest.py"),
         ({"sub/test_b.py": IMPORTS_FAULTY}, "the collection of sub/test_b.py"),
-        ({"sub/test_b.py": "def test_it(): import faulty\n"}, "sub/test_b.py::test_it"),
         (
             {
                 "sub/test_b.py": "import pytest\n"
@@ -324,14 +287,6 @@ def first_seen(text):
         (
             {"conftest.py": "def pytest_sessionfinish(): import faulty\n"},
             None,  # gathered by then: nobody can name what comes later
-        ),
-        (
-            {"conftest.py": "def pytest_runtestloop(): import faulty\n"},
-            "the collection of test_a.py",
-        ),
-        (
-            {"conftest.py": "def pytest_runtest_logfinish(): import faulty\n"},
-            "test_a.py::test_first",
         ),
     ],
 )
@@ -346,17 +301,11 @@ def test_first_place_is_named(suite, files, expected):
     assert first_seen(text) == ({"LOCAL2": [expected]} if expected else {})
 
 
-def test_what_came_before_the_guard_names_no_test(suite):
-    suite.child.write("other_plugin.py", "import target\n")
-    suite.child.write("test_it.py", "def test(): pass\n")
-    _, text = suite.run("-p", "other_plugin", "--cudaguard")
-    assert first_seen(text) == {"CG802": []}
-
-
 def test_place_is_in_junit(suite):
     suite.child.write("test_it.py", "def test_one(): import faulty\n")
     suite.run("--cudaguard", "--junitxml=report.xml")
     (entry,) = ET.parse(suite.child.folder / "report.xml").getroot().iter("property")
+    assert entry.get("name") == "cudaguard.LOCAL2"
     assert entry.get("value").endswith("first seen after: test_it.py::test_one")
 
 
@@ -366,11 +315,9 @@ def test_finding_that_is_an_error_for_the_user_ends_no_session(suite):
         "pytest.ini", "[pytest]\nfilterwarnings = error::cudaguard.CudaGuardWarning\n"
     )
     suite.child.write("test_it.py", "def test_one(): import faulty\ndef test_two(): pass\n")
-    for mode in ("warn", "fix", "strict"):
-        status, text = suite.run(f"--cudaguard-mode={mode}")
-        assert status == 1
-        assert "INTERNALERROR" not in text
-        assert first_seen(text) == {"LOCAL2": ["test_it.py::test_one"]}
+    status, text = suite.run("--cudaguard-mode=strict")
+    assert (status, "INTERNALERROR" in text) == (1, False)
+    assert first_seen(text) == {"LOCAL2": ["test_it.py::test_one"]}
 
 
 @pytest.fixture
@@ -389,12 +336,10 @@ def driven(suite, driver_stubs):
 
 def test_first_test_after_which_cuda_was_initialized(driven):
     """No import and no load is there to be seen: the driver is asked between the tests."""
-    status, text = driven.run("--cudaguard")
+    status, text = driven.run("--cudaguard-mode=strict")  # it is no fault
     assert status == 0
     assert first_seen(text) == {"CG814": ["test_cuda.py::test_initializes"]}
     assert "initialized CUDA" in section(text)
-    assert driven.run("--cudaguard-mode=strict")[0] == 0  # it is no fault
-    assert first_seen(driven.run("--cudaguard", "--cudaguard-disable=CG814")[1]) == {}
 
 
 def test_looking_initializes_nothing(driven):
@@ -409,56 +354,6 @@ def test_looking_initializes_nothing(driven):
         "    assert ctypes.CDLL('libcuda.so.1').cuDeviceGetCount(count) == 3\n",
     )
     assert driven.run("--cudaguard", "test_it.py")[0] == 0
-
-
-LIBRARY = "int {name}(void) {{ return {value}; }}\n"
-
-
-@pytest.fixture
-def compiled(suite):
-    """Compiles a library of the suite's."""
-    if not sys.platform.startswith("linux") or not shutil.which("gcc"):
-        pytest.skip("compiled with gcc, for the loader of Linux")
-
-    def compiled(path, *options, name="release", value=1):
-        file = suite.child.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        suite.child.write("lib.c", LIBRARY.format(name=name, value=value))
-        suite.child.command("gcc", "-shared", "-fPIC", "-o", file, "lib.c", *options)
-        return file
-
-    return compiled
-
-
-def test_first_test_after_which_a_library_came_twice(suite, compiled):
-    for folder, version, value in (("one", "1.105", 1), ("two", "8.90", 2)):
-        soname = "-Wl,-soname,libcudart.so.12"
-        file = compiled(f"{folder}/libcudart.so.12.{version}", soname, value=value)
-        (file.parent / "libcudart.so.12").symlink_to(file.name)
-    suite.child.write(
-        "test_it.py",
-        "import ctypes\n"
-        "def test_one(): ctypes.CDLL('one/libcudart.so.12')\n"
-        "def test_other(): pass\n"
-        "def test_two(): ctypes.CDLL('two/libcudart.so.12')\n",
-    )
-    _, text = suite.run("--cudaguard")
-    assert first_seen(text) == {"CG842": ["test_it.py::test_two"]}
-    assert section(suite.run("--cudaguard", "-k", "not two")[1]) is None
-
-
-def test_first_test_after_which_symbols_moved(suite):
-    pytest.importorskip("decord", reason="decord has wheels for x86-64 Linux only")
-    suite.child.write(
-        "test_it.py",
-        "def test_numbers(): import numpy\n"
-        "def test_video(): import decord\n"
-        "def test_picture(): import cv2\n",
-    )
-    _, text = suite.run("--cudaguard-mode=warn", "-v")
-    seen = first_seen(text)
-    assert seen["CG001"] == ["test_it.py::test_video"]
-    assert section(suite.run("--cudaguard-mode=warn", "-k", "numbers")[1]) is None
 
 
 # --- as it is installed --------------------------------------------------------------------------

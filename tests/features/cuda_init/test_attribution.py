@@ -51,39 +51,6 @@ def test_modules_that_do_more_and_more_are_told_apart(program):
     ]
 
 
-def test_finding_says_what_follows_and_what_to_do(program):
-    program.module("kaolin", INITIALIZE)
-    ran = program.run("import ctypes\ncudaguard.install()\nimport kaolin\nprint(found()[0])")
-    text = "\n".join(ran.out)
-    assert "CUDA_VISIBLE_DEVICES" in text
-    assert "'spawn' or 'forkserver'" in text
-
-
-def test_user_code_that_imports_lies_in_a_function_of_another_module(program):
-    program.module("kaolin", INITIALIZE)
-    program.module("helper", "def get():\n    import kaolin  # here\n")
-    ran = program.run(
-        f"import ctypes\ncudaguard.install()\nimport helper\nhelper.get()\n{TOLD}",
-    )
-    assert program.where("here", "helper.py") in ran.out[0]
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "from kaolin import x",
-        "__import__('kaolin')",
-        "importlib.import_module('kaolin')",
-    ],
-)
-def test_all_ways_to_import_give_the_users_line(program, statement):
-    program.module("kaolin", INITIALIZE, "x = 1")
-    ran = program.run(f"import ctypes, importlib\ncudaguard.install()\n{statement}  # here\n{TOLD}")
-    assert ran.out == [
-        f"CG814 info kaolin initialized CUDA at {program.where('here')} while it was imported."
-    ]
-
-
 @on_both_drivers
 def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(program):
     program.module("spconv", "import kaolin  # inner")
@@ -229,31 +196,12 @@ def extension(program):
 
 
 @on_both_drivers
-@pytest.mark.parametrize("name", ["unheard_of", "kaolin"])
-def test_extension_that_initializes_is_named_watched_or_not(program, extension, name):
-    extension(name)
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport {name}  # here\n{TOLD}")
+def test_extension_that_initializes_is_named_though_it_is_not_watched(program, extension):
+    extension("unheard_of")
+    ran = program.run(f"import ctypes\ncudaguard.install()\nimport unheard_of  # here\n{TOLD}")
     assert ran.err == ""
     (line,) = ran.out
-    assert line.startswith(f"CG814 info {name} initialized CUDA at {program.where('here')}")
-
-
-def test_extension_of_an_unwatched_package_inside_a_watched_import(program, extension):
-    extension("_unheard_of")
-    program.module("spconv", "import _unheard_of  # inner")
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
-    (line,) = ran.out
-    assert line.startswith("CG814 info _unheard_of initialized CUDA at ")
-    assert program.where("inner", "spconv.py") in line
-
-
-def test_extension_inside_a_watched_package_that_is_there_already(program, extension):
-    extension("_worker")
-    program.module("spconv.worker", "import _worker  # inner")
-    ran = program.run(f"import ctypes, spconv\ncudaguard.install()\nimport spconv.worker\n{TOLD}")
-    (line,) = ran.out
-    assert line.startswith("CG814 info _worker initialized CUDA at ")
-    assert program.where("inner", "spconv/worker.py") in line
+    assert line.startswith(f"CG814 info unheard_of initialized CUDA at {program.where('here')}")
 
 
 # --- the order of things ------------------------------------------------------------------------
@@ -264,8 +212,6 @@ def test_extension_inside_a_watched_package_that_is_there_already(program, exten
     [
         "import ctypes; cudaguard.install()",
         "cudaguard.install(); import ctypes",
-        "from ctypes import CDLL; cudaguard.install()",
-        "cudaguard.install(); from ctypes import CDLL",
         "cudaguard.install()",  # ctypes comes with the module that is watched
         "cudaguard.install(); cudaguard.uninstall(); import ctypes; cudaguard.install()",
     ],
@@ -324,21 +270,6 @@ def test_uninstall_stops_it_and_installing_again_begins_anew(program):
     assert ran.out[1].split() == ["Code", "spconv"]
 
 
-def test_guard_block(program):
-    program.module("kaolin", INITIALIZE)
-    program.module("spconv", RETAIN.format(0))
-    ran = program.run(
-        f"""
-        import ctypes
-        with cudaguard.guard():
-            import kaolin
-        import spconv
-        {TOLD}
-        """
-    )
-    assert [line.split()[2] for line in ran.out] == ["kaolin"]
-
-
 # --- once, and where it is told -----------------------------------------------------------------
 
 
@@ -386,29 +317,13 @@ def test_events_and_journal(program):
     assert findings == ["CG814", "CG815"]
 
 
-def test_log_says_nothing_of_what_is_normal(program):
-    program.module("kaolin", RETAIN.format(0))
-    ran = program.run(
-        "import ctypes, logging\nlogging.basicConfig(level=0)\ncudaguard.install()\n"
-        "import kaolin\nprint(ids())",
-        env={"LOCAL_RANK": "0"},
-    )
-    assert (ran.out, ran.err) == (["['CG814', 'CG815']"], "")
-
-
 # --- another rank's device ----------------------------------------------------------------------
 
 RANKS = {
     # LOCAL_RANK, device, visible devices: is that wrong?
     "1 0 2": True,
     "0 1 2": True,
-    "0 0 2": False,
-    "1 1 2": False,
     " 0 2": False,
-    "1 0 1": False,
-    "none 0 2": False,
-    "-1 0 2": False,
-    "3 2 4": True,
 }
 
 
@@ -433,16 +348,6 @@ def test_context_on_the_device_of_another_rank(program, case):
             f"was imported, but this process is local rank {rank}."
         ) in text
         assert f"torch.cuda.set_device({rank})" in text
-
-
-@pytest.mark.parametrize(
-    "variable",
-    ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "PALS_LOCAL_RANKID"],
-)
-def test_rank_of_other_launchers_is_known_too(program, variable):
-    program.module("spconv", RETAIN.format(0))
-    code = "import ctypes\ncudaguard.install()\nimport spconv\nprint(found('CG815')[0].severity)"
-    assert program.output(code, env={variable: "1"}) == ["warning"]
 
 
 # --- contexts that are not the primary one ------------------------------------------------------
@@ -477,7 +382,6 @@ def test_own_context_beside_torch_is_warned_of_with_the_remedy(program):
     ("name", "code"),
     [
         ("pycuda.autoprimaryctx", "primary"),
-        ("pycuda.autoinit", INITIALIZE),
         ("pycuda.autoinit", "popped"),
     ],
 )
@@ -516,22 +420,6 @@ def test_context_that_was_current_before_torch_is_told_of_and_blamed_on_no_impor
     (warning,) = ran.warnings
     said = "A CUDA context other than the primary one is current on device 0 at "
     assert f"[CG816] {said}{program.where('torch')}, beside torch." in warning
-
-
-def test_context_that_is_the_primary_one_is_nothing_to_tell_of(program):
-    program.module("torch")
-    code = """
-        import ctypes
-        cudaguard.install()
-        cu = driver()
-        cu.cuInit(0)
-        primary = ctypes.c_void_p()
-        cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
-        cu.cuCtxSetCurrent(primary)
-        import torch
-        print(ids())
-        """
-    assert program.output(code) == ["['CG814', 'CG815']"]
 
 
 @pytest.mark.parametrize("mode", ["off", "observe", "warn", "fix", "strict"])
@@ -591,15 +479,12 @@ def test_two_threads_that_import_at_once(program):
 # --- further modules to watch --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "told"), [("", False), ("innocent", True), ("all", True), ("other, innocent", True)]
-)
-@pytest.mark.parametrize("first", ["import ctypes", ""])
-def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told, first):
+@pytest.mark.parametrize(("words", "told"), [("", False), ("all", True), ("other, innocent", True)])
+def test_modules_that_are_not_known_are_named_if_they_are_watched(program, words, told):
     program.module("innocent", INITIALIZE)
     program.module("kaolin")
     ran = program.run(
-        f"{first}\ncudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
+        f"cudaguard.install()\nimport innocent  # here\nimport kaolin\n{TOLD}",
         env={"CUDAGUARD_WATCH": words},
     )
     who = f"innocent initialized CUDA at {program.where('here')}" if told else "Code that"
@@ -619,21 +504,6 @@ def test_watching_all_leaves_python_and_parts_of_packages_alone(program):
         env={"CUDAGUARD_WATCH": "all"},
     )
     assert ran.out == ["['pkg']"]
-
-
-def test_watching_by_a_file(program):
-    program.module("innocent", INITIALIZE)
-    program.child.write("cudaguard.toml", "watch = ['innocent']\n")
-    ran = program.run(
-        "import ctypes\ncudaguard.install(config='cudaguard.toml')\nimport innocent\n" + TOLD
-    )
-    assert ran.out[0].startswith("CG814 info innocent initialized CUDA")
-
-
-def test_bad_words_are_told_of(program):
-    ran = program.run("cudaguard.install()\nprint(ids())", env={"CUDAGUARD_WATCH": "a-b"})
-    assert ran.out == ["['CG806']"]
-    assert "'a-b' is not a module name" in ran.err
 
 
 @on_both_drivers
@@ -696,10 +566,7 @@ NVML = "import pynvml; pynvml.nvmlInit()"
 @pytest.mark.parametrize(
     ("held", "nvml", "said"),
     [
-        ("512 512 512", NVML, "3 more ranks have contexts on device 0, 512 MiB each"),
         ("512 1024", NVML, "2 more ranks have contexts on device 0, 512 to 1024 MiB each"),
-        ("- -", NVML, "2 more ranks have contexts on device 0"),
-        ("", NVML, ""),
         ("512 512 512", "", ""),  # NVML is not loaded only to tell more
     ],
 )
@@ -710,27 +577,3 @@ def test_contexts_of_other_ranks_on_a_device_are_counted(program, held, nvml, sa
     evidence = ("2 devices are visible", said) if said else ("2 devices are visible",)
     assert ran.out == [str(evidence)]
     assert any(call.startswith("nvmlInit") for call in ran.calls) == bool(nvml)
-
-
-def test_own_context_over_one_that_was_current_already(program):
-    """As torch leaves its own after the first use."""
-    program.module("torch")
-    program.module("warp", OWN.format(0))
-    ran = program.run(
-        """
-        import ctypes
-        cudaguard.install()
-        import torch
-        cu = driver()
-        cu.cuInit(0)
-        primary = ctypes.c_void_p()
-        cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 0)
-        cu.cuCtxSetCurrent(primary)
-        import warp  # warp
-        """
-    )
-    (warning,) = ran.warnings
-    assert (
-        f"[CG816] warp made its own CUDA context current on device 0 at {program.where('warp')}"
-        in warning
-    )

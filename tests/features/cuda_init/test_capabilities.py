@@ -16,23 +16,25 @@ def by_driver():
 INSTANCE = "MIG-12345678-9abc-def0-1234-56789abcdef0"
 # Values of CUDA_VISIBLE_DEVICES, with devices numbered as they lie on the bus.
 LISTED = [
-    None, "", "-1", "7", "0", "1,0", " 1 , 0", "1,7,0", "1,-1,0", "1,x", "x", "1x,0", "0,1,0", ",0",
+    "", "-1", "7", "0", "1,0", " 1 , 0", "1,7,0", "1,-1,0", "1,x", "x", "1x,0", "0,1,0", ",0",
     "GPU-c1,GPU-c0a1", "GPU-c1,GPU-c", "GPU-c1,0", "0,GPU-c1", "GPU-c0,GPU-c0a", "GPU-e", "GPU-",
     INSTANCE, f"{INSTANCE},{INSTANCE}", "MIG-1", "GPU-c1,MIG-1", f"GPU-c1,{INSTANCE}",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("listed", LISTED)
-def test_the_driver_agrees(program, listed):
-    ran = program.run(
-        BY_NVML + BY_DRIVER + "print(compute_capabilities())\nprint(by_driver())",
-        devices=3,
-        visible=listed,
-        order="PCI_BUS_ID",
-        mig={INSTANCE: 1} if listed is not None else None,
+def test_the_driver_agrees(program):
+    code = f"""
+def compare(listed):
+    os.environ["CUDA_VISIBLE_DEVICES"] = listed
+    print(compute_capabilities() == by_driver())
+for listed in {LISTED}:
+    in_child(lambda: compare(listed))
+"""
+    lines = program.output(
+        BY_NVML + BY_DRIVER + code, devices=3, visible="", order="PCI_BUS_ID", mig={INSTANCE: 1}
     )
-    by_nvml, by_driver = ran.out
-    assert by_nvml == by_driver
+    assert [listed for listed, line in zip(LISTED, lines) if line != "True"] == []
+    assert len(lines) == len(LISTED)
 
 
 def test_there_is_something_to_agree_on(program):
@@ -41,12 +43,6 @@ def test_there_is_something_to_agree_on(program):
     assert one == "((8, 0), (7, 0))"
     (instance,) = program.output(code, devices=3, visible=INSTANCE, mig={INSTANCE: 1})
     assert instance == "((7, 5),)"
-
-
-def test_instance_of_the_old_form(program, driver_stubs):
-    code = BY_NVML + "print(compute_capabilities())"
-    instance = f"MIG-{driver_stubs.devices[1].uuid}/1/0"
-    assert program.output(code, devices=3, visible=instance) == ["((7, 5),)"]
 
 
 @pytest.mark.parametrize(
@@ -65,19 +61,9 @@ def test_numbers_of_an_order_that_nobody_knows(program, listed, capability, expe
     assert program.output(code, visible=listed, capability=capability) == [expected]
 
 
-def test_only_one_device_has_a_number_whatever_the_order(program):
-    code = BY_NVML + "print(compute_capabilities())"
-    assert program.output(code, devices=1, visible="0", capability="12.1") == ["((12, 1),)"]
-
-
 @pytest.mark.parametrize("rc", [{"nvmlInit": 9}, {"nvmlDeviceGetCudaComputeCapability": 3}])
 def test_nvml_that_does_not_tell(program, rc):
     assert program.output(BY_NVML + "print(compute_capabilities())", rc=rc) == ["()"]
-
-
-def test_no_nvml(program):
-    code = BY_NVML + "sys.modules['pynvml'] = None\nprint(compute_capabilities())"
-    assert program.output(code, stubs=False) == ["()"]
 
 
 @on_both_drivers
@@ -93,10 +79,3 @@ def test_the_machines_driver_agrees(program):
         BY_NVML + BY_DRIVER + "print(sorted(compute_capabilities()) == sorted(by_driver()) != [])"
     )
     assert ran.out == ["True"]
-
-
-def test_driver_that_nobody_has_initialized(program):
-    code = (
-        "from cudaguard.system.driver import Driver\ncu = driver()\nprint(Driver().capabilities())"
-    )
-    assert program.output(code) == ["()"]

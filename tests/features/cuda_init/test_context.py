@@ -80,16 +80,9 @@ for variable in {list(WRONG_RANKS)}:
         assert line.startswith(expected)
 
 
-@pytest.mark.parametrize("rank", ["0", "1", "99", "one", "-1"])
+@pytest.mark.parametrize("rank", ["1", "one"])
 def test_the_only_visible_device_is_taken_whatever_the_rank_says(output, rank):
     assert output("name()", devices=3, visible="1", env={"LOCAL_RANK": rank}) == [B]
-
-
-@on_both_drivers
-@pytest.mark.parametrize("rank", ["1", "99", "one"])
-def test_the_only_device_of_the_machine_is_taken_whatever_the_rank_says(program, rank):
-    code = "print(cudaguard.create_context().device.ordinal)"
-    assert program.output(code, devices=1, env={"LOCAL_RANK": rank}) == ["0"]
 
 
 @on_both_drivers
@@ -120,13 +113,9 @@ DEVICES = {
     "'1'": B,
     "' 1 '": B,
     "'GPU-c1b25c6f-1e42-4a1b-8d22-000000000bb1'": B,
-    "'GPU-C1B25C6F-1E42-4A1B-8D22-000000000BB1'": B,
-    "'gpu-c1b2'": B,
     "'GPU-c2'": C,
     "' GPU-c0 '": A,
     "'0000:3B:00.0'": B,
-    "'0000:3b:00.0'": B,
-    "'00000000:3B:00.0'": B,  # as NVML and nvidia-smi write it
     "'00000000:3b:00.0'": B,
     "'0:3b:00.0'": B,
     "'0000:03:00.0'": A,
@@ -139,19 +128,6 @@ for device in {list(DEVICES)}:
     in_child(lambda: name(eval(device)))
 """
     assert dict(zip(DEVICES, output(code, devices=3))) == DEVICES
-
-
-def test_bus_id_of_another_pci_domain(output):
-    code = """
-name("0001:00:00.0")
-name("00000001:00:00.0")
-print(cudaguard.create_context("1:0:00.0").device if 0 else cudaguard.create_context(0).device)
-"""
-    lines = output(code, devices=4)
-    assert lines[:2] == ["Stub GPU D"] * 2
-    assert "pci_bus_id='0001:00:00.0'" in lines[2]
-    assert "uuid='GPU-c3d47e81-3064-4c3d-8f44-000000000dd3'" in lines[2]
-    assert "ordinal=0" in lines[2]
 
 
 @pytest.mark.parametrize("order", ["FASTEST_FIRST", "PCI_BUS_ID"])
@@ -185,17 +161,6 @@ in_child(lambda: refused("MIG-"))
     assert all("fits no visible device" in line for line in lines[3:])
 
 
-@pytest.mark.parametrize("visible", [MIG, None])
-def test_uuid_of_a_mig_instance(output, visible):
-    """Without the variable the driver shows the first instance, and no entry says what it is."""
-    code = f"""
-print(cudaguard.create_context({MIG!r}).device.uuid)
-name({MIG.replace("MIG-", "GPU-")!r})
-"""
-    lines = output(code, devices=3, visible=visible, mig={MIG: 1})
-    assert lines == [MIG, "Stub GPU B MIG 1g.5gb"]
-
-
 def test_device_that_was_reset_gets_its_context_anew(output):
     code = """
 import ctypes
@@ -213,34 +178,13 @@ print(cudaguard.create_context() is again)
 
 WRONG_DEVICES = {
     "3": "device 3: 3 visible",
-    "'3'": "device '3': 3 visible",
-    "-1": "device -1: 3 visible",
-    "10**30": "device 1000000000000000000000000000000: 3 visible",
     "True": "device True: 3 visible",
-    "False": "device False: 3 visible",
-    "b'0'": "device b'0': expected an ordinal, a UUID (GPU-...) or a PCI bus id",
     "1.9": "device 1.9: expected",
-    "0.0": "device 0.0: expected",
-    "float('inf')": "device inf: expected",
-    "'MIG-c'": "device 'MIG-c' fits several devices",
-    "'MIG-e1'": "device 'MIG-e1' fits no visible device",
     "'GPU-c'": "device 'GPU-c' fits several devices",
-    "'GPU-'": "device 'GPU-' fits no visible device",
-    "'GPU-e'": "device 'GPU-e' fits no visible device",
-    "'c1b25c6f'": "device 'c1b25c6f' fits no visible device",
     "'0000:99:00.0'": "device '0000:99:00.0' fits no visible device",
-    "'3b:00'": "device '3b:00' fits no visible device",
-    "':'": "device ':' fits no visible device",
     "''": "device '' fits no visible device",
-    "'-1'": "device '-1' fits no visible device",
     "'cuda:0'": "device 'cuda:0' fits no visible device",
-    "'auto'": "device 'auto' fits no visible device",
-    "[]": "device []: expected",
-    "()": "device (): expected",
-    "{}": "device {}: expected",
     "object": "device <class 'object'>: expected",
-    "float('nan')": "device nan: expected",
-    "1j": "device 1j: expected",
 }
 
 
@@ -263,46 +207,21 @@ for device in {list(WRONG_DEVICES)}:
 
 
 @on_both_drivers
-@pytest.mark.parametrize("visible", ["", "-1", "-2,0", "99", "nonsense", "0,0"])
+@pytest.mark.parametrize("visible", ["", "99"])
 def test_no_visible_device(output, visible):
     (line,) = output("refused()", visible=visible)
     assert line.startswith("cuInit answers 100: no CUDA device is there, or CUDA_VISIBLE_DEVICES")
 
 
-def test_negative_entry_ends_the_list(output):
-    code = "in_child(lambda: refused(1))\nname()"
-    line, created = output(code, devices=3, visible="1,-1,0")
-    assert (line.partition(",")[0], created) == (
-        "device 1: 1 visible (CUDA_VISIBLE_DEVICES='1",
-        B,
-    )
-
-
-def test_driver_that_counts_no_device(output):
-    (line,) = output(
-        "import ctypes; from cudaguard.system.driver import Driver\n"
-        "call = Driver.call\n"
-        "Driver.call = lambda s, n, *a: 0 if n == 'cuDeviceGetCount' else call(s, n, *a)\n"
-        "refused()",
-        visible="0",
-    )
-    assert line.startswith("no CUDA device is visible (CUDA_VISIBLE_DEVICES='0')")
-
-
 STATUSES = {
     "cuInit=803": ("cuInit answers 803", "different versions: reboot"),
     "cuInit=804": ("cuInit answers 804", "compat"),
-    "cuInit=100": ("cuInit answers 100", "CUDA_VISIBLE_DEVICES"),
-    "cuInit=34": ("cuInit answers 34", "stand-in"),
     "cuInit=999": ("cuInit answers 999", "unknown error"),
-    "cuInit=802": ("cuInit answers 802", "fabric manager"),
     "cuInit=3": ("CUDA was initialized before this process was forked", "spawn"),
     "cuInit=12345": ("cuInit answers 12345", "CUresult"),
     "cuDeviceGetCount=999": ("cuDeviceGetCount answers 999", "unknown error"),
-    "cuDeviceGet=101": ("cuDeviceGet answers 101", "no such device"),
     "cuDevicePrimaryCtxRetain=46": ("cuDevicePrimaryCtxRetain for device 0", "answers 46"),
     "cuDevicePrimaryCtxRetain=2": ("cuDevicePrimaryCtxRetain for device 0", "out of memory"),
-    "cuDevicePrimaryCtxRetain=999": ("cuDevicePrimaryCtxRetain for device 0", "answers 999"),
 }
 
 
@@ -326,24 +245,14 @@ for status in {list(STATUSES)}:
         assert created == B
 
 
-@pytest.mark.parametrize("function", ["cuDeviceGetName", "cuDeviceGetPCIBusId", "cuDeviceGetUuid"])
-def test_driver_that_does_not_say_all_of_a_device(output, function):
-    code = "handle = cudaguard.create_context(); print(handle)"
-    (line,) = output(code, rc={function: 999})
-    field = {"cuDeviceGetName": "name", "cuDeviceGetPCIBusId": "pci_bus_id"}.get(function, "uuid")
-    assert f"{field}=''" in line
-    assert line.count("''") == 1
-
-
 def test_no_driver(program):
     (line,) = program.output(CREATE + "refused()", stubs=False, env={"LD_LIBRARY_PATH": ""})
     assert line.startswith("there is no NVIDIA driver that can be loaded here: libcuda.so.1")
     assert "docker run --gpus all" in line
 
 
-@pytest.mark.parametrize("content", [b"", b"not a library", b"\x7fELF"])
-def test_file_that_is_no_driver(program, content):
-    (program.folder / "libcuda.so.1").write_bytes(content)
+def test_file_that_is_no_driver(program):
+    (program.folder / "libcuda.so.1").write_bytes(b"not a library")
     (line,) = program.output(
         CREATE + "refused()", stubs=False, env={"LD_LIBRARY_PATH": str(program.folder)}
     )
@@ -366,40 +275,22 @@ def test_stand_in_of_the_toolkit_is_told_from_a_driver(program, driver_stubs):
         assert "cuInit" not in ran.calls
 
 
-def test_library_without_the_functions_of_a_driver(program, driver_stubs):
-    import subprocess
-
-    source = program.child.write("empty.c", "int nothing;\n")
-    command = [driver_stubs.compiler, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]
-    command += ["-o", str(program.folder / "libcuda.so.1"), str(source)]
-    subprocess.run(command, check=True, timeout=60)
-    code = CREATE + "refused()"
-    (line,) = program.output(code, stubs=False, env={"LD_LIBRARY_PATH": str(program.folder)})
-    assert line.startswith("cuInit answers 500: the driver lacks this function")
-
-
 # --- a driver that is too old for the installed torch -------------------------------------------
 
 TORCH = {
     # distributions: driver version: part of the message, or None
-    ("torch 2.5.1+cu124", 12040): None,
     ("torch 2.5.1+cu124", 12020): None,  # minor versions are compatible
-    ("torch 2.5.1+cu124", 13000): None,
     ("torch 2.5.1+cu124", 11080): "supports CUDA 11.8, and torch is built for CUDA 12.4",
-    ("torch 2.9.0+cu130", 12080): "supports CUDA 12.8, and torch is built for CUDA 13.0",
     ("torch 2.13.0, nvidia-cuda-runtime 13.0.96", 12080): "torch is built for CUDA 13.0",
-    ("torch 2.4.0, nvidia-cuda-runtime-cu12 12.1.105", 11040): "torch is built for CUDA 12.1",
     ("torch 2.5.1+cpu, nvidia-cuda-runtime-cu12 12.1.105", 11040): None,
-    ("torch 2.5.1", 11040): None,
-    ("torch 2.5.1+rocm6.2", 11040): None,
-    ("torch 2.5.1+cu", 11040): None,
-    ("torch 1.0.0+cu9", 11040): None,
     ("torch nonsense, nvidia-cuda-runtime-cu12 x.y", 11040): None,
 }
 
 
-@pytest.mark.parametrize("is_imported", [True, False])
-@pytest.mark.parametrize(("dists", "driver"), TORCH)
+@pytest.mark.parametrize(
+    ("dists", "driver", "is_imported"),
+    [*((*case, True) for case in TORCH), ("torch 2.5.1+cu124", 11080, False)],
+)
 def test_driver_and_installed_torch(program, dists, driver, is_imported):
     """Only a program that has imported torch is kept from what would be of no use to it."""
     for dist in dists.split(", "):
@@ -455,63 +346,11 @@ in_child(lambda: in_child(refused))
 
 
 @on_both_drivers
-def test_guard_knows_in_a_child_what_its_parent_had_done(program):
-    ran = program.run(
-        CREATE
-        + """
-import ctypes
-cudaguard.install()
-driver().cuInit(0)
-in_child(refused)
-"""
-    )
-    (line,) = ran.out
-    assert "fork" in line
-
-
-@on_both_drivers
 def test_child_of_a_process_that_has_not_may_create(program, output):
     assert output("in_child(name)\nname()\nin_child(refused)")[:2] == [program.gpu.name] * 2
 
 
 # --- what is handed back, and what does not change ----------------------------------------------
-
-
-def test_same_handle_for_the_same_device_however_it_is_named(program):
-    ran = program.run(
-        """
-        first = cudaguard.create_context()
-        again = [cudaguard.create_context(d) for d in (0, "0", first.device.uuid,
-                 first.device.pci_bus_id, "GPU-c1")]
-        print(all(handle is first for handle in again))
-        other = cudaguard.create_context(1)
-        print(other is first, other == first, other.device.ordinal, first.device.ordinal)
-        """
-    )
-    assert ran.out == ["True", "False False 1 0"]
-    assert ran.calls.count("cuDevicePrimaryCtxRetain") == 2
-
-
-def test_context_is_primary_active_current_nowhere_and_stays(program):
-    ran = program.run(
-        """
-        import ctypes
-        from cudaguard.system.driver import Driver
-        cudaguard.install()
-        cudaguard.create_context(1)
-        cudaguard.uninstall()
-        seen = Driver()
-        print(seen.state().active, seen.state().current)
-        own_context(0)
-        cudaguard.create_context(0)
-        print(seen.state().active, seen.state().current, seen.has_foreign_context())
-        """
-    )
-    assert (ran.out, ran.err) == (["(1,) -1", "(0, 1) 0 True"], "")
-    for call in ("Release", "SetCurrent", "PushCurrent", "PopCurrent", "Destroy", "Reset"):
-        named = [name for name in ran.calls if call in name]
-        # The release belongs to has_foreign_context, which had retained.
-        assert named == (["cuDevicePrimaryCtxRelease_v2"] if call == "Release" else [])
 
 
 @on_both_drivers
@@ -561,12 +400,8 @@ AFTER = "133,222,311"
 MEMORY = {
     "used 133 222 311": 11 << 20,  # the third by its PCI address is number 0 of CUDA
     "used 133 222 300": 0,
-    "used 133 222 100": 0,  # another process has gone
     "rc nvmlInit=9": None,  # the driver is not loaded
-    "rc nvmlInit=18": None,  # its library and its module are of different versions
-    "rc nvmlInit=12": None,
     "rc nvmlDeviceGetMemoryInfo=3": None,  # not supported, as on Jetson
-    "rc nvmlDeviceGetMemoryInfo=15": None,  # the GPU is lost
     "rc nvmlDeviceGetHandleByUUID=6": None,
 }
 
@@ -588,24 +423,12 @@ for case in {list(MEMORY)}:
     assert dict(zip(MEMORY, map(eval, lines))) == MEMORY
 
 
-def test_bytes_are_those_of_the_device_and_of_nobody_elses(program):
-    code = "print([cudaguard.create_context(d).bytes >> 20 for d in (2,)])"
-    lines = program.output(TAKING + code, devices=3, used_mib=[100, 200, 300])
-    assert lines == ["[33]"]
-
-
-@pytest.mark.parametrize("missing", ["library", "module"])
-def test_bytes_are_none_without_nvml(program, driver_stubs, missing):
-    env = {}
-    if missing == "module":
-        start = "sys.modules['pynvml'] = None\n"
-    else:
-        start = ""
-        folder = program.folder / "driver"
-        folder.mkdir()
-        (folder / "libcuda.so.1").symlink_to(driver_stubs.folder / "libcuda.so.1")
-        env["LD_LIBRARY_PATH"] = str(folder)
-    assert program.output(start + "print(cudaguard.create_context().bytes)", env=env) == ["None"]
+def test_bytes_are_none_without_nvml(program, driver_stubs):
+    folder = program.folder / "driver"
+    folder.mkdir()
+    (folder / "libcuda.so.1").symlink_to(driver_stubs.folder / "libcuda.so.1")
+    env = {"LD_LIBRARY_PATH": str(folder)}
+    assert program.output("print(cudaguard.create_context().bytes)", env=env) == ["None"]
 
 
 def test_program_that_uses_nvml_itself_goes_on_using_it(output):
@@ -692,11 +515,8 @@ PRECEDENCE = {
     ("0", "1", "2"): "0",
     (None, "1", "2"): "1",
     (None, "", "2"): "2",
-    (None, " ", "2"): "2",
-    (None, "", None): "",
     ("none", "1", "2"): "",
     (None, "none", "2"): "",
-    (None, "NONE", "2"): "",
     ("auto", "1", "2"): "",
     (2, "1", None): "2",
 }
@@ -723,17 +543,6 @@ def test_later_install_applies_its_context(program, setting):
     assert program.output(code) == ["", "0" if "0" in setting else ""]
 
 
-def test_last_device_that_was_asked_for_is_added(program):
-    code = """
-cudaguard.install(context=0)
-active()
-cudaguard.install(context=2)
-cudaguard.install()
-active()
-"""
-    assert program.output(ACTIVE + code, devices=3) == ["0", "0,2"]
-
-
 BAD_WORDS = ("yes", "", "   ", "gpu0", "-1", "1.5", "cuda:0:1:2", "all")
 BAD_VALUES = ("-1", "True", "1.0", "[]", "b'0'", "0.0", "object()")
 
@@ -751,8 +560,8 @@ for value in {BAD_WORDS!r} + ({", ".join(BAD_VALUES)}):
     assert program.output(code) == expected
 
 
-@pytest.mark.parametrize("word", ["yes", "gpu0", "-1"])
-def test_bad_word_in_the_variable_is_reported_and_nothing_is_created(program, word):
+def test_bad_word_in_the_variable_is_reported_and_nothing_is_created(program):
+    word = "gpu0"
     ran = program.run(
         ACTIVE + "cudaguard.install()\nactive()\nprint(ids(), cudaguard.status().mode)",
         env={"CUDAGUARD_CONTEXT": word},
@@ -764,7 +573,7 @@ def test_bad_word_in_the_variable_is_reported_and_nothing_is_created(program, wo
     assert not ran.calls
 
 
-@pytest.mark.parametrize("value", ["'yes'", "-1", "true", "[0]", "{ device = 0 }", "1.5"])
+@pytest.mark.parametrize("value", ["'yes'", "[0]"])
 def test_bad_word_in_a_file(program, value):
     program.child.write("c.toml", f"context = {value}\n")
     code = """
@@ -779,12 +588,11 @@ def test_bad_word_in_a_file(program, value):
     assert ran.warned == ["CG806"]
 
 
-@pytest.mark.parametrize("device", ["7", "GPU-e", "0000:99:00.0"])
-def test_setting_that_cannot_be_met_warns_and_the_program_goes_on(program, device):
-    ran = program.run(f"cudaguard.install(context={device!r})\nprint(found('CG817')[0])")
+def test_setting_that_cannot_be_met_warns_and_the_program_goes_on(program):
+    ran = program.run("cudaguard.install(context='GPU-e')\nprint(found('CG817')[0])")
     assert ran.warned == ["CG817"]
     assert "ContextWarning" in ran.err
-    assert repr(device.lower()) in "\n".join(ran.out)
+    assert "'gpu-e'" in "\n".join(ran.out)
     assert "Traceback" not in ran.err
 
 
@@ -877,15 +685,9 @@ def test_auto_takes_the_device_of_the_rank_and_a_named_one_is_not_made_twice(nee
 
 
 @pytest.mark.parametrize(
-    ("setting", "grade", "enabled"),
-    [
-        ("none", "automatic", False),
-        (None, "automatic", False),
-        ("auto", "opt-in", False),
-        ("auto", "report", False),
-    ],
+    ("setting", "grade"), [(None, "automatic"), ("none", "automatic"), ("auto", "opt-in")]
 )
-def test_no_context_where_it_is_not_asked_for(needy, setting, grade, enabled):
+def test_no_context_where_it_is_not_asked_for(needy, setting, grade):
     code = f"cudaguard.install(context={setting!r}, rules=[needs])\nimport needy"
     ran = auto(needy, code, grade=grade)
     assert ran.out == ["needy () False"]
@@ -928,17 +730,3 @@ def test_auto_that_fails_warns_once_and_lets_the_import_be(needy):
     assert ran.warned == ["CG817"]
     assert "MINE1" in ran.err
     assert "803" in ran.err
-
-
-def test_auto_of_a_module_that_is_there_already_creates_nothing(needy):
-    ran = auto(
-        needy, "import needy\ncudaguard.install(context='auto', rules=[needs])\nimport needy"
-    )
-    assert ran.out == ["needy () False"]
-    assert "cuInit" not in ran.calls
-
-
-@on_both_drivers
-def test_refusal_in_a_forked_child_names_the_remedy(output):
-    (line,) = output("driver().cuInit(0)\nin_child(refused)")
-    assert "spawn or forkserver" in line

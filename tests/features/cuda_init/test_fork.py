@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
@@ -63,13 +62,6 @@ def test_fork_is_an_event_that_says_who_initialized(run, program):
     assert fork["pid"] == next(line["pid"] for line in lines if line["kind"] == "cuda")
 
 
-@on_both_drivers
-def test_fork_before_initialization_is_not_worth_an_event(program):
-    code = START + "cudaguard.install()\ndriver()\nin_child(idle)\nprint(events('fork'))"
-    ran = program.run(code)
-    assert (ran.out, ran.err) == (["idle []", "[]"], "")
-
-
 MULTIPROCESSING = """
 {start}
 def work(number):
@@ -101,8 +93,7 @@ def test_workers_of_multiprocessing_that_do_not_use_cuda(program, method, forks)
 
 
 @on_both_drivers
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_workers_that_are_not_forks_of_the_process_may_use_cuda(program, method):
+def test_workers_that_are_not_forks_of_the_process_may_use_cuda(program):
     program.module("kaolin", INITIALIZE)
     code = f"""
 {START}
@@ -112,16 +103,11 @@ def work():
     cu = driver()
     print("rc", cu.cuInit(0), ids(), flush=True)
 if __name__ == "__main__":
-    process = multiprocessing.get_context({method!r}).Process(target=work)
+    process = multiprocessing.get_context("spawn").Process(target=work)
     process.start()
     process.join()
 """
     ran = program.run(code)
-    if method == "forkserver" and sys.version_info >= (3, 14):
-        # The server has imported the main module by then, and kaolin with it.
-        assert ran.out == ["rc 3 ['CG814', 'CG818']"]
-        assert "ForkWarning: [CG818]" in ran.err
-        return
     assert (ran.out, ran.err) == (["rc 0 ['CG814']"], "")
 
 
@@ -154,8 +140,10 @@ TOUCHES = {
 
 
 @on_both_drivers
-@pytest.mark.parametrize("touch", TOUCHES)
-@pytest.mark.parametrize("method", ["os.fork", "multiprocessing"])
+@pytest.mark.parametrize(
+    ("touch", "method"),
+    [("ctypes", "os.fork"), ("a path", "multiprocessing"), ("an import that fails", "os.fork")],
+)
 def test_child_that_uses_cuda_is_told_once_who_initialized_it_and_where(
     run, program, touch, method
 ):
@@ -185,21 +173,6 @@ print(ids())
     assert parent == "['CG814']"
 
 
-def test_finding_says_what_to_do(run):
-    ran = run(
-        """
-def work():
-    driver()
-    print(found("CG818")[0])
-in_child(work)
-"""
-    )
-    text = "\n".join(ran.out)
-    assert "start workers with 'spawn'" in text
-    assert "multiprocessing_context='spawn'" in text
-    assert "initialization error" in text
-
-
 @on_both_drivers
 def test_child_whose_parent_has_gone_speaks(run, program):
     """A daemon: nobody else would tell."""
@@ -219,9 +192,7 @@ driver()
     assert program.where("init") in ran.err
 
 
-@pytest.mark.parametrize(
-    ("mode", "said"), [("off", 0), ("observe", 0), ("warn", 1), ("fix", 1), ("strict", 1)]
-)
+@pytest.mark.parametrize(("mode", "said"), [("off", 0), ("observe", 0), ("strict", 1)])
 def test_modes(run, mode, said):
     ran = run(
         f"""
@@ -236,19 +207,6 @@ in_child(work)
     )
     assert ran.warned == ["CG818"] * said
     assert ran.out[-1] == ("0" if mode == "off" else "1")
-
-
-def test_watched_import_that_fails_for_another_reason_is_no_use_of_cuda(run, program):
-    program.module("spconv", "raise RuntimeError('no such file')")
-    ran = run(
-        """
-def work():
-    attempt(__import__, "spconv")
-    report()
-in_child(work)
-"""
-    )
-    assert (ran.out, ran.err) == (["RuntimeError no such file"], "")
 
 
 def test_failing_import_passes_unchanged(run, program):
@@ -353,9 +311,8 @@ in_child(work)
     assert len(ran.out) == 3
 
 
-@pytest.mark.parametrize("cuda", ["12.4", None])
-def test_function_of_torch_is_untouched_without_a_fork_after_initialization(program, cuda):
-    program.module("torch", TORCH.format(cuda=cuda))
+def test_function_of_torch_is_untouched_without_a_fork_after_initialization(program):
+    program.module("torch", TORCH.format(cuda="12.4"))
     code = f"""
 {START}
 cudaguard.install()
@@ -408,7 +365,7 @@ in_child(lambda: in_child(lambda: in_child(work)))
     assert [line.split(" ")[0] for line in ran.out] == ["initialized", "1", "True"]
 
 
-@pytest.mark.parametrize("torch", ["", "cuda = None", "class cuda: pass", "import nothing_there"])
+@pytest.mark.parametrize("torch", ["cuda = None", "import nothing_there"])
 def test_torch_of_another_shape_does_no_harm(run, program, torch):
     program.module("torch", torch)
     ran = run(
@@ -503,26 +460,3 @@ print("parent", len(ids()))
     assert "Traceback" not in ran.err
     assert "made to fail" in ran.err
     assert "Exception ignored" not in ran.err
-
-
-@on_both_drivers
-def test_several_uses_in_one_child_are_told_once(run, program):
-    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')")
-    ran = run(
-        """
-def work():
-    driver()
-    ctypes.CDLL("libcuda.so.1")
-    attempt(__import__, "spconv")
-    report()
-in_child(work)
-"""
-    )
-    assert ran.warned == ["CG818"]
-
-
-def test_child_of_another_rank_than_the_first_writes_to_its_log_only(run):
-    ran = run("in_child(driver)", env={"LOCAL_RANK": "1"})
-    assert ran.err == ""
-    (logged,) = ran.out
-    assert logged.startswith("WARNING [CG818] ctypes loads libcuda at ")

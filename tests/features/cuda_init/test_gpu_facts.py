@@ -101,32 +101,3 @@ def test_what_is_asked_of_waits(child, driver_stubs, facts, root):
     assert {what: answers[what] for what in STUB_WAITS} == STUB_WAITS
     silent = [what for what, answer in answers.items() if answer is None]
     assert [what for what in silent if "a kernel" not in what] == []
-
-
-ENDINGS = {
-    "print('noise'); tell(1); print('more noise')": {"answer": 1},
-    "tell(a=1); os.kill(os.getpid(), 9)": {"answer": {"a": 1}},
-    "raise ValueError('no luck')": {"failure": "status 1: ValueError: no luck"},
-    "os.kill(os.getpid(), 9)": {"failure": "status -9: no answer"},
-    "os.fork(); time.sleep(60)": {"failure": "no answer in 1 s"},
-    "pass": {"failure": "status 0: no answer"},
-    "tell(child=in_fork(lambda: {}[0]))": {"answer": {"child": "KeyError: 0"}},
-    "tell(child=in_fork(lambda: os.kill(os.getpid(), 9)))": {"answer": {"child": "the child died"}},
-}
-
-
-@pytest.mark.parametrize("code", ENDINGS)
-def test_endings_of_a_question(facts, code):
-    question = facts.gpu_questions.Question("group", "what", code)
-    time_limit = 1 if "sleep" in code else 60
-    assert facts.ask(question, facts.environment(), time_limit) == ENDINGS[code]
-
-
-def test_without_torch_each_of_its_lines_says_so(facts, monkeypatch, capsys):
-    broken = facts.gpu_questions.TORCH._replace(code="raise ImportError('none here')")
-    monkeypatch.setattr(facts.gpu_questions, "TORCH", broken)
-    assert facts.main(["--only", "torch", "--only", "own contexts"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    expected = [q for q in facts.QUESTIONS if q.group in ("torch", "own contexts")]
-    failed = [line for line in lines if "FAILED: not measured: status 1: ImportError: none" in line]
-    assert len(failed) == len(expected) > 20

@@ -54,24 +54,19 @@ print(found("CG819")[0])
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("CUDA_VISIBLE_DEVICES", "0"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")]
-)
-@pytest.mark.parametrize(
     "statement",
     [
         "os.environ[name] = value",
         "os.putenv(name, value)",
-        "os.environb[name.encode()] = value.encode()",
         "[os.environ.__setitem__(name, value) for _ in range(3)]",
-        "os.environ.update({name: value})",
         "os.environ |= {name: value}",
     ],
 )
-def test_all_ways_to_set_it(run, program, variable, value, statement):
-    code = f"name, value = {variable!r}, {value!r}\n" + statement + "  # late\n"
+def test_all_ways_to_set_it(run, program, statement):
+    code = f"name, value = 'CUDA_DEVICE_ORDER', 'PCI_BUS_ID'\n{statement}  # late\n"
     ran = run(code + "print(ids())")
     assert ran.warned == ["CG819"]
-    assert f"{variable} was set to {value!r} at {program.where('late')}" in ran.err
+    assert f"CUDA_DEVICE_ORDER was set to 'PCI_BUS_ID' at {program.where('late')}" in ran.err
     assert ran.out == ["['CG814', 'CG819']"]
 
 
@@ -90,7 +85,6 @@ def test_default_that_is_set_too_late(run, program):
     [
         "del os.environ[name]",
         "os.unsetenv(name)",
-        "os.environ.pop(name)",
     ],
 )
 def test_all_ways_to_unset_it(run, program, statement):
@@ -117,12 +111,6 @@ print(ids(), events("environment"))
     assert (ran.out, ran.err) == (["ok None", "['CG814'] []"], "")
 
 
-def test_variable_that_was_not_set_and_is_unset(run, driver_stubs):
-    code = "os.unsetenv('CUDA_DEVICE_ORDER')\nprint(ids())"
-    ran = run(code, start="os.environ.pop('CUDA_DEVICE_ORDER', None)\n" + START)
-    assert (ran.out, ran.err) == (["['CG814']"], "")
-
-
 def test_each_line_once_whatever_the_value(run):
     ran = run(
         """
@@ -132,18 +120,6 @@ print(ids().count("CG819"))
 """
     )
     assert ran.out == ["1"]
-    assert ran.warned == ["CG819"]
-
-
-def test_put_back_to_what_counts_is_silent(run):
-    ran = run(
-        """
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
-print(ids())
-"""
-    )
-    assert ran.out == ["['CG814', 'CG819']"]
     assert ran.warned == ["CG819"]
 
 
@@ -183,41 +159,14 @@ print(ids())
     assert "code that cudaguard did not watch initialized CUDA" in ran.err
 
 
-def test_initialized_before_the_guard(run):
-    ran = run(
-        """
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-print(ids())
-""",
-        start="driver().cuInit(0)\ncudaguard.install()\n",
-    )
-    assert ran.out == ["['CG814', 'CG819']"]
-    assert ran.warned == ["CG819"]
-    assert "code that cudaguard did not watch initialized CUDA" in ran.err
-
-
-@on_both_drivers
-def test_context_of_the_guards_own(run, program):
-    ran = run(
-        """
-cudaguard.create_context()
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-""",
-        start="import ctypes\ncudaguard.install()\n",
-    )
-    assert ran.warned == ["CG819"]
-    assert "cudaguard initialized CUDA at" in ran.err
-
-
 # --- who sets it --------------------------------------------------------------------------------
 
 SETTER = "import os\ndef set(value): os.environ['CUDA_VISIBLE_DEVICES'] = value\n"
 
 
-@pytest.mark.parametrize("folder", ["lib/site-packages", "lib/dist-packages"])
-def test_installed_package_is_an_event_only(run, program, folder):
+def test_installed_package_is_an_event_only(run, program):
     """Launchers set such variables for the processes that they start."""
-    path = program.child.write(f"{folder}/launcher.py", SETTER)
+    path = program.child.write("lib/site-packages/launcher.py", SETTER)
     ran = run(
         """
 sys.path.insert(0, sys.argv[1])
@@ -263,11 +212,6 @@ def test_dask_sets_it_for_the_worker_that_it_runs_in(run, program, source, is_to
     assert ("kaolin initialized CUDA" in ran.err) is is_told
 
 
-def test_code_without_a_file_is_the_users(run):
-    code = "exec(\"os.environ['CUDA_VISIBLE_DEVICES'] = '1'\")\nprint(ids())"
-    assert run(code).warned == ["CG819"]
-
-
 def test_environment_of_a_child_only_is_nobodys_fault(run):
     ran = run(
         """
@@ -278,23 +222,6 @@ print(ids(), events("environment"))
 """
     )
     assert (ran.out, ran.err) == (["['CG814'] []"], "")
-
-
-def test_thread_that_sets_it(run, program):
-    ran = run(
-        """
-import threading
-def work():
-    os.environ["CUDA_VISIBLE_DEVICES"] = "1"  # late
-threads = [threading.Thread(target=work) for _ in range(4)]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(ids(), os.environ["CUDA_VISIBLE_DEVICES"])
-"""
-    )
-    assert ran.out == ["['CG814', 'CG819'] 1"]
-    assert ran.warned == ["CG819"]
-    assert program.where("late") in ran.err
 
 
 def test_threads_that_set_it_while_others_fork(run):
@@ -329,15 +256,8 @@ print(ids())
 """
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        "import ctypes\ncudaguard.install()\nimport torch\n",
-        "cudaguard.install()\nimport torch\n",
-        "import ctypes\ncudaguard.install()\nimport torch\ndriver().cuInit(0)\n",
-    ],
-)
-def test_allocator_is_configured_when_torch_is_imported(run, program, start):
+def test_allocator_is_configured_when_torch_is_imported(run, program):
+    start = "cudaguard.install()\nimport torch\n"
     program.module("torch", CUDA_TORCH)
     ran = run(ALLOCATOR, start=start)
     assert ran.out[0].count("CG819") == 2
@@ -353,25 +273,17 @@ def test_allocator_that_is_configured_before_torch(run, program):
     assert (ran.out, ran.err) == (["[]"] * 2, "")
 
 
-@pytest.mark.parametrize("torch", ["", "class version: cuda = None", "raise ImportError"])
-def test_torch_without_cuda_has_no_such_allocator(run, program, torch):
-    program.module("torch", torch)
-    start = "import ctypes\ncudaguard.install()\ntry: import torch\nexcept ImportError: pass\n"
+def test_torch_without_cuda_has_no_such_allocator(run, program):
+    program.module("torch", "class version: cuda = None")
+    start = "cudaguard.install()\nimport torch\ndriver().cuInit(0)\n"
     ran = run(ALLOCATOR, start=start)
-    assert (ran.out, ran.err) == (["[]"], "")
-
-
-def test_other_variables_are_not_latched_by_torch(run, program):
-    program.module("torch", CUDA_TORCH)
-    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
-    ran = run(code, start="import ctypes\ncudaguard.install()\nimport torch\n")
     assert (ran.out, ran.err) == (["[]"], "")
 
 
 # --- modes and filters --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["off", "observe", "warn", "fix", "strict"])
+@pytest.mark.parametrize("mode", ["off", "observe", "strict"])
 def test_modes(run, mode):
     start = START.replace("install()", f"install({mode!r})")
     code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(os.environ["CUDA_VISIBLE_DEVICES"])'
@@ -388,9 +300,7 @@ def test_uninstall_stops_it(run):
 
 FILTERS = {
     "our category": "warnings.simplefilter('error', cudaguard.LateEnvironmentWarning)",
-    "all of ours": "warnings.simplefilter('error', cudaguard.CudaGuardWarning)",
     "all": "warnings.simplefilter('error')",
-    "ignored": "warnings.simplefilter('ignore')",
 }
 
 
@@ -410,34 +320,6 @@ print(os.environ.get("CUDA_VISIBLE_DEVICES"), ids().count("CG819"))
     assert "Traceback" not in ran.err
 
 
-def test_show_of_the_users_that_sets_variables_itself_does_not_go_round_in_circles(run):
-    ran = run(
-        """
-import warnings
-def show(*_, **__):
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    print("shown")
-warnings.showwarning = show
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-print(ids())
-"""
-    )
-    assert ran.out == ["shown", "['CG814', 'CG819']"]
-
-
-def test_ranks_other_than_the_first_log_it(run):
-    ran = run(
-        """
-import logging
-logging.basicConfig(format="%(levelname)s %(message).24s", stream=sys.stdout)
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-""",
-        env={"LOCAL_RANK": "1"},
-    )
-    assert ran.err == ""
-    assert ran.out[0].startswith("WARNING [CG819]")
-
-
 def test_standard_library_is_an_event_only(run):
     ran = run(
         """
@@ -448,13 +330,6 @@ print(ids(), len(events("environment")) > 0)
 """
     )
     assert (ran.out, ran.err) == (["['CG814'] True"], "")
-
-
-def test_torch_without_cuda_beside_a_driver(run, program):
-    program.module("torch", "class version: cuda = None")
-    start = "import ctypes\ncudaguard.install()\nimport torch\ndriver().cuInit(0)\n"
-    ran = run(ALLOCATOR, start=start)
-    assert (ran.out, ran.err) == (["[]"], "")
 
 
 def test_torch_that_came_before_the_guard(run, program):
@@ -470,7 +345,6 @@ def test_torch_that_came_before_the_guard(run, program):
     ("value", "devices", "said"),
     [
         ("1", 2, True),
-        ("", 1, True),
         ("0,1", 2, False),
         ("0,1,2,3", 2, False),  # as it was, as far as anybody can tell
         (None, 2, False),

@@ -39,24 +39,11 @@ def test_looking_does_not_initialize_the_driver(program):
     assert not [name for name in ran.calls[:-1] if name.startswith("cu")]
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (18, "different versions: reboot"),
-        (9, "kernel module is not loaded"),
-        (999, "NVML does not work"),
-    ],
-)
-def test_nvml_that_does_not_work(program, status, words):
-    ran = program.run(LOOK.format(root="/") + "print(m.gpus, *m.problems)", rc={"nvmlInit": status})
+def test_nvml_that_does_not_work(program):
+    ran = program.run(LOOK.format(root="/") + "print(m.gpus, *m.problems)", rc={"nvmlInit": 18})
     (line,) = ran.out
     assert line.startswith("() ")
-    assert words in line
-
-
-def test_driver_without_gpus(program):
-    ran = program.run(LOOK.format(root="/") + "print(*m.problems)", devices=0)
-    assert ran.out == ["the driver works and lists no GPU"]
+    assert "different versions: reboot" in line
 
 
 def test_driver_that_is_too_old_for_the_torch_that_is_installed(program):
@@ -74,16 +61,6 @@ PLACES = {
     "container": ([".dockerenv"], ("container",), "start it with the NVIDIA runtime"),
     "wsl": (["dev/dxg", "usr/lib/wsl/lib/libcuda.so.1"], ("wsl",), "NVML is not"),
     "jetson": (["etc/nv_tegra_release", "usr/lib64/libcuda.so.1"], ("jetson",), ""),
-    "jetpack-6": (
-        ["etc/nv_tegra_release", "usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1"],
-        ("jetson",),
-        "",
-    ),
-    "jetpack-5": (
-        ["etc/nv_tegra_release", "usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1"],
-        ("jetson",),
-        "",
-    ),
 }
 
 
@@ -106,11 +83,3 @@ def test_machines_without_nvml(child, root, tmp_path, place):
     assert lines[0].rstrip() == f"missing {kind} {library}".rstrip()
     assert words in lines[1]
     assert bool(words) == bool(lines[1])
-
-
-@on_both_drivers
-def test_it_is_data(program):
-    ran = program.run(
-        LOOK.format(root="/") + "import json; print(json.loads(json.dumps(m.to_dict()))['nvml'])"
-    )
-    assert ran.out == ["ok"]

@@ -80,60 +80,6 @@ show()
     ]
 
 
-def test_states_in_their_order(program):
-    ran = program.run(
-        STATE
-        + """
-show()
-cu = driver()
-show()
-os.environ["STUB_CUDA_RC"] = "cuInit=803"
-cu.cuInit(0)
-show()
-del os.environ["STUB_CUDA_RC"]
-cu.cuInit(0)
-show()
-primary = ctypes.c_void_p()
-cu.cuDevicePrimaryCtxRetain(ctypes.byref(primary), 2)
-show()
-cu.cuCtxSetCurrent(primary)
-show()
-print(driver_seen.has_foreign_context())
-own_context(1)
-show()
-print(driver_seen.has_foreign_context())
-cu.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
-own_context(2)
-show()
-print(driver_seen.has_foreign_context())
-in_child(show)
-show()
-os.environ["STUB_CUDA_RC"] = "cuDeviceGetCount=999"
-show()
-""",
-        devices=3,
-    )
-    assert (ran.out, ran.err) == (
-        [
-            ABSENT,
-            LOADED,
-            LOADED,
-            "mapped initialized 0 3 () -1",
-            "mapped initialized 0 3 (2,) -1",
-            "mapped initialized 0 3 (2,) 2",
-            "False",
-            "mapped initialized 0 3 (2,) 1",
-            "True",
-            "mapped initialized 0 3 (2,) 2",
-            "True",
-            FORKED,
-            "mapped initialized 0 3 (2,) 2",
-            "mapped 999 0 () -1",
-        ],
-        "",
-    )
-
-
 @on_both_drivers
 def test_driver_is_not_asked_in_a_child_unless_that_is_known_to_be_safe(program):
     code = """
@@ -264,22 +210,6 @@ show()
     assert ran.out == [LOADED, "mapped initialized 0 1 () -1"]
 
 
-def test_library_that_is_only_called_like_the_driver_has_nothing_loaded(program, others):
-    import shutil
-
-    name = shutil.copy(others[0], program.folder / "libcuda.so.old")
-    code = (
-        "ctypes.CDLL(sys.argv[1])\nshow()\nprint('libcuda.so.1' in open('/proc/self/maps').read())"
-    )
-    ran = program.run(STATE + code, name)
-    assert (ran.out, ran.calls) == ([ABSENT, "False"], [])
-
-
-def test_driver_that_came_before_the_first_look_is_found(program):
-    code = "cu = driver()\ncu.cuInit(0)\n" + STATE + "show()\nprint(driver_seen.version())"
-    assert program.output(code, driver_version=12040) == ["mapped initialized 0 2 () -1", "12040"]
-
-
 def test_version_is_known_without_initialization_and_0_without_driver(program):
     code = """
 print(driver_seen.version())
@@ -339,30 +269,6 @@ show()
         ABSENT,
         LOADED,
         "mapped initialized 0 2 () -1",
-    ]
-
-
-def test_driver_that_comes_right_after_the_end_of_the_list_went(program, others):
-    code = """
-handle = _ctypes.dlopen(sys.argv[1], os.RTLD_NOW)
-show()
-_ctypes.dlclose(handle)
-driver()
-show()
-"""
-    assert program.output(STATE + COMING_AND_GOING + code, *others) == [ABSENT, LOADED]
-
-
-def test_news_of_the_loader_are_told_once(program, others):
-    code = """
-news = LoaderNews()
-print(any(name.endswith("libc.so.6") for name in news.names()), news.names())
-handles = [_ctypes.dlopen(path, os.RTLD_NOW) for path in sys.argv[1:]]
-print([os.path.basename(name) for name in news.names() if name], news.names())
-"""
-    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
-        "True []",
-        "['libother0.so', 'libother1.so', 'libother2.so'] []",
     ]
 
 

@@ -7,13 +7,9 @@ import pytest
 # What is installed, the rule that is enabled, the program, and the variable that is to be set.
 MEMORY = {
     "JAX beside torch": (("jax", "torch"), "CG014", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),
-    "JAX beside TensorFlow": (
-        ("jax", "tensorflow"), "CG014", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
-    ),
     "TensorFlow beside torch": (
         ("tensorflow", "torch"), "CG015", "TF_FORCE_GPU_ALLOW_GROWTH", "true"
     ),
-    "TensorFlow beside JAX": (("tensorflow", "jax"), "CG015", "TF_FORCE_GPU_ALLOW_GROWTH", "true"),
 }  # fmt: skip
 
 

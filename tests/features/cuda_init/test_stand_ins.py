@@ -71,10 +71,6 @@ def test_modes_that_only_tell(run, mode, told):
     assert ("set GRAB=little before the import" in errors) == told
 
 
-def test_off(run):
-    assert run("import target" + SHOW, ENV, mode="off")[0] == ["ran", "None target everything"]
-
-
 def test_another_module_stands_in(run):
     lines, errors = run("import target" + SHOW + STATUS, OTHER)
     assert lines == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import struct
 import sys
@@ -61,13 +60,10 @@ def test_library_that_is_nowhere(build, absent, agree):
     assert found["missing_symbols"] == [["absent_f", "absent_f"]]  # what the library would define
 
 
-@pytest.mark.parametrize("tags", ["--disable-new-dtags", "--enable-new-dtags"])
-@pytest.mark.parametrize(
-    "folder", ["$ORIGIN/away", "${ORIGIN}/away", "away", "/nowhere:$ORIGIN/away"]
-)
-def test_run_path(build, absent, agree, tags, folder):
+@pytest.mark.parametrize("folder", ["${ORIGIN}/away", "away", "/nowhere:$ORIGIN/away"])
+def test_run_path(build, absent, agree, folder):
     """A folder that is not absolute counts from the working directory."""
-    path = build.module("links", absent, f"-Wl,{tags},-rpath,{folder}", **CALL)
+    path = build.module("links", absent, f"-Wl,-rpath,{folder}", **CALL)
     assert agree(path)["ok"] is True
 
 
@@ -87,18 +83,6 @@ def test_only_the_older_kind_of_run_path_is_handed_on(build, absent, agree, tags
     assert found["ok"] is ok
     if not ok:
         assert "(through libmiddle.so)" in found["message"]
-
-
-def test_object_with_the_newer_kind_does_not_inherit(build, absent, agree):
-    middle = build(
-        "away/libmiddle.so", "int absent_f(void); int m(void) { return absent_f(); }", absent,
-        "-Wl,--enable-new-dtags,-rpath,/nowhere",
-    )  # fmt: skip
-    path = build.module(
-        "chain", middle, "-Wl,--disable-new-dtags,-rpath,$ORIGIN/away",
-        f"-Wl,-rpath-link,{absent.parent}", body="int m(void);", call="m();",
-    )  # fmt: skip
-    assert agree(path)["missing_libraries"] == ["libabsent.so.3"]
 
 
 def test_origin_is_the_folder_of_the_link_by_which_it_is_opened(build, absent, agree):
@@ -133,14 +117,6 @@ def test_library_that_is_mapped_already_is_found_by_its_soname(build, absent, ag
     assert agree(path, other)["ok"] is True
 
 
-def test_library_named_by_its_path(build, agree):
-    library = build("libplain.so", "int absent_f(void) { return 1; }")  # has no soname
-    path = build.module("links", library, **CALL)
-    assert agree(path)["ok"] is True
-    library.unlink()
-    assert agree(path)["missing_libraries"] == [str(library)]
-
-
 def test_library_of_another_machine_is_passed_over(build, absent, agree):
     path = build.module("links", absent, "-Wl,-rpath,$ORIGIN/first:$ORIGIN/away", **CALL)
     (build.folder / "first").mkdir()
@@ -158,15 +134,6 @@ def test_fault_of_a_library_that_comes_along(build, agree):
     path = build.module(
         "chain", middle, "-Wl,--unresolved-symbols=ignore-all", body="int m(void);", call="m();"
     )
-    assert agree(path)["missing_symbols"] == [["absent_f", "absent_f"]]
-
-
-def test_library_without_symbols_of_its_own(build, agree):
-    """Its hash table is empty, and tells not even how many symbols it asks for."""
-    middle = build(
-        "libempty.so", "int absent_f(void); static int (*p)(void) __attribute__((used)) = absent_f;"
-    )
-    path = build.module("chain", "-Wl,--no-as-needed", middle)
     assert agree(path)["missing_symbols"] == [["absent_f", "absent_f"]]
 
 
@@ -226,16 +193,6 @@ def test_versions(build, versions, agree, script, cause):
             assert found["missing_symbols"] == [["other_f", "other_f"]]
 
 
-def test_version_that_is_asked_for_weakly_is_no_fault(build, versions, agree):
-    library = versions(BOTH)
-    weak = "int absent_f(void); __attribute__((weak)) int other_f(void);"
-    path = build.module(
-        "uses", library, "-Wl,-rpath,$ORIGIN", body=weak, call="absent_f(); if (other_f) other_f();"
-    )
-    versions("NAME_1 { global: absent_f; };")
-    agree(path)
-
-
 def test_version_that_is_not_the_default_one(build, agree):
     (build.folder / "names.map").write_text(
         "OLD { global: f; }; NEW { global: f; } OLD;", encoding="utf-8"
@@ -249,17 +206,6 @@ def test_version_that_is_not_the_default_one(build, agree):
     path = build.module(
         "uses", library, body='__asm__(".symver f, f@OLD"); int f(void);', call="f();"
     )
-    assert agree(path)["ok"] is True
-    assert agree(path, library)["ok"] is True
-
-
-def test_indirect_function(build, agree):
-    library = build(
-        "libifunc.so",
-        "static int one(void) { return 1; } static void *choose(void) { return one; }"
-        'int absent_f(void) __attribute__((ifunc("choose")));',
-    )
-    path = build.module("uses", library, **CALL)
     assert agree(path)["ok"] is True
     assert agree(path, library)["ok"] is True
 
@@ -284,10 +230,8 @@ def test_thread_local_and_hidden_symbols(build, agree):
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
-        (b"", "truncated"),
         (b"\x7fELF\x02\x01", "truncated"),
         (b"#!/bin/sh\n" + bytes(100), "not-elf"),
-        (b"!<arch>\n" + bytes(100), "not-elf"),
     ],
 )
 def test_what_is_no_library(tmp_path, agree, content, cause):
@@ -295,12 +239,7 @@ def test_what_is_no_library(tmp_path, agree, content, cause):
     assert agree(tmp_path / "odd.so")["cause"] == cause
 
 
-def test_program_is_no_library(build, agree):
-    found = agree(build("program.so", "int main(void) { return 0; }", "-pie"))
-    assert found["cause"] == "not-elf"
-
-
-@pytest.mark.parametrize(("place", "value"), [(18, 22), (18, 3), (4, 1), (5, 2)], ids=str)
+@pytest.mark.parametrize(("place", "value"), [(18, 22), (4, 1), (5, 2)], ids=str)
 def test_other_machine(build, agree, place, value):
     path = build.module("other")
     content = bytearray(path.read_bytes())
@@ -326,7 +265,7 @@ def test_truncated_at_several_lengths(build, check, loader, child):
     assert loader(path) == ""
 
 
-@pytest.mark.parametrize("path", ["missing.so", ".", "/dev/null", ""])
+@pytest.mark.parametrize("path", ["missing.so", "."])
 def test_what_cannot_be_read_cannot_be_judged(path):
     found = cudaguard.check_extension(path)
     assert (found.ok, found.cause) in {(None, "unknown"), (False, "truncated")}
@@ -453,19 +392,6 @@ def test_wrong_arguments_are_refused():
         cudaguard.check_extension("x.so", assume_imported=(None,))
 
 
-def test_path_in_bytes_is_a_path(tmp_path):
-    path = tmp_path / "nothing.so"
-    assert cudaguard.check_extension(bytes(path)) == cudaguard.check_extension(path)
-
-
-def test_result_is_data(build):
-    found = cudaguard.check_extension(build.module("half", **CALL))
-    assert found.path == os.fspath(build.folder / found.path)
-    assert found.replace(ok=True) != found
-    assert found.to_dict()["missing_symbols"] == [["absent_f", "absent_f"]]
-    assert str(found).startswith(f"{found.path}: would not load (own-source-missing). ")
-
-
 # --- what changes under one's hands --------------------------------------------------------------
 
 
@@ -509,14 +435,3 @@ def test_tables_that_make_no_sense_cannot_be_judged(build, check, tag):
     found = check(path)
     assert (found["ok"], found["cause"]) == (None, "unknown")
     assert "cudaguard cannot check" in found["message"]
-
-
-def test_extension_that_is_loaded_already_would_load(build, child):
-    path = build.module("healthy")
-    done = child.python(
-        f"""
-        import os, healthy, cudaguard
-        print(cudaguard.check_extension({str(path)!r}).ok)
-        """
-    )
-    assert done.stdout == "True\n"

@@ -25,11 +25,6 @@ def command(child):
     return command
 
 
-def test_healthy_file(build, command):
-    path = build.module("healthy")
-    assert command(path) == (0, [f"{path}: would load", "1 checked: 1 would load"], "")
-
-
 def test_file_with_a_fault(build, command):
     path = build.module("half", **CALL)
     status, lines, told = command(path)
@@ -60,10 +55,6 @@ def test_folder_is_searched_for_what_an_import_may_load(build, command):
         f"{deep}: would NOT load [own-source-missing]"
     ]
     assert lines[-1] == "2 checked: 1 would load, 1 would not load"
-
-
-def test_folder_without_extensions(command, tmp_path):
-    assert command(tmp_path) == (0, ["no extensions or libraries found"], "")
 
 
 def test_installed_distribution_by_name(build, command, tmp_path):
@@ -136,15 +127,6 @@ def test_prerequisite_by_rule_counts_as_imported(build, command, child):
 # --- many files, and many symbols ----------------------------------------------------------------
 
 
-def test_many_that_load_are_only_counted(build, command):
-    files = [build.module(f"healthy{number}") for number in range(4)]
-    assert command(*files) == (0, ["4 checked: 4 would load"], "")
-    lines = command("--verbose", *files)[1]
-    assert [line for line in lines if "would load" in line][:-1] == [
-        f"{file}: would load" for file in files
-    ]
-
-
 @pytest.fixture
 def twenty(build):
     """An extension that lacks twenty functions."""
@@ -169,13 +151,6 @@ def test_all_symbols_are_shown_if_asked(twenty, command):
     assert len(data["checks"][0]["missing_symbols"]) == 20
 
 
-def test_long_and_short_form_of_a_symbol(build, command):
-    source = "int mine(const char *text, double); int call() { return mine(0, 1); }"
-    path = build("plugin.so", source, "-nostdlib", compiler="c++")
-    lines = command("--verbose", path)[1]
-    assert "    missing symbol: mine(char const*, double) (_Z4minePKcd)" in lines
-
-
 def test_symbols_are_told_where_a_library_is_missing_as_well(build, command):
     """Among them those that no library would define: the fault that comes next."""
     library = build.library("libabsent.so.3")
@@ -189,21 +164,6 @@ def test_symbols_are_told_where_a_library_is_missing_as_well(build, command):
     assert sorted(check["missing_symbols"]) == [["absent_f", "absent_f"], ["own_f", "own_f"]]
     lines = command(path)[1]
     assert [line for line in lines if line.startswith("    missing symbols, with those of missing")]
-
-
-def test_symbols_of_a_version_that_is_missing(build, command):
-    """As of ``GLIBCXX_3.4.32' not found``, of which the loader names no symbol."""
-    (build.folder / "names.map").write_text("NEW_2 { global: absent_f; };", encoding="utf-8")
-    flags = ("-Wl,-soname,libold.so.1", "-Wl,--version-script=names.map")
-    source = "int absent_f(void) { return 1; }"
-    library = build("libold.so.1", source, *flags)
-    path = build.module("newer", library, "-Wl,-rpath,$ORIGIN", **CALL)
-    (build.folder / "names.map").write_text("OLD_1 { global: absent_f; };", encoding="utf-8")
-    build("libold.so.1", source, *flags)
-    data = valid("check-extension", "\n".join(command("--format", "json", path)[1]))
-    (check,) = data["checks"]
-    assert check["cause"] == "symbol-version"
-    assert check["missing_symbols"] == [["absent_f", "absent_f"]]
 
 
 # --- GPUs ----------------------------------------------------------------------------------------
@@ -243,17 +203,6 @@ def test_gpu_in_words(command, tmp_path):
     assert command("--gpu", "sm_86", path)[0] == 0
 
 
-def test_gpu_in_annotations(command, tmp_path):
-    path = library(tmp_path / "_C.so", "sm_80")
-    status, (line,), _ = command("--gpu", "sm_90", "--format", "github", path)
-    assert status == 1
-    assert line.startswith(f"::error file={path},title=cudaguard check-extension%3A sm_90::")
-
-
-def test_file_without_gpu_code_has_none_to_judge(build, command):
-    assert on_gpus(command, build.module("plain"), "sm_90") == (0, [], [])
-
-
 def test_library_that_others_load_is_judged_by_its_gpu_code(build, command, tmp_path):
     """What it lacks may come from who loads it; its code for GPUs does not."""
     lacking = "int absent_f(void); int call(void) { return absent_f(); }"
@@ -272,11 +221,6 @@ def test_gpu_that_makes_no_sense(command):
     status, lines, told = command("--gpu", "H100", "anything")
     assert (status, lines) == (2, [])
     assert "--gpu: got 'H100', expected a compute capability such as sm_90 or 9.0" in told
-
-
-def test_it_is_listed_in_the_help(child):
-    done = child.command(sys.executable, "-m", "cudaguard", "--help")
-    assert "check-extension" in done.stdout
 
 
 # --- many files: what they need is looked at once ------------------------------------------------

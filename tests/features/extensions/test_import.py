@@ -64,7 +64,7 @@ def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
     assert told == ""
 
 
-@pytest.mark.parametrize("mode", ["observe", "warn", "off"])
+@pytest.mark.parametrize("mode", ["warn", "off"])
 def test_without_repairs_the_error_of_the_loader_passes(build, attempt, mode):
     path = build.module("half", **CALL)
     lines, told = attempt("half", mode)
@@ -80,7 +80,7 @@ ENDS = """import cudaguard, sys; cudaguard.install({mode!r}); hook = sys.excepth
 {code}import half"""
 
 
-@pytest.mark.parametrize("mode", ["fix", "strict", "warn", "observe", "off"])
+@pytest.mark.parametrize("mode", ["fix", "strict", "warn", "observe"])
 def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(build, child, mode):
     build.module("half", **CALL)
     program = child.write("program.py", ENDS.format(mode=mode, code=""))
@@ -93,25 +93,16 @@ def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(
     assert (error in done.stderr) is (mode in ("fix", "strict"))
 
 
-@pytest.mark.parametrize("mode", ["fix", "warn"])
 @pytest.mark.parametrize("ends", [True, False])
-def test_error_is_reported_by_the_launcher_if_it_ends_the_program(build, child, mode, ends):
+def test_error_is_reported_by_the_launcher_if_it_ends_the_program(build, child, ends):
     build.module("half", **CALL)
     code = "import half\n" if ends else "try:\n    import half\nexcept ImportError: pass\n"
     program = child.write("program.py", code)
     journal = child.write("journal", "")
-    start = (sys.executable, "-m", "cudaguard", "run", "--mode", mode, program)
+    start = (sys.executable, "-m", "cudaguard", "run", program)
     done = child.command(*start, env={"CUDAGUARD_JOURNAL": str(journal)}, check=False)
     assert ("CG841" in journal.read_text(encoding="utf-8")) is ends
     assert ("CG841" in done.stderr) is ends
-
-
-def test_nothing_is_changed_where_the_error_says_it_itself(build, child):
-    build.module("half", **CALL)
-    code = "try: import half\nexcept ImportError: print(sys.excepthook is hook)\n"
-    for mode, is_same in (("fix", True), ("warn", False)):
-        program = ENDS.format(mode=mode, code=code)
-        assert child.python(program, check=False).stdout == f"{is_same}\n"
 
 
 @TO_THE_END
@@ -138,40 +129,6 @@ def test_watched_package_whose_native_part_fails(build, child, catches):
     )
     assert done.stdout == ("" if catches else "ImportError\n")
     assert (TOLD in done.stderr) is not catches
-
-
-@TO_THE_END
-def test_watched_extension_that_fails(build, child):
-    build.module("half", **CALL)
-    done = child.python(
-        """
-        import cudaguard
-        cudaguard.install("warn", rules=[cudaguard.Rule("LOCAL1", ("half",), "Test.")])
-        try:
-            import half
-        except ImportError as error:
-            print(type(error).__name__)
-        """
-    )
-    assert done.stdout == "ImportError\n"
-    assert done.stderr.startswith(f"<string>:5: {TOLD}")
-
-
-def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, child):
-    build.module("half", **CALL)
-    program = ENDS.format(mode="warn", code="")
-    done = child.python(program, flags=("-W", "error::UserWarning"), check=False)
-    assert TOLD in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("ImportError: ")
-
-
-def test_library_that_is_missing(build, attempt):
-    library = build.library("libabsent.so.3")
-    build.module("links", library, body="int absent_f(void);", call="absent_f();")
-    library.unlink()
-    lines, _ = attempt("links")
-    assert lines[0].startswith("ExtensionError | links | ")
-    assert "needs libabsent.so.3, which the loader does not find." in lines[2]
 
 
 def test_extension_of_another_machine(build, attempt):
@@ -224,8 +181,6 @@ def test_truncated_file_is_told_of_where_nothing_is_repaired(build, child, mode)
     "call",
     [
         'PyErr_SetString(PyExc_ImportError, "undefined symbol: of mine"); return 0;',
-        'PyErr_SetString(PyExc_ImportError, "x.so: cannot open shared object file"); return 0;',
-        'PyErr_SetString(PyExc_ImportError, "numpy.core.multiarray failed to import"); return 0;',
         'return PyImport_ImportModule("nothing_of_that_name");',
     ],
 )
@@ -237,14 +192,6 @@ def test_error_of_the_extension_itself_passes(build, attempt, call):
     assert lines[1] == "None"
     assert not [line for line in lines if line.startswith("finding")]
     assert told == ""
-
-
-def test_module_without_its_function_fails_as_ever(build, attempt):
-    path = build.module("named")
-    path.rename(path.with_name(path.name.replace("named", "renamed")))
-    lines, _ = attempt("renamed")
-    assert lines[0].startswith("ImportError | renamed")
-    assert "dynamic module does not define module export function (Py" in lines[2]
 
 
 def test_failure_of_ours_leaves_the_error_as_it_is(build, attempt, child):
