@@ -217,7 +217,7 @@ def create_context(device: int | str | None = None) -> ContextHandle:
             forked child of a process that uses CUDA, a device in a compute mode that forbids it,
             or any failure of the driver; the message says which, and what to do.
     """
-    from cudaguard.features.cuda_init.repair.creation import create
+    from cudaguard.features.cuda_init.repair.context import create
 
     return create(activation.core, device)
 

@@ -152,7 +152,6 @@ class Surroundings(NamedTuple):
         old_strings: True if it is built with the old C++ ABI; None if that cannot be told.
         torch_libraries: The files in its own folder of libraries.
         homes: Library -> file of an installed package that has it.
-        kin: Symbol -> whether this torch has the same function with other arguments.
         built_against: Folder of the torch that the extension was built against, if it tells.
     """
 
@@ -163,5 +162,4 @@ class Surroundings(NamedTuple):
     old_strings: bool | None = None
     torch_libraries: frozenset[str] = frozenset()
     homes: dict[str, str] = {}  # noqa: RUF012  # never changed
-    kin: dict[str, bool] = {}  # noqa: RUF012  # never changed
     built_against: str = ""

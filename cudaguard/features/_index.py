@@ -452,7 +452,7 @@ DETECTORS = (('cudaguard.features.symbol_scope.detector.scope:ScopeDetector', ('
   ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')),
  ('cudaguard.features.extensions.static_tls:StaticTlsDetector', ('load_failed', 'error_passes')))
 
-PREREQUISITES = {'context': 'cudaguard.features.cuda_init.repair.creation:prepare'}
+PREREQUISITES = {'context': 'cudaguard.features.cuda_init.repair.context:prepare'}
 
 INITIALIZERS = ('cugraph',
  'deepspeed',

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.elf.loaded import first_entry, loaded_libraries
-from cudaguard.elf.memory import Memory
 from cudaguard.files import os
 
 _FILE = "libnvidia-ml.so"
@@ -48,29 +46,6 @@ def used_memory(uuid: str) -> int | None:
     """
     memory = _ask(uuid, lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle))
     return None if memory is None else int(memory.used)
-
-
-def compute_processes(uuid: str) -> tuple[tuple[int, int | None], ...]:
-    """Return (pid, bytes or None) of the processes with a context on a device.
-
-    Nothing is loaded for it: where NVML is not in the process already, nothing is known.
-
-    Args:
-        uuid: The device, as in ``GPU-8f3c...``.
-    """
-    try:
-        with Memory() as memory:
-            libraries = loaded_libraries(memory, first_entry())
-    except OSError:
-        return ()
-    if not any(os.path.basename(library.path).startswith(_FILE) for library in libraries):
-        return ()
-
-    def ask(nvml: Any, handle: Any) -> tuple[tuple[int, int | None], ...]:
-        found = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        return tuple((process.pid, process.usedGpuMemory) for process in found)
-
-    return _ask(uuid, ask) or ()
 
 
 def _ask(uuid: str, question: Any) -> Any:

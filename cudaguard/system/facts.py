@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import LARGEST, open_file, os, ours, read_bytes
+from cudaguard.files import LARGEST, os, ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -164,13 +164,3 @@ def built_for() -> int:
         if len(parts) > 1 and parts[0].isdecimal() and parts[1].isdecimal():
             return int(parts[0]) * 1000 + int(parts[1]) * 10
     return 0
-
-
-def is_sibling(pid: int) -> bool:
-    """Return True if that is another process which the parent of this one has started."""
-    try:
-        with open_file(f"/proc/{pid}/stat", "rb") as file:
-            parent = int(file.read().rpartition(b")")[2].split()[1])
-    except ours(OSError, ValueError, IndexError):  # it has ended, or is one outside this container
-        return False
-    return parent == os.getppid() and pid != os.getpid()

@@ -8,7 +8,7 @@ from mmap import ACCESS_READ, mmap
 
 from cudaguard.elf.extension_check import Surroundings
 from cudaguard.elf.reader import ElfFile
-from cudaguard.elf.shared_object import DT_STRSZ, DT_STRTAB, SharedObject, Wanted
+from cudaguard.elf.shared_object import SharedObject, Wanted
 from cudaguard.files import open_to_read, os, ours, read_start
 from cudaguard.system.modules import peek
 
@@ -189,37 +189,3 @@ def _old_strings(path: str) -> bool | None:
     except ours(OSError, OverflowError, ValueError):
         return None
     return has[0] if has[0] != has[1] else None
-
-
-def kin(symbols: Iterable[str]) -> dict[str, bool]:
-    """Tell for symbols of torch whether this torch has the same function with other arguments.
-
-    Only for names that can be told apart from their arguments.
-    """
-    folder = os.path.join(folder_of("torch"), "lib")
-    starts = {name: start for name in symbols for start in [_without_arguments(name)] if start}
-    found = dict.fromkeys(starts, False)
-    for library in _WITH_NAMES if starts else ():
-        try:
-            with ElfFile(os.path.join(folder, library)) as file:
-                size = min(file.value(DT_STRSZ), _MOST_TEXT)
-                texts = file.some(file.address(DT_STRTAB), size)
-        except ours(OSError, OverflowError, ValueError):
-            continue
-        for name, start in starts.items():
-            found[name] = found[name] or b"\0" + start in texts
-    return found
-
-
-def _without_arguments(symbol: str) -> bytes:
-    """Return a mangled name up to its arguments, empty where that is not simple."""
-    match = re.match(r"_ZN[VKRO]*", symbol)
-    place = match.end() if match else 0
-    while place and place < len(symbol):
-        length = re.compile(r"\d{1,4}").match(symbol, place)
-        if length is None:
-            break
-        place = length.end() + int(length[0])
-    if not place or symbol[place : place + 1] not in ("E", "C", "D"):
-        return b""
-    return symbol[: symbol.index("E", place) + 1].encode()

@@ -109,7 +109,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "look", "nothing"),
     [
-        ("lib.so", build_traces.compiler, ""),
+        ("lib.so", build_traces.torch_folder, ""),
         ("lib.so", library_facts.read_library, library_facts.LibraryFile("", None, "")),
         ("lib.so", lambda path: read_elf(path).needed, ()),
         ("lib.so", is_truncated, False),

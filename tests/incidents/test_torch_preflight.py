@@ -137,7 +137,7 @@ FAULTS = {
                "cxx11-abi",
                "oldabi.so was built with _GLIBCXX_USE_CXX11_ABI=0, but torch 2.13.0"),
     "gone": (("-DGONE",), "vanished", "other-torch", "has no `at::vanished("),
-    "changed": (("-DCHANGED",), "_ZN2at6native4relu", "other-torch", ", only with other arguments"),
+    "changed": (("-DCHANGED",), "_ZN2at6native4relu", "other-torch", "has no `at::native::relu("),
 }  # fmt: skip
 
 

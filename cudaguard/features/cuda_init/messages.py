@@ -104,17 +104,13 @@ def initialized(change: Change, link: str = "") -> Finding:
     )
 
 
-def context_created(
-    change: Change, devices: int, rank: int | None, others: Sequence[int | None] = ()
-) -> Finding:
+def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     """A primary context has become active.
 
     Args:
         change: Who did it, where, and on which device.
         devices: How many are visible.
         rank: The local rank of this process, None without a launcher.
-        others: Bytes that further processes of the same launch hold on that device; None for one
-            whose bytes are not known.
     """
     what = f"{_first(said(change, where=True), change)}{_HOW[change.how]}"
     # A rank beyond them has been given devices of its own.
@@ -123,24 +119,13 @@ def context_created(
     return Finding(
         CONTEXT,
         f"{what}, but this process is local rank {rank}.",
-        evidence=(f"{devices} devices are visible", *_held(others, change.device)),
+        evidence=(f"{devices} devices are visible",),
         consequence=f"each such rank takes some hundreds of MiB on device {change.device}, and may "
         "compute there.",
         remedy=f"call torch.cuda.set_device({rank}) before that line, or give each rank one device "
         "with CUDA_VISIBLE_DEVICES",
         links=("https://github.com/pytorch/pytorch/issues/135279",),
     )
-
-
-def _held(others: Sequence[int | None], device: int) -> tuple[str, ...]:
-    if not others:
-        return ()
-    known = [held >> 20 for held in others if held is not None]
-    each = f", {min(known)} to {max(known)} MiB each" if known else ""
-    if known and min(known) == max(known):
-        each = f", {known[0]} MiB each"
-    have = "has a context" if len(others) == 1 else "have contexts"
-    return (f"{counted(len(others), 'more ranks')} {have} on device {device}{each}",)
 
 
 def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> Finding:

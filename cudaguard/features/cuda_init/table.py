@@ -65,7 +65,7 @@ DETECTORS = {
         *(f"imported:{module}" for module in dict.fromkeys(one.module for one in EXPECTATIONS)),
     ),
 }
-PREREQUISITES = {"context": "repair.creation:prepare"}
+PREREQUISITES = {"context": "repair.context:prepare"}
 INITIALIZERS = "initializers:INITIALIZERS"
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.

@@ -9,9 +9,8 @@ from cudaguard.elf.extension_check import Forecast, Lack
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
-from cudaguard.features.extensions.messages.loading import error_text, not_loaded
+from cudaguard.features.extensions.messages import error_text, not_loaded
 from cudaguard.files import os
-from cudaguard.system.build_traces import compiler
 from cudaguard.system.extensions.causes import ACCELERATED, TORCH_LIBRARIES
 from cudaguard.system.extensions.judgement import judged
 
@@ -54,7 +53,7 @@ def truncated(
     if check.cause != "truncated":
         return None
     frame = caller_frame()
-    finding = not_loaded(check, "", describe(frame), compiler(check.path))
+    finding = not_loaded(check, "", describe(frame))
     return finding, ExtensionError(error_text(check, ""), name=name, path=path), frame
 
 
@@ -120,8 +119,7 @@ def _check_as_said(path: str, said: str) -> ExtensionCheck | None:
 def _refusal(
     check: ExtensionCheck, said: str, frame: FrameType | None, *, is_import: bool
 ) -> Refusal:
-    where, built_by = describe(frame), compiler(check.path)
-    finding = not_loaded(check, said, where, built_by, is_import=is_import)
+    finding = not_loaded(check, said, describe(frame), is_import=is_import)
     place = None if frame is None else UserLine(frame)
     return Refusal(said, finding, place, tuple(check.missing_libraries))
 

@@ -13,7 +13,7 @@ from cudaguard.core.caller import UserLine, caller_frame, describe
 from cudaguard.core.known_errors import text_of
 from cudaguard.elf.mapped import mapped_files
 from cudaguard.elf.static_tls import static_tls_of
-from cudaguard.features.extensions.messages import static_tls as wording
+from cudaguard.features.extensions import messages as wording
 from cudaguard.files import os
 
 TYPE_CHECKING = False

@@ -11,7 +11,7 @@ from cudaguard.files import os
 from cudaguard.system.build_traces import torch_folder
 from cudaguard.system.extensions.causes import built_for_python, cause_of, library_of
 from cudaguard.system.extensions.words import words_for
-from cudaguard.system.torch_build import extensions_of, homes_of, kin, look_around
+from cudaguard.system.torch_build import extensions_of, homes_of, look_around
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.extension_check import Forecast, Lack
     from cudaguard.elf.forecast import Settled
-
-_MOST_KIN = 64  # symbols whose relatives are looked for in all of torch
 
 
 def check_extension(
@@ -87,8 +85,6 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
         around = around._replace(built_against=torch_folder(found.path))
     if cause == "library-missing":
         around = around._replace(homes=homes_of(lack.name for lack in about))
-    if cause == "other-torch":
-        around = around._replace(kin=kin(lack.name for lack in about[:_MOST_KIN]))
     symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
     message, remedy = words_for(cause, about, found, around, dict(symbols))
     return ExtensionCheck(

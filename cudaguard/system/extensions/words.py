@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.files import os
-from cudaguard.system.name_owners import owner_of
+from cudaguard.system.name_owners import cuda_of, owner_of, requirement_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,15 +28,6 @@ _PACKAGES = {
     "libgthread-2.0.so": "install it: apt-get install libglib2.0-0",
     "libgomp.so": "install it: apt-get install libgomp1",
     "libstdc++.so": "install it: apt-get install libstdc++6",
-}
-_FIRST_WITH_WHEELS, _FIRST_WITHOUT_SUFFIX = 11, 13  # CUDA's major versions
-_WHEELS = {
-    "libcudart": "cuda-runtime",
-    "libcublas": "cublas",
-    "libcublasLt": "cublas",
-    "libnvrtc": "cuda-nvrtc",
-    "libnvJitLink": "nvjitlink",
-    "libcupti": "cuda-cupti",
 }
 # What else than CUDA a torch may be built for, by one of its libraries.
 _ACCELERATED = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
@@ -151,18 +142,16 @@ def _library_missing(case: _Case) -> tuple[str, str]:
             f"with LD_LIBRARY_PATH={os.path.dirname(home)}"
         )
         return message, remedy
-    stem, _, number = name.partition(".so")
-    major = number.lstrip(".").partition(".")[0]
-    if stem in _WHEELS and major.isdecimal():
-        toolkit = f"the CUDA toolkit {major}"
-        if int(major) < _FIRST_WITH_WHEELS:
+    toolkit = f"the CUDA toolkit {cuda_of(name)}"
+    if cuda_of(name):
+        wheel = requirement_of(name)
+        if not wheel:
             return message, f"install {toolkit}, or a build for a newer CUDA"
-        tail = f"-cu{major}" if int(major) < _FIRST_WITHOUT_SUFFIX else ""
-        return message, f"install nvidia-{_WHEELS[stem]}{tail} with pip, or {toolkit}"
+        return message, f"install {wheel} with pip, or {toolkit}"
     general = (
         "install the package that contains it, or start Python with its folder in LD_LIBRARY_PATH"
     )
-    return message, _PACKAGES.get(f"{stem}.so", general)
+    return message, _PACKAGES.get(f"{name.partition('.so')[0]}.so", general)
 
 
 def _symbol_version(case: _Case) -> tuple[str, str]:
@@ -233,10 +222,9 @@ def _other_torch(case: _Case) -> tuple[str, str]:
     if not case.around.torch:
         message = f"{case.file} was built for torch, which is not installed here: it needs "
         return f"{message}{case.functions}", "install the torch that the extension was built for"
-    has_kin = any(case.around.kin.values())
     message = (
-        f"{case.file} was built for another torch: {case.torch} has no "
-        f"{case.functions}{', only with other arguments' if has_kin else ''}{_built_against(case)}"
+        f"{case.file} was built for another torch: {case.torch} has no {case.functions}"
+        f"{_built_against(case)}"
     )
     return message, _REBUILD
 

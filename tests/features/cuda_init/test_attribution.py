@@ -545,35 +545,3 @@ def test_initializer_of_which_harm_was_reported_is_warned_of_by_name_and_line(pr
 def test_initializer_is_not_warned_of_where_that_is_wanted_or_it_did_nothing(program, module, code):
     program.module("flash_attn", module)
     assert program.output(code) == []
-
-
-LAUNCHER = """
-import subprocess
-idle = [sys.executable, "-c", "input()"]
-others = [subprocess.Popen(idle, stdin=subprocess.PIPE) for _ in range(3)]
-held = [f"1:{process.pid}:{size}" for process, size in zip(others, sys.argv[1].split())]
-held.append(f"1:{os.getpid()}:4096")  # the launcher is no rank
-rank = "cudaguard.install(); import kaolin; print(found('CG815')[0].evidence)"
-command = [sys.executable, "-c", "from scene import *; " + rank]
-os.environ["STUB_CUDA_PROCESSES"] = ",".join(held)
-print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
-for process in others:
-    process.communicate()
-"""
-NVML = "import pynvml; pynvml.nvmlInit()"
-
-
-@pytest.mark.parametrize(
-    ("held", "nvml", "said"),
-    [
-        ("512 1024", NVML, "2 more ranks have contexts on device 0, 512 to 1024 MiB each"),
-        ("512 512 512", "", ""),  # NVML is not loaded only to tell more
-    ],
-)
-def test_contexts_of_other_ranks_on_a_device_are_counted(program, held, nvml, said):
-    # NVML has the order of the PCI bus, CUDA the reverse: its device 1 is ordinal 0.
-    program.module("kaolin", nvml, RETAIN.format(0))
-    ran = program.run(LAUNCHER, held, env={"LOCAL_RANK": "1"})
-    evidence = ("2 devices are visible", said) if said else ("2 devices are visible",)
-    assert ran.out == [str(evidence)]
-    assert any(call.startswith("nvmlInit") for call in ran.calls) == bool(nvml)

@@ -11,15 +11,13 @@ from _thread import _local, get_ident
 
 from cudaguard.config import local_rank
 from cudaguard.core.caller import caller_frame, describe, frame_outside, module_of
-from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init import repair
 from cudaguard.features.cuda_init.initializers import REPORTED
 from cudaguard.features.cuda_init.latches import DRIVER, READERS, TORCH
 from cudaguard.features.cuda_init.messages import Change
-from cudaguard.files import os, ours
+from cudaguard.files import os
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
-from cudaguard.system.facts import is_sibling
 from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
@@ -202,23 +200,10 @@ class CudaDetector:
             finding = wording.initialized(change, link)
         else:
             rank, devices = local_rank(os.environ), self._last.devices
-            is_strays = rank is not None and rank != device and devices > 1
-            others = self._held_by_siblings(device) if is_strays else []
-            finding = wording.context_created(change, devices, rank, others)
+            finding = wording.context_created(change, devices, rank)
         self._core.reporter.found(finding, frame)
         if kind == INITIALIZED:
             self._core.detection.publish("cuda_initialized")
-
-    def _held_by_siblings(self, device: int) -> list[int | None]:
-        """Return the bytes that other processes of this launch hold on a device."""
-        from cudaguard.features.cuda_init.repair.context import describe as describe_device
-        from cudaguard.system.devices import compute_processes
-
-        try:
-            uuid = describe_device(self.driver, device).uuid
-        except ours(ContextError):
-            return []
-        return [held for pid, held in compute_processes(uuid) if is_sibling(pid)]
 
     def _tell_what_came_too_late(self, state: DriverState) -> None:
         """Tell of a variable that hides devices which the driver of this process has."""

@@ -1,4 +1,4 @@
-"""The wording of installed extensions that would not load."""
+"""The wording of extensions: refused by the loader, kept from it, installed and not loadable."""
 
 from __future__ import annotations
 
@@ -17,8 +17,69 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.extension_check import ExtensionCheck
 
+REFUSED, FAILED = "CG840", "CG841"
+NO_ROOM = "CG821"
 EXTENSIONS = "CG902"
-_SHOWN = 3
+_SHOWN = 3  # files, symbols or libraries
+_TUNABLE = "GLIBC_TUNABLES=glibc.rtld.optional_static_tls"
+_LEAST = 4096  # bytes, so that the next library finds room as well
+
+
+def not_loaded(check: ExtensionCheck, said: str, where: str, *, is_import: bool = True) -> Finding:
+    """An extension or library that the loader has refused, or that was kept from it."""
+    evidence = [f"{'imported' if is_import else 'loaded'} at {where}"] if where else []
+    fails = "the import fails." if is_import else "the library is not loaded."
+    evidence += [f"the loader: {said}"] if said else []
+    evidence.append(check.path)
+    return Finding(
+        FAILED if said else REFUSED,
+        f"{check.message}.",
+        severity="error",
+        evidence=evidence,
+        consequence=fails if said else "loading it would probably end the process (SIGBUS).",
+        remedy=check.remedy,
+        command=f"cudaguard check-extension {shlex.quote(check.path)}",
+    )
+
+
+def error_text(check: ExtensionCheck, said: str) -> str:
+    """Return what the error says: the cause, what to do, and the loader's own words."""
+    lines = [f"{check.message}."]
+    if check.remedy:
+        lines.append(f"  remedy: {check.remedy}")
+    if said:
+        lines.append(f"  the loader: {said}")
+    return "\n".join(lines)
+
+
+def no_room(victim: str, wanted: int, users: Sequence[tuple[int, str]], where: str) -> Finding:
+    """A library was refused, since others had taken all static TLS.
+
+    Args:
+        victim: Its file, or its name.
+        wanted: Bytes that it wants; 0 if that is not known.
+        users: Pairs of (bytes, file) of those that have some, the largest first.
+        where: ``file:line`` that asked for it; may be empty.
+    """
+    name = os.path.basename(victim)
+    taken = [f"{file}: {size} bytes of static TLS" for size, file in users[:_SHOWN]]
+    largest = listed([os.path.basename(file) for _, file in users[:_SHOWN]]) if users else "others"
+    return Finding(
+        NO_ROOM,
+        f"{name} was not loaded: {largest} took the room for thread-local variables.",
+        severity="error",
+        evidence=(
+            *((f"loaded at {where}",) if where else ()),
+            *((f"{victim}: needs {wanted} bytes of static TLS",) if wanted else ()),
+            *taken,
+            *and_more(len(users) - _SHOWN, "libraries"),
+        ),
+        consequence="packages that need it cannot be imported in this process.",
+        remedy=f"import the package that contains {name} first, or start Python with more room "
+        "(glibc 2.32 or later)",
+        command=f"{_TUNABLE}={max(_LEAST, 2 * wanted)} python ...",
+        links=("https://github.com/dmlc/xgboost/issues/8488",),
+    )
 
 
 def would_not_load(

@@ -1,1 +1,0 @@
-"""What is said of extensions that would not load, or did not."""
