@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 MOST_LIBRARIES = 1 << 16  # a damaged list may go round in circles
 LONGEST_PATH = 1 << 12
 ENTRY = 32  # bytes of an entry that are public: base, name, dynamic section, next entry
-_PAGE = 1 << 12
 _RTLD_DI_LINKMAP = 2
 
 

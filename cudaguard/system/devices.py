@@ -14,7 +14,6 @@ import re
 
 from cudaguard.files import os
 
-_FILE = "libnvidia-ml.so"
 _NUMBER = re.compile(r"\+?\d+")  # "1x" is 1 as well
 
 TYPE_CHECKING = False

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
 _OLD, _NEW = b"Ss", b"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 _SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]", re.MULTILINE)
-_WITH_NAMES = ("libc10.so", "libtorch_cpu.so", "libtorch_python.so", "libc10_cuda.so",
-               "libtorch_cuda.so")  # fmt: skip
-_MOST_TEXT = 1 << 26
 # As torch._C._cuda_getArchFlags() has it.
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
 _LONGEST_LIST = 1000

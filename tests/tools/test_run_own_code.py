@@ -1,4 +1,4 @@
-"""What a line of the user's own source calls, as `cudaguard run` and `bisect` read it."""
+"""What a line of the user's own source calls, as `cudaguard run` reads it."""
 
 from __future__ import annotations
 

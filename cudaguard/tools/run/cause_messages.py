@@ -1,4 +1,4 @@
-"""What `cudaguard run` and `cudaguard bisect` say of causes in the program's own code."""
+"""What `cudaguard run` says of causes in the program's own code."""
 
 from __future__ import annotations
 

@@ -46,10 +46,6 @@ class Cause(NamedTuple):
     remedy: str
     command: str
 
-    def is_like(self, other: Cause | None) -> bool:
-        """Return True if another run has failed for the same cause."""
-        return other is not None and (self.id, self.what) == (other.id, other.what)
-
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data."""
         return {**self._asdict(), "evidence": list(self.evidence)}
@@ -80,18 +76,15 @@ def of_death(dump: FaultDump, signal: str, program: str) -> Cause | None:
     return Cause("", what, (shown,), wording.CHECK_CALL, wording.debugger(program))
 
 
-def of_wait(
-    threads: Sequence[Frames], program: str, seconds: float, runner: str = ""
-) -> Cause | None:
+def of_wait(threads: Sequence[Frames], program: str, seconds: float) -> Cause | None:
     """Return the cause if all threads wait for locks, queues or threads of the program's own.
 
     Args:
         threads: The frames of each, innermost first; the main thread's last.
         program: The program and its arguments as a shell takes them.
         seconds: How long it was waited for.
-        runner: A file of ours that runs the program.
     """
-    if not threads or not all(_waits(frames, runner) for frames in threads):
+    if not threads or not all(_waits(frames) for frames in threads):
         return None
     places = [next((frame for frame in frames if is_own(frame[0])), None) for frames in threads]
     own = [place for place in places if place is not None]
@@ -119,12 +112,12 @@ def of_forks(waits: Sequence[ForkedWait], program: str) -> Cause | None:
     return Cause("", what, shown, wording.FORK_BEFORE, command)
 
 
-def _waits(frames: Frames, runner: str) -> bool:
+def _waits(frames: Frames) -> bool:
     """Return True if a thread is in code of the user's and of locks, and waits for one there."""
     if not frames or _is_importing(frames):
         return False
     for file, _, _ in frames:
-        is_runner = file == runner or file.startswith("<frozen runpy")
+        is_runner = file.startswith("<frozen runpy")
         if not (is_runner or is_own(file) or (is_standard(file) and _is_lock_file(file, _AROUND))):
             return False
     file, line, _ = frames[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
@@ -72,45 +71,6 @@ def test_outer_module_is_named_for_what_it_does_around_an_inner_import(program, 
     ]
 
 
-@on_both_drivers
-def test_module_that_fails_after_it_initialized_is_named(program):
-    program.module("spconv", INITIALIZE, "raise ImportError('no luck')")
-    ran = program.run(
-        f"""
-        import ctypes
-        cudaguard.install()
-        try:
-            import spconv  # here
-        except ImportError as error:
-            print(error)
-        {TOLD}
-        """
-    )
-    assert ran.out == [
-        "no luck",
-        f"CG814 info spconv initialized CUDA at {program.where('here')} while it was imported.",
-    ]
-
-
-@pytest.mark.skipif(
-    sys.version_info < (3, 11), reason="there the loader would be seen in its tracebacks"
-)
-def test_module_of_a_users_rule_is_watched_as_well(program):
-    program.module("mine", INITIALIZE)
-    ran = program.run(
-        f"""
-        import ctypes
-        mine = cudaguard.Rule(id="MINE1", watch=("mine",), why="to be watched")
-        cudaguard.install(rules=[mine])
-        import mine  # here
-        {TOLD}
-        """
-    )
-    assert ran.out == [
-        f"CG814 info mine initialized CUDA at {program.where('here')} while it was imported."
-    ]
-
-
 # --- outside of what is watched -----------------------------------------------------------------
 
 
@@ -135,17 +95,6 @@ def test_what_happened_outside_of_any_import_is_not_blamed_on_the_next_one(progr
     assert second.startswith(f"CG815 info {nobody} created a context on device 0")
     where = program.where("spconv")
     assert third.startswith(f"CG815 info spconv created a context on device 1 at {where} while")
-
-
-@on_both_drivers
-def test_what_happened_inside_an_outer_import_before_an_inner_one_is_the_outers(program):
-    program.module("spconv", INITIALIZE, "import apex")
-    program.module("apex", RETAIN.format(0))
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv\n{TOLD}")
-    assert [line.split()[0] + " " + line.split()[2] for line in ran.out] == [
-        "CG814 spconv",
-        "CG815 apex",
-    ]
 
 
 @on_both_drivers
@@ -234,40 +183,6 @@ def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initializes(prog
     assert ran.out == [
         f"CG814 info kaolin initialized CUDA at {program.where('here')} while it was imported."
     ]
-
-
-def test_environment_alone_activates(program):
-    program.module("kaolin", INITIALIZE)
-    program.child.write(
-        "start.py",
-        f"import cudaguard.api\ncudaguard.api.boot()\nimport ctypes, kaolin\n"
-        f"from scene import *\n{TOLD}\n",
-    )
-    ran = program.run("import start", env={"CUDAGUARD": "warn"})
-    assert (ran.err, [line.split()[2] for line in ran.out]) == ("", ["kaolin"])
-
-
-def test_uninstall_stops_it_and_installing_again_begins_anew(program):
-    program.module("kaolin", INITIALIZE)
-    program.module("spconv", RETAIN.format(0))
-    program.module("warp", RETAIN.format(1))
-    ran = program.run(
-        """
-        import ctypes
-        cudaguard.install()
-        cudaguard.uninstall()
-        import kaolin
-        os.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
-        print(ids(), events())
-        cudaguard.install()
-        import spconv
-        cudaguard.uninstall()
-        import warp
-        print(*[f.what.split()[0] for f in found()])
-        """
-    )
-    assert (ran.out[0], ran.err) == ("[] []", "")
-    assert ran.out[1].split() == ["Code", "spconv"]
 
 
 # --- once, and where it is told -----------------------------------------------------------------
@@ -460,22 +375,6 @@ def test_guard_changes_nothing_of_what_the_program_asks_of_the_driver(program):
     assert [call for call in guarded if call not in looks] == [*bare, *compared]
 
 
-def test_two_threads_that_import_at_once(program):
-    program.module("spconv", "import time; time.sleep(0.2)", RETAIN.format(1))
-    program.module("kaolin", "import time; time.sleep(0.1)", INITIALIZE)
-    ran = program.run(
-        """
-        import ctypes, threading
-        cudaguard.install()
-        threads = [threading.Thread(target=__import__, args=[n]) for n in ("spconv", "kaolin")]
-        for thread in threads: thread.start()
-        for thread in threads: thread.join()
-        print([f.what.split()[0] for f in found()])
-        """
-    )
-    assert (ran.out, ran.err) == (["['kaolin', 'spconv']"], "")
-
-
 # --- further modules to watch --------------------------------------------------------------------
 
 
@@ -532,16 +431,3 @@ def test_initializer_of_which_harm_was_reported_is_warned_of_by_name_and_line(pr
     assert f"ContextWarning: [CG814] {said}" in warning
     assert "https://github.com/pytorch/pytorch/issues/159641" in ran.err
     assert ran.out == ["['CG814']"]
-
-
-@pytest.mark.parametrize(
-    ("module", "code"),
-    [
-        (INITIALIZE, "cudaguard.install(disable=['CG814'])\nimport flash_attn"),
-        (INITIALIZE, "cudaguard.install()\ndriver().cuInit(0)\nimport flash_attn"),
-        (f"def use(): {INITIALIZE}", "cudaguard.install()\nimport flash_attn\nflash_attn.use()"),
-    ],
-)
-def test_initializer_is_not_warned_of_where_that_is_wanted_or_it_did_nothing(program, module, code):
-    program.module("flash_attn", module)
-    assert program.output(code) == []

@@ -130,21 +130,6 @@ for device in {list(DEVICES)}:
     assert dict(zip(DEVICES, output(code, devices=3))) == DEVICES
 
 
-@pytest.mark.parametrize("order", ["FASTEST_FIRST", "PCI_BUS_ID"])
-def test_number_is_cudas_and_not_nvmls(output, order):
-    assert output("name(0)", devices=3, order=order) == [C if order == "FASTEST_FIRST" else A]
-
-
-def test_name_of_a_device_that_is_hidden_is_no_device(output):
-    code = "refused('GPU-c1b2')\nname('GPU-c0')"
-    line, created = output(code, devices=3, visible="2,0")
-    assert line.startswith("device 'GPU-c1b2' fits no visible device (CUDA_VISIBLE_DEVICES='2,0')")
-    assert "0: Stub GPU A GPU-c0" in line
-    assert "1: Stub GPU C GPU-c2" in line
-    assert B not in line
-    assert created == A
-
-
 MIG = "MIG-12345678-9abc-def0-1234-56789abcdef0"
 
 
@@ -249,14 +234,6 @@ def test_no_driver(program):
     (line,) = program.output(CREATE + "refused()", stubs=False, env={"LD_LIBRARY_PATH": ""})
     assert line.startswith("there is no NVIDIA driver that can be loaded here: libcuda.so.1")
     assert "docker run --gpus all" in line
-
-
-def test_file_that_is_no_driver(program):
-    (program.folder / "libcuda.so.1").write_bytes(b"not a library")
-    (line,) = program.output(
-        CREATE + "refused()", stubs=False, env={"LD_LIBRARY_PATH": str(program.folder)}
-    )
-    assert line.startswith("there is no NVIDIA driver that can be loaded here: ")
 
 
 def test_stand_in_of_the_toolkit_is_told_from_a_driver(program, driver_stubs):
@@ -377,15 +354,6 @@ def test_context_is_kept_made_current_nowhere_and_retained_once(program):
     ]
 
 
-@on_both_drivers
-def test_it_works_without_a_guard_and_installs_none(program, output):
-    code = "name()\nprint(cudaguard.status().mode, cudaguard.status().changes)"
-    lines = output(code)
-    assert lines[0] == program.gpu.name
-    assert lines[1].startswith("off ")
-    assert "sys.meta_path" not in lines[1]
-
-
 # What NVML says is used afterwards, by the devices in its own order; 100, 200 and 300 MiB before.
 TAKING = """
 from cudaguard.system.driver import Driver
@@ -431,16 +399,6 @@ def test_bytes_are_none_without_nvml(program, driver_stubs):
     assert program.output("print(cudaguard.create_context().bytes)", env=env) == ["None"]
 
 
-def test_program_that_uses_nvml_itself_goes_on_using_it(output):
-    code = """
-import pynvml
-pynvml.nvmlInit()
-name()
-print(pynvml.nvmlDeviceGetCount())
-"""
-    assert output(code) == [B, "2"]
-
-
 @on_both_drivers
 def test_guard_attributes_its_own_context_to_the_request(program):
     ran = program.run(
@@ -470,15 +428,6 @@ def test_torch_is_told_so_that_it_knows_of_forks(program):
     (program.folder / "torch.py").unlink()
     code = "import torch\ncudaguard.create_context()\ncudaguard.create_context()\nprint('end')"
     assert program.output(code) == ["counted", "end"]
-
-
-def test_torch_that_comes_later_is_told_as_well(program):
-    program.child.write("torch/_C.py", "def _cuda_getDeviceCount(): print('counted')")
-    program.child.write("torch/version.py", "cuda = '12.4'")
-    program.child.write("torch/__init__.py", "from torch import _C, version")
-    start = "import ctypes\ncudaguard.install()\n"
-    assert program.output(start + "cudaguard.create_context()\nimport torch") == ["counted"]
-    assert program.output(start + "import torch") == []
 
 
 # --- by setting ---------------------------------------------------------------------------------
@@ -535,12 +484,6 @@ for case in {list(PRECEDENCE)}:
 """
     lines = program.output(ACTIVE + code, devices=3)
     assert dict(zip(PRECEDENCE, lines)) == PRECEDENCE
-
-
-@pytest.mark.parametrize("setting", ["context=0", "context='auto'"])
-def test_later_install_applies_its_context(program, setting):
-    code = ACTIVE + f"cudaguard.install()\nactive()\ncudaguard.install({setting})\nactive()"
-    assert program.output(code) == ["", "0" if "0" in setting else ""]
 
 
 BAD_WORDS = ("yes", "", "   ", "gpu0", "-1", "1.5", "cuda:0:1:2", "all")
@@ -692,11 +635,6 @@ def test_no_context_where_it_is_not_asked_for(needy, setting, grade):
     ran = auto(needy, code, grade=grade)
     assert ran.out == ["needy () False"]
     assert ran.calls == []
-
-
-def test_opt_in_rule_that_was_switched_on(needy):
-    code = "cudaguard.install(context='auto', rules=[needs], enable=['MINE1'])\nimport needy"
-    assert auto(needy, code, grade="opt-in").out == ["needy (0,) False"]
 
 
 def test_auto_leaves_a_device_in_exclusive_mode_to_others(needy):

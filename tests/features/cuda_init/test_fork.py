@@ -92,25 +92,6 @@ def test_workers_of_multiprocessing_that_do_not_use_cuda(program, method, forks)
     assert ran.out[1:] == ["0", "[1, 4, 9]", f"['CG814'] {forks}"]
 
 
-@on_both_drivers
-def test_workers_that_are_not_forks_of_the_process_may_use_cuda(program):
-    program.module("kaolin", INITIALIZE)
-    code = f"""
-{START}
-cudaguard.install()
-import kaolin
-def work():
-    cu = driver()
-    print("rc", cu.cuInit(0), ids(), flush=True)
-if __name__ == "__main__":
-    process = multiprocessing.get_context("spawn").Process(target=work)
-    process.start()
-    process.join()
-"""
-    ran = program.run(code)
-    assert (ran.out, ran.err) == (["rc 0 ['CG814']"], "")
-
-
 def test_subprocess_is_no_fork(run):
     ran = run(
         """
@@ -209,26 +190,6 @@ in_child(work)
     assert ran.out[-1] == ("0" if mode == "off" else "1")
 
 
-def test_failing_import_passes_unchanged(run, program):
-    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')  # raised")
-    ran = run(
-        """
-def work():
-    import traceback
-    try:
-        import spconv
-    except RuntimeError as error:
-        print([frame.filename for frame in traceback.extract_tb(error.__traceback__)][-1])
-        print(error, error.__cause__, error.__context__)
-in_child(work)
-"""
-    )
-    assert ran.out == [
-        str(program.folder / "spconv.py"),
-        "CUDA error: initialization error None None",
-    ]
-
-
 @on_both_drivers
 def test_child_that_was_forked_before_the_initialization_may_use_cuda(program):
     program.module("kaolin", INITIALIZE)
@@ -294,23 +255,6 @@ torch.cuda._lazy_init()
     assert program.where("init") in finding
 
 
-def test_torch_that_is_imported_in_the_child_only(run, program):
-    program.module("torch", TORCH.format(cuda="12.4"))
-    ran = run(
-        """
-def work():
-    import torch
-    attempt(torch.cuda._lazy_init)
-    report()
-in_child(work)
-"""
-    )
-    (warning,) = ran.warnings
-    assert "[CG818] torch initializes CUDA at " in warning
-    assert ran.out[:2] == ["initialized", "ok None"]
-    assert len(ran.out) == 3
-
-
 def test_function_of_torch_is_untouched_without_a_fork_after_initialization(program):
     program.module("torch", TORCH.format(cuda="12.4"))
     code = f"""
@@ -346,23 +290,6 @@ in_child(work)
 """
     )
     assert (ran.out, ran.err) == (["False", "True True", "initialized"], "")
-
-
-def test_forks_of_forks_do_not_pile_up(run, program):
-    program.module("torch", TORCH.format(cuda="12.4"))
-    ran = run(
-        f"""
-import torch
-{LAZY}
-def work():
-    torch.cuda._lazy_init()
-    print(len(found("CG818")))
-    cudaguard.uninstall()
-    print(is_untouched())
-in_child(lambda: in_child(lambda: in_child(work)))
-"""
-    )
-    assert [line.split(" ")[0] for line in ran.out] == ["initialized", "1", "True"]
 
 
 @pytest.mark.parametrize("torch", ["cuda = None", "import nothing_there"])

@@ -70,16 +70,6 @@ def test_all_ways_to_set_it(run, program, statement):
     assert ran.out == ["['CG814', 'CG819']"]
 
 
-def test_default_that_is_set_too_late(run, program):
-    code = "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '1')  # late\nprint(ids())"
-    ran = run(code, start="os.environ.pop('CUDA_VISIBLE_DEVICES', None)\n" + START)
-    assert ran.warned == ["CG819"]
-    assert f"was set to '1' at {program.where('late')}" in ran.err
-    assert "no value" in ran.err
-    ran = run(code)  # it is set: nothing changes
-    assert (ran.out, ran.err) == (["['CG814']"], "")
-
-
 @pytest.mark.parametrize(
     "statement",
     [
@@ -136,12 +126,6 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "0"
 """
     ran = run("print(ids(), events('environment'))", start=start)
     assert (ran.out, ran.err) == (["['CG814'] []"], "")
-
-
-def test_failed_initialization_reads_nothing_for_good(run):
-    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
-    ran = run(code, rc={"cuInit": 803})
-    assert (ran.out, ran.err) == (["[]"], "")
 
 
 @on_both_drivers
@@ -212,41 +196,6 @@ def test_dask_sets_it_for_the_worker_that_it_runs_in(run, program, source, is_to
     assert ("kaolin initialized CUDA" in ran.err) is is_told
 
 
-def test_environment_of_a_child_only_is_nobodys_fault(run):
-    ran = run(
-        """
-import subprocess
-env = {**os.environ, "CUDA_VISIBLE_DEVICES": "1"}
-subprocess.run([sys.executable, "-c", ""], env=env, check=True)
-print(ids(), events("environment"))
-"""
-    )
-    assert (ran.out, ran.err) == (["['CG814'] []"], "")
-
-
-def test_threads_that_set_it_while_others_fork(run):
-    ran = run(
-        """
-import threading
-def work(name):
-    for i in range(50):
-        os.environ["CUDA_VISIBLE_DEVICES"] = name
-        os.environ[f"OTHER_{name}"] = str(i)
-threads = [threading.Thread(target=work, args=[n]) for n in "01"]
-for thread in threads: thread.start()
-for _ in range(10):
-    process = os.fork()
-    if not process: os._exit(0)
-    os.waitpid(process, 0)
-for thread in threads: thread.join()
-print(ids().count("CG819"))
-""",
-        flags=("-W", "ignore::DeprecationWarning"),
-    )
-    assert ran.out == ["1"]
-    assert ran.warned == ["CG819"]
-
-
 # --- the allocator of torch ---------------------------------------------------------------------
 
 ALLOCATOR = """
@@ -264,13 +213,6 @@ def test_allocator_is_configured_when_torch_is_imported(run, program):
     assert ran.warned == ["CG819"] * 2
     assert "torch was imported" in ran.err
     assert "PYTORCH_ALLOC_CONF was set to 'expandable_segments:True'" in ran.err
-
-
-def test_allocator_that_is_configured_before_torch(run, program):
-    program.module("torch", CUDA_TORCH)
-    start = "import ctypes\ncudaguard.install()\n"
-    ran = run(ALLOCATOR + "import torch" + ALLOCATOR, start=start)
-    assert (ran.out, ran.err) == (["[]"] * 2, "")
 
 
 def test_torch_without_cuda_has_no_such_allocator(run, program):
@@ -298,28 +240,6 @@ def test_uninstall_stops_it(run):
     assert (ran.out, ran.err) == (["['CG814']"], "")
 
 
-FILTERS = {
-    "our category": "warnings.simplefilter('error', cudaguard.LateEnvironmentWarning)",
-    "all": "warnings.simplefilter('error')",
-}
-
-
-@pytest.mark.parametrize("filter", FILTERS)
-def test_filters_of_the_user_never_break_an_assignment(run, filter):
-    ran = run(
-        f"""
-import warnings
-{FILTERS[filter]}
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-del os.environ["CUDA_VISIBLE_DEVICES"]
-os.putenv("CUDA_VISIBLE_DEVICES", "0")
-print(os.environ.get("CUDA_VISIBLE_DEVICES"), ids().count("CG819"))
-""",
-    )
-    assert ran.out == ["None 3"]
-    assert "Traceback" not in ran.err
-
-
 def test_standard_library_is_an_event_only(run):
     ran = run(
         """
@@ -330,12 +250,6 @@ print(ids(), len(events("environment")) > 0)
 """
     )
     assert (ran.out, ran.err) == (["['CG814'] True"], "")
-
-
-def test_torch_that_came_before_the_guard(run, program):
-    program.module("torch", CUDA_TORCH)
-    ran = run(ALLOCATOR, start="import ctypes, torch\ncudaguard.install()\n")
-    assert ran.warned == ["CG819"] * 2
 
 
 # --- too late already when the guard comes --------------------------------------------------------

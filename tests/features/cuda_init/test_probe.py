@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from .program import on_both_drivers
@@ -99,17 +97,6 @@ show()
     ]
 
 
-@on_both_drivers
-def test_child_that_was_forked_before_the_first_look(program):
-    """A new look in the child cannot know better: rc 3 is all that it is told."""
-    code = """
-driver().cuInit(0)
-show()
-in_child(lambda: in_child(show))
-"""
-    assert program.output(STATE + code)[-1] == FORKED
-
-
 def test_looking_makes_no_call_that_could_change_anything(program):
     ran = program.run(
         STATE
@@ -176,26 +163,6 @@ def test_import_install_and_status_neither_load_nor_initialize(program, first):
 
 
 @on_both_drivers
-def test_guard_makes_no_initializing_call_once_others_have_loaded_the_driver(program):
-    program.module("kaolin")
-    ran = program.run(
-        """
-        import ctypes
-        cudaguard.install()
-        driver()
-        import kaolin
-        cudaguard.status()
-        cudaguard.uninstall()
-        cudaguard.install()
-        ctypes.CDLL("libm.so.6")
-        print(asked())
-        """
-    )
-    assert (ran.out, ran.err) == (["3"], "")
-    assert program.is_real or set(ran.calls) == {"cuDeviceGetCount"}
-
-
-@on_both_drivers
 def test_library_that_was_opened_by_its_path_is_found(program):
     code = """
 cu = ctypes.CDLL(sys.argv[1])
@@ -219,17 +186,6 @@ os.environ["STUB_CUDA_RC"] = "cuDriverGetVersion=1"
 print(driver_seen.version())
 """
     assert program.output(STATE + code, driver_version=12060) == ["0", "12060", "0"]
-
-
-@on_both_drivers
-def test_asking_for_the_version_initializes_nothing(program):
-    code = """
-cu = driver()
-number = ctypes.c_int()
-print(driver_seen.version() > 9000, asked(cu))
-print(cu.cuDriverGetVersion(ctypes.byref(number)), number.value == driver_seen.version())
-"""
-    assert program.output(STATE + code) == ["True 3", "0 True"]
 
 
 @on_both_drivers
@@ -269,32 +225,6 @@ show()
         ABSENT,
         LOADED,
         "mapped initialized 0 2 () -1",
-    ]
-
-
-def test_everybody_who_asks_gets_all_news(program, others):
-    """Whoever asks first, and however the list has changed since."""
-    code = """
-def news_of(one):
-    return [os.path.basename(name) for name in one.names() if "libother" in name]
-first, second = LoaderNews(), LoaderNews()
-handles = [_ctypes.dlopen(sys.argv[1], os.RTLD_NOW)]
-print(news_of(first), news_of(second), news_of(second), news_of(first))
-handles.append(_ctypes.dlopen(sys.argv[2], os.RTLD_NOW))
-late = LoaderNews()
-print(news_of(second), news_of(late), news_of(first))
-_ctypes.dlclose(handles.pop())  # the end of the list: it is read anew
-trash = [bytes(4096) for _ in range(200)]
-print(news_of(first))
-_ctypes.dlopen(sys.argv[3], os.RTLD_NOW)
-print(news_of(first), news_of(second), news_of(late), news_of(second))
-"""
-    one, other, third = (os.path.basename(path) for path in others)
-    assert program.output(STATE + COMING_AND_GOING + code, *others) == [
-        f"{[one]} {[one]} [] []",
-        f"{[other]} {[one, other]} {[other]}",
-        f"{[one]}",
-        f"{[third]} {[one, third]} {[one, third]} []",
     ]
 
 

@@ -177,56 +177,6 @@ def test_import_of_a_watched_module_that_fails_is_explained(plugin, child, is_wa
         assert done.stderr == ""  # whoever is watched has caught it
 
 
-def test_variables_of_the_program_die_as_ever(plugin, child):
-    code = f"""
-        import cudaguard, ctypes, weakref
-        cudaguard.install()
-        class Thing: pass
-        def attempt():
-            thing = Thing()
-            try:
-                ctypes.CDLL({str(plugin)!r})
-            except OSError:
-                return weakref.ref(thing)
-        print(attempt()() is None)
-        """
-    assert child.python(code).stdout == "True\n"
-
-
-def test_variants_that_are_tried_are_told_of_when_none_is_left(build, child, torch):
-    """As torchcodec does with its builds for the releases of FFmpeg."""
-    libraries = [build.library("libc10.so", "int c10(void) { return 1; }")]
-    libraries += [build.library(f"libav.so.{n}", "int av(void) { return 1; }") for n in (7, 8)]
-    source = "int c10(void); int av(void); int use(void) { return c10() + av(); }"
-    rpath = "-Wl,-rpath,$ORIGIN"
-    for n in (8, 7):
-        build(f"variant{n}.so", source, libraries[0], libraries[n - 6], rpath)
-    libraries[2].unlink()
-    code = f"""
-        import cudaguard; cudaguard.install()
-        import torch, traceback
-        failed = []
-        for n in (8, 7):
-            try:
-                torch.ops.load_library({str(build.folder)!r} + f"/variant{{n}}.so")
-                break
-            except Exception:
-                failed.append(traceback.format_exc())
-        else:
-            raise RuntimeError("None of these: " + "".join(failed))
-        print("loaded", n)
-        """
-    done = child.python(code)
-    assert (done.stdout, done.stderr) == ("loaded 7\n", "")
-    libraries[1].unlink()
-    done = child.python(code, check=False)
-    for n in (8, 7):
-        needs = f"variant{n}.so needs libav.so.{n}, which the loader does not find"
-        told = f"ExtensionWarning: [CG841] {needs}"
-        assert done.stderr.count(told) == 1
-    assert done.stderr.index("variant8.so needs") < done.stderr.index("Traceback")
-
-
 def test_user_s_filters_and_failures_of_ours_leave_the_error_as_it_is(plugin, child):
     code = f"import cudaguard, ctypes\ncudaguard.install()\nctypes.CDLL({str(plugin)!r})\n"
     program = child.write("program.py", code)

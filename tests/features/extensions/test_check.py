@@ -117,17 +117,6 @@ def test_library_that_is_mapped_already_is_found_by_its_soname(build, absent, ag
     assert agree(path, other)["ok"] is True
 
 
-def test_library_of_another_machine_is_passed_over(build, absent, agree):
-    path = build.module("links", absent, "-Wl,-rpath,$ORIGIN/first:$ORIGIN/away", **CALL)
-    (build.folder / "first").mkdir()
-    content = bytearray(absent.read_bytes())
-    struct.pack_into("<H", content, 18, 22)  # S/390
-    (build.folder / "first" / absent.name).write_bytes(content)
-    assert agree(path)["ok"] is True
-    absent.unlink()
-    assert agree(path)["cause"] == "library-missing"
-
-
 def test_fault_of_a_library_that_comes_along(build, agree):
     """The loader binds what it maps on the way, too."""
     middle = build("libmiddle.so", "int absent_f(void); int m(void) { return absent_f(); }")
@@ -191,37 +180,6 @@ def test_versions(build, versions, agree, script, cause):
             assert str(library) in found["message"]
         elif cause:
             assert found["missing_symbols"] == [["other_f", "other_f"]]
-
-
-def test_version_that_is_not_the_default_one(build, agree):
-    (build.folder / "names.map").write_text(
-        "OLD { global: f; }; NEW { global: f; } OLD;", encoding="utf-8"
-    )
-    library = build(
-        "libboth.so",
-        '__asm__(".symver f_old, f@OLD"); int f_old(void) { return 1; }'
-        '__asm__(".symver f_new, f@@NEW"); int f_new(void) { return 2; }',
-        "-Wl,--version-script=names.map",
-    )
-    path = build.module(
-        "uses", library, body='__asm__(".symver f, f@OLD"); int f(void);', call="f();"
-    )
-    assert agree(path)["ok"] is True
-    assert agree(path, library)["ok"] is True
-
-
-def test_thread_local_and_hidden_symbols(build, agree):
-    library = build(
-        "libtls.so",
-        "__thread int counter;"
-        '__attribute__((visibility("hidden"))) int absent_f(void) { return 1; }',
-    )
-    shared = {"body": "extern __thread int counter;", "call": "counter++;"}
-    assert agree(build.module("tls", library, **shared))["ok"] is True
-    flags = (library, "-Wl,--unresolved-symbols=ignore-all")
-    assert agree(build.module("hidden", *flags, **CALL))["missing_symbols"] == [
-        ["absent_f", "absent_f"]
-    ]
 
 
 # --- the file itself -----------------------------------------------------------------------------
@@ -416,22 +374,3 @@ def test_library_whose_file_was_replaced_serves_as_it_was_mapped(build, child):
     assert done.stdout == "True\nTrue\n"
     assert child.python(f"import cudaguard; print(cudaguard.check_extension({str(path)!r}).ok)"
                         ).stdout == "False\n"  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "tag", [0x6FFFFEF5, 6, 5, 0x6FFFFFFE], ids=["hashes", "symbols", "names", "versions"]
-)
-def test_tables_that_make_no_sense_cannot_be_judged(build, check, tag):
-    """That is no reason to say that it would not load."""
-    path = build.module("odd", "-Wl,--hash-style=gnu", call='puts("");')
-    content = bytearray(path.read_bytes())
-    table = struct.unpack_from("<Q", content, 32)[0]
-    heads = [struct.unpack_from("<IIQQQQ", content, table + 56 * n) for n in range(content[56])]
-    dynamic = next(head[2] for head in heads if head[0] == 2)
-    entries = range(dynamic, dynamic + 16 * 64, 16)
-    place = next(at for at in entries if struct.unpack_from("<Q", content, at)[0] == tag)
-    struct.pack_into("<Q", content, place + 8, 2**40)
-    path.write_bytes(content)
-    found = check(path)
-    assert (found["ok"], found["cause"]) == (None, "unknown")
-    assert "cudaguard cannot check" in found["message"]

@@ -85,14 +85,6 @@ def test_data(build, command):
     assert data["checks"][1]["assume_imported"] == []
 
 
-def test_annotations(build, command):
-    healthy, half = build.module("healthy"), build.module("half", **CALL)
-    status, lines, told = command("--format", "github", healthy, half)
-    assert (status, len(lines), told) == (1, 1, "")
-    assert lines[0].startswith(f"::error file={half},title=cudaguard check-extension%3A ")
-    assert "absent_f" in lines[0]
-
-
 def test_prerequisite_by_rule_counts_as_imported(build, command, child):
     """`provider` is said to bring the library, and is not imported to find it."""
     library = build.library("libprovided.so.1")
@@ -149,21 +141,6 @@ def test_all_symbols_are_shown_if_asked(twenty, command):
     assert shown == {f"    missing symbol: absent{number}" for number in range(20)}
     data = valid("check-extension", "\n".join(command("--format", "json", twenty)[1]))
     assert len(data["checks"][0]["missing_symbols"]) == 20
-
-
-def test_symbols_are_told_where_a_library_is_missing_as_well(build, command):
-    """Among them those that no library would define: the fault that comes next."""
-    library = build.library("libabsent.so.3")
-    body = "int absent_f(void); int own_f(void);"
-    path = build.module("both", library, body=body, call="absent_f(); own_f();")
-    library.unlink()
-    status, lines, _ = command("--format", "json", path)
-    (check,) = valid("check-extension", "\n".join(lines))["checks"]
-    assert (status, check["cause"]) == (1, "library-missing")
-    assert check["missing_libraries"] == ["libabsent.so.3"]
-    assert sorted(check["missing_symbols"]) == [["absent_f", "absent_f"], ["own_f", "own_f"]]
-    lines = command(path)[1]
-    assert [line for line in lines if line.startswith("    missing symbols, with those of missing")]
 
 
 # --- GPUs ----------------------------------------------------------------------------------------
@@ -224,34 +201,6 @@ def test_gpu_that_makes_no_sense(command):
 
 
 # --- many files: what they need is looked at once ------------------------------------------------
-
-COUNTED = """
-import sys
-from cudaguard.tools.main import main
-from cudaguard.elf.shared_object import SharedObject
-real, asked = SharedObject.wanted, []
-def wanted(self):
-    asked.append(self)
-    return real(self)
-SharedObject.wanted = wanted
-print(main(["check-extension", *sys.argv[1:]]), len(asked))
-"""
-
-
-def test_library_that_many_need_is_looked_at_once(build, child):
-    """By whatever path the loader comes to it."""
-    library = build("lib/libshared.so", "int one(void) { return 1; }", "-Wl,-soname,libshared.so")
-    (build.folder / "link").symlink_to("lib")
-    for name, folder in (("a", "lib"), ("b", "lib"), ("c", "pack/../lib"), ("d", "link")):
-        build.module(
-            name, library, f"-Wl,-rpath,{build.folder}/{folder}", body="int one(void);",
-            call="one();",
-        )  # fmt: skip
-    (build.folder / "pack").mkdir()
-    files = sorted(build.folder.glob("?.*.so"))
-    *_, told, counted = child.python(COUNTED, *files).stdout.splitlines()
-    assert told == "4 checked: 4 would load"
-    assert counted == "0 5"  # four extensions and the library
 
 
 @pytest.mark.parametrize("order", [("rich", "poor"), ("poor", "rich")])

@@ -192,34 +192,3 @@ def test_error_of_the_extension_itself_passes(build, attempt, call):
     assert lines[1] == "None"
     assert not [line for line in lines if line.startswith("finding")]
     assert told == ""
-
-
-def test_failure_of_ours_leaves_the_error_as_it_is(build, attempt, child):
-    build.module("half", **CALL)
-    child.write(
-        "sitecustomize.py",
-        "import cudaguard.features.extensions.repair as repair\n"
-        "def fail(*a): 1 / 0\n"
-        # Code of the guard, by its module: what another raises is not the guard's to contain.
-        "repair.forecast = type(fail)(fail.__code__, {'__name__': 'cudaguard.sabotage'})\n",
-    )
-    lines, told = attempt("half", env={"PYTHONPATH": str(child.folder)})
-    assert lines[0].startswith("ImportError | half")
-    assert "[CG807]" in told
-    assert "ZeroDivisionError" in told
-
-
-def test_extension_by_file_as_a_build_on_the_fly_imports_it(build, child):
-    path = build.module("half", **CALL)
-    done = child.python(
-        f"""
-        import importlib.util, cudaguard
-        cudaguard.install()
-        spec = importlib.util.spec_from_file_location("half", {str(path)!r})
-        try:
-            importlib.util.module_from_spec(spec)
-        except cudaguard.ExtensionError as error:
-            print(error.name, error.path)
-        """
-    )
-    assert done.stdout == f"half {path}\n"

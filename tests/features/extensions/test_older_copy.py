@@ -83,22 +83,6 @@ def test_program_that_does_without_it_hears_nothing(site):
     assert (done.returncode, done.stdout, done.stderr) == (0, "without\n", "")
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors take no notes before Python 3.11")
-def test_error_that_leaves_a_block_is_explained_once(site):
-    program = """
-import cudaguard
-try:
-    with cudaguard.guard():
-        import sparsepkg
-except OSError as error:
-    print(*getattr(error, "__notes__", ["none"]))
-"""
-    done = run(site, program, LD_LIBRARY_PATH=str(site.old.parent))
-    assert done.stdout == "none\n"  # the warning says more than a note could
-    assert done.stderr.count("[CG8") == 1
-    assert str(site.old) in done.stderr
-
-
 def test_run_explains_it_once(site):
     site.write("main.py", "import sparsepkg\n")
     command = (sys.executable, "-m", "cudaguard", "run", "main.py")
