@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import select
 import shlex
 import signal
 import subprocess
@@ -422,34 +419,6 @@ def test_progress_and_report_in_text(child, planted):
     assert '    watch = ["m4"]\n    needs = ["m11"]\n' in done.stdout
     assert "\r" not in done.stderr
     assert "\033" not in done.stdout + done.stderr
-
-
-def test_line_rewrites_itself_on_a_terminal(child, planted):
-    leader, follower = pty.openpty()
-    started = subprocess.Popen(
-        [*BISECT, "train.py"], cwd=child.folder, stdin=subprocess.DEVNULL,
-        env=clean_environment(TERM="xterm", NO_COLOR="1"), stdout=follower, stderr=follower,
-    )  # fmt: skip
-    os.close(follower)
-    written = b""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if select.select([leader], [], [], 0.2)[0]:
-            try:
-                data = os.read(leader, 4096)
-            except OSError:  # the other side is closed
-                break
-            if not data:
-                break
-            written += data
-    os.close(leader)
-    assert started.wait(60) == 1
-    progress, _, report = written.decode().rpartition("\r" + " " * 20)
-    assert progress.count("\r") > 10
-    assert "\n" not in progress
-    assert "run 1: train.py ..." in progress
-    assert max(map(len, progress.split("\r"))) < 80
-    assert "train.py is ended by SIGSEGV" in report
 
 
 @pytest.mark.parametrize(

@@ -59,18 +59,6 @@ def test_innermost_of_nested_imports_is_named_with_the_line_that_imports_it(prog
     assert ran.out == [f"CG814 info kaolin initialized CUDA at {where} while it was imported."]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(INITIALIZE, "import apex"), ("import apex", INITIALIZE)]
-)
-def test_outer_module_is_named_for_what_it_does_around_an_inner_import(program, before, after):
-    program.module("spconv", before, after)
-    program.module("apex", "import json")
-    ran = program.run(f"import ctypes\ncudaguard.install()\nimport spconv  # here\n{TOLD}")
-    assert ran.out == [
-        f"CG814 info spconv initialized CUDA at {program.where('here')} while it was imported."
-    ]
-
-
 # --- outside of what is watched -----------------------------------------------------------------
 
 
@@ -186,27 +174,6 @@ def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initializes(prog
 
 
 # --- once, and where it is told -----------------------------------------------------------------
-
-
-def test_told_once_however_often_one_looks(program):
-    program.module("kaolin", RETAIN.format(0))
-    program.module("spconv", INITIALIZE)
-    ran = program.run(
-        """
-        import ctypes
-        cudaguard.install()
-        for _ in range(3):
-            import kaolin, spconv
-            for name in ("kaolin", "spconv"):
-                del sys.modules[name]
-            driver().cuInit(0)
-            cudaguard.status()
-        cudaguard.install("warn")
-        import spconv
-        print(ids(), len(events("cuda")))
-        """
-    )
-    assert ran.out == ["['CG814', 'CG815'] 2"]
 
 
 def test_events_and_journal(program):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from .program import INITIALIZE, LOAD, on_both_drivers
@@ -45,21 +43,6 @@ def run(program):
 def test_nothing_is_said_at_the_fork_nor_by_a_child_that_does_not_use_cuda(run, program):
     ran = run("in_child(idle)\nin_child(lambda: in_child(idle))\nprint(ids())")
     assert (ran.out, ran.err) == (["idle ['CG814']"] * 2 + ["['CG814']"], "")
-
-
-@on_both_drivers
-def test_fork_is_an_event_that_says_who_initialized(run, program):
-    code = "in_child(idle)  # fork\nfor e in events('fork'): print(e.kind, e.name, e.where)"
-    ran = run(code, env={"CUDAGUARD_JOURNAL": "journal"})
-    said = f"after kaolin initialized CUDA at {program.where('init')}"
-    assert ran.out[0].startswith("idle")
-    kind, *rest = ran.out[1].split(" ")
-    assert kind == "fork"
-    assert " ".join(rest).startswith(said)
-    lines = [json.loads(line) for line in (program.folder / "journal").read_text().splitlines()]
-    (fork,) = [line for line in lines if line["kind"] == "fork"]
-    assert fork["name"].startswith(said)
-    assert fork["pid"] == next(line["pid"] for line in lines if line["kind"] == "cuda")
 
 
 MULTIPROCESSING = """
@@ -292,28 +275,6 @@ in_child(work)
     assert (ran.out, ran.err) == (["False", "True True", "initialized"], "")
 
 
-@pytest.mark.parametrize("torch", ["cuda = None", "import nothing_there"])
-def test_torch_of_another_shape_does_no_harm(run, program, torch):
-    program.module("torch", torch)
-    ran = run(
-        """
-try:
-    import torch
-except ImportError:
-    pass
-in_child(idle)
-def work():
-    try:
-        import torch
-    except ImportError:
-        pass
-    print(ids())
-in_child(work)
-"""
-    )
-    assert (ran.out, ran.err) == (["idle ['CG814']", "['CG814']"], "")
-
-
 # --- the audit hook -----------------------------------------------------------------------------
 
 HOOKS = """
@@ -344,30 +305,6 @@ print(len(hooks))
 """
     )
     assert (ran.out, ran.err) == (["0", "1", "1"], "")
-
-
-def test_hook_does_nothing_after_uninstall(run, program):
-    program.module("torch", TORCH.format(cuda="12.4"))
-    ran = run(
-        f"""
-import torch
-{LAZY}
-before = len(events())
-cudaguard.uninstall()
-before = len(events())
-from cudaguard.features.cuda_init.detector.process import ProcessDetector
-for name in ("before_fork", "after_fork_in_child", "variable_changes"):
-    setattr(ProcessDetector, name, lambda *_: print("called"))
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-del os.environ["CUDA_VISIBLE_DEVICES"]
-def work():
-    driver()
-    print(is_untouched(), ids(), len(events()) - before)
-in_child(work)
-print(ids(), len(events()) - before)
-"""
-    )
-    assert (ran.out, ran.err) == (["True ['CG814'] 0", "['CG814'] 0"], "")
 
 
 def test_failure_of_the_guard_in_the_hook_breaks_no_fork(run):

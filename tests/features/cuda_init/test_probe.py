@@ -270,30 +270,6 @@ print(driver_seen._news.names())
     assert program.output(STATE + code) == [ABSENT, "[]"]
 
 
-def test_each_thread_has_a_current_context_of_its_own(program):
-    code = """
-import threading
-cu = driver()
-cu.cuInit(0)
-own_context(1)
-def other():
-    show()
-    print(driver_seen.has_foreign_context())
-    own_context(0)
-    show()
-thread = threading.Thread(target=other)
-thread.start()
-thread.join()
-show()
-"""
-    assert program.output(STATE + code) == [
-        "mapped initialized 0 2 () -1",
-        "False",
-        "mapped initialized 0 2 () 0",
-        "mapped initialized 0 2 () 1",
-    ]
-
-
 def test_threads_that_look_while_libraries_come_and_go(program, others):
     code = """
 import threading

@@ -6,8 +6,6 @@ import sys
 
 import pytest
 
-from .conftest import TO_THE_END
-
 LOAD = """
 import ctypes, sys, cudaguard
 cudaguard.install({mode!r})
@@ -155,26 +153,6 @@ def test_error_that_leaves_a_guarded_block_is_explained(plugin, child):
     assert done.stdout.splitlines() == ["['CG841']", "False", "True"]
     assert done.stderr.count(TOLD) == 1
     assert done.stderr.startswith("<string>:6: ")
-
-
-@TO_THE_END
-@pytest.mark.parametrize("is_watched", [True, False])
-def test_import_of_a_watched_module_that_fails_is_explained(plugin, child, is_watched):
-    child.write("taker.py", f"import ctypes\nctypes.CDLL({str(plugin)!r})\n")
-    child.write("careful.py", "try:\n    import other\nexcept OSError:\n    pass\n")
-    child.write("other.py", "from taker import *\n")
-    watch = ("taker", "careful") if is_watched else ("careful",)
-    code = f"""
-        import cudaguard
-        cudaguard.install(rules=[cudaguard.Rule("LOCAL1", ("careful",), "Test.")])
-        cudaguard.install(rules=[cudaguard.Rule("LOCAL2", {watch!r}, "Test.")])
-        import careful
-        """
-    done = child.python(code)
-    if is_watched:
-        assert done.stderr.startswith(f"{child.folder / 'taker.py'}:2: {TOLD}")
-    else:
-        assert done.stderr == ""  # whoever is watched has caught it
 
 
 def test_user_s_filters_and_failures_of_ours_leave_the_error_as_it_is(plugin, child):

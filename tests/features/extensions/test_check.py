@@ -348,29 +348,3 @@ def test_wrong_arguments_are_refused():
         cudaguard.check_extension(3)
     with pytest.raises(TypeError, match="assume_imported must have names of modules such as"):
         cudaguard.check_extension("x.so", assume_imported=(None,))
-
-
-# --- what changes under one's hands --------------------------------------------------------------
-
-
-def test_library_whose_file_was_replaced_serves_as_it_was_mapped(build, child):
-    """As after an upgrade in a living process: the loader goes by what it has."""
-    script = "NAME_1 { global: absent_f; };"
-    (build.folder / "names.map").write_text(script, encoding="utf-8")
-    flags = ("-Wl,-soname,libabsent.so.3", "-Wl,--version-script=names.map")
-    library = build("libabsent.so.3", "int absent_f(void) { return 1; }", *flags)
-    path = build.module("links", library, "-Wl,-rpath,$ORIGIN", **CALL)
-    other = build("other.so", "int other_f(void) { return 1; }", "-Wl,-soname,libabsent.so.3")
-    done = child.python(
-        f"""
-        import ctypes, os, cudaguard
-        print(cudaguard.check_extension({str(path)!r}).ok)
-        ctypes.CDLL({str(library)!r})
-        os.rename({str(other)!r}, {str(library)!r})
-        print(cudaguard.check_extension({str(path)!r}).ok)
-        import links
-        """
-    )
-    assert done.stdout == "True\nTrue\n"
-    assert child.python(f"import cudaguard; print(cudaguard.check_extension({str(path)!r}).ok)"
-                        ).stdout == "False\n"  # fmt: skip

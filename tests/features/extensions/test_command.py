@@ -198,27 +198,3 @@ def test_gpu_that_makes_no_sense(command):
     status, lines, told = command("--gpu", "H100", "anything")
     assert (status, lines) == (2, [])
     assert "--gpu: got 'H100', expected a compute capability such as sm_90 or 9.0" in told
-
-
-# --- many files: what they need is looked at once ------------------------------------------------
-
-
-@pytest.mark.parametrize("order", [("rich", "poor"), ("poor", "rich")])
-def test_library_that_borrows_from_its_neighbors_is_looked_at_anew(build, command, loader, order):
-    """It loads where another brings what it does not name, and nowhere else."""
-    borrower = build(
-        "libborrower.so",
-        "int lent(void); int borrowed(void) { return lent(); }",
-        "-Wl,-soname,libborrower.so",
-    )
-    lender = build("liblender.so", "int lent(void) { return 1; }", "-Wl,-soname,liblender.so")
-    common = ("-Wl,--no-as-needed", f"-Wl,-rpath,{build.folder}", borrower)
-    files = {
-        "rich": build.module("rich", *common, lender),
-        "poor": build.module("poor", *common),
-    }
-    assert loader(files["rich"]) == ""
-    assert "undefined symbol: lent" in loader(files["poor"])
-    status, lines, _ = command(*(files[name] for name in order))
-    assert (status, lines[-1]) == (1, "2 checked: 1 would load, 1 would not load")
-    assert any(line.startswith(f"{files['poor']}: would NOT load") for line in lines)

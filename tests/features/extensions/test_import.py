@@ -6,9 +6,6 @@ import sys
 
 import pytest
 
-from cudaguard.elf.extension_check import Forecast, Lack, Surroundings
-from cudaguard.system.extensions.words import words_for
-
 from .conftest import TO_THE_END
 
 CALL = {"body": "int frobnicate_cuda(int);", "call": "frobnicate_cuda(1);"}
@@ -36,19 +33,6 @@ def attempt(child):
         return done.stdout.splitlines(), done.stderr
 
     return attempt
-
-
-@pytest.mark.parametrize(("torch", "begins"), [
-    ("2.6.0+cpu", "install a CUDA build of torch"), ("2.6.0+cu124", "rebuild it with nvcc"),
-    ("", "rebuild it with nvcc"),
-])  # fmt: skip
-def test_cuda_half_takes_a_torch_that_compiles_it(torch, begins):
-    lack = Lack("frobnicate_cuda", "/x/half.so")
-    around = Surroundings("3.11", torch=torch)
-    found = Forecast("/x/half.so", symbols=(lack,))
-    _, remedy = words_for("own-source-missing", (lack,), found, around, {})
-    assert remedy.startswith(begins)
-    assert "CUDA_HOME=/usr/local/cuda pip install" in remedy
 
 
 def test_error_says_why_and_keeps_the_words_of_the_loader(build, attempt):
@@ -129,19 +113,6 @@ def test_watched_package_whose_native_part_fails(build, child, catches):
     )
     assert done.stdout == ("" if catches else "ImportError\n")
     assert (TOLD in done.stderr) is not catches
-
-
-def test_extension_of_another_machine(build, attempt):
-    """The loader says of it that there is no such file."""
-    path = build.module("other")
-    content = bytearray(path.read_bytes())
-    content[18] = 183
-    path.write_bytes(content)
-    lines, _ = attempt("other")
-    assert "cannot open shared object file: No such file or directory" in lines[1]
-    assert (
-        lines[2] == f"{path.name} was built for another machine: it is for AArch64, this is x86-64."
-    )
 
 
 TRUNCATED = {"body": "static char data[90000] = {1};", "call": "data[80000]++; data[5000]++;"}
