@@ -210,7 +210,11 @@ def test_bisect(dying, screen, columns):
     assert shown.status == 125
     source = dying.read_text().splitlines()
     shown.lines[0] = PROGRESS.sub("", shown.lines[0])
-    verbatim = (f'File "{dying}"', *(line.strip() for line in source if len(line) > 20))
+    verbatim = (
+        f'File "{dying}"',
+        "Fatal Python error",
+        *(line.strip() for line in source if len(line) > 20),
+    )
     assert shown.too_long(*verbatim) == []
     assert shown.lines[-1].startswith("run: ")
 
