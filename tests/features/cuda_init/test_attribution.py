@@ -173,6 +173,29 @@ def test_ctypes_may_come_with_an_inner_module_and_the_outer_one_initializes(prog
     ]
 
 
+def test_uninstall_stops_it_and_installing_again_begins_anew(program):
+    program.module("kaolin", INITIALIZE)
+    program.module("spconv", RETAIN.format(0))
+    program.module("warp", RETAIN.format(1))
+    ran = program.run(
+        """
+        import ctypes
+        cudaguard.install()
+        cudaguard.uninstall()
+        import kaolin
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0,1,2"
+        print(ids(), events())
+        cudaguard.install()
+        import spconv
+        cudaguard.uninstall()
+        import warp
+        print(*[f.what.split()[0] for f in found()])
+        """
+    )
+    assert (ran.out[0], ran.err) == ("[] []", "")
+    assert ran.out[1].split() == ["Code", "spconv"]
+
+
 # --- once, and where it is told -----------------------------------------------------------------
 
 
@@ -197,6 +220,16 @@ def test_events_and_journal(program):
     ]
     findings = [e["name"].split()[0] for e in lines if e["kind"] == "finding"]
     assert findings == ["CG814", "CG815"]
+
+
+def test_log_says_nothing_of_what_is_normal(program):
+    program.module("kaolin", RETAIN.format(0))
+    ran = program.run(
+        "import ctypes, logging\nlogging.basicConfig(level=0)\ncudaguard.install()\n"
+        "import kaolin\nprint(ids())",
+        env={"LOCAL_RANK": "0"},
+    )
+    assert (ran.out, ran.err) == (["['CG814', 'CG815']"], "")
 
 
 # --- another rank's device ----------------------------------------------------------------------

@@ -399,6 +399,16 @@ def test_bytes_are_none_without_nvml(program, driver_stubs):
     assert program.output("print(cudaguard.create_context().bytes)", env=env) == ["None"]
 
 
+def test_program_that_uses_nvml_itself_goes_on_using_it(output):
+    code = """
+import pynvml
+pynvml.nvmlInit()
+name()
+print(pynvml.nvmlDeviceGetCount())
+"""
+    assert output(code) == [B, "2"]
+
+
 @on_both_drivers
 def test_guard_attributes_its_own_context_to_the_request(program):
     ran = program.run(

@@ -173,6 +173,26 @@ in_child(work)
     assert ran.out[-1] == ("0" if mode == "off" else "1")
 
 
+def test_failing_import_passes_unchanged(run, program):
+    program.module("spconv", "raise RuntimeError('CUDA error: initialization error')  # raised")
+    ran = run(
+        """
+def work():
+    import traceback
+    try:
+        import spconv
+    except RuntimeError as error:
+        print([frame.filename for frame in traceback.extract_tb(error.__traceback__)][-1])
+        print(error, error.__cause__, error.__context__)
+in_child(work)
+"""
+    )
+    assert ran.out == [
+        str(program.folder / "spconv.py"),
+        "CUDA error: initialization error None None",
+    ]
+
+
 @on_both_drivers
 def test_child_that_was_forked_before_the_initialization_may_use_cuda(program):
     program.module("kaolin", INITIALIZE)
@@ -275,6 +295,28 @@ in_child(work)
     assert (ran.out, ran.err) == (["False", "True True", "initialized"], "")
 
 
+@pytest.mark.parametrize("torch", ["", "cuda = None", "class cuda: pass", "import nothing_there"])
+def test_torch_of_another_shape_does_no_harm(run, program, torch):
+    program.module("torch", torch)
+    ran = run(
+        """
+try:
+    import torch
+except ImportError:
+    pass
+in_child(idle)
+def work():
+    try:
+        import torch
+    except ImportError:
+        pass
+    print(ids())
+in_child(work)
+"""
+    )
+    assert (ran.out, ran.err) == (["idle ['CG814']", "['CG814']"], "")
+
+
 # --- the audit hook -----------------------------------------------------------------------------
 
 HOOKS = """
@@ -305,6 +347,30 @@ print(len(hooks))
 """
     )
     assert (ran.out, ran.err) == (["0", "1", "1"], "")
+
+
+def test_hook_does_nothing_after_uninstall(run, program):
+    program.module("torch", TORCH.format(cuda="12.4"))
+    ran = run(
+        f"""
+import torch
+{LAZY}
+before = len(events())
+cudaguard.uninstall()
+before = len(events())
+from cudaguard.features.cuda_init.detector.process import ProcessDetector
+for name in ("before_fork", "after_fork_in_child", "variable_changes"):
+    setattr(ProcessDetector, name, lambda *_: print("called"))
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+del os.environ["CUDA_VISIBLE_DEVICES"]
+def work():
+    driver()
+    print(is_untouched(), ids(), len(events()) - before)
+in_child(work)
+print(ids(), len(events()) - before)
+"""
+    )
+    assert (ran.out, ran.err) == (["True ['CG814'] 0", "['CG814'] 0"], "")
 
 
 def test_failure_of_the_guard_in_the_hook_breaks_no_fork(run):

@@ -181,6 +181,41 @@ def test_dask_sets_it_for_the_worker_that_it_runs_in(run, program, source, is_to
     assert ("kaolin initialized CUDA" in ran.err) is is_told
 
 
+def test_environment_of_a_child_only_is_nobodys_fault(run):
+    ran = run(
+        """
+import subprocess
+env = {**os.environ, "CUDA_VISIBLE_DEVICES": "1"}
+subprocess.run([sys.executable, "-c", ""], env=env, check=True)
+print(ids(), events("environment"))
+"""
+    )
+    assert (ran.out, ran.err) == (["['CG814'] []"], "")
+
+
+def test_threads_that_set_it_while_others_fork(run):
+    ran = run(
+        """
+import threading
+def work(name):
+    for i in range(50):
+        os.environ["CUDA_VISIBLE_DEVICES"] = name
+        os.environ[f"OTHER_{name}"] = str(i)
+threads = [threading.Thread(target=work, args=[n]) for n in "01"]
+for thread in threads: thread.start()
+for _ in range(10):
+    process = os.fork()
+    if not process: os._exit(0)
+    os.waitpid(process, 0)
+for thread in threads: thread.join()
+print(ids().count("CG819"))
+""",
+        flags=("-W", "ignore::DeprecationWarning"),
+    )
+    assert ran.out == ["1"]
+    assert ran.warned == ["CG819"]
+
+
 # --- the allocator of torch ---------------------------------------------------------------------
 
 ALLOCATOR = """
@@ -223,6 +258,57 @@ def test_uninstall_stops_it(run):
     code = 'cudaguard.uninstall()\nos.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(ids())'
     ran = run(code)
     assert (ran.out, ran.err) == (["['CG814']"], "")
+
+
+FILTERS = {
+    "our category": "warnings.simplefilter('error', cudaguard.LateEnvironmentWarning)",
+    "all of ours": "warnings.simplefilter('error', cudaguard.CudaGuardWarning)",
+    "all": "warnings.simplefilter('error')",
+    "ignored": "warnings.simplefilter('ignore')",
+}
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_filters_of_the_user_never_break_an_assignment(run, filter):
+    ran = run(
+        f"""
+import warnings
+{FILTERS[filter]}
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+del os.environ["CUDA_VISIBLE_DEVICES"]
+os.putenv("CUDA_VISIBLE_DEVICES", "0")
+print(os.environ.get("CUDA_VISIBLE_DEVICES"), ids().count("CG819"))
+""",
+    )
+    assert ran.out == ["None 3"]
+    assert "Traceback" not in ran.err
+
+
+def test_show_of_the_users_that_sets_variables_itself_does_not_go_round_in_circles(run):
+    ran = run(
+        """
+import warnings
+def show(*_, **__):
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    print("shown")
+warnings.showwarning = show
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+print(ids())
+"""
+    )
+    assert ran.out == ["shown", "['CG814', 'CG819']"]
+
+
+def test_standard_library_is_an_event_only(run):
+    ran = run(
+        """
+from unittest import mock
+with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "1"}):
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
+print(ids(), len(events("environment")) > 0)
+"""
+    )
+    assert (ran.out, ran.err) == (["['CG814'] True"], "")
 
 
 # --- too late already when the guard comes --------------------------------------------------------

@@ -155,6 +155,50 @@ def test_error_that_leaves_a_guarded_block_is_explained(plugin, child):
     assert done.stderr.startswith("<string>:6: ")
 
 
+def test_hook_of_the_program_is_called_and_put_back(plugin, child):
+    code = f"""
+        import cudaguard, ctypes, sys
+        def hook(kind, error, traceback): print("mine", kind.__name__)
+        sys.excepthook = hook
+        cudaguard.install()
+        def attempt():
+            try:
+                ctypes.CDLL({str(plugin)!r})
+            except OSError:
+                pass
+        def named(): return "sys.excepthook" in cudaguard.status().changes
+        print(sys.excepthook is hook, named())
+        attempt()
+        print(sys.excepthook is hook, named())
+        cudaguard.uninstall()
+        print(sys.excepthook is hook, named())
+        cudaguard.install()
+        print(sys.excepthook is hook, named())
+        ctypes.CDLL({str(plugin)!r})
+        """
+    done = child.python(code, check=False)
+    assert done.stdout.splitlines() == [
+        "True False", "False True", "True False", "True False", "mine OSError",
+    ]  # fmt: skip
+    assert TOLD in done.stderr
+
+
+def test_variables_of_the_program_die_as_ever(plugin, child):
+    code = f"""
+        import cudaguard, ctypes, weakref
+        cudaguard.install()
+        class Thing: pass
+        def attempt():
+            thing = Thing()
+            try:
+                ctypes.CDLL({str(plugin)!r})
+            except OSError:
+                return weakref.ref(thing)
+        print(attempt()() is None)
+        """
+    assert child.python(code).stdout == "True\n"
+
+
 def test_user_s_filters_and_failures_of_ours_leave_the_error_as_it_is(plugin, child):
     code = f"import cudaguard, ctypes\ncudaguard.install()\nctypes.CDLL({str(plugin)!r})\n"
     program = child.write("program.py", code)

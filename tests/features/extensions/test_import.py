@@ -89,6 +89,14 @@ def test_error_is_reported_by_the_launcher_if_it_ends_the_program(build, child, 
     assert ("CG841" in done.stderr) is ends
 
 
+def test_nothing_is_changed_where_the_error_says_it_itself(build, child):
+    build.module("half", **CALL)
+    code = "try: import half\nexcept ImportError: print(sys.excepthook is hook)\n"
+    for mode, is_same in (("fix", True), ("warn", False)):
+        program = ENDS.format(mode=mode, code=code)
+        assert child.python(program, check=False).stdout == f"{is_same}\n"
+
+
 @TO_THE_END
 @pytest.mark.parametrize("catches", [False, True])
 def test_watched_package_whose_native_part_fails(build, child, catches):
@@ -113,6 +121,14 @@ def test_watched_package_whose_native_part_fails(build, child, catches):
     )
     assert done.stdout == ("" if catches else "ImportError\n")
     assert (TOLD in done.stderr) is not catches
+
+
+def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, child):
+    build.module("half", **CALL)
+    program = ENDS.format(mode="warn", code="")
+    done = child.python(program, flags=("-W", "error::UserWarning"), check=False)
+    assert TOLD in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("ImportError: ")
 
 
 TRUNCATED = {"body": "static char data[90000] = {1};", "call": "data[80000]++; data[5000]++;"}
@@ -163,3 +179,18 @@ def test_error_of_the_extension_itself_passes(build, attempt, call):
     assert lines[1] == "None"
     assert not [line for line in lines if line.startswith("finding")]
     assert told == ""
+
+
+def test_failure_of_ours_leaves_the_error_as_it_is(build, attempt, child):
+    build.module("half", **CALL)
+    child.write(
+        "sitecustomize.py",
+        "import cudaguard.features.extensions.repair as repair\n"
+        "def fail(*a): 1 / 0\n"
+        # Code of the guard, by its module: what another raises is not the guard's to contain.
+        "repair.forecast = type(fail)(fail.__code__, {'__name__': 'cudaguard.sabotage'})\n",
+    )
+    lines, told = attempt("half", env={"PYTHONPATH": str(child.folder)})
+    assert lines[0].startswith("ImportError | half")
+    assert "[CG807]" in told
+    assert "ZeroDivisionError" in told

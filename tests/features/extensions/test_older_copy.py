@@ -83,6 +83,11 @@ def test_program_that_does_without_it_hears_nothing(site):
     assert (done.returncode, done.stdout, done.stderr) == (0, "without\n", "")
 
 
+def test_healthy_package_is_not_spoken_of(site):
+    done = run(site, GUARDS["install"].format(first=""))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_run_explains_it_once(site):
     site.write("main.py", "import sparsepkg\n")
     command = (sys.executable, "-m", "cudaguard", "run", "main.py")

@@ -89,3 +89,10 @@ def test_program_that_does_without_hears_nothing(crowded, mode):
     code = (INSTALL.format(mode=mode), "load('early')", CAUGHT, FOUND)
     done = run(crowded, *code)
     assert (done.stdout, done.stderr) == ("goes on\n[]\n", "")
+
+
+def test_hook_is_put_back(crowded):
+    code = (INSTALL.format(mode="fix"), "load('early')", CAUGHT)
+    then = "print(sys.excepthook is sys.__excepthook__); cudaguard.uninstall()"
+    last = "print(sys.excepthook is sys.__excepthook__)"
+    assert run(crowded, *code, then, last).stdout.splitlines() == ["goes on", "False", "True"]
