@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # that begin with two colons count at the beginning, where a line may be broken.
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
 RULE_LINE = "\n      "  # between the lines of a rule that a remedy shows
-_BLOCKS = ("code", "patch", "toml")  # keys of documents, of text that has several lines
+_BLOCKS = ("code", "toml")  # keys of documents, of text that has several lines
 _PARTS = ("remedy",)  # keys of text that may show a rule
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.tools.common import USAGE, note, on_disk
+from cudaguard.tools.common import USAGE, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-PROGRAM = on_disk(
-    os.path.join(os.path.dirname(os.path.abspath(__file__)), "_demo", "decord_then_opencv.py")
-)
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_demo", "decord_then_opencv.py")
 # Modules, and the releases that show the fault, as in the extra `demo`.
 PACKAGES = {
     "decord": "decord==0.6.0",

@@ -6,11 +6,15 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
-    from cudaguard.tools.notebook_table import NotebookTable
-
-MAGIC = "cudaguard"
+_MAGIC = "cudaguard"
+_OFF = "cudaguard stays off, as the variable CUDAGUARD says."
+_START_AGAIN = (
+    "cudaguard guards what is imported from now on. To guard the rest as well, restart Python (in\n"
+    "a notebook: restart the kernel) with `%load_ext cudaguard` first."
+)
 
 
 def load_ipython_extension(ipython: Any) -> None:
@@ -23,12 +27,9 @@ def load_ipython_extension(ipython: Any) -> None:
     from cudaguard.core.lifecycle import activation
     from cudaguard.core.loader import is_imported
     from cudaguard.files.text import printable_lines
-    from cudaguard.tools.notebook_messages import OFF, loaded
 
     reporter = activation.core.reporter
     before = reporter.lasting
-    session = Session(ipython)
-    _sessions.append(session)
     guard = install()
     now = status()
     guarded = {event.name for event in now.events if event.kind == "import"}
@@ -41,9 +42,9 @@ def load_ipython_extension(ipython: Any) -> None:
                 if any(f.rule == rule.id and f.what.startswith(f"{name} ") for f in late):
                     rules.append(f"{rule.id}, {rule.title or rule.why}")
     repaired = [item for item in reporter.lasting if item not in before]
-    told = loaded(guard.mode, early, repaired) if activation.is_up else OFF
+    told = loaded(guard.mode, early, repaired) if activation.is_up else _OFF
     print(printable_lines(told), file=sys.stderr)
-    ipython.register_magic_function(session.show_status, "line", MAGIC)
+    ipython.register_magic_function(show_status, "line", _MAGIC)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
@@ -55,54 +56,36 @@ def unload_ipython_extension(ipython: Any) -> None:
     from cudaguard.api import uninstall
 
     uninstall()
-    while _sessions:
-        _sessions.pop().leave()
-    ipython.magics_manager.magics["line"].pop(MAGIC, None)
+    ipython.magics_manager.magics["line"].pop(_MAGIC, None)
 
 
-class Session:
-    """Shows what was found: below each cell of a notebook, and when it is asked for.
+def show_status(_: str) -> None:  # a magic gets what follows it
+    """Show the mode of cudaguard, what it has changed and what it has found."""
+    from cudaguard.api import status
+    from cudaguard.files.text import printable_lines
+
+    print(printable_lines(str(status())))
+
+
+def loaded(mode: str, early: Mapping[str, Iterable[str]], repaired: Iterable[str]) -> str:
+    """Return what is said when the extension is loaded.
 
     Args:
-        ipython: The shell.
+        mode: The mode in force.
+        early: Watched module that was there before -> what it was too early for, in words.
+        repaired: What was repaired afterwards.
     """
-
-    def __init__(self, ipython: Any) -> None:
-        from cudaguard.core.lifecycle import activation
-
-        self._shell, self._reporter = ipython, activation.core.reporter
-        self._seen = len(self._reporter.channel.findings)
-        # A terminal shows the warnings, which have the same words.
-        self._has_cells = getattr(ipython, "kernel", None) is not None
-        if self._has_cells:
-            ipython.events.register("post_run_cell", self.show_new)
-
-    def leave(self) -> None:
-        """Show nothing any more."""
-        if self._has_cells:
-            self._shell.events.unregister("post_run_cell", self.show_new)
-
-    def show_new(self, *_: object) -> None:
-        """Display what was found since the last time, if it is more than information."""
-        from cudaguard.tools.notebook_table import NotebookTable
-
-        findings = self._reporter.channel.findings
-        new, self._seen = findings[self._seen :], len(findings)
-        told = [finding for finding in new if finding.severity != "info"]
-        if told:
-            self._display(NotebookTable(told))
-
-    def show_status(self, _: str) -> None:  # a magic gets what follows it
-        """Show the mode of cudaguard, what it has changed and what it has found."""
-        from cudaguard.api import status
-        from cudaguard.tools.notebook_table import of_status
-
-        self._display(of_status(status()))
-
-    def _display(self, table: NotebookTable) -> None:
-        # As IPython.display.display does, which is not imported here.
-        data, metadata = self._shell.display_formatter.format(table)
-        self._shell.display_pub.publish(data, metadata)
-
-
-_sessions: list[Session] = []
+    headline = f"cudaguard is on in this session, mode {mode}."
+    if not early:
+        return f"{headline} Nothing that it watches was imported before it."
+    lines = [f"{headline} Imported before it: {', '.join(early)}."]
+    missed = {module: tuple(rules) for module, rules in early.items()}
+    for module, rules in missed.items():
+        lines += [f"  too late for {module}: {rule}" for rule in rules]
+    lines += [f"  repaired afterwards: {item}" for item in repaired]
+    well = [module for module, rules in missed.items() if not rules]
+    if well:
+        lines.append(f"  nothing missed: {', '.join(well)}")
+    if len(well) < len(missed):
+        lines.append(_START_AGAIN)
+    return "\n".join(lines)

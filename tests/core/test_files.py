@@ -30,7 +30,7 @@ from cudaguard.system import build_traces, source, source_file
 from cudaguard.system.toolkit import newest_gcc
 from cudaguard.system.torch_build import architectures
 from cudaguard.system.torch_build import release_of as torch_release_of
-from cudaguard.tools.run.faults import last_initialized, read_faults
+from cudaguard.tools.run.record import read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
 
@@ -119,7 +119,6 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("cache", cache_entries, {}),
         ("journal", read_journal, []),
         ("faults", read_faults, []),
-        ("loader", last_initialized, ""),
         ("version.py", lambda path: torch_release_of(os.path.dirname(path)), ""),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
         ("include/crt/host_config.h", lambda path: newest_gcc(path[:-26]), None),

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import signal
 
 import pytest
@@ -30,7 +29,7 @@ print("both are there")
 '''
 
 
-def test_report_names_import_libraries_rule_change_and_command(child, cached_environment, root):
+def test_report_names_import_libraries_rule_remedy_and_command(child, cached_environment, root):
     python = cached_environment(*TENSORFLOW)
     env = {**QUIET, "PYTHONPATH": str(root)}
     script = child.write("train.py", PROGRAM)
@@ -58,13 +57,12 @@ def test_report_names_import_libraries_rule_change_and_command(child, cached_env
         f"{script}:3 in <module>: import triton._C.libtriton",
         "rule: CG002 fits: tensorflow puts its LLVM into the global symbol scope, and triton",
         "in the global symbol scope were tensorflow/libtensorflow_",
-        "    +import cudaguard\n    +cudaguard.install()",
+        "remedy: run it in mode fix, or put `import cudaguard; cudaguard.install()` first: CG002",
         f"run: cudaguard bisect {script}",
     ):
         assert words in text, words
-    # The change that is suggested cures it, under plain Python.
-    (child.folder / "fix.patch").write_text(document["change"]["patch"] + "\n", encoding="utf-8")
-    child.command(shutil.which("patch") or pytest.skip("no patch"), "-i", "fix.patch", script)
+    # It cures it, under plain Python.
+    script.write_text(f"import cudaguard; cudaguard.install()\n{PROGRAM}", encoding="utf-8")
     cured = child.command(python, script, env=env, timeout=300)
     assert cured.stdout == "both are there\n"
 
@@ -76,20 +74,6 @@ def test_guarded_it_works_and_nothing_is_said(child, cached_environment, root):
     done = child.command(python, "-m", "cudaguard", "run", script, env=env, timeout=300)
     assert done.stdout == "both are there\n"
     assert "cudaguard" not in done.stderr
-
-
-def test_second_run_names_the_library_whose_constructors_abort(child, cached_environment, root):
-    python = cached_environment(*TENSORFLOW)
-    env = {**QUIET, "PYTHONPATH": str(root)}
-    script = child.write("train.py", PROGRAM)
-    options = ("--mode", "observe", "--why")
-    done = child.command(
-        *(python, "-m", "cudaguard", "run", *options, script),
-        env=env, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGABRT
-    assert "initializing: " in done.stderr
-    assert "triton/_C/libtriton.so" in done.stderr.partition("initializing: ")[2].splitlines()[0]
 
 
 def test_document_shows_what_is_printed(child, cached_environment, root):

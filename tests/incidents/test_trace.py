@@ -65,7 +65,7 @@ def test_import_of_a_torch_with_cuda(trace, child, cuda_torch):
     assert (child.folder / "torch.html").stat().st_size < 50_000
 
 
-def test_crash_and_what_differs_from_the_order_that_works(trace, child, cached_environment, root):
+def test_crash(trace, cached_environment):
     python = cached_environment(*TENSORFLOW)
     crashed, status = trace(python, CRASHES, "b")
     assert (status, crashed["ended"]["signal"]) == (-signal.SIGABRT, "SIGABRT")
@@ -76,12 +76,3 @@ def test_crash_and_what_differs_from_the_order_that_works(trace, child, cached_e
 
     _, status = trace(python, CRASHES, "a", "--mode", "fix")
     assert status == 0
-    done = child.command(
-        python, "-m", "cudaguard", "trace", "--diff", "a.json", "b.json",
-        env={"PYTHONPATH": str(root)}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "died of SIGABRT in triton._C.libtriton" in done.stdout
-    assert "found in B only:\n  CG002" in done.stdout
-    (only,) = [line for line in done.stdout.splitlines() if "libtriton.so (" in line]
-    assert only.startswith("  triton/_C/libtriton.so (triton 3.9.0), by triton._C.libtriton")

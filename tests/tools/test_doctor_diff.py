@@ -224,7 +224,7 @@ def test_output_file(planted, child, write):
         (b"# cudaguard doctor\n\n```json\n{\n```\n", "b.json is no report of doctor."),
         (b'{"schema": 1, "tool": "trace"}', "b.json is no report of doctor."),
         (b'{"schema": 2, "tool": "doctor"}', "b.json was written by another release"),
-        (b'{"schema": 1, "tool": "doctor"}', "b.json is damaged: the document: expected the key"),
+        (b'{"schema": 1, "tool": "doctor"}', "b.json is damaged: KeyError: 'checks'"),
     ],
 )
 def test_file_that_is_no_report(planted, child, report, content, said):

@@ -166,17 +166,10 @@ def test_trace(child):
     child.write(f"{EVIL}.py", "import ctypes, _json\nctypes.CDLL('libm.so.6')\n")
     shown(child.command(*CUDAGUARD, "trace", f"{EVIL}.py"), err="\\x1b[31mil")
     child.command(*CUDAGUARD, "trace", "-o", "t.json", "-o", "t.txt", "-o", "t.svg", f"{EVIL}.py")
-    shown(child.command(*CUDAGUARD, "trace", "--show", "t.json"), out="\\x1b[31mil")
     for name in ("t.txt", "t.svg"):
         assert harmless((child.folder / name).read_text())
     document = json.loads((child.folder / "t.json").read_text())
     assert "\x1b[31mil" in document["program"][0]
-    document["processes"][0]["steps"][0]["mapped"][0]["name"] = EVIL
-    child.write("other.json", json.dumps(document))
-    done = child.command(*CUDAGUARD, "trace", "--diff", "t.json", "other.json", check=False)
-    shown(done, out="\\x1b[31mil")
-    child.write(EVIL, "no trace")
-    shown(child.command(*CUDAGUARD, "trace", "--show", EVIL, check=False), err=SHOWN)
 
 
 def test_bisect(child):

@@ -24,6 +24,7 @@ from .test_doctor_checks import needs_compiler, torch
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
 WIDTHS = (40, 80, 120)
+NARROW = (40, 120)
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 # What is on standard error meanwhile is overwritten: a line of progress, and what clears it.
 PROGRESS = re.compile(r"^.* {8,}(?=\S)")
@@ -144,7 +145,7 @@ def test_doctor_is_short_where_all_is_well(screen, editable_python):
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("columns", NARROW)
 def test_check_extension(broken, screen, columns):
     command = (*CUDAGUARD, "check-extension", str(broken.folder / "mine"))
     shown = screen(columns, *command, PYTHONPATH=str(broken.folder))
@@ -179,44 +180,28 @@ def dying(child):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_report_of_run(dying, screen, columns):
-    shown = screen(columns, *CUDAGUARD, "run", "train.py")
-    assert shown.status == -signal.SIGSEGV
-    source = dying.read_text().splitlines()
-    assert shown.too_long(*(line.strip() for line in source if len(line) > 20)) == []
-    said = " ".join(" ".join(shown.lines).split())
-    assert "the program died of SIGSEGV (segmentation fault) after" in said
-    assert re.fullmatch(r"  run: gdb -batch .*--args python\S* train.py", shown.lines[-1])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="supervised on Linux")
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_trace(dying, screen, columns):
-    shown = screen(columns, *CUDAGUARD, "trace", "train.py")
-    assert shown.status == -signal.SIGSEGV
-    source = dying.read_text().splitlines()
-    assert shown.too_long(*(line.strip() for line in source if len(line) > 20)) == []
-    assert any(line.startswith("✗ died of SIGSEGV") for line in shown.lines)
-    assert shown.lines[-1] == "run: cudaguard run train.py"
-    assert "\x1b[31m✗ died of SIGSEGV" in shown.colored
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("columns", WIDTHS)
-def test_bisect(dying, screen, columns):
-    shown = screen(columns, *CUDAGUARD, "bisect", "train.py")
-    assert shown.status == 125
-    source = dying.read_text().splitlines()
+@pytest.mark.parametrize("columns", NARROW)
+@pytest.mark.parametrize("command", ["run", "trace", "bisect"])
+def test_program_that_dies(dying, screen, columns, command):
+    shown = screen(columns, *CUDAGUARD, command, "train.py")
     shown.lines[0] = PROGRESS.sub("", shown.lines[0])
+    source = dying.read_text().splitlines()
     verbatim = (
         f'File "{dying}"',
         "Fatal Python error",
         *(line.strip() for line in source if len(line) > 20),
     )
     assert shown.too_long(*verbatim) == []
-    assert shown.lines[-1].startswith("run: ")
+    said = " ".join(" ".join(shown.lines).split())
+    if command == "run":
+        assert shown.status == -signal.SIGSEGV
+        assert "the program died of SIGSEGV (segmentation fault) after" in said
+        assert "\x1b[1m" in shown.colored
+    elif command == "trace":
+        assert shown.status == -signal.SIGSEGV
+        assert shown.lines[-1] == "run: cudaguard run train.py"
+        assert "\x1b[31m✗ died of SIGSEGV" in shown.colored
+    assert shown.lines[-1].lstrip().startswith("run: ")
 
 
 RULE = """
@@ -244,7 +229,7 @@ def test_lint(child, screen, columns):
     assert (number.strip(), text[:11]) == ("1", "import json")
 
 
-@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("columns", NARROW)
 @pytest.mark.parametrize(
     "command", [("explain", "CG001"), ("rules", "show", "CG001"), ("rules", "list"), ()], ids=str
 )
@@ -254,7 +239,7 @@ def test_words(screen, columns, command):
     assert shown.status == (0 if command else 2)
 
 
-@pytest.mark.parametrize("columns", WIDTHS)
+@pytest.mark.parametrize("columns", NARROW)
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help(screen, columns, command):
     shown = screen(columns, *CUDAGUARD, *filter(None, [command]), "--help")

@@ -48,9 +48,7 @@ def test_program_sees_what_it_sees_under_python(child, how):
     "start",
     [
         ["-O", "-B", "-m", "cudaguard", "run"],
-        ["-m", "cudaguard", "run", "-O", "-B"],
         ["-I", "-O", "-X", "dev", "-m", "cudaguard", "run", "-B", "-W", "default"],
-        ["-m", "cudaguard", "run", "-OB"],
         ["-m", "cudaguard", "run", "-Wignore::ImportWarning", "-X", "dev", "-OB"],
         ["-IOBm", "cudaguard", "run"],
     ],
@@ -112,15 +110,12 @@ def test_the_record_costs_the_program_no_modules(child):
     assert names[1] - names[0] <= {"faulthandler", "_json"}
 
 
-@pytest.mark.parametrize("mode", ["observe", "warn", "fix", "strict"])
-def test_mode_beats_the_variable(child, mode):
+def test_option_beats_the_variable_and_that_the_file(child):
     path = child.write("tell.py", TELL)
-    done = child.command(*RUN, "--mode", mode, path, env={"CUDAGUARD": "warn"})
-    assert told(done)["mode"] == mode
-
-
-def test_variable_and_file_decide_without_an_option(child):
-    path = child.write("tell.py", TELL)
+    done = child.command(*RUN, "--mode", "strict", path, env={"CUDAGUARD": "warn"})
+    assert told(done)["mode"] == "strict"
+    done = child.command(*RUN, "--mode=strict", path, env={"CUDAGUARD": "off"})
+    assert told(done)["mode"] is None  # the kill switch
     config = child.write("cudaguard.toml", 'mode = "observe"')
     env = {"CUDAGUARD_CONFIG": str(config)}
     assert told(child.command(*RUN, path, env=env))["mode"] == "observe"
@@ -137,24 +132,17 @@ def test_configuration_that_cannot_be_used_is_told_and_keeps_no_program_from_run
     assert "[CG806] /no/such.toml: cannot read" in done.stderr
 
 
-def test_kill_switch_beats_the_option(child):
-    path = child.write("tell.py", TELL)
-    done = child.command(*RUN, "--mode=strict", path, env={"CUDAGUARD": "off"})
-    assert told(done)["mode"] is None
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         ([], NOTHING),
         (["-m"], "-m is followed by nothing"),
         (["-c"], "-c is followed by nothing"),
-        (["--nonsense", "x.py"], "unknown option --nonsense"),
+        (["--nonsense", "x.py"], "unrecognized arguments: --nonsense"),
+        (["--tiemout", "3", "x.py"], "did you mean --timeout?"),
         (["-u"], NOTHING),
-        (["-I", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-uE", "x.py"], "under -I, -E and -S Python reads neither"),
         (["-um"], "-um is followed by nothing"),
-        (["-W"], "expected a script"),
         (["--mode", "nonsense", "x.py"], "expected one of off, observe, warn, fix, strict"),
         (["--mode"], "expected one argument"),
     ],
@@ -174,14 +162,6 @@ def test_users_own_sitecustomize_still_runs(child):
     lines = done.stdout.splitlines()
     assert lines.count("own") == 2  # once for the launcher's interpreter, once for the program's
     assert lines[-1] == f"{child.folder / 'own' / 'sitecustomize.py'} True"
-
-
-def test_broken_sitecustomize_is_reported_as_python_does(child):
-    child.write("own/sitecustomize.py", "1/0")
-    env = {"PYTHONPATH": str(child.folder / "own")}
-    done = child.command(*RUN, "-c", "import sys; print('cudaguard' in sys.modules)", env=env)
-    assert done.stdout == "True\n"
-    assert "Error in sitecustomize" in done.stderr
 
 
 CHILDREN = """
@@ -244,17 +224,7 @@ def test_empty_entry_of_python_path_stays_the_working_directory(child):
     child.write("models.py", "")
     child.write("src/helper.py", "")
     env = {"PYTHONPATH": f"src{os.pathsep}"}
-    assert child.command(sys.executable, "tools/train.py", env=env).stdout == "found\n"
     assert child.command(*RUN, "tools/train.py", env=env).stdout == "found\n"
-
-
-def test_python_path_is_the_users_own_afterwards(child):
-    """The program sees no folder of ours; the variable keeps the user's entries."""
-    env = {"PYTHONPATH": os.pathsep.join(["one", "two"])}
-    code = "import os, sys; print(os.environ['PYTHONPATH']); print(sys.path)"
-    variable, path = child.command(*RUN, "-c", code, env=env).stdout.splitlines()
-    assert variable.split(os.pathsep)[1:] == ["one", "two"]
-    assert "_site" not in path
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from cudaguard.tools.run.advice import filled
+from cudaguard.tools.run.crash import filled
 
 from ..documents import valid
 
@@ -80,6 +80,63 @@ def test_segmentation_fault_in_a_call(child, run):
     assert document["running"] == []
 
 
+def test_load_that_kills_is_named(child, run, library):
+    """By an import, by ctypes, by SIGKILL, and where it hangs; what failed or ended is not."""
+    path = library("broken", "abort()")
+    done = ctypes.util.find_library("m")
+    script = child.write(
+        "train.py",
+        f"""
+        import ctypes, sys
+        for name in ("./train.py", "/no/such.so", {done!r}):
+            try: ctypes.CDLL(name)
+            except OSError: pass
+        if sys.argv[1:]:
+            ctypes.CDLL({str(path)!r})
+        import broken
+        """,
+    )
+    env = {"PYTHONPATH": str(child.folder)}
+    done, text, document = run(script, env=env)
+    assert done.returncode == -signal.SIGABRT
+    step = {"kind": "load", "name": "broken", "file": str(path), "where": f"{script}:8"}
+    assert document["running"] == [step]
+    assert f"running: load broken from {path} at {script}:8" in text
+    _, _, document = run(script, "by-ctypes", env=env)
+    assert [step["name"] for step in document["running"]] == [str(path)]
+    library("broken", "kill(getpid(), 9)")
+    done, text, document = run(script, env=env)
+    assert (done.returncode, document["ended"]["signal"]) == (-9, "SIGKILL")
+    assert document["running"][0]["file"] == str(path)
+    assert "killed by SIGKILL, sender unknown" in text
+    library("broken", "for (;;) pause()")
+    done, _, document = run(script, options=["--timeout", "1"], env=env)
+    assert done.returncode == 124
+    assert document["running"][0]["file"] == str(path)
+
+
+def test_import_in_another_thread_is_not_blamed(child, run):
+    child.write("decord.py", "import time; print('began', flush=True); begun = 1; time.sleep(60)")
+    script = child.write(
+        "train.py",
+        """
+        import ctypes, sys, threading, time
+
+        def load():
+            import decord
+
+        threading.Thread(target=load, daemon=True).start()
+        while not hasattr(sys.modules.get("decord"), "begun"):
+            time.sleep(0.01)
+        ctypes.string_at(0)
+        """,
+    )
+    done, _, document = run(script)
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "began\n")
+    assert document["running"] == []
+    assert document["stack"][0]["function"] == "string_at"
+
+
 @pytest.mark.parametrize(
     ("code", "is_own"),
     [
@@ -117,116 +174,13 @@ def test_bisect_is_not_advised_where_order_is_no_cause(child, run, code, is_own)
     )
 
 
-def test_what_the_guard_found_may_be_the_cause(child, run, library):
-    """A call of the program's own dies, but a library has taken other libraries' names before."""
-    config = child.write("cudaguard.toml", RULE.format(grade="report"))
-    library("libglob", "")
-    child.write("globaliser.py", "import ctypes; ctypes.CDLL('./libglob.so', ctypes.RTLD_GLOBAL)")
-    path = child.write("train.py", "import ctypes, globaliser\nctypes.string_at(0)\n")
-    _, _, document = run(path, env={"CUDAGUARD_CONFIG": str(config)})
-    assert document["rules"]
-    assert document["cause"] is None
-    assert document["command"] == f"cudaguard bisect {path}"
-
-
 def test_program_that_waits_for_itself(child, run):
-    code = "import threading\nlock = threading.Lock()\nlock.acquire()\n{}\n"
-    path = child.write("train.py", code.format("lock.acquire()"))
+    code = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
+    path = child.write("train.py", code)
     _, text, document = run(path, options=("--timeout", "3"))
     assert document["cause"]["evidence"] == ["train.py:4 in <module>: lock.acquire()"]
     assert "cause: The only thread waits for a lock or a queue of the program" in text
     assert document["command"] == ""
-    path = child.write("train.py", code.format("import time\ntime.sleep(60)"))
-    _, _, document = run(path, options=("--timeout", "3"))
-    assert document["cause"] is None
-
-
-@pytest.mark.parametrize(
-    ("statement", "name"),
-    [("abort()", "SIGABRT"), ("*(volatile int *)8 = 1", "SIGSEGV"), ("__builtin_trap()", "SIGILL")],
-)
-def test_extension_that_dies_while_it_is_loaded(child, run, library, statement, name):
-    path = library("broken", statement)
-    script = child.write("train.py", "import sys\nimport broken\n")
-    done, text, document = run(script, env={"PYTHONPATH": str(child.folder)})
-    assert done.returncode == -getattr(signal, name)
-    step = {"kind": "load", "name": "broken", "file": str(path), "where": f"{script}:2"}
-    assert document["running"] == [step]
-    assert f"running: load broken from {path} at {script}:2" in text
-    assert document["ended"]["signal"] == name
-
-
-def test_library_that_dies_while_ctypes_loads_it(child, run, library):
-    path = library("broken", "abort()")
-    _, text, document = run("-c", f"import ctypes\nctypes.CDLL({str(path)!r})")
-    assert [step["name"] for step in document["running"]] == [str(path)]
-    assert f"    <string>:2 in <module>: ctypes.CDLL({str(path)!r})\n" in text
-
-
-@pytest.mark.parametrize("dies", ["ctypes.string_at(0)", "import broken"])
-def test_import_in_another_thread_is_not_blamed(child, run, dies):
-    child.write("decord.py", "import time; print('began', flush=True); begun = 1; time.sleep(60)")
-    child.write("broken.py", "import ctypes; ctypes.string_at(0)")
-    script = child.write(
-        "train.py",
-        f"""
-        import ctypes, sys, threading, time
-
-        def load():
-            import decord
-
-        threading.Thread(target=load, daemon=True).start()
-        while not hasattr(sys.modules.get("decord"), "begun"):
-            time.sleep(0.01)
-        {dies}
-        """,
-    )
-    done, text, document = run(script)
-    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "began\n")
-    assert document["running"] == []
-    assert "running: import decord" not in text
-    assert document["stack"][0]["function"] == "string_at"
-
-
-def test_load_that_failed_or_ended_is_not_running(child, run):
-    child.write("empty.so", "no library")
-    libc = ctypes.util.find_library("m")
-    code = f"""if True:
-        import ctypes
-        for name in ('./empty.so', '/no/such.so', {libc!r}):
-            try: ctypes.CDLL(name)
-            except OSError: pass
-        try: import empty
-        except ImportError: pass
-        import json, os
-        os.abort()"""
-    _, text, document = run("-c", code, env={"PYTHONPATH": str(child.folder)})
-    assert document["running"] == []
-    assert "innermost call first:\n    <string>:9 in <module>: os.abort()\n" in text
-
-
-def test_what_was_mapped_last_is_told(child, run, library):
-    first = library("first", "")
-    second = library("second", "")
-    code = f"import ctypes; ctypes.CDLL({str(first)!r}); ctypes.CDLL({str(second)!r}); "
-    _, text, document = run("-c", f"{code}ctypes.string_at(0)")
-    assert document["recent"] == [str(second)]
-    assert document["mapped"][-2:] == [str(first), str(second)]
-    assert f"mapped last: {second}" in text
-
-
-def test_killed_by_someone_else(run):
-    done, text, document = run("-c", "import os; os.kill(os.getpid(), 9)")
-    assert done.returncode == -9
-    assert "killed by SIGKILL, sender unknown" in text
-    assert document["ended"]["signal"] == "SIGKILL"
-
-
-def test_killed_after_an_import_keeps_the_record(child, run, library):
-    path = library("broken", "kill(getpid(), 9)")
-    path.with_suffix(".c").write_text("")
-    _, _, document = run("-c", "import broken", env={"PYTHONPATH": str(child.folder)})
-    assert document["running"][0]["file"] == str(path)
 
 
 def test_address_space_that_is_limited(child):
@@ -295,13 +249,6 @@ def test_command_of_an_explanation_is_filled(command, words, expected):
     assert not {"SCRIPT", "FILE", "s"}.intersection(found.split())
 
 
-def test_mode_is_recorded_also_where_the_start_up_line_was_first(editable_python, child):
-    report = child.folder / "report.json"
-    command = (editable_python, "-m", "cudaguard", "run", "--mode", "warn", "--report", report)
-    child.command(*command, "-c", "raise SystemExit(3)", check=False)
-    assert valid("run", report.read_text(encoding="utf-8"))["mode"] == "warn"
-
-
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -354,18 +301,14 @@ def test_worker_that_dies(child, run, method):
     assert f"    {script}:6 in work: ctypes.string_at(0)\n" in text
 
 
-def test_program_that_becomes_another(run):
+def test_program_that_becomes_another(child, run, library):
     done, text, document = run("-c", "import os; os.execvp('sh', ['sh', '-c', 'kill -SEGV $$'])")
     assert done.returncode == -11
     assert "SIGSEGV left no Python stack here" in text
     assert document["stack"] == []
-
-
-def test_record_of_a_process_that_was_another_program_before_is_of_the_last(child, run, library):
     library("fine", "")
     first = "import os, sys, ctypes; ctypes.CDLL('./fine.so'); os.execv(sys.executable, %r)"
-    again = [sys.executable, "-c", SEGFAULT]
-    _, _, document = run("-c", first % again)
+    _, _, document = run("-c", first % [sys.executable, "-c", SEGFAULT])
     assert not any("fine" in file for file in document["mapped"])
     assert frames(document)[0][1] == "string_at"
 
@@ -403,116 +346,72 @@ def test_no_core_file_of_the_parent(child):
 # --- what to do -----------------------------------------------------------------------
 
 
-def test_second_run_names_the_library_that_was_being_initialized(child, run, library):
-    inner = library("inner", "abort()")
-    outer = child.folder / "outer.so"
-    empty = child.write("outer.c", "")
-    command = ["cc", "-shared", "-fPIC", empty, "-o", outer, "-Wl,--no-as-needed", inner]
-    subprocess.run([*command, "-Wl,-rpath,$ORIGIN"], check=True)
-    script = child.write(
-        "train.py",
-        f"print('side effect', file=open('log', 'a')); import ctypes; ctypes.CDLL({str(outer)!r})",
-    )
-    done, text, document = run(script, options=["--why"])
-    assert done.returncode == -signal.SIGABRT
-    assert document["initializing"] == str(inner)
-    assert f"initializing: {inner}" in text
-    assert "once more, silently, under LD_DEBUG=libs" in done.stderr
-    assert (child.folder / "log").read_text().count("side effect") == 2
-    run(script)
-    assert (child.folder / "log").read_text().count("side effect") == 3  # never unasked
-
-
-def test_second_run_that_ends_otherwise_is_told(child, run):
-    code = "import os; os.path.exists('f') or (open('f', 'w').close(), os.abort())"
-    _, text, document = run("-c", code, options=["--why"])
-    assert document["initializing"] == ""
-    assert "the second run ended with status 0" in text
-
-
 RULE = """
     [[rules]]
     id = "LOCAL001"
     title = "global takes over others"
     watch = ["globaliser"]
-    actions = [{{ load_local = "libglob*.so*" }}]
-    grade = "{grade}"
+    actions = [{ load_local = "libglob*.so*" }]
+    grade = "automatic"
     why = "its library is loaded with RTLD_GLOBAL"
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "grade", "call"),
-    [
-        ("observe", "automatic", "cudaguard.install()"),
-        ("fix", "automatic", ""),
-    ],
-)
-def test_rule_that_fits_and_the_patch(child, run, library, mode, grade, call):
+@pytest.mark.parametrize("mode", ["observe", "fix"])
+def test_rule_that_fits(child, run, library, mode):
     """A library made global; then another one dies."""
     library("libglob", "")
     library("broken", "abort()")
-    config = child.write("cudaguard.toml", RULE.format(grade=grade))
+    config = child.write("cudaguard.toml", RULE)
     child.write("globaliser.py", "import ctypes; ctypes.CDLL('./libglob.so', ctypes.RTLD_GLOBAL)")
-    source = '"""Doc."""\nfrom __future__ import annotations\n\nimport globaliser\nimport broken\n'
-    script = child.write("train.py", source)
-    done, text, document = run(
-        script, options=("--mode", mode), env={"CUDAGUARD_CONFIG": str(config)}
-    )
+    script = child.write("train.py", "import ctypes, globaliser\nimport broken\n")
+    env = {"CUDAGUARD_CONFIG": str(config)}
+    done, text, document = run(script, options=("--mode", mode), env=env)
     assert done.returncode == -signal.SIGABRT
-    if not call:  # it has acted, and it was something else
-        assert document["rules"] == []
+    if mode == "fix":  # it has acted, and it was something else
+        assert (document["rules"], document["remedy"]) == ([], "")
         assert "repaired: libglob.so: kept in local symbol scope by LOCAL001" in text
-        assert "try importing broken first: a guess, as no rule is known" in text
-        patch = document["change"]["patch"].splitlines()[3:]
-        assert patch == [" ", "+import broken", " import globaliser", "-import broken"]
         return
     (rule,) = document["rules"]
     assert (rule["id"], rule["is_certain"]) == ("LOCAL001", False)
     assert [os.path.basename(file) for file in rule["libraries"]] == ["libglob.so"]
     assert "rule: LOCAL001 may fit: global takes over others" in text
-    patch = document["change"]["patch"]
-    added = [line for line in patch.splitlines()[2:] if line.startswith("+")]
-    assert added == ["+import cudaguard", f"+{call}"]
-    child.write("fix.patch", patch + "\n")
-    if shutil.which("patch"):
-        child.command("patch", "-i", "fix.patch", script)
-        lines = script.read_text().splitlines()
-        assert lines[1:4] == ["from __future__ import annotations", *(a[1:] for a in added)]
+    assert "remedy: run it in mode fix, or put `import cudaguard; cudaguard.install()`" in text
+    assert document["command"] == f"cudaguard bisect {script}"
+    # It may be the cause as well where the program's own call dies.
+    script.write_text("import ctypes, globaliser\nctypes.string_at(0)\n")
+    _, _, document = run(script, options=("--mode", mode), env=env)
+    assert (bool(document["rules"]), document["cause"]) == (True, None)
 
 
-def test_opt_in_rule_that_fits_and_its_patch_cures(child, run, library):
-    """CG009: what it is about, played by two small modules of the same names and versions."""
+def test_opt_in_rule_that_fits_cures_as_it_is_told(child, run, library):
+    """Its module is not watched, as the rule is off: the program says that it imports it."""
     path = library("broken", "abort()")
-    for name, version in (("open3d", "0.15.2"), ("torch", "1.11.0")):
-        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        child.write(f"{name}-{version}.dist-info/METADATA", metadata)
-    child.write("torch.py", "")
+    for name in ("pymeshlab", "weasyprint"):
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        child.write(f"{name}-1.0.dist-info/METADATA", metadata)
+    child.write("weasyprint.py", "")
     child.write(
-        "open3d.py",
-        f"import ctypes, sys\nif 'torch' not in sys.modules:\n    ctypes.CDLL({str(path)!r})\n",
+        "pymeshlab.py",
+        f"import ctypes, sys\nif 'weasyprint' not in sys.modules: ctypes.CDLL({str(path)!r})\n",
     )
-    script = child.write("train.py", "import open3d\nprint('cured')\n")
+    script = child.write("train.py", "import pymeshlab\nprint('cured')\n")
     env = {"PYTHONPATH": str(child.folder)}
     done, text, document = run(script, env=env)
     assert done.returncode == -signal.SIGABRT
-    assert [(rule["id"], rule["is_certain"]) for rule in document["rules"]] == [("CG009", True)]
-    assert "rule: CG009 fits: " in text
-    assert "change: enable CG009" in text
-    assert '    +cudaguard.install(enable=["CG009"])' in text
-    child.write("fix.patch", document["change"]["patch"] + "\n")
-    child.command("patch", "-i", "fix.patch", script)
+    assert [(rule["id"], rule["is_certain"]) for rule in document["rules"]] == [("CG042", True)]
+    assert "rule: CG042 fits: " in text
+    first = 'import cudaguard; cudaguard.install(enable=["CG042"])'
+    assert f"put `{first}` first" in document["remedy"]
+    script.write_text(f"{first}\nimport pymeshlab\nprint('cured')\n")
     assert child.command(sys.executable, script, env=env).stdout == "cured\n"
 
 
 @pytest.mark.parametrize("kind", ["fault", "error"])
 def test_module_as_a_program(child, run, kind):
     child.write("pkg/__init__.py", "")
-    end = (
-        "ctypes.string_at(0)"
-        if kind == "fault"
-        else "raise ImportError('undefined symbol: _ZN2at1')"
-    )
+    raises = "raise ImportError('undefined symbol: _ZN2at1')"
+    end = "ctypes.string_at(0)" if kind == "fault" else raises
     path = child.write("pkg/train.py", f"import ctypes\n{end}\n")
     _, text, document = run("-m", "pkg.train", "--epochs", "1")
     frame = {"file": str(path), "line": 2, "function": "<module>", "source": end}
@@ -554,28 +453,6 @@ def test_program_does_not_notice_that_no_record_can_be_kept(child, limit):
     assert "no traceback" not in done.stderr
 
 
-def test_without_a_place_for_a_record_nothing_is_left_in_the_working_directory(child):
-    start = f"export TMPDIR=/no/such; exec {' '.join(RUN)} --why -c '{SEGFAULT}'"
-    before = sorted(os.listdir(child.folder))
-    done = child.command("bash", "-c", start, check=False)
-    assert done.returncode == -11
-    assert "once more" not in done.stderr
-    assert sorted(os.listdir(child.folder)) == before
-
-
-@pytest.mark.parametrize("folder", ["/proc", "/dev"])
-def test_program_runs_where_folders_of_the_kernel_are_hidden(child, folder):
-    """As in a bare chroot; where mounting is allowed."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        pytest.skip("there is no unshare")
-    code = f"mount -t tmpfs none {folder} || exit 77; exec {' '.join(RUN)} -c 'exit(5)'"
-    done = child.command(unshare, "-rm", "sh", "-c", code, check=False)
-    if done.returncode in (1, 77) and "cudaguard" not in done.stderr:
-        pytest.skip(f"mounting is not allowed: {done.stderr}")
-    assert (done.returncode, done.stderr) == (5, "")
-
-
 def test_full_disk(child, tmp_path):
     """A real one, where mounting is allowed."""
     unshare = shutil.which("unshare")
@@ -594,47 +471,24 @@ def test_full_disk(child, tmp_path):
     assert "cudaguard-run" not in done.stdout
 
 
-def test_report_that_cannot_be_written_is_told_before_the_program_runs(child):
-    done = child.command(*RUN, "--report", "/no/such/file", "-c", "print(1)", check=False)
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "No such file or directory: '/no/such/file'" in done.stderr
-
-
-def test_report_that_cannot_be_written_any_more_does_not_change_the_status(child):
-    done = child.command(*RUN, "--report", "/dev/full", "-c", "raise SystemExit(4)", check=False)
-    assert done.returncode == 4
-    assert "cudaguard run: no report: OSError: " in done.stderr
-
-
-def test_nothing_is_left_behind(child):
-    env = {"TMPDIR": str(child.folder / "tmp")}
-    (child.folder / "tmp").mkdir()
-    for code in ("print(1)", SEGFAULT):
-        child.command(*RUN, "-c", code, env=env, check=False)
-    assert os.listdir(child.folder / "tmp") == []
-
-
-def test_users_journal_is_written_as_well(child, run):
-    run("-c", SEGFAULT, env={"CUDAGUARD_JOURNAL": "mine-%p"})
-    (path,) = child.folder.glob("mine-*")
-    assert '"kind": "install"' in path.read_text()
-
-
-@pytest.mark.parametrize("option", [["--timeout", "0"], ["--timeout", "soon"]])
-def test_time_limit_that_is_none(child, option):
-    done = child.command(*RUN, *option, "-c", "", check=False)
-    assert done.returncode == 2
-    assert "expected a number of seconds above 0" in done.stderr
-
-
-@pytest.mark.parametrize("option", [["--timeout", "5"], ["--report", "r"], ["--why"]])
-def test_exec_leaves_nobody_for_a_report(child, option):
-    done = child.command(*RUN, "--exec", *option, "-c", "", check=False)
-    assert done.returncode == 2
-    assert f"{option[0]}: --exec leaves nobody behind" in done.stderr
-
-
 # --- the time is up -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--timeout", "0"], 2, "expected a number of seconds above 0"),
+        (["--timeout", "soon"], 2, "expected a number of seconds above 0"),
+        (["--exec", "--timeout", "5"], 2, "--timeout: --exec leaves nobody behind"),
+        (["--exec", "--report", "r"], 2, "--report: --exec leaves nobody behind"),
+        (["--report", "/no/such/file"], 3, "No such file or directory: '/no/such/file'"),
+        (["--report", "/dev/full"], 4, "cudaguard run: no report: OSError: "),
+    ],
+)
+def test_options_that_cannot_be_used(child, options, status, said):
+    done = child.command(*RUN, *options, "-c", "raise SystemExit(4)", check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
 
 
 def gone(pid):
@@ -682,15 +536,6 @@ def test_hang_is_ended_with_the_whole_tree_and_told(child, run):
     assert "signal.signal(15, signal.SIG_IGN); time.sleep(100)" not in survivors.stdout
 
 
-def test_hang_in_an_import_is_named(child, run, library):
-    path = library("broken", "for (;;) pause()")
-    done, _, document = run(
-        "-c", "import broken", options=["--timeout", "1"], env={"PYTHONPATH": str(child.folder)}
-    )
-    assert done.returncode == 124
-    assert document["running"][0]["file"] == str(path)
-
-
 def test_stopped_program_is_ended_too(run):
     code = (
         "import os, signal; signal.signal(15, lambda *_: os.write(1, b'asked') and os._exit(0)); "
@@ -705,12 +550,6 @@ def test_program_that_became_another_is_not_killed_by_the_question(run):
     code += "for i in $(seq 1000); do sleep 0.1; done'])"
     done, _, _ = run("-c", code, options=["--timeout", "1"])
     assert (done.returncode, done.stdout) == (124, "asked\n")
-
-
-@pytest.mark.parametrize("limit", ["50", "1e12"])
-def test_program_that_is_in_time_is_let_be(run, limit):
-    done, text, _ = run("-c", "print(1)", options=["--timeout", limit])
-    assert (done.returncode, done.stdout, text) == (0, "1\n", "")
 
 
 def test_last_words_are_in_order(child, run):
@@ -734,39 +573,26 @@ os.abort()
 @pytest.mark.parametrize(
     "plant",
     [
-        "os.unlink(journal); os.symlink('/dev/zero', journal)",
-        "os.unlink(journal); os.mkfifo(journal)",
-        "os.mkfifo(faults)",
-        "os.symlink('/dev/zero', faults)",
-        "os.makedirs(os.path.join(faults, 'a'))",
-        "os.mkfifo(os.path.join(folder, 'room'))",
-        "open(journal, 'ab').write(os.urandom(1_000_000))",
-        "open(journal, 'ab').write(b'[' * 200_000 + b'\\n')",
-        "open(faults, 'wb').write(b'Fatal Python error: ' + os.urandom(20_000))",
+        "os.unlink(journal); os.symlink('/dev/zero', journal); os.mkfifo(faults)",
+        "os.unlink(journal); os.mkfifo(journal); os.symlink('/dev/zero', faults)",
+        "os.makedirs(os.path.join(faults, 'a')); os.mkfifo(os.path.join(folder, 'room'))",
+        "open(journal, 'ab').write(os.urandom(1_000_000) + b'[' * 200_000 + b'\\n')",
         "open(faults, 'wb').write(b'Fatal Python error: x\\nCurrent thread 0x' + b'f' * 4000)",
+        "os.symlink('/work/secret', faults); os.symlink(secret, os.path.join(folder, 'room'))",
     ],
 )
 @pytest.mark.parametrize("command", ["run", "trace"])
 def test_what_is_planted_in_the_record_costs_no_report(child, command, plant):
-    script = child.write("train.py", PLANT.format(plant=plant))
+    """Links are not followed: what they lead to is somebody's own."""
+    secret = child.write("secret", 'Fatal Python error: secret\n  File "secret", line 1 in f\n')
+    before = secret.read_text()
+    plant = plant.replace("'/work/secret'", "secret")
+    script = child.write("train.py", f"secret = {str(secret)!r}\n{PLANT.format(plant=plant)}")
     program = (sys.executable, "-m", "cudaguard", command, script)
     done = child.command(*program, check=False, timeout=60)
     assert done.returncode == -signal.SIGABRT
     assert "no report" not in done.stderr
-    assert "no trace" not in done.stderr
     assert "SIGABRT" in done.stderr
+    assert "process 77" not in done.stderr or "symlink" not in plant
+    assert secret.read_text() == before
     assert not [name for name in os.listdir(child.folder) if name.startswith("cudaguard-run-")]
-
-
-@pytest.mark.parametrize("name", ["room", "journal", "faults-77"])
-def test_links_that_are_planted_in_the_record_are_not_followed(child, name):
-    """Neither written to nor read: what they lead to is somebody's own."""
-    secret = child.write("secret", 'Fatal Python error: secret\n  File "secret", line 1 in f\n')
-    plant = f"path = os.path.join(folder, {name!r}); os.path.exists(path) and os.unlink(path); "
-    plant += f"os.symlink({str(secret)!r}, path)"
-    script = child.write("train.py", PLANT.format(plant=plant))
-    before = secret.read_text()
-    done = child.command(*RUN, script, check=False, timeout=60)
-    assert (done.returncode, secret.read_text()) == (-signal.SIGABRT, before)
-    assert "secret" not in done.stderr.partition("Python stack")[0]
-    assert "process 77" not in done.stderr

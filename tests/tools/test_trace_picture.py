@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import struct
 import subprocess
 import sys
-import zlib
 
 import pytest
 
@@ -144,58 +142,3 @@ def test_all_words_can_be_read_in_light_and_dark(browser, crashed, scheme):
     for words, color, *_ in seen["texts"]:
         light, dark = sorted((luminance(color), back), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (words, color)  # WCAG 2, level AA
-
-
-def test_svg_alone_is_drawn(browser, crashed):
-    counts = {}
-    for scheme in (LIGHT, DARK):
-        path = crashed / "t.png"
-        browser(crashed / "t.svg", scheme, "--window-size=1200,500", f"--screenshot={path}")
-        pixels = colors_of(path.read_bytes())
-        counts[scheme] = pixels
-        assert len(pixels) > 20
-    assert max(counts[LIGHT], key=counts[LIGHT].get) == (255, 255, 255)
-    assert max(counts[DARK], key=counts[DARK].get) == (0x0D, 0x11, 0x17)
-
-
-def colors_of(png):
-    """Return how many pixels of a PNG have which color (8 bits, RGB or RGBA)."""
-    place, data = 8, b""
-    while place < len(png):
-        length, kind = struct.unpack(">I4s", png[place : place + 8])
-        body = png[place + 8 : place + 8 + length]
-        if kind == b"IHDR":
-            width, height, depth, color = struct.unpack(">IIBB", body[:10])
-            assert (depth, color) in ((8, 2), (8, 6))
-            size = 3 if color == 2 else 4
-        data += body if kind == b"IDAT" else b""
-        place += length + 12
-    raw, before = zlib.decompress(data), bytes(width * size)
-    counts = {}
-    for row in range(height):
-        start = row * (width * size + 1)
-        line = unfiltered(raw[start], raw[start + 1 : start + 1 + width * size], before, size)
-        for x in range(0, len(line), size):
-            pixel = tuple(line[x : x + 3])
-            counts[pixel] = counts.get(pixel, 0) + 1
-        before = line
-    return counts
-
-
-def unfiltered(kind, line, above, size):
-    """Undo the filter of one line of a PNG (PNG specification, section 9)."""
-    out = bytearray(line)
-    for x in range(len(out)):
-        a = out[x - size] if x >= size else 0
-        b, c = above[x], above[x - size] if x >= size else 0
-        if kind == 1:
-            out[x] = (out[x] + a) & 255
-        elif kind == 2:
-            out[x] = (out[x] + b) & 255
-        elif kind == 3:
-            out[x] = (out[x] + (a + b) // 2) & 255
-        elif kind == 4:
-            p = a + b - c
-            near = min((a, b, c), key=lambda v: (abs(p - v), (a, b, c).index(v)))
-            out[x] = (out[x] + near) & 255
-    return bytes(out)

@@ -11,7 +11,7 @@ from cudaguard.system.origins import STANDARD, origin_of
 from cudaguard.system.redact import redacted_arguments
 from cudaguard.tools.bisect.messages import SHELL, failure, name_of
 from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
-from cudaguard.tools.common import Progress, on_disk
+from cudaguard.tools.common import Progress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cudaguard.system.child import Ended
     from cudaguard.tools.bisect.search import Answer
 
-RUNNER = on_disk(os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py"))
+RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
 IMPORTS_VARIABLE = "CUDAGUARD_BISECT_IMPORTS"
 JOURNAL_VARIABLE = "CUDAGUARD_BISECT_JOURNAL"
 EVIDENCE = 3  # lines of what a failing child printed last
@@ -57,7 +57,7 @@ class TestedProgram:
         environ["PYTHONFAULTHANDLER"] = "1"  # a crash then says where
         if not is_guarded:
             return {**environ, "CUDAGUARD": "off"}
-        from cudaguard.tools.run.command import guarded_environment
+        from cudaguard.tools.run.launch import guarded_environment
 
         environ.pop("CUDAGUARD", None)
         return guarded_environment("fix", environ)

@@ -7,14 +7,13 @@ import sys
 
 from cudaguard.files import read_bytes
 from cudaguard.model import Record
-from cudaguard.tools.common import on_disk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-FILE = on_disk(os.path.join(os.path.dirname(os.path.abspath(__file__)), "coverage.toml"))
+FILE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "coverage.toml")
 # Grade -> what happens to a program that has the incident; the best first.
 GRADES = {
     "prevented": "repaired by default",

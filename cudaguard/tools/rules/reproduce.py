@@ -7,7 +7,7 @@ import sys
 
 from cudaguard.model import Record
 from cudaguard.system import child
-from cudaguard.tools.common import CANNOT_SAY, on_disk
+from cudaguard.tools.common import CANNOT_SAY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cudaguard.tools.common import Progress
     from cudaguard.tools.rules.reproducers import Reproducer
 
-PACKAGE = on_disk(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 INSTALL_LIMIT = 3600.0  # seconds; gigabytes may have to come over a slow line
 LAST_LINES = 3
 # What of our environment would reach into the fresh one.

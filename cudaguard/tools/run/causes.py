@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from typing import NamedTuple
 
-from cudaguard.tools.run import cause_messages as wording
 from cudaguard.tools.run.own_code import OwnSource, is_own, is_standard
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.system.processes import ForkedWait
-    from cudaguard.tools.run.faults import FaultDump, Frames
+    from cudaguard.tools.run.record import FaultDump, Frames
 
 # Below a call of the user's own there may be these, and nothing else.
 _FOREIGN_CALL = re.compile(r"ctypes[/\\]\w+\.py$")
@@ -27,6 +27,12 @@ _OPENS = ("__init__", "LoadLibrary", "__getattr__", "__getitem__")
 _WAITING = ("threading.py", "queue.py", "_base.py", "thread.py")  # the last two: of futures
 _AROUND = (*_WAITING, "contextlib.py", "runpy.py")
 _FUTURES = os.path.join("concurrent", "futures")
+_CHECK_CALL = "check argtypes, restype and the pointers of that call"
+_RELEASE = "take locks in one order everywhere, and release each before waiting for a thread"
+_FORK_BEFORE = (
+    "start the workers with multiprocessing's spawn or forkserver, or before the first parallel "
+    "computation; or limit them to one thread (torch.set_num_threads(1), threadpoolctl)"
+)
 
 
 class Cause(NamedTuple):
@@ -71,9 +77,10 @@ def of_death(dump: FaultDump, signal: str, program: str) -> Cause | None:
     source = OwnSource(file)
     if not source.calls_only_own(line):
         return None
-    what = wording.died_in_own_call(signal, _place(file, line, function))
-    shown = f"{_place(file, line, function)}: {source.text(line)}"
-    return Cause("", what, (shown,), wording.CHECK_CALL, wording.debugger(program))
+    place = _place(file, line, function)
+    what = f"{signal} comes from a call that the program itself makes, at {place}."
+    debugger = f"gdb -batch -ex run -ex bt --args {python()} {program}".rstrip()
+    return Cause("", what, (f"{place}: {source.text(line)}",), _CHECK_CALL, debugger)
 
 
 def of_wait(threads: Sequence[Frames], program: str, seconds: float) -> Cause | None:
@@ -91,10 +98,15 @@ def of_wait(threads: Sequence[Frames], program: str, seconds: float) -> Cause | 
     if not own:
         return None
     shown = tuple(f"{_place(*place)}: {OwnSource(place[0]).text(place[1])}" for place in own)
-    return Cause(
-        "", wording.waits(len(threads), _place(*own[-1])), shown, wording.RELEASE,
-        wording.show_stacks(program, seconds),
-    )  # fmt: skip
+    place = _place(*own[-1])
+    what = f"The only thread waits for a lock or a queue of the program, at {place}."
+    if len(threads) > 1:
+        what = (
+            f"All {len(threads)} threads wait for locks or queues of the program, the main one at "
+            f"{place}."
+        )
+    stacks = f"cudaguard run --timeout {max(seconds, 1):.0f} {program}".rstrip()
+    return Cause("", what, shown, _RELEASE, stacks)
 
 
 def of_forks(waits: Sequence[ForkedWait], program: str) -> Cause | None:
@@ -106,10 +118,25 @@ def of_forks(waits: Sequence[ForkedWait], program: str) -> Cause | None:
     """
     if not waits:
         return None
-    shown = (wording.has_no_threads(waits[0]), waits[0].library)
-    what = wording.waits_for_openmp([one.pid for one in waits])
-    command = wording.with_one_thread(program) if program else ""
-    return Cause("", what, shown, wording.FORK_BEFORE, command)
+    first = waits[0]
+    shown = (
+        f"process {first.pid} has 1 thread, which waits in libgomp; process {first.parent}, which "
+        f"forked it, has {first.threads}"
+    )
+    one = len(waits) == 1
+    who = f"The forked process {first.pid} waits" if one else f"{len(waits)} forked processes wait"
+    what = (
+        f"{who} forever for OpenMP threads (libgomp) that only {'its' if one else 'their'} parent "
+        "has."
+    )
+    command = f"OMP_NUM_THREADS=1 {python()} {program}" if program else ""
+    return Cause("", what, (shown, first.library), _FORK_BEFORE, command)
+
+
+def python() -> str:
+    """Return the interpreter as one types it."""
+    name = os.path.basename(sys.executable) or "python"
+    return name if name.startswith("python") else "python"
 
 
 def _waits(frames: Frames) -> bool:

@@ -8,34 +8,40 @@ import signal
 import sys
 
 from cudaguard.core.journal_reader import read_events
-from cudaguard.core.record import FOLDER_VARIABLE, JOURNAL
+from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.limits import address_space, oom_kills
 from cudaguard.system.redact import redacted_arguments
-from cudaguard.tools.common import TIMEOUT, json_text, note, say
+from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
-from cudaguard.tools.run.advice import bisect_command, change_of, filled, fits
 from cudaguard.tools.run.causes import of_death, of_forks, of_wait
-from cudaguard.tools.run.conclusions import story_of
-from cudaguard.tools.run.deaths import Process, explaining, is_of_others, processes_of, silent_ranks
-from cudaguard.tools.run.faults import faults_in, last_initialized
-from cudaguard.tools.run.program import Program, parsed
-from cudaguard.tools.run.sources import Sources
+from cudaguard.tools.run.launch import Program, parsed
+from cudaguard.tools.run.record import faults_in
+from cudaguard.tools.run.stacks import Sources
+from cudaguard.tools.run.story import (
+    Process,
+    explaining,
+    fitting,
+    is_of_others,
+    likeliest,
+    processes_of,
+    silent_ranks,
+    story_of,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
     from typing import Any
 
     from cudaguard.tools.run.causes import Cause
-    from cudaguard.tools.run.conclusions import Fit
-    from cudaguard.tools.run.ending import ProgramEnd
-    from cudaguard.tools.run.faults import FaultDump
     from cudaguard.tools.run.launch import Launch
-    from cudaguard.tools.run.supervise import Supervisor
+    from cudaguard.tools.run.record import FaultDump
+    from cudaguard.tools.run.story import Fit, Story
+    from cudaguard.tools.run.supervise import ProgramEnd
 
 # Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
 CRASHES = frozenset(
@@ -74,22 +80,29 @@ class Report:
         self._story = story_of(journal, self._about.pid, thread)
         self._mode = self._story.mode  # that it had, which may not be the one asked for
         self._sources = Sources(self._program, self._outermost(fault))
-        self._folder = folder
         self._kills_before = kills_before
         self._missing = missing
-        self._more_hints: list[str] = []
-        self.initializing = ""
+
+    def tell(self, path: str | None, *, verbose: bool = False) -> None:
+        """Write the report: in words if there is something to say, as JSON to a file if asked."""
+        document = self.document()
+        if self._is_told:
+            page = Page(sys.stderr, verbose=verbose)
+            wording.write(printable_data(document), page)
+            say(f"\n{page}\n", sys.stderr)
+        if path:
+            write_text(path, json_text(document) + "\n")
 
     @property
-    def has_crashed(self) -> bool:
+    def _has_crashed(self) -> bool:
         """True if it was killed by a signal that was not sent through us."""
         number = -self._ended.status
         return not self._ended.is_late and number in CRASHES and number not in self._ended.sent
 
     @property
-    def is_told(self) -> bool:
+    def _is_told(self) -> bool:
         """True if there is anything to say: not of a program that ends as it means to."""
-        if self._ended.is_late or self.has_crashed:
+        if self._ended.is_late or self._has_crashed:
             return True
         if self._ended.status <= 0:
             return False
@@ -170,9 +183,7 @@ class Report:
             for pid, one in self._fatal_elsewhere()
         ]
         process = self._described()
-        fitting = self._fits(stack) if self.is_told and not ended.waits else ()
-        is_import = self.has_crashed and bool(story.running)
-        change = change_of(fitting, story, self._sources, stack, is_import=is_import)
+        fitting = self._fits(stack) if self._is_told and not ended.waits else ()
         cause = None if fitting else self._own_cause(fault)
         return {
             "tool": "run",
@@ -190,7 +201,6 @@ class Report:
             "stack": stack,
             "threads": self._sources.threads(fault) if fault else [],
             "c_stack": list(fault.c_frames) if fault else [],
-            "initializing": self.initializing,
             "imported": list(story.imported),
             "mapped": list(story.mapped),
             "recent": list(story.recent) if self._is_dead() else [],
@@ -207,25 +217,14 @@ class Report:
             "cause": cause and cause.to_dict(),
             "rules": [_described(fit) for fit in fitting],
             "hints": self._hints(fault),
-            "change": change if self.is_told else None,
-            "command": self._next(cause) if self.is_told else "",
+            "remedy": next(
+                (wording.guard_will_do(fit.rule.id, fit.call) for fit in fitting if fit.call), ""
+            ),
+            "command": self._next(cause) if self._is_told else "",
         }
 
-    def learn_initializing(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
-        """Run the program once more, to learn which library the dynamic loader initialized last."""
-        note("run", "once more, silently, under LD_DEBUG=libs ...")
-        path = os.path.join(self._folder, "loader")
-        second = supervisor.run(
-            {**environment, FOLDER_VARIABLE: "", "LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": path},
-            is_silent=True,
-        )
-        if second.status == self._ended.status:
-            self.initializing = last_initialized(f"{path}.{second.pid}")
-        else:
-            self._more_hints.append(wording.ended_otherwise(second.status))
-
     def _is_dead(self) -> bool:
-        return self._ended.is_late or self.has_crashed or not self._is_program
+        return self._ended.is_late or self._has_crashed or not self._is_program
 
     def _died_inside(self) -> bool:
         return self._is_dead() or bool(self._story.error)
@@ -269,8 +268,7 @@ class Report:
     # --- why, and what then -----------------------------------------------------------
 
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
-        is_inside = self._died_inside()
-        return fits(self._story, self._mode, self._sources, stack) if is_inside else ()
+        return _likely(self._story, self._sources, stack) if self._died_inside() else ()
 
     def _own_cause(self, fault: FaultDump | None) -> Cause | None:
         """Return a cause in the program's own code; None if what the guard found may be one."""
@@ -284,33 +282,33 @@ class Report:
             threads = [*(other.frames for other in fault.others), fault.frames]
             return of_wait(threads, program, self._ended.seconds)
         name = wording.signal_name(-self._ended.status)
-        return of_death(fault, name, program) if self.has_crashed else None
+        return of_death(fault, name, program) if self._has_crashed else None
 
     def _next(self, cause: Cause | None) -> str:
         """Return what its error's explanation says to run, else what shows more of the cause."""
         # It would start it with our Python, and without the other ranks.
         is_runnable = bool(self._launch.prefix and (self._is_program or self._story.running))
         error = self._story.error
-        if error is not None and error.finding is not None and not self.has_crashed:
+        if error is not None and error.finding is not None and not self._has_crashed:
             words = self._program.words if is_runnable else ()
             named = filled(error.finding.command, words)
             if named:
                 return named
-        is_killed = self.has_crashed and -self._ended.status == signal.SIGKILL
+        is_killed = self._has_crashed and -self._ended.status == signal.SIGKILL
         if not is_runnable or is_killed or not self._died_inside():
             return ""
         if cause is not None:
             return "" if self._ended.is_late and not self._ended.waits else cause.command
         if not self._ended.is_late:
-            return bisect_command(self._program, self._story)
+            return _bisect_command(self._program, self._story)
         # A hang in no import is none of their order.
         is_import = bool(self._story.running)
-        return bisect_command(self._program, self._story, self._ended.seconds) if is_import else ""
+        return _bisect_command(self._program, self._story, self._ended.seconds) if is_import else ""
 
     def _hints(self, fault: FaultDump | None) -> list[str]:
         number = -self._ended.status
-        hints = self._more_hints[:]
-        if self.has_crashed and number == signal.SIGKILL:
+        hints: list[str] = []
+        if self._has_crashed and number == signal.SIGKILL:
             now = oom_kills()
             kills = now - self._kills_before if min(now, self._kills_before) >= 0 else None
             hints.append(wording.killed_for_memory(kills))
@@ -320,7 +318,7 @@ class Report:
             hints.append(wording.silent_ranks(ranks, kills))
         elif not self._processes and not self._missing:
             hints.append(wording.NO_PYTHON)
-        elif self.has_crashed and fault is None and not self._missing:
+        elif self._has_crashed and fault is None and not self._missing:
             hints.append(wording.no_traceback(wording.signal_name(number)))
         if self._missing:
             hints.append(wording.not_recorded(self._missing))
@@ -339,12 +337,53 @@ def _described(fit: Fit) -> dict[str, Any]:
     return {**rule, "is_certain": fit.is_certain, "libraries": list(fit.libraries)}
 
 
-def tell(report: Report, path: str | None, *, verbose: bool = False) -> None:
-    """Write the report: in words where there is something to say, as JSON to a file if asked."""
-    document = report.document()
-    if report.is_told:
-        page = Page(sys.stderr, verbose=verbose)
-        wording.write(printable_data(document), page)
-        say(f"\n{page}\n", sys.stderr)
-    if path:
-        write_text(path, json_text(document) + "\n")
+def _likely(story: Story, sources: Sources, stack: Sequence[dict[str, Any]]) -> tuple[Fit, ...]:
+    """Return the rules that may explain it, the likeliest.
+
+    Args:
+        story: What the process did last.
+        sources: Reads the program.
+        stack: Where it was, innermost first.
+    """
+    from cudaguard.api import active_rules
+    from cudaguard.core.decide import applying
+    from cudaguard.core.modes import repaired_by
+    from cudaguard.tools.catalog import RULES
+
+    # The modules of rules that are off are not watched; the program says that it imports them.
+    line = max((frame["line"] for frame in stack if frame["is_program"]), default=0)
+    imported = tuple(dict.fromkeys((*sources.imports_up_to(line), *story.imported)))
+    active = active_rules()
+    known = {rule.id: rule for rule in (*RULES, *active)}
+    cured = repaired_by(active, story.mode)
+    found = fitting(known.values(), story._replace(imported=imported), cured)
+    here = applying([fit.rule for fit in found], Facts())
+    return likeliest(fit for fit in found if fit.rule in here)
+
+
+def _bisect_command(program: Program, story: Story, limit: float = 0.0) -> str:
+    """Return the command that finds the imports which do it; empty if there is only one.
+
+    Args:
+        program: The program.
+        story: What it did last.
+        limit: Seconds after which a run is taken for a hang; 0.0 for no limit.
+    """
+    if not program.script and program.words[:1] != ("-m",):
+        names = list(dict.fromkeys(name.partition(".")[0] for name in story.imported))
+        return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
+    option = f"--timeout {limit:.0f} " if limit else ""
+    return f"cudaguard bisect {option}{shlex.join(redacted_arguments(program.words))}"
+
+
+def filled(command: str, words: Sequence[str]) -> str:
+    """Return a command of `explain` for this program; empty if it has a slot, or is this command.
+
+    Args:
+        command: The command; empty if there is none.
+        words: The program and its arguments; none if it cannot be started again.
+    """
+    slots = {"FILE", "SCRIPT"}.intersection(command.split())
+    if command.startswith("cudaguard run") or "FILE" in slots or (slots and not words):
+        return ""
+    return command.replace("SCRIPT", shlex.join(redacted_arguments(words)))

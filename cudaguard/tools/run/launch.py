@@ -1,4 +1,4 @@
-"""What the first word of a command line names: a script for our own Python, or another command.
+"""What the first word of a command line names, and how it is started with the guard.
 
 A file that exists wins over a command of that name on ``PATH``. Python scripts without an
 interpreter of their own, and those of our own environment, run in our own Python; all else is
@@ -13,12 +13,16 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.files import read_start
-from cudaguard.tools.run.program import Program, parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+SITE_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_site")
+# Tells our sitecustomize which environment the guard was asked for; see there.
+PREFIX_VARIABLE = "CUDAGUARD_RUN_PREFIX"
+PACKAGES_VARIABLE = "CUDAGUARD_RUN_PACKAGES"  # the folder with what we depend on
+_UNGUARDED = frozenset("IES")  # options of Python under which the guard cannot get in
 _HEAD = 4096  # bytes of a file that say what it is
 _BINARIES = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
 _PYTHON = re.compile(r"^(?:python|pypy)w?[\d.]*(?:\.exe)?$")
@@ -26,6 +30,18 @@ _SOURCES = (".py", ".pyw", ".pyc", ".pyz")
 # Where the path of the interpreter holds blanks or is long, pip, uv and conda write a shell script
 # that is Python as well.
 _POLYGLOT = re.compile(rb"""^#!/bin/sh\n'''exec' ["']?([^"'\n]+?)["']? "\$0" "\$@"\n""")
+
+
+class Program(NamedTuple):
+    """What is run, as it stands on the command line behind the options of Python.
+
+    Args:
+        words: The script, ``-m MODULE`` or ``-c CODE``, or another command; and its arguments.
+        script: The path of a script or command; empty for everything else.
+    """
+
+    words: tuple[str, ...]
+    script: str
 
 
 class Launch(NamedTuple):
@@ -41,6 +57,45 @@ class Launch(NamedTuple):
     program: Program
     command: tuple[str, ...]
     prefix: str
+
+
+def split(arguments: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return (our own options, what is handed to Python: its options, the program, arguments).
+
+    argparse cannot do it: it takes the program's ``-m`` and ``-c`` for options of ours.
+
+    Args:
+        arguments: What follows the name of the command.
+        with_value: Options of ours that take a value.
+    """
+    own: list[str] = []
+    rest = list(arguments)
+    while rest:
+        word = rest[0]
+        is_long = word.startswith("--") and word != "--"
+        if not (is_long or word == "-h" or word[:2] in with_value):
+            break
+        count = 2 if word in with_value else 1
+        own += rest[:count]
+        del rest[:count]
+    return own, rest
+
+
+def seconds(text: str) -> float:
+    """Return the value of ``--timeout``.
+
+    Raises:
+        ArgumentTypeError: It is no time.
+    """
+    from argparse import ArgumentTypeError
+
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0
+    if not 0 < found < float("inf"):
+        raise ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return found
 
 
 def launch(
@@ -74,6 +129,42 @@ def launch(
     if not os.access(path, os.X_OK):
         return ours, f"{path} is not executable; run: chmod +x {path}"
     return Launch(_program_of(path, arguments), (path, *arguments), ""), ""
+
+
+def parsed(command: Sequence[str]) -> tuple[Program, str]:
+    """Return the program of a command line for Python, and what is wrong with it if anything is."""
+    words, nothing = list(command), Program((), "")
+    while words and words[0].startswith("-") and words[0] not in ("-", "--"):
+        word = words.pop(0)
+        if word.startswith("--"):
+            return nothing, f"unknown option {word}"
+        flags, rest = _letters(word)
+        if not _UNGUARDED.isdisjoint(flags):
+            return nothing, (
+                f"{word}: under -I, -E and -S Python reads neither PYTHONPATH nor sitecustomize, "
+                "through which the guard gets in"
+            )
+        if rest[:1] in ("m", "c"):
+            if len(rest) == 1 and not words:
+                return nothing, f"{word} is followed by nothing"
+            return Program((*filter(None, (f"-{rest[0]}", rest[1:])), *words), ""), ""
+        if len(rest) == 1:  # -W and -X with their argument in the next word
+            del words[:1]
+    if words[:1] == ["--"]:
+        del words[0]
+    if not words:
+        return nothing, (
+            "expected a script or command, -m MODULE, -c CODE, or - for a program on standard input"
+        )
+    return Program(tuple(words), words[0] if words[0] != "-" else ""), ""
+
+
+def _letters(word: str) -> tuple[str, str]:
+    """Return the plain flags of a word such as ``-Bum``, and what begins at -m, -c, -W or -X."""
+    for place, letter in enumerate(word):
+        if place and letter in "mcWX":
+            return word[1:place], word[place:]
+    return word[1:], ""
 
 
 def _path_of(word: str, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -152,3 +243,66 @@ def _program_of(path: str, arguments: Sequence[str]) -> Program:
         if not problem:
             return program
     return Program((path, *arguments), path)
+
+
+def guarded_environment(
+    mode: str | None, environ: Mapping[str, str], prefix: str = sys.prefix
+) -> dict[str, str]:
+    """Return the environment that puts the guard up in a Python.
+
+    Args:
+        mode: The mode asked for, or None to take it from the environment or the
+            configuration file.
+        environ: The environment to start from; ``CUDAGUARD=off`` in it beats `mode`.
+        prefix: The ``sys.prefix`` of the Pythons that get the guard; empty for all.
+
+    Raises:
+        ConfigError: An unknown mode.
+    """
+    from cudaguard import config
+    from cudaguard.core.modes import mode_for_child
+
+    chosen = mode_for_child(mode, environ)
+    environment = dict(environ)
+    environment[config.MODE_VARIABLE] = chosen
+    environment[PREFIX_VARIABLE] = prefix
+    if not prefix:
+        environment[PACKAGES_VARIABLE] = _packages()
+    # The rest as it is: an empty entry, as at the end of "src:", means the working directory.
+    before = environ.get("PYTHONPATH", "")
+    others = [path for path in before.split(os.pathsep) if path != SITE_FOLDER] if before else []
+    environment["PYTHONPATH"] = os.pathsep.join([SITE_FOLDER, *others])
+    return environment
+
+
+def _packages() -> str:
+    """Return the folder of what we depend on, for Pythons of environments that lack it."""
+    from importlib.util import find_spec
+
+    spec = find_spec("packaging")
+    return os.path.dirname(os.path.dirname(spec.origin)) if spec and spec.origin else ""
+
+
+def interpreter_options() -> list[str]:
+    """Return the options this interpreter was started with, so that the program has them too."""
+    words: list[str] = getattr(sys, "orig_argv", [])[1:]  # Python 3.10+
+    if not words:
+        import subprocess
+
+        # Private, and what multiprocessing uses for its children; nothing public tells the same.
+        words = getattr(subprocess, "_args_from_interpreter_flags", list)()
+    options: list[str] = []
+    while words and words[0].startswith("-"):  # up to `-m cudaguard` or the path of our command
+        flags, rest = _letters(words.pop(0))
+        # Those that keep the guard out were for the launcher, not for the program.
+        kept = "".join(flag for flag in flags if flag not in _UNGUARDED)
+        if kept:
+            options.append(f"-{kept}")
+        if rest[:1] in ("m", "c"):
+            break
+        if rest:
+            options.append(f"-{rest}")
+            if len(rest) == 1:
+                options += words[:1]
+                del words[:1]
+    return options

@@ -10,7 +10,7 @@ import signal
 
 from cudaguard import errors
 from cudaguard.tools.layout import MOST
-from cudaguard.tools.run.stacks import add_frame, is_extension_of_python, lines_of, short, threads
+from cudaguard.tools.run.stacks import STACK, add_stacks, is_extension_of_python, name_of, short
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
 _INDENT = 2
-_STACK = "Python stack"
 _SIGNALS = {
     "SIGSEGV": "segmentation fault",
     "SIGABRT": "aborted",
@@ -85,14 +84,6 @@ def summary(
         return f"{who} {_ended_with(error)} {seconds}"
     told = f"{who} ended with status {ended['status']} {seconds}"
     return f"{told}; a process that it had started died" if others else told
-
-
-def name_of(process: dict[str, Any]) -> str:
-    """Return what a process is called: by its rank, if it has one."""
-    if process["rank"] is None:
-        return f"process {process['pid']}"
-    of = f" of {process['ranks']}" if process.get("ranks") else ""
-    return f"rank {process['rank']}{of} (process {process['pid']})"
 
 
 def _ended_with(error: str) -> str:
@@ -163,24 +154,12 @@ def not_recorded(why: str) -> str:
     return f"this report is incomplete, as the run could not be recorded: {why}"
 
 
-def ended_otherwise(status: int) -> str:
-    """Return the hint that the second run has not died as the first."""
-    how = f"of {signal_name(-status)}" if status < 0 else f"with status {status}"
-    return (
-        f"the second run ended {how}: the crash is not reproducible, or needs the program's input"
-    )
-
-
-def guard_will_do(rule: str, *, is_opt_in: bool) -> str:
-    """Return what a change does that puts the guard up, or switches a rule on."""
-    if is_opt_in:
-        return f"enable {rule}; it is off by default, as it changes more than the fault"
-    return f"let the guard repair it ({rule}); `cudaguard run` in mode fix does the same"
-
-
-def order_may_do(module: str) -> str:
-    """Return what a change does that moves an import to the front."""
-    return f"try importing {module} first: a guess, as no rule is known"
+def guard_will_do(rule: str, call: str) -> str:
+    """Return what has the guard repair the fault of a rule: that call, as in ``install()``."""
+    first = f"`import cudaguard; {call}`"
+    if rule in call:
+        return f"put {first} first; {rule} is off by default, as it changes more than the fault"
+    return f"run it in mode fix, or put {first} first: {rule} repairs it"
 
 
 def write(document: dict[str, Any], page: Page) -> None:
@@ -195,8 +174,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     _add(page, "running", ", and in it ".join(map(_step, running[-MOST:])))
     is_above = document["error"] is not None and document["process"]["is_program"]
     if not is_above:  # the program has printed its traceback
-        _add_stacks(page, _STACK, document)
-    _add(page, "initializing", document["initializing"])
+        add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
     recent = [short(file) for file in document["recent"] if not is_extension_of_python(file)]
     _add(page, "mapped last", page.listed(recent))
@@ -204,7 +182,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     _add(page, "not found", page.listed(lacking))
     for other in document["others"]:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
-        _add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
+        add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
     _add_findings(page, document)
     if document["cause"] is not None:
         page.finding(document["cause"], "cause: ", _INDENT, parts=("evidence", "remedy"))
@@ -216,23 +194,8 @@ def write(document: dict[str, Any], page: Page) -> None:
     _add(page, "repaired", page.listed(document["repairs"]))
     for hint in document["hints"]:
         _add(page, "hint", hint)
-    change = document["change"]
-    if change is not None:
-        _add(page, "change", change["what"])
-        page.block("\n".join(change["patch"].splitlines()), 2 * _INDENT)
+    _add(page, "remedy", document["remedy"])
     _add(page, "run", document["command"])
-
-
-def write_stacks(processes: Sequence[dict[str, Any]], page: Page) -> None:
-    """Write where the processes are, upon Ctrl-Backslash.
-
-    Args:
-        processes: Each with its stack and threads.
-        page: Where to.
-    """
-    page.add("cudaguard run: the program goes on; Ctrl-\\ once more ends it.", style="bold")
-    for process in processes:
-        _add_stacks(page, name_of(process), process)
 
 
 def _add(page: Page, label: str, text: str) -> None:
@@ -254,18 +217,6 @@ def _add_findings(page: Page, document: dict[str, Any]) -> None:
     if error is not None and not hasattr(errors, name):
         parts = () if document["error"]["is_said"] else ("remedy",)
         page.finding(error, f"error: [{error['id']}] ", _INDENT, parts=parts)
-
-
-def _add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
-    """Add the frames of the thread concerned, innermost first, and those of the other threads."""
-    stacks = [(label, lines_of(process["stack"])), *threads(process["threads"])]
-    for number, (heading, frames) in enumerate(stacks):
-        if frames:
-            page.add(f"{heading}{', innermost call first' if not number else ''}:", _INDENT)
-            for frame in frames:
-                add_frame(page, frame, 2 * _INDENT)
-        elif not number and label != _STACK:
-            page.add(heading, _INDENT)
 
 
 def _sought(library: dict[str, str]) -> str:

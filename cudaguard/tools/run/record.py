@@ -1,14 +1,33 @@
-"""The folder in which the processes below ``cudaguard run`` keep the record of what they do."""
+"""The record of what the processes below ``cudaguard run`` do: its folder, and their faults.
+
+Beside the journal, ``faulthandler`` writes there what a process did when it died or was asked.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from typing import NamedTuple
 
-from cudaguard.core.record import JOURNAL
-from cudaguard.files import open_to_write, write_text
+from cudaguard.core.record import FAULTS, JOURNAL
+from cudaguard.files import LARGEST, open_to_write, read_end, write_text
 from cudaguard.tools.scratch import Scratch
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Frames = Sequence[tuple[str, int, str]]
+
 _ROOM = 1 << 14  # bytes; more than one line of the record
+_FATAL = "Fatal Python error: "
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
+_HEADING = re.compile(
+    r"^(?P<is_current>Current t|T)hread 0x(?P<id>[0-9a-f]{1,16}) .*\(most recent call first\):$"
+)
+# Blank lines stand between the threads of one dump; the next dump follows without one.
+_NEXT_DUMP = re.compile(r"(?<!\n)\n(?=(?:Current t|T)hread 0x)")
+_NAME = re.compile(r"^\w+ \w+ \w+ \[(?P<name>.*)\] \(")  # Python 3.14 and later
 
 
 class RunRecord:
@@ -50,3 +69,101 @@ class RunRecord:
         """Delete the folder; processes that go on after the program do without a record."""
         if self._scratch is not None:
             self._scratch.close()
+
+
+class Thread(NamedTuple):
+    """The Python frames of one thread.
+
+    Args:
+        id: ``threading.get_ident()`` of it.
+        name: Its name; empty where Python does not tell.
+        frames: File, line and function, innermost first.
+    """
+
+    id: int
+    name: str
+    frames: Frames
+
+
+class FaultDump(NamedTuple):
+    """One dump of ``faulthandler``.
+
+    Args:
+        what: As in ``Segmentation fault``; empty for a dump that was asked for.
+        frames: File, line and function of the thread concerned, innermost first.
+        c_frames: Its C frames as they stand there (Python 3.14 and later), innermost first.
+        thread: The identifier of the thread that died; 0 if that is none of Python's.
+        others: The other threads, in the order of the dump.
+        time: When its file was written to last, in seconds since the epoch.
+    """
+
+    what: str
+    frames: Frames
+    c_frames: tuple[str, ...]
+    thread: int = 0
+    others: tuple[Thread, ...] = ()
+    time: float = 0.0
+
+
+def faults_in(folder: str) -> dict[int, list[FaultDump]]:
+    """Return the dumps in the folder of a record by process; those of a fork are its parent's."""
+    found: dict[int, list[FaultDump]] = {}
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return found
+    for name in names:
+        pid = name[len(FAULTS) :]
+        if name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20:
+            found[int(pid)] = read_faults(os.path.join(folder, name))
+    return found
+
+
+def read_faults(path: str, start: int = 0) -> list[FaultDump]:
+    """Return the dumps in a file, oldest first; a missing file has none.
+
+    Args:
+        path: The file.
+        start: Bytes at its beginning that do not count.
+    """
+    try:
+        time = os.stat(path).st_mtime
+        text = read_end(path, LARGEST)[start:].decode(errors="replace")
+    except OSError:
+        return []
+    return dumps_in(text, time)
+
+
+def dumps_in(text: str, time: float = 0.0) -> list[FaultDump]:
+    """Return the dumps in a text, oldest first; `time` is when it was written."""
+    asked, *fatal = re.split(f"^{_FATAL}", text, flags=re.MULTILINE)
+    dumps = [("", part) for part in _NEXT_DUMP.split(asked) if part.strip()]
+    dumps += [(part.partition("\n")[0].strip(), part) for part in fatal]
+    return [_dump(what, part, time) for what, part in dumps]
+
+
+def _dump(what: str, text: str, time: float) -> FaultDump:
+    """Read one dump; its frames are those of the current thread, or of the last (main) one."""
+    threads: list[Thread] = []
+    frames: list[tuple[str, int, str]] = []
+    c_frames: list[str] = []
+    current = -1
+    for line in text.splitlines():
+        heading = _HEADING.match(line)
+        frame = None if heading else _FRAME.match(line)
+        if heading:
+            if heading["is_current"].startswith("C"):
+                current = len(threads)
+            frames = []
+            name = _NAME.match(line)
+            threads.append(Thread(int(heading["id"], 16), name["name"] if name else "", frames))
+        elif frame:
+            frames.append((frame["file"], int(frame["line"]), frame["function"]))
+        elif line.startswith("  Binary file "):
+            c_frames.append(line.strip())
+    if not threads:
+        return FaultDump(what, tuple(frames), tuple(c_frames), 0, (), time)
+    own = threads.pop(current)
+    id = own.id if current >= 0 else 0
+    others = tuple(thread._replace(frames=tuple(thread.frames)) for thread in threads)
+    return FaultDump(what, tuple(own.frames), tuple(c_frames), id, others, time)

@@ -1,16 +1,31 @@
-"""The wording of Python stacks: all threads, the standard library folded, equal stacks once."""
+"""Python stacks of the program: its sources, the words for them, and a look while it runs.
+
+All threads, the standard library folded, equal stacks once.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+
+from cudaguard.core.journal_reader import read_events
+from cudaguard.core.record import FAULTS, JOURNAL
+from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files.text import printable_data
+from cudaguard.system.source import imports_in, parsed
+from cudaguard.tools.common import say
+from cudaguard.tools.layout import Page
+from cudaguard.tools.run.record import read_faults
+from cudaguard.tools.run.story import processes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.tools.layout import Page
+    from cudaguard.tools.run.launch import Program
+    from cudaguard.tools.run.record import FaultDump, Frames
 
     Frame = dict[str, Any]
 
@@ -18,6 +33,73 @@ _LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
 _BETWEEN = ("cudaguard", "importlib")
 _FROZEN = re.compile(r"^<frozen (.+)>$")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
+STACK = "Python stack"
+_INDENT = 2
+_MOST = 1 << 23  # bytes of the journal
+
+
+class Sources:
+    """Reads the lines that frames are at, each file once.
+
+    Args:
+        program: The program.
+        outermost: The file of its outermost frame, which is that of ``-m MODULE``: the module is
+            not imported to find it.
+    """
+
+    def __init__(self, program: Program, outermost: str) -> None:
+        self._program = program
+        is_module = program.words[:1] == ("-m",)
+        self.script = program.script or (outermost if is_module else "")
+        self._lines: dict[str, list[str]] = {}
+
+    def imports_up_to(self, line: int) -> list[str]:
+        """Return the packages that the program imports up to a line; none if it is in no file."""
+        try:
+            tree = parsed(read_bytes(self.script, LARGEST), self.script)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return []
+        found = [one.module.partition(".")[0] for one in imports_in(tree) if one.line <= line]
+        return list(dict.fromkeys(found))
+
+    def frames(self, frames: Frames) -> list[dict[str, Any]]:
+        """Return frames as the report has them."""
+        return [self._frame(*frame) for frame in frames]
+
+    def threads(self, fault: FaultDump) -> list[dict[str, Any]]:
+        """Return the threads beside the one concerned as the report has them."""
+        return [{"name": other.name, "stack": self.frames(other.frames)} for other in fault.others]
+
+    def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
+        is_program = self._is_program(file)
+        lines = self._lines_of(file)
+        if not lines and is_program and not self.script:
+            lines = self._program.words[1].splitlines()
+        return {
+            "file": file,
+            "line": line,
+            "function": function,
+            "source": "".join(lines[line - 1 : line]).strip() if line > 0 else "",
+            "is_program": is_program,
+        }
+
+    def _is_program(self, file: str) -> bool:
+        if not self.script:
+            return file == "<string>" and self._program.words[:1] == ("-c",)
+        return os.path.abspath(file) == os.path.abspath(self.script)
+
+    def _lines_of(self, file: str) -> list[str]:
+        """Return the lines of a source, none if it cannot be read."""
+        if file not in self._lines:
+            try:
+                text = read_bytes(file, LARGEST).decode("utf-8", "replace")
+            except (OSError, ValueError):
+                text = ""
+            self._lines[file] = text.splitlines()
+        return self._lines[file]
+
+
+# --- words --------------------------------------------------------------------------
 
 
 def short(file: str) -> str:
@@ -85,12 +167,32 @@ def add_frame(page: Page, frame: str, indent: int) -> None:
     page.add(f"{where}{colon.strip()}", indent, whole=source)
 
 
-def threads(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
+def _threads(found: Sequence[dict[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return a heading and lines for the other threads; those with equal stacks share them."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for thread in found:
         alike.setdefault(tuple(lines_of(thread["stack"])), []).append(thread)
     return [(_heading(group), list(lines)) for lines, group in alike.items()]
+
+
+def add_stacks(page: Page, label: str, process: dict[str, Any]) -> None:
+    """Add the frames of the thread concerned, innermost first, and those of the other threads."""
+    stacks = [(label, lines_of(process["stack"])), *_threads(process["threads"])]
+    for number, (heading, frames) in enumerate(stacks):
+        if frames:
+            page.add(f"{heading}{', innermost call first' if not number else ''}:", _INDENT)
+            for frame in frames:
+                add_frame(page, frame, 2 * _INDENT)
+        elif not number and label != STACK:
+            page.add(heading, _INDENT)
+
+
+def name_of(process: dict[str, Any]) -> str:
+    """Return what a process is called: by its rank, if it has one."""
+    if process["rank"] is None:
+        return f"process {process['pid']}"
+    of = f" of {process['ranks']}" if process.get("ranks") else ""
+    return f"rank {process['rank']}{of} (process {process['pid']})"
 
 
 def _heading(group: Sequence[dict[str, Any]]) -> str:
@@ -99,3 +201,68 @@ def _heading(group: Sequence[dict[str, Any]]) -> str:
     if len(group) > 1:
         return f"{len(group)} other threads{named}"
     return f"another thread{named}"
+
+
+# --- while it runs ------------------------------------------------------------------
+
+
+class Look:
+    """Looks at what processes have written down since it looked last.
+
+    Args:
+        program: What is run, for the lines of its source.
+        folder: The record; may be empty.
+    """
+
+    def __init__(self, program: Program, folder: str) -> None:
+        self._program = program
+        self._folder = folder
+        self._known: dict[str, int] = {}
+
+    def show(self) -> bool:
+        """Write the stacks to standard error; False if there is nothing new."""
+        found = self._new()
+        if found:
+            page = Page(sys.stderr)
+            _write(printable_data(found), page)
+            say(f"\n{page}\n", sys.stderr)
+        return bool(found)
+
+    def _new(self) -> list[dict[str, Any]]:
+        try:
+            names = sorted(name for name in os.listdir(self._folder) if name.startswith(FAULTS))
+        except OSError:
+            return []
+        journal = read_events(os.path.join(self._folder, JOURNAL), _MOST)
+        processes = processes_of(journal, {})
+        found = []
+        for name in names:
+            pid, path = name[len(FAULTS) :], os.path.join(self._folder, name)
+            dumps = [dump for dump in read_faults(path, self._known.get(name, 0)) if not dump.what]
+            try:
+                self._known[name] = os.lstat(path).st_size
+            except OSError:
+                continue
+            if dumps and pid.isdecimal():
+                process = processes.get(int(pid))
+                sources = Sources(self._program, "")
+                found.append({
+                    "pid": int(pid),
+                    "rank": process.rank if process is not None else None,
+                    "ranks": process.ranks if process is not None else 0,
+                    "stack": sources.frames(dumps[-1].frames),
+                    "threads": sources.threads(dumps[-1]),
+                })  # fmt: skip
+        return found
+
+
+def _write(processes: Sequence[dict[str, Any]], page: Page) -> None:
+    """Write where the processes are, upon Ctrl-Backslash.
+
+    Args:
+        processes: Each with its stack and threads.
+        page: Where to.
+    """
+    page.add("cudaguard run: the program goes on; Ctrl-\\ once more ends it.", style="bold")
+    for process in processes:
+        add_stacks(page, name_of(process), process)

@@ -1,9 +1,10 @@
 """The parent of a supervised program: starts it, hands signals on, waits, ends as it ended.
 
 Program and parent are in one process group, as a program and its shell's job are: the terminal
-stops, continues and interrupts both at once, and a signal is handed on only where the program has
-not got it already. No thread, no handler: signals are blocked and taken one
-by one (``sigtimedwait``), which also tells who sent them.
+stops, continues and interrupts both at once. A signal that a process has sent to the parent is
+handed on; one that was sent to the whole group reaches the program twice, as the kernel does not
+tell the two apart. No thread, no handler: signals are blocked and taken one by one
+(``sigtimedwait``), which also tells who sent them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from time import monotonic, sleep
+from typing import NamedTuple
 
+from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
 from cudaguard.system.processes import (
     PR_SET_CHILD_SUBREAPER,
     descendants,
@@ -25,15 +29,16 @@ from cudaguard.system.processes import (
     start_of,
     state,
 )
-from cudaguard.tools.run.ending import ProgramEnd
-from cudaguard.tools.run.witness import Relay, Witness
+from cudaguard.tools.common import TIMEOUT, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
     from typing import NoReturn
 
-    from cudaguard.system.processes import ForkedWait, Prctl
+    from cudaguard.system.processes import ForkedWait
+    from cudaguard.tools.run.record import RunRecord
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
@@ -49,6 +54,87 @@ _HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are ope
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 # They name the process that they are meant for by its id: systemd's sockets and watchdog.
 _NAMED_BY_ID = ("LISTEN_PID", "WATCHDOG_PID")
+_ENDING = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+
+
+class ProgramEnd(NamedTuple):
+    """How the program has ended.
+
+    Args:
+        pid: Its process id.
+        status: Its exit status; the negative number of the signal that has killed it.
+        is_late: True if it was ended because its time was up.
+        sent: Signals that were handed on to it.
+        seconds: How long it ran, or was let run.
+        waits: What forks waited for when the time was up, where that is certain.
+    """
+
+    pid: int
+    status: int
+    is_late: bool
+    sent: frozenset[int]
+    seconds: float
+    waits: tuple[ForkedWait, ...] = ()
+
+
+def run_recorded(
+    tool: str,
+    command: Sequence[str],
+    environment: dict[str, str],
+    record: RunRecord,
+    tell: Callable[[ProgramEnd], None],
+    *,
+    timeout: float = 0,
+    on_quit: Callable[[], bool] | None = None,
+) -> int:
+    """Run a program, tell of it what its processes have recorded, and end as it did.
+
+    Args:
+        tool: The command, for notes.
+        command: The interpreter and its arguments.
+        environment: That of the program, which is completed.
+        record: Where its processes write; removed at the end.
+        tell: Reads the record and reports; what it raises changes nothing.
+        timeout: As for `Supervisor`.
+        on_quit: As for `Supervisor`.
+    """
+    asking = [DUMP_SIGNAL] if timeout or on_quit is not None else []
+    if on_quit is not None:
+        asking.append(QUIT)
+    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
+    environment[FOLDER_VARIABLE] = record.folder
+    if asking:
+        environment[DUMP_VARIABLE] = ",".join(map(str, asking))
+    flush()
+    supervisor = Supervisor(
+        command,
+        timeout=timeout,
+        dump_signal=asking[0] if asking else 0,
+        kept=record.lock,
+        on_quit=on_quit,
+    )
+    try:
+        ended = supervisor.run(environment)
+    except NoProcessError as error:
+        record.remove()
+        for variable in (FOLDER_VARIABLE, DUMP_VARIABLE):
+            environment.pop(variable, None)
+        note(tool, f"{error}; the program runs unsupervised")
+        flush()
+        supervisor.become(environment)
+    except BaseException:
+        record.remove()
+        raise
+    try:
+        with _interruptible():
+            tell(ended)
+    except _InterruptedError as error:
+        note(tool, f"no report: {error} came while it was written")
+    except Exception as error:  # whatever it is, the program's end is what counts
+        note(tool, f"no report: {type(error).__name__}: {error}")
+    finally:
+        record.remove()
+    return _end_as(ended)
 
 
 class NoProcessError(Exception):
@@ -86,7 +172,6 @@ class Supervisor:
         # Where whoever started us ignores it, children vanish without a status.
         self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._prctl = load_prctl()
-        self._relay = Relay(None)
         self._on_quit = on_quit
         self._show_at = 0.0  # when what SIGQUIT asked for is written down; 0.0: it has not come
         self._shown_at = 0.0
@@ -95,17 +180,15 @@ class Supervisor:
         self._status: int | None = None
         self._waits: tuple[ForkedWait, ...] = ()
 
-    def run(self, environment: Mapping[str, str], *, is_silent: bool = False) -> ProgramEnd:
-        """Start the program and return how it has ended. Signals stay blocked: see `end_as`.
+    def run(self, environment: Mapping[str, str]) -> ProgramEnd:
+        """Start the program and return how it has ended. Signals stay blocked.
 
         Args:
             environment: The environment of the program.
-            is_silent: True to drop its standard error, as the rest the second time.
 
         Raises:
             NoProcessError: The machine or a limit allows none.
         """
-        self._sent, self._status = set(), None
         start, parent = monotonic(), os.getpid()
         if self._timeout:  # what detaches itself is to be found as well
             self._prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -114,17 +197,12 @@ class Supervisor:
         except OSError as error:
             raise NoProcessError(f"no further process can be started: {error.strerror}") from error
         if not self._pid:
-            self._become(dict(environment), parent, is_silent=is_silent)
+            self._become(dict(environment), parent)
         _let_go_of_files(self._kept)
-        self._relay = Relay(_witness(self._signals, self._prctl))
         is_late = not self._wait(start + self._timeout if self._timeout else None)
         seconds = monotonic() - start
         if is_late:
             self._end_all()
-        for number in self._relay.left():  # it did not get there: it is for what we do next
-            os.kill(os.getpid(), number)
-        if self._relay.witness is not None:
-            self._relay.witness.dismiss()
         status = CANNOT_START if self._status is None else self._status
         sent = frozenset(self._sent)
         return ProgramEnd(self._pid, status, is_late, sent, seconds, self._waits)
@@ -135,7 +213,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
         os.execve(self._command[0], self._command, dict(environment))
 
-    def _become(self, environment: dict[str, str], parent: int, *, is_silent: bool) -> NoReturn:
+    def _become(self, environment: dict[str, str], parent: int) -> NoReturn:
         """Turn this fork into the program."""
         try:
             signal.signal(signal.SIGCHLD, self._on_child)
@@ -144,8 +222,6 @@ class Supervisor:
             for name in _NAMED_BY_ID:
                 if environment.get(name) == str(parent):
                     environment[name] = str(os.getpid())
-            if is_silent:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             os.execve(self._command[0], self._command, environment)
         except OSError as error:
@@ -156,10 +232,10 @@ class Supervisor:
     def _wait(self, deadline: float | None) -> bool:
         """Hand on signals until the program has ended; False if that is not before a time."""
         while self._status is None:
-            left = _LONGEST if deadline is None else max(deadline - monotonic(), 0.0)
+            left = _LONGEST if deadline is None else deadline - monotonic()
             show = self._show_at - monotonic() if self._show_at else _LONGEST
-            limit = min(left, self._relay.patience(_LONGEST), show)
-            info = signal.sigtimedwait(self._signals, min(max(limit, 0.0), _LONGEST))
+            limit = min(left, show, _LONGEST)
+            info = signal.sigtimedwait(self._signals, max(limit, 0.0))
             if info is None:
                 if deadline is not None and monotonic() >= deadline:
                     return False
@@ -168,9 +244,7 @@ class Supervisor:
             elif info.si_signo == signal.SIGQUIT and self._on_quit is not None:
                 self._quit(is_from_terminal=info.si_code > 0)
             elif not self._has_it_already(info):
-                self._relay.receive(info.si_signo)
-            for number in self._relay.due():
-                self._send(number)
+                self._hand_on(info.si_signo)
             if self._show_at and monotonic() >= self._show_at and self._on_quit is not None:
                 self._show_at = 0.0
                 self._shown_at = monotonic() if self._on_quit() else 0.0
@@ -197,11 +271,6 @@ class Supervisor:
                 return
             if not pid:
                 return
-            witness = self._relay.witness
-            if witness is not None and pid == witness.pid:
-                if not os.WIFSTOPPED(status):  # its id may be another's now
-                    self._relay.witness = None
-                continue
             if pid != self._pid:
                 continue
             if os.WIFSTOPPED(status):
@@ -212,10 +281,17 @@ class Supervisor:
                 self._status = os.WEXITSTATUS(status)
 
     def _has_it_already(self, info: signal.struct_siginfo) -> bool:
-        """Return True if the program got this signal without us, or sent it."""
+        """Return True if the program got this signal from the terminal, or sent it."""
         if info.si_code > 0:  # by the kernel: the terminal sends to the whole process group
             return True
         return bool(info.si_pid and is_below(info.si_pid, self._pid))
+
+    def _hand_on(self, number: int) -> None:
+        self._look_at_children()
+        if self._status is None:
+            self._send(number)
+        else:  # it has ended: the signal is for what we do next
+            os.kill(os.getpid(), number)
 
     def _send(self, number: int) -> None:
         self._sent.add(number)
@@ -242,9 +318,7 @@ class Supervisor:
 
     def _end_all(self) -> None:
         """Have everything write down where it is, then end it: politely first."""
-        witness = self._relay.witness
         everything = dict.fromkeys((self._pid, *descendants(os.getpid())))
-        everything.pop(witness.pid if witness is not None else 0, None)
         tree = {pid: start for pid in everything for start in [start_of(pid)] if start}
         self._waits = tuple(filter(None, map(openmp_wait, tree)))  # the question wakes them
         asked = [self._dump(pid) for pid in tree] if self._dump_signal else []
@@ -290,13 +364,6 @@ def _let_go_of_files(kept: int) -> None:
     os.closerange(max(kept, 2) + 1, highest + 1)
 
 
-def _witness(signals: set[signal.Signals], prctl: Prctl) -> Witness | None:
-    try:
-        return Witness(signals, prctl)
-    except OSError:  # no further process is allowed
-        return None
-
-
 def _has_terminal() -> bool:
     try:
         os.close(os.open("/dev/tty", os.O_RDWR))
@@ -310,3 +377,67 @@ def _kill(pid: int, number: int) -> None:
         os.kill(pid, number)
     except OSError:  # it has ended, or changed its user
         return
+
+
+# --- the end ------------------------------------------------------------------------
+
+
+class _InterruptedError(BaseException):
+    """A signal wants the command to end at once; what it says is the name of the signal."""
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have signals that end a process end what is done inside.
+
+    Raises:
+        _InterruptedError: One came. They are blocked again then, as before.
+    """
+
+    def interrupt(number: int, _: FrameType | None) -> NoReturn:
+        raise _InterruptedError(signal.Signals(number).name)
+
+    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        for number, handler in zip(numbers, before):
+            signal.signal(number, handler)
+
+
+def _end_as(ended: ProgramEnd) -> int:
+    """End this process by the signal that the program died of; else return the exit status."""
+    if ended.is_late:
+        return TIMEOUT
+    if ended.status >= 0:
+        return ended.status
+    number = -ended.status
+    flush()
+    _forbid_core_file()
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    return 128 + number  # the first process of a container does not die of its own signals
+
+
+def flush() -> None:
+    """Write out what this process has printed; one that was started without streams has none."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except (OSError, ValueError):  # nobody reads it any more
+            continue
+
+
+def _forbid_core_file() -> None:
+    """The core file is the program's, and there may be one already: none of this process."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    # 1 and not 0: where core files are piped to a program, 0 forbids nothing (core(5)).
+    resource.setrlimit(resource.RLIMIT_CORE, (0 if most == 0 else 1, most))

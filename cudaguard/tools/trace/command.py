@@ -10,24 +10,20 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.files import LARGEST, open_to_write, read_bytes, write_text
-from cudaguard.files.text import printable, printable_data
+from cudaguard.files import open_to_write, write_text
+from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
-    FOUND,
-    OK,
     PICTURES,
-    SCHEMA,
     SUFFIXES,
     UsageError,
     add_verbose,
     json_text,
     note,
-    on_disk,
     say,
-    show,
 )
 from cudaguard.tools.layout import Page
+from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,21 +31,20 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout", "--show")
-_FLAGS = ("-h", "--help", "--diff", "--verbose")
-OF_FILES = "standard output belongs to the program: name a file with -o FILE"
+    from cudaguard.tools.run.supervise import ProgramEnd
+
+_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout")
+_OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 
 EXAMPLES = """\
 examples:
   cudaguard trace train.py --epochs 3         the trace as text, on standard error
+  cudaguard trace --only native train.py      without imports of Python code alone
   cudaguard trace -o trace.html train.py      a picture for the browser
-  cudaguard trace -o here.json train.py       to be shown or compared later
-  cudaguard trace --show here.json --only native
-  cudaguard trace --diff works.json crashes.json
+  cudaguard trace -o trace.json train.py      for programs
 
-It ends as the program does; --diff: 0 no difference, 1 some; 2: wrong usage; 3: a file cannot be
-read or written.
+It ends as the program does; 2: wrong usage; 3: a file cannot be written.
 """
 
 
@@ -59,9 +54,7 @@ def configure(parser: ArgumentParser) -> None:
         "cudaguard trace [OPTION ...] COMMAND [ARG ...]\n"
         "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] SCRIPT [ARG ...]\n"
         "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -m MODULE [ARG ...]\n"
-        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]\n"
-        "       cudaguard trace --show TRACE [--format F] [-o FILE]\n"
-        "       cudaguard trace --diff A B [--format text|json] [-o FILE]"
+        "       cudaguard trace [OPTION ...] [OPTION OF PYTHON ...] -c CODE [ARG ...]"
     )
     parser.epilog = EXAMPLES
     parser.add_argument(
@@ -92,121 +85,63 @@ def configure(parser: ArgumentParser) -> None:
         "--timeout",
         metavar="SECONDS",
         default=0,
-        type=_seconds,
+        type=launch.seconds,
         help="end the program and what it has started after that time, with status 124",
     )
     add_verbose(parser, is_short=False)
-    parser.add_argument("--show", metavar="TRACE", help="show a trace that was written as JSON")
-    parser.add_argument(
-        "--diff",
-        nargs=2,
-        metavar=("A", "B"),
-        help="compare two traces that were written as JSON; status 1 if they differ",
-    )
-
-
-def _seconds(text: str) -> float:
-    from cudaguard.tools.run.command import _seconds as seconds
-
-    return seconds(text)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, what is handed to Python): see `tools.run.command.split`."""
-    own: list[str] = []
-    rest = list(arguments)
-    while rest:
-        if rest[0] == "--diff" or "--diff" in own:
-            return [*own, *rest], []
-        if rest[0] in _WITH_VALUE:
-            own += rest[:2]
-            del rest[:2]
-        elif rest[0] in _FLAGS or (rest[0].startswith(("-o", "--")) and rest[0][2:]):
-            own.append(rest.pop(0))
-        else:
-            break
-    return own, rest
+    """Return (our own options, what is handed to Python): see `launch.split`."""
+    return launch.split(arguments, _WITH_VALUE)
 
 
 def execute(args: Namespace) -> int:
-    """Trace the program and end as it does; or show or compare traces."""
+    """Trace the program and end as it does."""
+    from cudaguard.core.record import TRACE_VARIABLE
     from cudaguard.errors import ConfigError
-
-    try:
-        if args.diff:
-            return _compare(args)
-        if args.show:
-            return _show(args)
-        return _trace(args)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UsageError(str(error), status=BROKEN) from error
-    except (ConfigError, ValueError) as error:
-        raise UsageError(str(error)) from error
-
-
-def _trace(args: Namespace) -> int:
-    from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE, TRACE_VARIABLE
-    from cudaguard.tools.run import supervise
-    from cudaguard.tools.run.command import guarded_environment, interpreter_options
-    from cudaguard.tools.run.ending import InterruptedReportError, end_as, flush, interruptible
-    from cudaguard.tools.run.launch import launch
     from cudaguard.tools.run.record import RunRecord
+    from cudaguard.tools.run.supervise import IS_SUPPORTED, run_recorded
 
-    found, problem = launch(args.program, interpreter_options(), os.environ)
-    if not supervise.IS_SUPPORTED:
+    found, problem = launch.launch(args.program, launch.interpreter_options(), os.environ)
+    if not IS_SUPPORTED:
         problem = "it is done on Linux only"
     elif args.format not in (None, "text") and not args.output:
-        problem = f"--format {args.format}: {OF_FILES}"
+        problem = f"--format {args.format}: {_OF_FILES}"
     elif "-" in args.output:
-        problem = f"-o -: {OF_FILES}"
+        problem = f"-o -: {_OF_FILES}"
     if problem:
-        raise ValueError(problem)
-    environment = guarded_environment(args.mode, os.environ, found.prefix)
-    for path in args.output:
-        os.close(open_to_write(path))  # now, not when hours have been spent
-    record = RunRecord()
-    environment.pop(DUMP_VARIABLE, None)  # of a run around this one
-    environment.update({FOLDER_VARIABLE: record.folder, TRACE_VARIABLE: "1"})
-    dump_signal = supervise.DUMP_SIGNAL if args.timeout else 0
-    if dump_signal:
-        environment[DUMP_VARIABLE] = str(dump_signal)
-    flush()
-    supervisor = supervise.Supervisor(
-        found.command, timeout=args.timeout, dump_signal=dump_signal, kept=record.lock
-    )
-    ended = supervisor.run(environment)
-    missing = record.problem()
-    if missing:
-        note("trace", f"libraries may be missing from this trace: {missing}")
+        raise UsageError(problem)
     try:
+        environment = launch.guarded_environment(args.mode, os.environ, found.prefix)
+        for path in args.output:
+            os.close(open_to_write(path))  # now, not when hours have been spent
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(str(error), status=BROKEN) from error
+    environment[TRACE_VARIABLE] = "1"
+    record = RunRecord()
+
+    def tell(ended: ProgramEnd) -> None:
         from cudaguard.tools.trace.document import document_of
 
-        with interruptible():
-            _write(document_of(found, ended, record.folder), args)
-    except InterruptedReportError as error:
-        note("trace", f"no trace: {error} came while it was written")
-    except Exception as error:  # whatever it is, the program's end is what counts
-        note("trace", f"no trace: {type(error).__name__}: {error}")
-    finally:
-        record.remove()
-    return end_as(ended)
+        missing = record.problem()
+        if missing:
+            note("trace", f"libraries may be missing from this trace: {missing}")
+        _write(document_of(found, ended, record.folder), args)
+
+    return run_recorded("trace", found.command, environment, record, tell, timeout=args.timeout)
 
 
 def _write(document: dict[str, Any], args: Namespace) -> None:
     if args.only:
-        from cudaguard.tools.trace.timeline import native_only
+        from cudaguard.tools.trace.document import native_only
 
         document["processes"] = [native_only(process) for process in document["processes"]]
     if not args.output:
-        stream = sys.stdout if args.show else sys.stderr
-        page = Page(stream, verbose=args.verbose)
-        text = _rendered(document, args.format or "text", page)
-        if args.show:
-            show(text)
-        else:
-            say(f"{text}\n", stream)
+        page = Page(sys.stderr, verbose=args.verbose)
+        say(f"{_rendered(document, 'text', page)}\n", sys.stderr)
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
         form = args.format or SUFFIXES.get(suffix, "text")
@@ -215,7 +150,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
 
 
 def _rendered(document: dict[str, Any], form: str, page: Page) -> str:
-    from cudaguard.tools.trace.timeline import native_only, rows_of
+    from cudaguard.tools.trace.document import native_only, rows_of
 
     if form == "json":
         return json_text(document)
@@ -226,79 +161,11 @@ def _rendered(document: dict[str, Any], form: str, page: Page) -> str:
         for process in document["processes"]
     ]
     document = {**document, "processes": processes}
-    if form == "text":
-        from cudaguard.tools.trace.messages import write
+    if is_picture:
+        from cudaguard.tools.trace.picture import as_html, as_svg
 
-        write(document, page)
-        return str(page)
-    if form == "svg":
-        from cudaguard.tools.trace.picture import as_svg
+        return as_svg(document) if form == "svg" else as_html(document)
+    from cudaguard.tools.trace.messages import write
 
-        return as_svg(document)
-    from cudaguard.tools.trace.page import as_html
-
-    return as_html(document)
-
-
-def _show(args: Namespace) -> int:
-    _write(_read(args.show), args)
-    return OK
-
-
-def _compare(args: Namespace) -> int:
-    import cudaguard
-    from cudaguard.tools.trace.diff import difference, differs
-
-    if args.format in ("svg", "html"):
-        raise ValueError(f"--format {args.format}: differences are told as text or json")
-    first, second = args.diff
-    found = difference(_read(first), _read(second))
-    path = args.output[-1] if args.output else ""
-    is_json = args.format == "json" or (not args.format and path.lower().endswith(".json"))
-    if is_json:
-        said = {"tool": "trace --diff", "version": cudaguard.__version__}
-        text = json_text({**said, "files": [first, second], **found})
-    else:
-        from cudaguard.tools.trace.diff_messages import write
-
-        page = Page(None if path else sys.stdout, verbose=args.verbose)
-        write(printable_data(found), (printable(first), printable(second)), page)
-        text = str(page)
-    if path:
-        write_text(path, text + "\n")
-    else:
-        show(text)
-    return FOUND if differs(found) else OK
-
-
-def _read(path: str) -> dict[str, Any]:
-    """Return a trace that was written as JSON, without the number of its schema.
-
-    Raises:
-        OSError: It cannot be read.
-        ValueError: It is none.
-    """
-    import json
-
-    from cudaguard import tools
-    from cudaguard.tools.trace.shape import misfit
-
-    def refused(constant: str) -> None:
-        raise ValueError(f"{constant} is no number")
-
-    try:
-        document = json.loads(read_bytes(path, LARGEST), parse_constant=refused)
-    except OSError as error:
-        raise OSError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: no JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("tool") != "trace":
-        raise ValueError(f"{path}: no trace; write one with `cudaguard trace -o FILE.json ...`")
-    if document.get("schema") != SCHEMA:
-        raise ValueError(f"{path}: written by another release of cudaguard")
-    schema = on_disk(os.path.join(tools.__path__[0], "schema", "trace.json"))
-    problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
-    if problem:
-        raise ValueError(f"{path}: damaged trace: {problem}; write it anew")
-    del document["schema"]
-    return document
+    write(document, page)
+    return str(page)

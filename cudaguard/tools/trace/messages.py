@@ -112,7 +112,7 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     """Write the trace in words.
 
     Args:
-        document: The trace, its processes with ``rows`` (see `timeline.rows_of`).
+        document: The trace, its processes with ``rows`` (see `document.rows_of`).
         page: Where to.
     """
     page.add(title(document), style="bold")

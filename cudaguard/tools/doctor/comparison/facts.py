@@ -68,7 +68,7 @@ def _facts(report: Mapping[str, Any]) -> Iterator[tuple[Fact, object]]:
         for one in found[key]:
             parts = (one["version"], one["build"], one["source"])
             name = "torch" if one["name"] == "torch" else kind  # of which all is told together
-            yield Fact(name, one["name"], True), ", ".join(filter(None, parts))
+            yield Fact(name, str(one["name"]), True), ", ".join(filter(None, parts))
         for name, value in found[others].items():
             yield Fact(kind, name, False), value
     yield Fact("cudaguard", "version", True), report["version"]

@@ -6,8 +6,9 @@ import json
 import os
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.tools.common import SCHEMA, on_disk
+from cudaguard.tools.common import SCHEMA
 from cudaguard.tools.doctor import messages as wording
+from cudaguard.tools.doctor.comparison.facts import facts_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ def read_report(path: str) -> dict[str, Any]:
     Raises:
         ValueError: It cannot be read, or is none; the text says why and what to do.
     """
-    from cudaguard import tools
-    from cudaguard.tools.trace.shape import misfit
-
     try:
         text = read_bytes(path, LARGEST).decode("utf-8")
     except OSError as error:
@@ -41,12 +39,12 @@ def read_report(path: str) -> dict[str, Any]:
         raise ValueError(wording.no_report(path))
     if document.get("schema") != SCHEMA:
         raise ValueError(wording.other_release(path))
-    schema = on_disk(os.path.join(tools.__path__[0], "schema", "doctor.json"))
-    problem = misfit(document, json.loads(read_bytes(schema, LARGEST)))
-    if problem:
-        raise ValueError(wording.damaged(path, problem))
-    if document["inventory"] is None:
+    if document.get("inventory", ()) is None:
         raise ValueError(wording.without_inventory(path))
+    try:
+        facts_of(document)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(wording.damaged(path, f"{type(error).__name__}: {error}")) from None
     return document
 
 

@@ -1,16 +1,13 @@
-"""The timeline and the difference of traces, from journals and documents written by hand."""
+"""The timeline of a trace, from journals written by hand."""
 
 from __future__ import annotations
-
-from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.core.journal_reader import typed
-from cudaguard.tools.trace.diff import _longest_rising, _name
+from cudaguard.tools.trace.document import native_only, owner_of, processes_of, rows_of
 from cudaguard.tools.trace.picture import Scale, escape
-from cudaguard.tools.trace.timeline import native_only, owner_of, processes_of, rows_of
 
 PID = 7
 
@@ -187,31 +184,6 @@ def test_whose_a_file_is():
     assert owner("~/project/build/mine.so") == "other files"
 
 
-def test_one_library_has_one_name_wherever_it_is_installed():
-    def name(file, soname=""):
-        return _name({"file": file, "name": soname or file.rpartition("/")[2]})
-
-    site = "/v/lib/python3.{}/site-packages/"
-    one = site.format(11) + "torch/_C.cpython-311-x86_64-linux-gnu.so"
-    other = site.format(13) + "torch/_C.cpython-313-x86_64-linux-gnu.so"
-    foreign = site.format(13) + "optree/_C.cpython-313-x86_64-linux-gnu.so"
-    assert name(one) == name(other) != name(foreign)
-    marked = site.format(11) + "numpy.libs/libgfortran-040039e1.so.5.0.0"
-    assert name(marked, "libgfortran-040039e1.so.5.0.0") == name(
-        marked.replace("040039e1", "0352e75f"), "libgfortran-0352e75f.so.5.0.0"
-    )
-    assert name("/usr/lib/libstdc++.so.6.0.30", "libstdc++.so.6") == "libstdc++.so.6"
-
-
-@given(st.permutations(range(7)).flatmap(lambda order: st.just(order[:6])))
-def test_as_few_as_possible_have_moved(numbers):
-    found = _longest_rising(numbers)
-    kept = [number for number in numbers if number in found]
-    assert kept == sorted(kept)
-    longer = combinations(numbers, len(kept) + 1)
-    assert not any(list(one) == sorted(one) for one in longer)
-
-
 @given(
     st.lists(st.tuples(st.floats(0, 5000), st.floats(0, 50)), min_size=1, max_size=12),
     st.floats(0, 10_000),
@@ -237,9 +209,4 @@ def test_any_text_is_xml(text):
     import xml.etree.ElementTree as ET
 
     ET.fromstring(f'<a b="{escape(text)}">{escape(text)}</a>'.encode("utf-8", "replace"))
-
-
-def test_what_xml_does_not_allow_is_not_in_a_picture():
-    from cudaguard.tools.trace.picture import escape
-
     assert escape('a\x01\tb\nc\udcff\uffff<&>"') == "a\ufffd\tb\nc\ufffd\ufffd&lt;&amp;&gt;&quot;"

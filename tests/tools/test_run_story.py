@@ -1,4 +1,4 @@
-"""What a journal and a dump of faulthandler say of a process that died, and the patches."""
+"""What a journal and a dump of faulthandler say of a process that died."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from cudaguard.core.journal_reader import read_journal, typed
 from cudaguard.model import Rule
-from cudaguard.tools.run.conclusions import fitting, likeliest, story_of
-from cudaguard.tools.run.faults import last_initialized, read_faults
-from cudaguard.tools.run.patch import imports_up_to, moved_first, with_guard
+from cudaguard.tools.run.record import read_faults
+from cudaguard.tools.run.story import fitting, likeliest, story_of
 
 
 def line(kind, name, where="", thread=1, pid=7, **details):
@@ -161,77 +160,6 @@ def test_one_rule_for_one_module_and_that_is_the_one_that_is_on_by_itself():
     assert [id for id, _, _ in fits([TWIN, SCOPE], *GLOBAL, line("import", "z"))] == ["L1"]
 
 
-# --- patches ---------------------------------------------------------------------------------
-
-CALL = "cudaguard.install()"
-
-
-def applied(patch, source):
-    """Apply a unified diff of one hunk, strictly."""
-    _, _, head, *body = patch.splitlines()
-    start = int(head.split()[1].partition(",")[0][1:])
-    lines = source.splitlines()
-    before = [text[1:] for text in body if not text.startswith("+")]
-    assert lines[start - 1 : start - 1 + len(before)] == before
-    after = [text[1:] for text in body if not text.startswith("-")]
-    return [*lines[: start - 1], *after, *lines[start - 1 + len(before) :]]
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ("", "import torch\n"),
-        ("# !python\n# coding: utf-8\n", "import torch\n"),
-        ('"""Doc."""\n', "\nimport torch\n"),
-        ('"""Doc\nmore."""\nfrom __future__ import annotations\n', "x = 1\n"),
-        ("", "@decorated\ndef f():\n    pass\n"),
-        ("", "'a' + 'b'\n"),
-    ],
-)
-def test_guard_is_put_first(before, after):
-    patch = with_guard(before + after, "t.py", CALL)
-    expected = f"{before}import cudaguard\n{CALL}\n{after}".splitlines()
-    assert applied(patch, before + after) == expected
-    compile("\n".join(expected), "t.py", "exec")
-
-
-@pytest.mark.parametrize(
-    "source", ["import cudaguard\n", "x = (\n", "def f():\n import cudaguard\n"]
-)
-def test_no_patch_for_what_is_guarded_or_no_python(source):
-    assert with_guard(source, "t.py", CALL) == ""
-
-
-def test_import_is_moved_above_those_that_it_must_precede():
-    source = "import os\nimport a.x\nimport b\nfrom c import d\nprint(d)\n"
-    patch = moved_first(source, "t.py", 4, {"a", "b", "c"})
-    assert applied(patch, source) == ["import os", "from c import d", "import a.x", "import b",
-                                      "print(d)"]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("import c\nimport a\n", 1),  # it is the first
-        ("import a; import c\n", 1),
-        ("import a\nimport c; x = 1\n", 2),
-        ("import a\nif 1:\n    import c\n", 3),
-        ("import a\nfrom c import (\n  d)\n", 2),
-        ("import os\nimport c\n", 2),  # nothing of interest before it
-        ("import a\nx = 1\n", 2),
-        ("(", 1),
-    ],
-)
-def test_import_that_cannot_be_moved_simply_is_not(source, line):
-    assert moved_first(source, "t.py", line, {"a", "c"}) == ""
-
-
-def test_imports_of_a_program():
-    assert imports_up_to("import a.b, c\nfrom . import d\nfrom e.f import g\nimport h\n", 3) == (
-        "a", "c", "e",
-    )  # fmt: skip
-
-
 # --- files -----------------------------------------------------------------------------------
 
 
@@ -287,10 +215,3 @@ def test_c_frames_as_python_3_14_writes_them(tmp_path):
     (fault,) = read_faults(str(path))
     assert fault.frames == (("a b.py", 3, "f"),)
     assert fault.c_frames == ('Binary file "/lib/libx.so", at f+0x1 [0x7f]',)
-
-
-def test_last_library_that_was_initialized(tmp_path):
-    path = tmp_path / "loader"
-    path.write_text("  7:\tcalling init: /a.so\n  7:\t\n  7:\tcalling init: /b.so\n  7:\tfile=c\n")
-    assert last_initialized(str(path)) == "/b.so"
-    assert last_initialized(str(tmp_path / "none")) == ""
