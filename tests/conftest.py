@@ -66,7 +66,7 @@ SLOW = {
         *("test_doctor_inventory", "test_doctor_python", "test_hostile_names"),
         *("test_pytest_plugin", "test_run", "test_run_commands", "test_run_deaths"),
         *("test_run_forks", "test_run_ranks", "test_run_signals", "test_streams"),
-        *("test_trace", "test_trace_picture", "test_wheels", "test_written_files"),
+        *("test_trace", "test_wheels", "test_written_files"),
     ),
 }
 

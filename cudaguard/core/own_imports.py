@@ -14,7 +14,6 @@ from __future__ import annotations
 import builtins
 import sys
 from _frozen_importlib import (  # type: ignore[attr-defined]  # light: `importlib` is not
-    ModuleSpec,
     _gcd_import,
     _lock_unlock_module,
     _ModuleLockManager,
@@ -109,10 +108,7 @@ def _found_and_loaded(name: str) -> Any:
         spec._initializing = True
         sys.modules[name] = module
         try:
-            if hasattr(spec.loader, "exec_module"):
-                spec.loader.exec_module(module)
-            else:  # that of zip files, before Python 3.10
-                exec(spec.loader.get_code(name), vars(module))  # noqa: S102
+            spec.loader.exec_module(module)
         except BaseException:
             sys.modules.pop(name, None)
             raise
@@ -177,19 +173,11 @@ def _load_dependency(top: str, own: str) -> None:
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {top!r}", name=top)
     where = spec.submodule_search_locations
-    archive = spec.loader if hasattr(spec.loader, "archive") else None  # a zip file
-    if archive is None:
-        spec = spec_from_file_location(own, spec.origin, submodule_search_locations=where)
-    else:
-        spec = ModuleSpec(own, None, origin=spec.origin)
-        spec.submodule_search_locations = where
+    spec = spec_from_file_location(own, spec.origin, submodule_search_locations=where)
     module = module_from_spec(spec)
     sys.modules[own] = module
     try:
-        if archive is None:
-            spec.loader.exec_module(module)
-        else:
-            exec(archive.get_code(top), vars(module))  # noqa: S102
+        spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(own, None)
         raise

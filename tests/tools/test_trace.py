@@ -301,8 +301,14 @@ def test_library_whose_constructor_aborts(traced, child, library):
     assert step(document, "libcrashing.so")["state"] == "unfinished"
     assert document["summary"]["died_in"].endswith("libcrashing.so")
     assert document["processes"][0]["ended"] is None
-    shown = child.command(*TRACE, "main.py", check=False).stderr
-    assert "✗ died of SIGABRT in libcrashing.so\n" in shown
+    child.command(*TRACE, "-o", "t.svg", "-o", "t.txt", "main.py", check=False)
+    text = (child.folder / "t.txt").read_text(encoding="utf-8")
+    assert "✗ died of SIGABRT in libcrashing.so\n" in text
+    picture = (child.folder / "t.svg").read_text(encoding="utf-8")
+    for words in ("✕ died of SIGABRT in libcrashing.so", "import pack", "dlopen libcrashing.so"):
+        assert f">{words}</text>" in picture
+    width = int(re.search(r'viewBox="0 0 (\d+) ', picture)[1])
+    assert all(0 <= float(x) <= width for x in re.findall(r'<(?:text|rect) x="([^"]+)"', picture))
 
 
 def test_time_limit(traced, child):
