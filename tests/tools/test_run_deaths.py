@@ -137,52 +137,6 @@ def test_import_in_another_thread_is_not_blamed(child, run):
     assert document["stack"][0]["function"] == "string_at"
 
 
-@pytest.mark.parametrize(
-    ("code", "is_own"),
-    [
-        ("ctypes.string_at(0)", True),
-        ("lib = ctypes.CDLL('./broken.so')\nlib.work()", True),
-        ("import broken", False),  # dies as it is loaded
-        ("import helper\nhelper.work()", False),  # of a package: what it calls is its own
-    ],
-)
-def test_bisect_is_not_advised_where_order_is_no_cause(child, run, code, is_own):
-    compiler = shutil.which("cc") or pytest.skip("no C compiler")
-    source = child.write(
-        "broken.c",
-        "#include <stdlib.h>\nvoid work(void) { abort(); }\nvoid PyInit_broken(void) { work(); }\n",
-    )
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", source, "-o", child.folder / "broken.so"], check=True
-    )
-    child.write("site-packages/helper.py", "import ctypes\ndef work(): ctypes.string_at(0)\n")
-    path = child.write("train.py", f"import ctypes\nimport json, csv\n{code}\n")
-    env = {"PYTHONPATH": f"{child.folder}:{child.folder / 'site-packages'}"}
-    _, text, document = run(path, "--epochs", "1", env=env)
-    assert document["ended"]["kind"] == "signal"
-    if not is_own:
-        assert document["cause"] is None
-        assert document["command"] == f"cudaguard bisect {path} --epochs 1"
-        return
-    last = code.rpartition("\n")[2]
-    assert "  cause: SIG" in text
-    assert "comes from a call that the program itself makes, at train.py:" in text
-    assert document["cause"]["evidence"][0].endswith(f" in <module>: {last}")
-    assert text.rstrip().endswith("train.py --epochs 1")
-    assert re.fullmatch(
-        rf"gdb -batch -ex run -ex bt --args python\S* {path} --epochs 1", document["command"]
-    )
-
-
-def test_program_that_waits_for_itself(child, run):
-    code = "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()\n"
-    path = child.write("train.py", code)
-    _, text, document = run(path, options=("--timeout", "3"))
-    assert document["cause"]["evidence"] == ["train.py:4 in <module>: lock.acquire()"]
-    assert "cause: The only thread waits for a lock or a queue of the program" in text
-    assert document["command"] == ""
-
-
 def test_address_space_that_is_limited(child):
     code = "x = bytearray(1 << 40)"
     script = f"ulimit -v 4000000; exec {' '.join(RUN)} -c '{code}'"
@@ -378,10 +332,6 @@ def test_rule_that_fits(child, run, library, mode):
     assert "rule: LOCAL001 may fit: global takes over others" in text
     assert "remedy: run it in mode fix, or put `import cudaguard; cudaguard.install()`" in text
     assert document["command"] == f"cudaguard bisect {script}"
-    # It may be the cause as well where the program's own call dies.
-    script.write_text("import ctypes, globaliser\nctypes.string_at(0)\n")
-    _, _, document = run(script, options=("--mode", mode), env=env)
-    assert (bool(document["rules"]), document["cause"]) == (True, None)
 
 
 def test_opt_in_rule_that_fits_cures_as_it_is_told(child, run, library):

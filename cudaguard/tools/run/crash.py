@@ -17,7 +17,6 @@ from cudaguard.system.redact import redacted_arguments
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
-from cudaguard.tools.run.causes import of_death, of_forks, of_wait
 from cudaguard.tools.run.launch import Program, parsed
 from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.stacks import Sources
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.tools.run.causes import Cause
     from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.record import FaultDump
     from cudaguard.tools.run.story import Fit, Story
@@ -184,7 +182,9 @@ class Report:
         ]
         process = self._described()
         fitting = self._fits(stack) if self._is_told and not ended.waits else ()
-        cause = None if fitting else self._own_cause(fault)
+        waits = ended.waits
+        program = redacted_arguments(self._program.words) if self._launch.prefix else []
+        cause = wording.fork_cause(waits, shlex.join(program)) if waits else None
         return {
             "tool": "run",
             "version": cudaguard.__version__,
@@ -214,7 +214,7 @@ class Report:
                 "is_said": error.is_said,
             },
             "others": others,
-            "cause": cause and cause.to_dict(),
+            "cause": cause,
             "rules": [_described(fit) for fit in fitting],
             "hints": self._hints(fault),
             "remedy": next(
@@ -270,21 +270,7 @@ class Report:
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
         return _likely(self._story, self._sources, stack) if self._died_inside() else ()
 
-    def _own_cause(self, fault: FaultDump | None) -> Cause | None:
-        """Return a cause in the program's own code; None if what the guard found may be one."""
-        program = shlex.join(redacted_arguments(self._program.words))
-        if self._ended.waits:
-            return of_forks(self._ended.waits, program if self._launch.prefix else "")
-        faults = [finding for finding in self._story.findings if finding.severity != "info"]
-        if fault is None or faults or not self._launch.prefix or self._fatal_elsewhere():
-            return None
-        if self._ended.is_late:
-            threads = [*(other.frames for other in fault.others), fault.frames]
-            return of_wait(threads, program, self._ended.seconds)
-        name = wording.signal_name(-self._ended.status)
-        return of_death(fault, name, program) if self._has_crashed else None
-
-    def _next(self, cause: Cause | None) -> str:
+    def _next(self, cause: dict[str, Any] | None) -> str:
         """Return what its error's explanation says to run, else what shows more of the cause."""
         # It would start it with our Python, and without the other ranks.
         is_runnable = bool(self._launch.prefix and (self._is_program or self._story.running))
@@ -298,7 +284,7 @@ class Report:
         if not is_runnable or is_killed or not self._died_inside():
             return ""
         if cause is not None:
-            return "" if self._ended.is_late and not self._ended.waits else cause.command
+            return str(cause["command"])
         if not self._ended.is_late:
             return _bisect_command(self._program, self._story)
         # A hang in no import is none of their order.

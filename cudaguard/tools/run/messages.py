@@ -5,8 +5,10 @@ The document is what ``--report`` writes (``schema/run.json``); the text says th
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import sys
 
 from cudaguard import errors
 from cudaguard.tools.layout import MOST
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from cudaguard.system.processes import ForkedWait
     from cudaguard.tools.layout import Page
 
 # What a path has up to the packages; a look at the beginning of each word alone.
@@ -152,6 +155,32 @@ def no_traceback(name: str) -> str:
 def not_recorded(why: str) -> str:
     """Return the hint that the record of the program is not whole, or is not there."""
     return f"this report is incomplete, as the run could not be recorded: {why}"
+
+
+def fork_cause(waits: Sequence[ForkedWait], program: str) -> dict[str, Any]:
+    """Return why forks hang that wait for OpenMP's threads, which their parent alone has.
+
+    Args:
+        waits: What forks waited for.
+        program: The program and its arguments as a shell takes them; empty if it is no Python's.
+    """
+    first = waits[0]
+    shown = (
+        f"process {first.pid} has 1 thread, which waits in libgomp; process {first.parent}, which "
+        f"forked it, has {first.threads}"
+    )
+    who, whose = f"The forked process {first.pid} waits", "its"
+    if len(waits) > 1:
+        who, whose = f"{len(waits)} forked processes wait", "their"
+    python = os.path.basename(sys.executable) or "python"
+    return {
+        "what": f"{who} forever for OpenMP threads (libgomp) that only {whose} parent has.",
+        "evidence": [shown, first.library],
+        "remedy": "start the workers with multiprocessing's spawn or forkserver, or before the "
+        "first parallel computation; or limit them to one thread (torch.set_num_threads(1), "
+        "threadpoolctl)",
+        "command": f"OMP_NUM_THREADS=1 {python} {program}" if program else "",
+    }
 
 
 def guard_will_do(rule: str, call: str) -> str:
