@@ -247,12 +247,6 @@ def test_help(screen, columns, command):
     assert shown.status == 0
 
 
-def test_wrong_call(screen):
-    shown = screen(40, *CUDAGUARD, "rules", "show", "CG0001x")
-    assert shown.too_long() == []
-    assert shown.lines[-1].startswith("  run: cudaguard rules show CG001")
-
-
 def test_width_is_that_of_the_terminal_or_of_columns(screen):
     def widest(columns, **variables):
         shown = screen(columns, *CUDAGUARD, "explain", "CG001", **variables)

@@ -62,13 +62,6 @@ def test_reader_that_has_gone_changes_nothing(scene, buffered):
         assert "Broken pipe" not in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",)])
-def test_help_that_nobody_reads(child, arguments):
-    line = f'"$@" {" ".join(arguments)} | true'
-    done = child.command("/bin/sh", "-c", line, "sh", *CUDAGUARD)
-    assert done.stderr == ""
-
-
 def test_full_disk_is_told_in_one_line(scene):
     for arguments, _ in WRITING:
         status, _, err = shell(scene, arguments, ">/dev/full")
@@ -94,13 +87,6 @@ def test_notes_that_cannot_be_written_change_nothing(scene):
     assert (status, json.loads(out)["verdict"]) == (0, "works")
     status, out, _ = shell(scene, ("bisect", "--format", "json", "fine.py"), "2>&-")
     assert (status, json.loads(out)["verdict"]) == (0, "works")
-
-
-def test_program_does_not_get_streams_that_were_closed(scene):
-    """As under python."""
-    scene.write("look.py", "import sys; open('seen', 'w').write(f'{sys.stdin} {sys.stderr}')")
-    assert shell(scene, ("run", "look.py"), "<&- 2>&-")[0] == 0
-    assert (scene.folder / "seen").read_text() == "None None"
 
 
 def test_no_input(scene):
@@ -132,14 +118,6 @@ def test_file_names_in_no_encoding(scene, variables):
     status, _, err = shell(scene, ("run", "--report", "r.json", name), "", **variables)
     assert (status, "cudaguard" in err) == (1, False)
     assert json.loads((scene.folder / "r.json").read_text())["program"] == [name]
-
-
-def test_unknown_option_is_told_with_the_help_of_the_command(child):
-    done = child.command(*CUDAGUARD, "lint", "--nothing", ".", check=False)
-    assert done.returncode == 2
-    assert done.stderr == (
-        "cudaguard lint: unrecognized arguments: --nothing\n  run: cudaguard lint --help\n"
-    )
 
 
 @pytest.mark.parametrize(

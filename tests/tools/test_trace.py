@@ -89,22 +89,12 @@ def files(step):
 # --- the program is as without us ---------------------------------------------------------
 
 
-def test_program_is_as_without_a_trace(child):
-    path = child.write("tell.py", "import sys; print(sys.argv, sys.path, __name__); sys.exit(7)")
-    plain = child.command(sys.executable, path, "-o", "x", check=False)
-    traced = child.command(*TRACE, path, "-o", "x", check=False)
-    assert (
-        (traced.returncode, traced.stdout) == (plain.returncode, plain.stdout) == (7, plain.stdout)
-    )
-    assert traced.stderr.startswith("Native libraries of: ")
-    assert traced.stderr.endswith("exit status 7\n")
-
-
 def test_trace_that_cannot_be_recorded_says_so(child):
     """It would tell that no library was mapped."""
-    path = child.write("tell.py", "print('told')")
-    done = child.command(*TRACE, path, env={"TMPDIR": "/no/such"})
-    assert done.stdout == "told\n"
+    path = child.write("tell.py", "import sys; print(sys.argv[1:]); sys.exit(7)")
+    done = child.command(*TRACE, path, "-o", "x", env={"TMPDIR": "/no/such"}, check=False)
+    assert (done.returncode, done.stdout) == (7, "['-o', 'x']\n")
+    assert done.stderr.endswith("exit status 7\n")
     assert "cudaguard trace: libraries may be missing from this trace: [Errno 2] No " in done.stderr
 
 
@@ -369,15 +359,6 @@ def test_home_folder_is_not_shown(traced, child):
 
 
 # --- the document ---------------------------------------------------------------------------
-
-
-def test_document_explains_every_option(child, root):
-    text = (root / "docs" / "howto" / "trace.md").read_text(encoding="utf-8")
-    told = child.command(*TRACE, "--help").stdout
-    options = set(re.findall(r"^  (?:-\w, )?(--?[\w-]+)", told, re.MULTILINE)) - {"-h", "--help"}
-    assert len(options) > 5
-    for option in options - {"--output"}:
-        assert re.search(rf"[` ]{option}\b", text), option
 
 
 def test_document_shows_what_is_printed(child, root):
