@@ -45,9 +45,8 @@ def calling():
     x = torch.ones(SIZE, SIZE)
     bare = torch.compile(model(torch).forward, backend="eager")
     calls = {"cpu": bare, "again": bare, "by hand": by_hand(torch, bare)}
-    calls["clone"] = graph_safe(bare, stored_tensors=None)
-    calls["parked"] = graph_safe(bare, stored_tensors="copy")
-    calls["watch"] = graph_safe(bare, strategy="watch", stored_tensors=None)
+    calls["clone"] = graph_safe(bare)
+    calls["watch"] = graph_safe(bare, strategy="watch")
     for call in calls.values():
         for _ in range(5):
             call(x)

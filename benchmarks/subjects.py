@@ -473,7 +473,6 @@ def protecting() -> Group:
         Row(f"graph_safe, {label}", f"calls:{value}", peer, beside=beside)
         for label, value in (
             ("clone", "clone"),
-            ("clone, parked", "parked"),
             ("watch, nothing held", "watch"),
         )
         for peer, beside in (("calls", "bare"), ("calls:by hand", by_hand))

@@ -22,6 +22,6 @@ nitpick_ignore = [
     ),
     *(
         ("py:obj", name)
-        for name in ("assume_imported", "context", "ok", "path", "stored_tensors", "why")
+        for name in ("assume_imported", "context", "ok", "path", "why")
     ),
 ]  # fmt: skip

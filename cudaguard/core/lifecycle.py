@@ -93,7 +93,6 @@ class Activation:
         """Take everything away that was asked for, and put the environment back."""
         with self.lock:
             self._base, self._blocks = None, ()
-            self.core.replacements.end_calls()
         self.apply()
 
     def add(self, *rules: Sourced) -> None:

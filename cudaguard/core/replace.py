@@ -57,10 +57,10 @@ class ReplacedPlace:
     def __init__(self, name: str) -> None:
         self.name = name
         self.replaced: Replaced | None = None
-        # The rule that has it replaced comes first; None for a call of the program.
-        self.users: list[tuple[Rule | None, Permit]] = []
+        # The rule that has it replaced comes first.
+        self.users: list[tuple[Rule, Permit]] = []
 
-    def permit_of(self, rule: Rule | None) -> Permit:
+    def permit_of(self, rule: Rule) -> Permit:
         """Return the permit of a rule here; it is switched from then on when the mode is."""
         for user, permit in self.users:
             if user == rule:
@@ -84,7 +84,7 @@ class Replacements:
     def put(
         self,
         name: str,
-        rule: Rule | None,
+        rule: Rule,
         owner: Any,
         make: Callable[[ReplacedPlace, Permit], Replaced],
     ) -> bool:
@@ -92,7 +92,7 @@ class Replacements:
 
         Args:
             name: The place, in words.
-            rule: The rule, or None for a call of the program, which holds until `uninstall`.
+            rule: The rule.
             owner: Whose attribute it is: that of a module that was loaded anew is another one.
             make: Is given the place and the rule's permit, and replaces it.
 
@@ -116,28 +116,23 @@ class Replacements:
         self._reporter.put_back(passes_through(name))
         return True
 
-    def _permit_now(self, rule: Rule | None) -> Permit:
-        return permit_for(self._reporter.mode, rule.grade if rule is not None else "automatic")
+    def _permit_now(self, rule: Rule) -> Permit:
+        return permit_for(self._reporter.mode, rule.grade)
 
     def follow(self, registry: Registry) -> None:
         """Switch the permits as mode and rules are now; put back what no rule wants any more."""
         for place in list(self._places.values()):
             kept = []
             for rule, permit in place.users:
-                is_kept = rule is None or registry.rule(rule.id) == rule
+                is_kept = registry.rule(rule.id) == rule
                 permit.switch(self._permit_now(rule) if is_kept else None)
                 if is_kept:
                     kept.append((rule, permit))
-            # Without the rule it was made for: another one has it made anew, a call is served.
-            is_served = place.users[:1] == kept[:1] or any(rule is None for rule, _ in kept)
+            # Without the rule it was made for another one has it made anew.
+            is_served = bool(kept) and place.users[:1] == kept[:1]
             place.users[:] = kept
-            if not is_served or not kept:
+            if not is_served:
                 self._undo(place)
-
-    def end_calls(self) -> None:
-        """Let what calls of the program have asked for be put back by the next `follow`."""
-        for place in list(self._places.values()):  # an import in another thread may add to it
-            place.users[:] = [user for user in place.users if user[0] is not None]
 
     def _undo(self, place: ReplacedPlace) -> None:
         self._places.pop(place.name, None)

@@ -55,15 +55,13 @@ class Parameter(Record):
         kind: What values it takes.
         example: A value that fits; proposed where the parameter is missing.
         required: False if it may be left out.
-        watched: Value -> the module that a rule with this value must watch.
     """
 
-    __slots__ = ("example", "kind", "name", "required", "watched")
+    __slots__ = ("example", "kind", "name", "required")
     name: str
     kind: Kind
     example: object
     required: bool
-    watched: Mapping[str, str]
 
     def __init__(
         self,
@@ -72,9 +70,8 @@ class Parameter(Record):
         example: object,
         *,
         required: bool = True,
-        watched: Mapping[str, str] | None = None,
     ) -> None:
-        self._fill(name=name, kind=kind, example=example, required=required, watched=watched or {})
+        self._fill(name=name, kind=kind, example=example, required=required)
 
 
 class Verb(Record):
@@ -185,11 +182,6 @@ FUNCTION = Kind("a function or method of the watched module", _is_dotted, _DOTTE
 CLASS = Kind("a class of the watched module", _is_dotted, _DOTTED)
 PARAMETER = Kind("the name of a parameter", _is_name, _NAME)
 TARGET = Kind("the full name of a class or function", _is_dotted, _DOTTED)
-TARGET_OR_ALL = Kind(
-    'the full name of a class or function, or "*"',
-    lambda value: value == "*" or _is_dotted(value),
-    {"anyOf": [{"const": "*"}, _DOTTED]},
-)
 SWITCH = Kind("true", lambda value: value is True, {"const": True})
 
 
@@ -234,12 +226,6 @@ def fault_in(action: object, rule: Rule, show: Show) -> tuple[str, str] | None:
     wrong = _wrong_value(verb, action, show)
     if wrong:
         return "actions", f"got {show(action)}: {wrong}"
-    for parameter in verb.parameters:
-        module = parameter.watched.get(action.get(parameter.name, ""))
-        if module and rule.watch != (module,):
-            value = show(action[parameter.name])
-            right = show([module])
-            return "watch", f"{verb.name} with {parameter.name} {value} takes watch = {right} only"
     if rule.grade not in verb.grades:
         expected = " or ".join(map(repr, verb.grades))
         problem = (

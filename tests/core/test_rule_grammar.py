@@ -46,7 +46,7 @@ OPT_IN = {"grade": "opt-in"}
         *({"actions": ({verb: True},)} for verb in
           ("prepare_builds", "break_stale_locks", "preload_newer_nvrtc")),
         *({"actions": ({verb: True},), "grade": "opt-in"} for verb in
-          ("use_newer_ptxas", "disable_fusers", "record_compile_args")),
+          ("use_newer_ptxas", "disable_fusers")),
         *({"grade": grade} for grade in GRADES),
         {"when": {"python": ">=3.9,<3.14", "platform": "linux", "machine": ["x86_64", "aarch64"]}},
         {"when": {"env": {"A": True, "B": False, "C": "text", "D": ""}, "dists": {"x": ">1"}}},

@@ -83,9 +83,7 @@ def parameters(*files):
     ]
 
 
-@pytest.mark.parametrize(
-    ("file", "case"), parameters("copies", "modules", "use", "rules", "looks", "generations")
-)
+@pytest.mark.parametrize(("file", "case"), parameters("copies", "modules", "use", "rules", "watch"))
 def test_case(outcome, file, case):
     assert outcome(file, case) == ""
 
@@ -98,21 +96,13 @@ def test_case_with_graphs_on_by_default(outcome, file, case):
 FIRST = """
     import cudaguard
 
-    cudaguard.install(enable=["CG027"])
+    cudaguard.install(enable=["CG028"])
     from torch import compile
 
     import torch
-    from cudaguard.features.cuda_graphs.repair.use import graph_use, how_compiled
 
     assert compile is torch.compile
-
-    @compile(mode="reduce-overhead", fullgraph=True)
-    def encode(x):
-        return x + 1
-
-    assert how_compiled(encode)["mode"] == "reduce-overhead"
-    print(graph_use(encode))
-    print(graph_use(cudaguard.graph_safe(encode, strategy="no-graphs")))
+    print(torch.compile.__wrapped__.__module__)
     cudaguard.uninstall()
     print(torch.compile.__module__, hasattr(torch.compile, "__wrapped__"))
 """
@@ -122,37 +112,4 @@ def test_guard_that_is_installed_before_torch(child, cached_environment, root):
     python = cached_environment(*TORCH)
     done = child.python(FIRST, python=str(python), env={"PYTHONPATH": str(root)}, timeout=240)
     assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "GraphUse(because=\"mode='reduce-overhead'\", is_used=True)",
-        "GraphUse(because='options has triton.cudagraphs=False', is_used=False)",
-        "torch False",
-    ]
-
-
-GENERATION = """
-    import sys
-    import warnings
-
-    import cudaguard
-
-    cudaguard.install(enable=["CG039"])
-    import torch
-
-    # It takes seconds; torch imports it where something is compiled.
-    assert "torch._inductor.config" not in sys.modules
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", cudaguard.CudaGuardWarning)
-        torch.compile(lambda x: x)
-    config = sys.modules["torch._inductor.config"]
-    print(getattr(config.triton, "cudagraph_trees_generation_cloning", "is not there"))
-    print(len(caught), [found.id for found in cudaguard.status().findings])
-"""
-
-
-def test_rule_that_sets_torch_s_own_setting_when_torch_imports_it(child, cached_environment, root):
-    """This torch lacks it, which is told where it comes up; a newer one has it on then."""
-    python = cached_environment(*TORCH)
-    env = {"PYTHONPATH": str(root)}
-    done = child.python(GENERATION, python=str(python), env=env, timeout=240)
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == ["is not there", "1 ['CG896']"]
+    assert done.stdout.splitlines() == ["torch", "torch False"]

@@ -54,8 +54,8 @@ cudaguard.Rule("LOCAL1", ("torch",), "why", actions=["load_local:x"])  # type: i
 cudaguard.Rule("LOCAL1", ("torch",), "why", actions={"load_local": "x"})  # type: ignore[arg-type]
 rule.actions[0]["load_local"] = "y"  # type: ignore[index]
 cudaguard.Finding("LOCAL1", "what", severity="warn")  # type: ignore[arg-type]
-cudaguard.graph_safe(len, stored_tensors="rehome")  # type: ignore[arg-type]
+cudaguard.graph_safe(len, strategy="copy")  # type: ignore[arg-type]
 
-safe = cudaguard.graph_safe(len, strategy="watch", stored_tensors="report")
+safe = cudaguard.graph_safe(len, strategy="watch")
 length: int = safe("abc")
 meaning: "cudaguard.Finding | None" = cudaguard.explain("CG001")

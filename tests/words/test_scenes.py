@@ -49,10 +49,8 @@ SCENES = {
     "core.no_journal": lambda: core.no_journal(
         "/logs/cudaguard.jsonl", FileNotFoundError(2, "No such file or directory")
     ),
-    "cuda_graphs.moves": lambda: graphs.moves("Recurrent.state", (8, 256)),
-    "cuda_graphs.no_generation_cloning": lambda: graphs.no_generation_cloning(
-        "CG039", "triton.cudagraph_managed_input_copy", "2.9.1"
-    ),
+    "cuda_graphs.not_copied": lambda: graphs.not_copied("transformers.DynamicCache"),
+    "cuda_graphs.stale": lambda: graphs.stale("infer.py:12", (1, 256), "infer.py:13"),
     "duplicate_libraries.libraries.rivals": lambda: libraries.rivals(
         "LLVM's OpenMP",
         libraries.Served("/env/lib/libomp.so", {"faiss": "/env/faiss.so"}, (5,), "llvm-openmp"),

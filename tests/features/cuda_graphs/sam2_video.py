@@ -1,7 +1,7 @@
 """SAM2's video predictor with its image encoder compiled, beside the same one that is not.
 
 ``python sam2_video.py DEVICE HOW``: tiny, with random weights, on a video of the program's own. HOW
-is ``bare``, ``clone``, ``copy`` (by ``graph_safe``), or ``rule`` (CG028). Prints a line of JSON.
+is ``bare``, ``clone`` (by ``graph_safe``), or ``rule`` (CG028). Prints a line of JSON.
 
 On a CPU there are no CUDA graphs: another compiler stands in inductor's place, which writes the
 results as those do, if it is asked for them.
@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import cudaguard
-from cudaguard.features.cuda_graphs.repair.use import graph_use
+from cudaguard.features.cuda_graphs.compiled import uses_graphs
 
 device, how = sys.argv[1:]
 if torch.version.cuda is None:
@@ -144,9 +144,8 @@ def main():
     expected = masks(eager, folder), features(eager)
     predictor = build("++model.compile_image_encoder=true")
     encoder = predictor.image_encoder
-    if how in ("clone", "copy"):
-        parked = "copy" if how == "copy" else "auto"
-        assert cudaguard.graph_safe(encoder, stored_tensors=parked) is encoder
+    if how == "clone":
+        assert cudaguard.graph_safe(encoder) is encoder
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", cudaguard.CudaGuardWarning)
         found = {
@@ -154,7 +153,7 @@ def main():
             "features": compare(lambda: features(predictor), expected[1]),
         }
     ours = [w.message for w in caught if issubclass(w.category, cudaguard.CudaGuardWarning)]
-    found["uses graphs"] = graph_use(encoder).is_used
+    found["uses graphs"] = uses_graphs(encoder)
     found["warned"] = sorted(str(message).splitlines()[0] for message in ours)
     found["found"] = sorted(finding.what for finding in cudaguard.status().findings)
     if device == "cpu":

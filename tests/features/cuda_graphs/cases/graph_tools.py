@@ -5,7 +5,6 @@ import warnings
 
 import torch
 
-import cudaguard
 from cudaguard.errors import CudaGuardWarning
 
 
@@ -18,15 +17,6 @@ def warned():
         yield texts
     ours = (w.message for w in caught if issubclass(w.category, CudaGuardWarning))
     texts.extend(str(message).splitlines()[0] for message in ours)
-
-
-@contextlib.contextmanager
-def findings():
-    """What is found in the block about CUDA graphs; each is found once in a process."""
-    before = len(cudaguard.status().findings)
-    new = []
-    yield new
-    new.extend(f for f in cudaguard.status().findings[before:] if f.id.startswith("CG85"))
 
 
 class Replay:

@@ -5,10 +5,9 @@ import io
 import pickle
 
 import torch
-from graph_tools import Pool, Replay, raised
+from graph_tools import Pool, raised
 
 import cudaguard
-from cudaguard.features.cuda_graphs.repair.use import graph_use
 
 ONE, TWO = torch.ones(2, 2), torch.full((2, 2), 2.0)
 
@@ -72,16 +71,6 @@ def case_module_whose_forward_was_compiled():
     assert not held(module)
     assert cudaguard.graph_safe(module) is module
     assert held(module)
-
-
-def case_hooks_of_a_module_still_run():
-    module = Encoder()
-    seen = []
-    module.register_forward_pre_hook(lambda *_: seen.append("before"))
-    module.register_forward_hook(lambda *_: seen.append("after"))
-    module.compile(backend="eager")
-    cudaguard.graph_safe(module)(ONE)
-    assert seen == ["before", "after"]
 
 
 def case_copies_and_pickles_of_a_module_that_was_compiled_in_place():
@@ -149,17 +138,6 @@ def case_pickles_of_a_module_that_was_wrapped_by_torch_compile():
     assert list(other.state_dict()) == list(safe.state_dict())
 
 
-def case_state_can_be_saved_and_loaded():
-    module = torch.compile(Encoder(), backend=Pool())
-    cudaguard.graph_safe(module)
-    file = io.BytesIO()
-    torch.save(module.state_dict(), file)
-    file.seek(0)
-    other = torch.compile(Encoder(), backend=Pool())
-    other.load_state_dict(torch.load(file))
-    assert torch.equal(other(ONE)["features"], module(ONE)["features"])
-
-
 def case_training_through_a_module():
     torch.manual_seed(1)
     module = Encoder()
@@ -173,44 +151,6 @@ def case_training_through_a_module():
             each(ONE)["features"].square().sum().backward()
             optimizer.step()
     assert torch.equal(module.layer.weight, other.layer.weight)
-
-
-def case_module_in_place_without_graphs():
-    with cudaguard.guard(enable=["CG027"]):
-        module = Encoder()
-        module.compile(mode="reduce-overhead", fullgraph=True)
-        assert graph_use(module).is_used is True
-        assert cudaguard.graph_safe(module, strategy="no-graphs") is module
-        assert graph_use(module).is_used is False
-        assert sorted(module.state_dict()) == ["layer.bias", "layer.weight", "scale"]
-
-
-def case_wrapped_module_without_graphs():
-    with cudaguard.guard(enable=["CG027"]):
-        encoder = Encoder()
-        module = torch.compile(encoder, mode="max-autotune")
-        made = cudaguard.graph_safe(module, strategy="no-graphs")
-        assert made._orig_mod is encoder
-        assert graph_use(made).is_used is False
-        assert made.dynamo_ctx.compiler_config["triton.cudagraphs"] is False
-        assert made.dynamo_ctx.compiler_config["max_autotune"] is True
-
-
-def case_module_that_nobody_has_seen_compiled():
-    module = Encoder()
-    module.compile(mode="reduce-overhead")
-    error = raised(cudaguard.GraphError, cudaguard.graph_safe, module, strategy="no-graphs")
-    assert "install(enable=['CG027']) before torch.compile" in str(error)
-    assert graph_use(module).is_used is True
-
-
-def case_plain_function_is_protected_too():
-    """What is not known is taken for one that uses graphs."""
-    replay = Replay()
-    safe = cudaguard.graph_safe(replay)
-    first = safe(ONE)
-    safe(TWO)
-    assert torch.equal(first, ONE)
 
 
 def case_module_that_is_not_compiled_itself_is_refused():

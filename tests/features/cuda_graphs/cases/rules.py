@@ -1,34 +1,24 @@
 """Rules about what torch.compile compiles. torch is imported before the guard is installed."""
 
-import copy
 import functools
 
 import torch
-from graph_tools import Pool, Replay, findings, raised, warned
+from graph_tools import Pool, raised, warned
 
 import cudaguard
-from cudaguard.features.cuda_graphs.repair.use import graph_use, how_compiled
+from cudaguard.features.cuda_graphs.compiled import uses_graphs
 
 ONE, TWO = torch.ones(2, 2), torch.full((2, 2), 2.0)
 COMPILE = torch.compile
+GRAPHS = {"mode": "reduce-overhead", "fullgraph": True}
 
 
 class Encoder(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cache = {}
-
     def forward(self, x):
-        if "first" not in self.cache:
-            self.cache["first"] = x * 3
-        return x * 2 + self.cache["first"] * 0
+        return x * 2
 
 
 class Small(Encoder):
-    pass
-
-
-class Keeper(Encoder):
     pass
 
 
@@ -46,7 +36,7 @@ class Holder:
         pass
 
 
-def guard(*actions, mode="fix", enable=(), **more):
+def guard(*actions, mode="fix", **more):
     rules = [
         cudaguard.Rule(
             id=f"LOCAL{number}",
@@ -58,44 +48,40 @@ def guard(*actions, mode="fix", enable=(), **more):
         )
         for number, action in enumerate(actions)
     ]
-    return cudaguard.guard(mode, rules=rules, enable=[*enable, *(rule.id for rule in rules)])
+    return cudaguard.guard(mode, rules=rules, enable=[rule.id for rule in rules])
+
+
+def clone(name):
+    return {"clone_outputs": True, "target": f"rules.{name}"}
+
+
+def no_graphs(name):
+    return {"disable_cuda_graphs": True, "target": f"rules.{name}"}
 
 
 def is_held(compiled):
-    with warned():  # of what the encoder keeps
-        compiled(ONE)
     first = compiled(ONE)
     compiled(TWO)
     return torch.equal(first, ONE * 2)
 
 
-def case_without_a_rule_nothing_is_replaced():
+def case_torch_compile_is_replaced_by_rule_only_and_put_back():
     with cudaguard.guard():
         assert torch.compile is COMPILE
-
-
-def case_torch_compile_is_put_back():
-    with cudaguard.guard(enable=["CG027"]):
+    with cudaguard.guard(enable=["CG028"]):
         ours = torch.compile
-        assert ours is not COMPILE
         assert ours.__wrapped__ is COMPILE
         assert (ours.__name__, ours.__doc__) == (COMPILE.__name__, COMPILE.__doc__)
-        with cudaguard.guard(enable=["CG028"]):
+        with guard(clone("encode")):
             assert torch.compile.__wrapped__ is COMPILE  # one layer, not two
     assert torch.compile is COMPILE
-    guard = cudaguard.install(enable=["CG027"])
-    assert torch.compile is not COMPILE
-    guard.uninstall()
-    assert torch.compile is COMPILE
     # A copy that somebody has kept does what the original does.
-    compiled = ours(encode, mode="reduce-overhead", fullgraph=True)
     assert torch.equal(ours(encode, backend="eager")(ONE), TWO)
-    assert how_compiled(compiled) is None
 
 
 def case_a_later_patch_over_ours_stays():
     calls = []
-    with guard({"disable_cuda_graphs": True, "target": "rules.encode"}):
+    with guard(no_graphs("encode")):
         ours = torch.compile
 
         @functools.wraps(ours)
@@ -104,12 +90,10 @@ def case_a_later_patch_over_ours_stays():
             return ours(model, **keywords)
 
         torch.compile = patched
-        compiled = torch.compile(encode, mode="reduce-overhead")
-        assert graph_use(compiled).is_used is False
+        assert uses_graphs(torch.compile(encode, mode="reduce-overhead")) is False
     try:
         assert torch.compile is patched
-        compiled = torch.compile(encode, mode="reduce-overhead")
-        assert compiled.get_compiler_config()["triton.cudagraphs"] is True
+        assert uses_graphs(torch.compile(encode, mode="reduce-overhead")) is True
         assert calls == [["mode"], ["mode"]]
     finally:
         torch.compile = COMPILE
@@ -119,7 +103,7 @@ def case_clone_by_class():
     for kind in (Encoder, Small):
         for name in ("Encoder", "Small"):
             torch._dynamo.reset()  # it gives up on code that is compiled too often
-            with guard({"clone_outputs": True, "target": f"rules.{name}"}):
+            with guard(clone(name)):
                 module = kind()
                 module.compile(backend=Pool())
                 forms = [
@@ -134,10 +118,7 @@ def case_clone_by_class():
 
 
 def case_clone_by_name_of_a_function_or_of_a_class_within():
-    with guard(
-        {"clone_outputs": True, "target": "rules.encode"},
-        {"clone_outputs": True, "target": "rules.Holder.Inner"},
-    ):
+    with guard(clone("encode"), clone("Holder.Inner")):
         assert is_held(torch.compile(encode, backend=Pool()))
         assert is_held(torch.compile(backend=Pool())(encode))
         assert is_held(torch.compiler.compile(encode, backend=Pool()))
@@ -147,67 +128,22 @@ def case_clone_by_name_of_a_function_or_of_a_class_within():
 
 
 def case_no_graphs_by_rule():
-    given = {"mode": "max-autotune", "fullgraph": True, "dynamic": False}
     before = len(cudaguard.status().events)
-    with guard({"disable_cuda_graphs": True, "target": "rules.Encoder"}):
+    with guard(no_graphs("Encoder")):
         for model in (Encoder(), Small().forward):
-            compiled = torch.compile(model, **given)
-            assert graph_use(compiled).is_used is False
-            kept = how_compiled(compiled)
-            assert kept["options"]["max_autotune"] is True
-            assert (kept["fullgraph"], kept["dynamic"], kept.get("mode")) == (True, False, None)
-        assert (
-            torch.compile(Encoder(), mode="reduce-overhead").dynamo_ctx.compiler_config[
-                "triton.cudagraphs"
-            ]
-            is False
-        )
-        assert (
-            torch.compile(Other(), mode="reduce-overhead").dynamo_ctx.compiler_config[
-                "triton.cudagraphs"
-            ]
-            is True
-        )
-        events = cudaguard.status().events[before:]
-        events = [event.name for event in events if event.kind == "repair"]
-        assert events == [
-            "rules.Encoder",
-            "rules.Small",
-            "rules.Encoder",
-        ]
-
-
-def case_no_graphs_by_rule_where_there_are_none_or_nothing_else():
-    with guard({"disable_cuda_graphs": True, "target": "rules.encode"}):
+            assert uses_graphs(torch.compile(model, **GRAPHS)) is False
+        assert uses_graphs(torch.compile(Other(), **GRAPHS)) is True
+        # Where there are none, or nothing else, it stays as it is, and nothing is told.
         for keywords in ({}, {"backend": "eager"}, {"backend": "cudagraphs"}):
-            compiled = torch.compile(encode, **keywords)
-            assert how_compiled(compiled) == keywords
-        assert graph_use(compiled).is_used is True
+            expected = uses_graphs(COMPILE(Encoder(), **keywords))
+            assert uses_graphs(torch.compile(Encoder(), **keywords)) is expected
+    events = cudaguard.status().events[before:]
+    names = [event.name for event in events if event.kind == "repair"]
+    assert names == ["rules.Encoder", "rules.Small"]
 
 
-def case_arguments_that_do_not_concern_us_pass():
+def case_arguments_pass_and_wrong_ones_are_torch_s_own_errors():
     seen = []
-
-    def spy(model=None, **keywords):
-        seen.append(keywords)
-        return model
-
-    torch.compile = spy
-    try:
-        with guard({"clone_outputs": True, "target": "rules.encode"}):
-            torch.compile(encode, mode="max-autotune", name="mine", recompile_limit=3)
-            torch.compile(backend="eager", unknown=1)
-            torch.compile(model=Other(), dynamic=None)
-    finally:
-        torch.compile = COMPILE
-    assert seen == [
-        {"mode": "max-autotune", "name": "mine", "recompile_limit": 3},
-        {"backend": "eager", "unknown": 1},
-        {"dynamic": None},
-    ]
-
-
-def case_wrong_arguments_are_torch_s_own_errors():
     bad = [((encode, 1), {}), ((encode,), {"no_such": 1}), ((3,), {"mode": "max-autotune"})]
 
     def errors():
@@ -219,70 +155,48 @@ def case_wrong_arguments_are_torch_s_own_errors():
 
     plain = list(errors())
     assert plain
-    with guard({"clone_outputs": True, "target": "rules.encode"}):
+    with guard(clone("encode"), no_graphs("encode")):
         assert list(errors()) == plain
+    torch.compile = lambda model=None, **keywords: seen.append(keywords) or model
+    try:
+        with guard(clone("encode")):
+            torch.compile(encode, mode="max-autotune", name="mine")
+            torch.compile(backend="eager", unknown=1)
+            torch.compile(model=Other(), dynamic=None)
+    finally:
+        torch.compile = COMPILE
+    assert seen == [
+        {"mode": "max-autotune", "name": "mine"},
+        {"backend": "eager", "unknown": 1},
+        {"dynamic": None},
+    ]
 
 
 def case_modes_of_the_guard():
-    for mode in ("observe", "warn"):
-        for verb in ("clone_outputs", "copy_held_outputs", "disable_cuda_graphs"):
-            torch._dynamo.reset()
-            with guard({verb: True, "target": "rules.Encoder"}, mode=mode):
-                assert not is_held(torch.compile(Encoder(), backend=Pool()))
-                compiled = torch.compile(Encoder().forward, mode="reduce-overhead", fullgraph=True)
-                assert graph_use(compiled).is_used is True
-    for mode in ("fix", "strict"):
+    for mode in ("observe", "warn", "fix", "strict"):
         torch._dynamo.reset()
-        with guard({"clone_outputs": True, "target": "rules.Encoder"}, mode=mode):
-            assert is_held(torch.compile(Encoder(), backend=Pool()))
-    with guard({"clone_outputs": True, "target": "rules.Encoder"}, mode="off"):
+        repairs = mode in ("fix", "strict")
+        with guard(clone("Encoder"), mode=mode):
+            assert is_held(torch.compile(Encoder(), backend=Pool())) is repairs
+        with guard(no_graphs("Encoder"), mode=mode):
+            assert uses_graphs(torch.compile(Encoder().forward, **GRAPHS)) is not repairs
+    with guard(clone("Encoder"), mode="off"):
         assert torch.compile is COMPILE
 
 
 def case_rule_whose_condition_does_not_hold():
     """Also where another rule has torch.compile seen."""
-    when = {"env": {"NO_SUCH_VARIABLE": True}}
-    for enable in ((), ("CG027",)):
-        with guard({"clone_outputs": True, "target": "rules.Encoder"}, when=when, enable=enable):
-            assert (torch.compile is COMPILE) is not bool(enable)
-            assert not is_held(torch.compile(Encoder(), backend=Pool()))
-
-
-def case_stored_tensors_are_copied_by_rule():
-    for verb, is_copy in (("copy_held_outputs", True), ("clone_outputs", False)):
-        with guard({verb: True, "target": "rules.Encoder"}):
-            encoder = Encoder()
-            compiled = torch.compile(encoder.forward, backend=Pool())
-            assert is_held(compiled)
-            assert torch.equal(encoder.cache["first"], ONE * 3) is is_copy
-
-
-def case_clone_by_rule_tells_of_what_it_does_not_cure():
-    with guard({"clone_outputs": True, "target": "rules.Keeper"}):
-        compiled = torch.compile(Keeper().forward, backend=Pool())
-        with warned() as texts:
-            compiled(ONE)
-    assert texts == ["[CG852] A compiled call stored Keeper.cache['first'] (2, 2)."]
+    with guard(clone("Encoder"), when={"env": {"NO_SUCH_VARIABLE": True}}):
+        for enable in ((), ("CG028",)):
+            with cudaguard.guard(enable=enable):
+                assert not is_held(torch.compile(Encoder(), backend=Pool()))
 
 
 def case_of_two_rules_the_first_that_names_it_is_taken():
-    with guard(
-        {"clone_outputs": True, "target": "rules.Other"},
-        {"disable_cuda_graphs": True, "target": "rules.Encoder"},
-    ):
-        compiled = torch.compile(Encoder().forward, mode="reduce-overhead", fullgraph=True)
-        assert graph_use(compiled).is_used is False
+    with guard(clone("Other"), no_graphs("Encoder")):
+        compiled = torch.compile(Encoder().forward, **GRAPHS)
+        assert uses_graphs(compiled) is False
         assert not hasattr(compiled, "_cudaguard_of")
-
-
-def case_copies_of_a_module_by_rule():
-    with guard({"clone_outputs": True, "target": "rules.Encoder"}):
-        module = Encoder()
-        module.compile(backend=Pool())
-        twin = copy.deepcopy(module)
-        assert twin._compiled_call_impl is None
-        twin.compile(backend=Pool())
-        assert is_held(twin)
 
 
 def case_compiled_for_real_by_inductor():
@@ -295,10 +209,9 @@ def case_compiled_for_real_by_inductor():
     x, y = torch.randn(8, 8), torch.randn(8, 8)
     expected = run(x, y)
     safe = cudaguard.graph_safe(torch.compile(run, mode="reduce-overhead"))
-    with guard({"disable_cuda_graphs": True, "target": "rules.encode"}):
+    with guard(no_graphs("encode")):
         by_rule = torch.compile(encode, mode="reduce-overhead")
-        assert graph_use(by_rule).is_used is False
-        assert by_rule.get_compiler_config()["triton.cudagraphs"] is False
+        assert uses_graphs(by_rule) is False
         assert torch.equal(by_rule(ONE), TWO)
     first, second = safe(x, y), safe(x * 2, y)
     for name, value in expected.items():
@@ -307,32 +220,22 @@ def case_compiled_for_real_by_inductor():
     assert not torch.allclose(second["z"], first["z"])
 
 
-def case_error_of_torch_s_own_is_not_swallowed():
+def case_the_program_is_told_of_nothing_and_its_errors_are_its_own():
     def fail(x):
         raise ValueError("mine")
 
     fail.__module__, fail.__qualname__ = "rules", "encode"
-    with guard({"clone_outputs": True, "target": "rules.encode"}):
-        assert str(raised(ValueError, torch.compile(fail, backend="eager"), ONE)) == "mine"
-
-
-def case_the_program_is_told_of_nothing():
-    actions = (
-        {"clone_outputs": True, "target": "rules.Other"},
-        {"disable_cuda_graphs": True, "target": "rules.encode"},
-    )
-    with warned() as texts, findings() as found, guard(*actions):
+    before = len(cudaguard.status().findings)
+    with warned() as texts, guard(clone("Other"), clone("encode"), no_graphs("Encoder")):
         compiled = torch.compile(Other(), backend=Pool())
-        first, _ = compiled(ONE), compiled(TWO)
-        assert torch.equal(first, TWO)
-        torch.compile(encode, mode="reduce-overhead")
-    assert texts == found == []
+        assert is_held(compiled)
+        torch.compile(Encoder(), mode="reduce-overhead")
+        assert str(raised(ValueError, torch.compile(fail, backend="eager"), ONE)) == "mine"
+    assert texts == []
+    assert len(cudaguard.status().findings) == before
 
 
 def case_replay_stands_for_a_graph():
     """What the other cases rest on: without a rule results are overwritten."""
     assert not is_held(torch.compile(Encoder(), backend=Pool()))
     assert not is_held(torch.compile(encode, backend=Pool()))
-    held = (replay := Replay())(ONE)
-    replay(TWO)
-    assert torch.equal(held, TWO)

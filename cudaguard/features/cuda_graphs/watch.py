@@ -9,43 +9,34 @@ from __future__ import annotations
 import sys
 import weakref
 
+from cudaguard.core.caller import describe, frame_outside_of
+from cudaguard.features.cuda_graphs import messages as wording
+from cudaguard.features.cuda_graphs.copies import Walker
 from cudaguard.features.cuda_graphs.known_errors import overwritten
-from cudaguard.features.cuda_graphs.repair.walk import Walker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
+    from cudaguard.core.reports import Reporter
 
-class Held:
-    """Remembers what calls have returned, and looks at it after the next ones.
+
+class HeldResults:
+    """Remembers what the calls of one callable have returned, and looks at it before the next.
 
     Args:
-        tell: Takes the line whose result was overwritten, its shape, and the line that did it.
+        reporter: Is told.
     """
 
-    def __init__(self, tell: Callable[[str, tuple[int, ...], str], None]) -> None:
-        self._tell = tell
-        self._results: list[tuple[Any, Any, int, str]] = []
-        self._overwritten: list[tuple[Any, str, str]] = []
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._results: list[tuple[Any, Any, int, str]] = []  # reference, copy, version, line
+        self._last_line = ""
 
     def begin(self) -> None:
-        """Tell, before a call, of what earlier ones have overwritten and is held all the same.
+        """Tell, before a call, of what the last one has overwritten and is held all the same.
 
-        Not before: in ``y = f(x)`` the last result is held until the next one is there.
-        """
-        found, self._overwritten = self._overwritten, []
-        for reference, made_at, overwritten_at in found:
-            tensor = reference()
-            if tensor is not None:
-                self._tell(made_at, tuple(tensor.shape), overwritten_at)
-
-    def look(self, where: str) -> None:
-        """Look, after a call, at all results of earlier calls that are still held.
-
-        Args:
-            where: The line of that call.
+        Not before: in ``y = f(x)`` the result before is held until the new one is there.
         """
         left = []
         for reference, before, version, line in self._results:
@@ -56,21 +47,17 @@ class Held:
             if _is_same(tensor, before):
                 left.append((reference, before, version, line))
             else:
-                self._overwritten.append((reference, line, where))
+                finding = wording.stale(line, tuple(tensor.shape), self._last_line)
+                self._reporter.found(finding, frame_outside_of("torch"))
         self._results = left
 
-    def keep(self, result: Any, where: str) -> Any:
-        """Remember what a call has returned.
+    def hand_out(self, result: Any, _: object) -> Any:
+        """Return the result of a call, of which every tensor is an object of this call.
 
-        Args:
-            result: The result.
-            where: The line of that call.
-
-        Returns:
-            The result, of which every tensor is an object of this call. torch hands out the same
-            ones again and again once a graph is recorded, and holds them itself: nobody could tell
-            whether the program does.
+        torch hands out the same ones again and again once a graph is recorded, and holds them
+        itself: nobody could tell whether the program does.
         """
+        self._last_line = describe(frame_outside_of("torch"))
         is_torchs = getattr(sys.modules["torch"]._C, "_is_cached_tensor", lambda _: False)
         own: dict[int, tuple[Any, Any]] = {}
 
@@ -84,7 +71,8 @@ class Held:
         for _, tensor in own.values():
             if not (tensor.is_meta or tensor.is_quantized or tensor.is_nested or tensor.is_sparse):
                 before = tensor.detach().resolve_conj().resolve_neg().clone()
-                self._results.append((weakref.ref(tensor), before, _version(tensor), where))
+                entry = weakref.ref(tensor), before, _version(tensor), self._last_line
+                self._results.append(entry)
         return result
 
 

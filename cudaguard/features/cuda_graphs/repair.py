@@ -1,0 +1,174 @@
+"""Compiled callables that use CUDA graphs: made safe on request, or by rule when compiled.
+
+While torch compiles a caller of what is wrapped here, nothing of this is there. A step is never
+marked: that is what lets results be overwritten.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import sys
+
+from cudaguard.core.caller import frame_outside_of
+from cudaguard.core.decide import applies
+from cudaguard.core.passing_errors import error_passes
+from cudaguard.core.patterns import actions_of
+from cudaguard.core.replace import Replaced
+from cudaguard.errors import CudaGuardWarning
+from cudaguard.features.cuda_graphs import messages as wording
+from cudaguard.features.cuda_graphs.compiled import disable_graphs, place_in, uses_graphs
+from cudaguard.features.cuda_graphs.copies import ResultCopies
+from cudaguard.features.cuda_graphs.watch import HeldResults
+from cudaguard.files import ours, theirs
+from cudaguard.system.facts import Facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cudaguard.core.replace import ReplacedPlace
+    from cudaguard.core.reports import Reporter
+    from cudaguard.core.request import Outcomes, Request
+    from cudaguard.model import Rule
+
+PLACE = "torch.compile"
+_VERBS = ("disable_cuda_graphs", "clone_outputs")
+
+
+# --- what stands around a compiled callable ---------------------------------------------------
+
+
+def protect(reporter: Reporter, compiled: Any, *, is_watched: bool = False) -> Any:
+    """Return a callable, or the same module, whose results are copied.
+
+    Args:
+        reporter: Is told.
+        compiled: A compiled function, method or module.
+        is_watched: True to tell of results that are overwritten instead.
+    """
+    if not isinstance(compiled, sys.modules["torch"].nn.Module):
+        return _wrap(reporter, compiled, is_watched)
+    place = place_in(compiled)
+    name = place or "forward"
+    setattr(compiled, name, _wrap(reporter, getattr(compiled, name), is_watched))
+    if not place:
+        _protect_copies(compiled, functools.partial(protect, reporter, is_watched=is_watched))
+    return compiled
+
+
+def _wrap(reporter: Reporter, function: Any, is_watched: bool) -> Any:
+    function = getattr(function, "_cudaguard_of", function)  # one layer, not two
+    torch: Any = sys.modules["torch"]
+    is_compiling = torch.compiler.is_compiling
+    results: HeldResults | ResultCopies = (
+        HeldResults(reporter) if is_watched else ResultCopies(reporter)
+    )
+
+    def shielded(look: Callable[..., Any], unchanged: Any, *arguments: Any) -> Any:
+        try:
+            return look(*arguments)
+        except CudaGuardWarning:  # the program's filters make an error of what it is told
+            raise
+        except theirs(Exception) as error:
+            reporter.broken("looking after the result of a compiled call", error)
+            return unchanged
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        shielded(results.begin, None)
+        try:
+            result = function(*args, **kwargs)
+        except RuntimeError as error:
+            error_passes(reporter, error)
+            raise
+        return shielded(results.hand_out, result, result, (args, kwargs))
+
+    call._cudaguard_of = function  # type: ignore[attr-defined]  # for `compiled.inner`
+    return call
+
+
+def _protect_copies(module: Any, protect: Callable[[Any], Any]) -> None:
+    """Have ``copy.deepcopy`` of what ``torch.compile`` has made of a module protected as well.
+
+    torch makes its forward anew. ``copy.copy`` asks nobody but the class; pickles stay as they are
+    and need nothing of ours.
+
+    Args:
+        module: The module; nothing is done for one of a torch that copies in another way.
+        protect: Protects a module in place.
+    """
+    if "__reduce__" not in vars(type(module)):
+        return
+
+    def deepcopy(memo: dict[int, Any]) -> Any:
+        kind, parts = module.__reduce__()
+        return protect(kind(*copy.deepcopy(parts, memo)))
+
+    # Past torch, which sets attributes of what it has wrapped. They are not pickled.
+    vars(module)["__deepcopy__"] = deepcopy
+
+
+# --- by rule, where torch.compile is called ---------------------------------------------------
+
+
+def put_up(request: Request) -> Outcomes:
+    """Have ``torch.compile`` seen, for the rules that are about what is compiled."""
+    torch: Any = sys.modules.get("torch")
+    original = getattr(torch, "compile", None)
+    if original is None:
+        return ()
+
+    def make(place: ReplacedPlace, _: object) -> Replaced:
+        @functools.wraps(original)
+        def compile(model: Any = None, *args: Any, **keywords: Any) -> Any:
+            compiled = original(model, *args, **keywords)
+            if model is None:  # torch comes back with one
+                return compiled
+            try:
+                return _by_rule(request.reporter, place, model, compiled)
+            except ours(Exception) as error:
+                request.reporter.broken(f"looking at what {PLACE} has made", error)
+                return compiled
+
+        return Replaced(torch, "compile", compile)
+
+    request.put(PLACE, torch, make)
+    return ()
+
+
+def _by_rule(reporter: Reporter, place: ReplacedPlace, model: Any, compiled: Any) -> Any:
+    """Return a callable that was just compiled as the rule that names it wants it."""
+    rule, verb = _rule_for(place, model)
+    uses = uses_graphs(compiled)
+    if rule is None or uses is False:
+        return compiled
+    owner = getattr(model, "__self__", model)
+    named = owner if hasattr(owner, "__qualname__") else type(owner)
+    name, frame = f"{named.__module__}.{named.__qualname__}", frame_outside_of("torch")
+    if verb == "clone_outputs":
+        reporter.repaired(rule.id, verb, f"results of {name}", wording.COPIED, frame=frame)
+        return protect(reporter, compiled)
+    if disable_graphs(compiled):
+        reporter.repaired(rule.id, verb, name, wording.WITHOUT_GRAPHS, frame=frame)
+    return compiled
+
+
+def _rule_for(place: ReplacedPlace, model: Any) -> tuple[Rule | None, str]:
+    names = _names_of(model)
+    for rule, permit in list(place.users):
+        for action in actions_of(rule, *_VERBS) if permit.acts else ():
+            if action["target"] in names and applies(rule, Facts()):
+                return rule, next(verb for verb in _VERBS if verb in action)
+    return None, ""
+
+
+def _names_of(model: Any) -> set[str]:
+    """Return the names that a rule may call it by: its class and the bases, or the function."""
+    owner = getattr(model, "__self__", model)
+    if isinstance(owner, sys.modules["torch"].nn.Module):
+        return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(owner).__mro__}
+    return {f"{getattr(model, '__module__', '')}.{getattr(model, '__qualname__', '')}"}

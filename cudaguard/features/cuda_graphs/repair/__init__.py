@@ -1,1 +1,0 @@
-"""Copies of what a later call would overwrite."""
