@@ -246,8 +246,7 @@ def _consumer(one: Consumer) -> tuple[str, ...]:
     return (
         f"`{one.name}`", order, "; ".join(text for text, is_so in refused.items() if is_so),
         "; ".join(text for text, is_so in written.items() if is_so),
-        "warning" if one.read_only == IGNORES else "", "yes" if one.prefers_dlpack else "",
-        _linked(one.evidence),
+        "warning" if one.read_only == IGNORES else "", _linked(one.evidence),
     )  # fmt: skip
 
 
@@ -255,7 +254,7 @@ def consumers() -> str:
     """Return the table of the libraries that read arrays."""
     head = (
         "consumer", "streams", "cudaguard refuses", "cudaguard rewrites", "read-only arrays",
-        "prefers DLPack", "evidence",
+        "evidence",
     )  # fmt: skip
     return table_of(head, map(_consumer, CONSUMERS))
 

@@ -169,34 +169,6 @@ for consumer in ("warp", "torch"):
     assert ran.out == ["False", "False"]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_loans_that_were_given_back_keep_no_memory(program, guarded):
-    ran = program.run(
-        ("cudaguard.install()\n" if guarded else "")
-        + WAITS
-        + """
-FRAME = 64 << 20
-
-class Frame:
-    def __init__(self, tensor):
-        self.tensor = tensor
-
-    @property
-    def __cuda_array_interface__(self):
-        return {**self.tensor.__cuda_array_interface__, "version": 3, "stream": None}
-
-torch.cuda.reset_peak_memory_stats()
-for number in range(40):
-    frame = Frame(torch.full((FRAME // 4,), float(number), device="cuda"))
-    lent = torch.from_dlpack(cudaguard.normalize(frame, consumer="dlpack"))
-    assert lent[-1].item() == number
-    del frame, lent
-print(torch.cuda.max_memory_allocated() // FRAME <= 3)
-"""
-    )
-    assert ran.out == ["True"]
-
-
 def test_device_that_was_reset_gets_its_context_anew(program):
     ran = program.run(
         """

@@ -6,7 +6,10 @@ Where a version is not known a profile is the careful one: what it asks for suit
 
 from __future__ import annotations
 
-from cudaguard.model import Record
+from typing import NamedTuple
+
+from cudaguard.system.facts import Facts
+from cudaguard.system.versions import in_range
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ HEEDS, REFUSES, IGNORES = "heeds", "refuses", "ignores"
 ANY, FORWARD, DENSE = "any", "forward", "dense"
 
 
-class Consumer(Record):
+class Consumer(NamedTuple):
     """A library that reads the interface.
 
     Args:
@@ -38,100 +41,42 @@ class Consumer(Record):
         least_dimensions: Fewest dimensions that it takes.
         mask: ``heeds``, ``refuses`` or ``ignores``.
         read_only: ``heeds``, ``refuses`` or ``ignores``.
-        prefers_dlpack: True if it takes ``__dlpack__`` where an array has both.
         reads_nothing_else: True if it knows no other way, and hides errors of this one.
         since: Pairs of a version range and the fields that differ in it.
         evidence: How all of this is known.
     """
 
-    __slots__ = (
-        "boolean",
-        "current_stream",
-        "dists",
-        "evidence",
-        "least_dimensions",
-        "least_version",
-        "mask",
-        "misreads",
-        "name",
-        "packages",
-        "prefers_dlpack",
-        "read_only",
-        "reads_nothing_else",
-        "since",
-        "stream",
-        "strides",
-        "takes_no_stream",
-    )
     name: str
-    packages: tuple[str, ...]
-    dists: tuple[str, ...]
-    stream: str
-    current_stream: str
-    takes_no_stream: bool
-    least_version: int
-    boolean: str
-    misreads: tuple[str, ...]
-    strides: str
-    least_dimensions: int
-    mask: str
-    read_only: str
-    prefers_dlpack: bool
-    reads_nothing_else: bool
-    since: tuple[tuple[str, Mapping[str, Any]], ...]
-    evidence: tuple[str, ...]
+    packages: tuple[str, ...] = ()
+    dists: tuple[str, ...] = ()
+    stream: str = HEEDS
+    current_stream: str = ""
+    takes_no_stream: bool = True
+    least_version: int = 0
+    boolean: str = "|b1"
+    misreads: tuple[str, ...] = ()
+    strides: str = ANY
+    least_dimensions: int = 0
+    mask: str = REFUSES
+    read_only: str = HEEDS
+    reads_nothing_else: bool = False
+    since: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    evidence: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        packages: tuple[str, ...] | None = None,
-        dists: tuple[str, ...] = (),
-        stream: str = HEEDS,
-        current_stream: str = "",
-        takes_no_stream: bool = True,
-        least_version: int = 0,
-        boolean: str = "|b1",
-        misreads: tuple[str, ...] = (),
-        strides: str = ANY,
-        least_dimensions: int = 0,
-        mask: str = REFUSES,
-        read_only: str = HEEDS,
-        prefers_dlpack: bool = False,
-        reads_nothing_else: bool = False,
-        since: tuple[tuple[str, Mapping[str, Any]], ...] = (),
-        evidence: tuple[str, ...] = (),
-    ) -> None:
-        self._fill(
-            name=name,
-            packages=(name,) if packages is None else packages,
-            dists=dists,
-            stream=stream,
-            current_stream=current_stream,
-            takes_no_stream=takes_no_stream,
-            least_version=least_version,
-            boolean=boolean,
-            misreads=misreads,
-            strides=strides,
-            least_dimensions=least_dimensions,
-            mask=mask,
-            read_only=read_only,
-            prefers_dlpack=prefers_dlpack,
-            reads_nothing_else=reads_nothing_else,
-            since=since,
-            evidence=evidence,
-        )
+    def owns(self, kind: type) -> bool:
+        """Return True if a class is one of the consumer's own."""
+        module = f"{kind.__module__}."
+        return any(module.startswith(f"{name}.") for name in self.modules())
+
+    def modules(self) -> tuple[str, ...]:
+        """Return the packages that its functions and classes lie in."""
+        return self.packages or (self.name,)
 
 
 # Whoever it is: it heeds everything that the specification has, and is spared a None.
-ANYONE = Consumer("", packages=(), takes_no_stream=False, mask=HEEDS)
+ANYONE = Consumer("", takes_no_stream=False, mask=HEEDS)
 # What is to be shown to all: nothing is left out that conforms.
-AS_EXPORTED = Consumer("", packages=(), mask=HEEDS)
-
-# Whoever takes DLPack, and nothing else: a bridge is made for it.
-DLPACK = Consumer(
-    "dlpack", packages=(), misreads=(">", "t", "m", "M", "S", "U", "V"), strides=FORWARD
-)
+AS_EXPORTED = Consumer("", mask=HEEDS)
 
 CONSUMERS: tuple[Consumer, ...] = (
     Consumer(
@@ -186,14 +131,12 @@ CONSUMERS: tuple[Consumer, ...] = (
         packages=("numba.cuda", "numba_cuda", "numba"),
         dists=("numba-cuda",),
         read_only=IGNORES,
-        prefers_dlpack=True,
         evidence=("measured 0.30.4",),
     ),
     Consumer(
         "cuda.core",
         dists=("cuda-core",),
         least_version=3,
-        prefers_dlpack=True,
         evidence=("measured 1.2.2", "https://github.com/NVIDIA/cuda-python/issues/1396"),
     ),
     Consumer(
@@ -218,7 +161,6 @@ CONSUMERS: tuple[Consumer, ...] = (
         "mpi4py",
         dists=("mpi4py",),
         stream=IGNORES,
-        prefers_dlpack=True,
         evidence=("measured 4.1.2",),
     ),
     Consumer(
@@ -234,7 +176,6 @@ CONSUMERS: tuple[Consumer, ...] = (
         packages=("jax", "jaxlib"),
         dists=("jax",),
         least_version=2,
-        prefers_dlpack=True,
         evidence=("measured 0.10.2 (CPU), read", "https://github.com/jax-ml/jax/pull/19233"),
     ),
     Consumer(
@@ -275,3 +216,50 @@ CONSUMERS: tuple[Consumer, ...] = (
         evidence=("read 2026.1", "https://github.com/inducer/pycuda"),
     ),
 )
+
+_BY_MODULE = {module: one for one in CONSUMERS for module in one.modules()}
+_BY_NAME = {one.name: one for one in CONSUMERS}
+
+
+def consumer_named(name: str) -> Consumer | None:
+    """Return the profile of the consumer that people call so; None for an unknown one."""
+    return _as_installed(_BY_NAME.get(name))
+
+
+def consumer_of(module: str) -> Consumer | None:
+    """Return the profile of the consumer that a module is, or lies in; None for an unknown one."""
+    return _as_installed(_containing(module))
+
+
+def _containing(module: str) -> Consumer | None:
+    while module and module not in _BY_MODULE:
+        module = module.rpartition(".")[0]
+    return _BY_MODULE.get(module)
+
+
+def _as_installed(found: Consumer | None) -> Consumer | None:
+    if found is None or not found.since:
+        return found
+    installed = next(filter(None, map(Facts().version, found.dists)), "")
+    for versions, changes in found.since:
+        if installed and in_range(installed, versions):
+            return found._replace(**changes)
+    return found
+
+
+def known_consumers() -> tuple[str, ...]:
+    """Return the names of all consumers that are known."""
+    return tuple(_BY_NAME)
+
+
+def unknown_consumer(asked: object) -> str:
+    """Return what is said of a consumer that is not known: the nearest name, and all names."""
+    meant: list[str] = []
+    if isinstance(asked, str):
+        from difflib import get_close_matches
+
+        by_module = _containing(asked)
+        near = get_close_matches(asked.lower(), _BY_NAME, 1)
+        meant = near if by_module is None else [by_module.name]
+    hint = f"did you mean {meant[0]!r}? Known" if meant else "known"
+    return f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from cudaguard.core.lifecycle import activation
-from cudaguard.features.array_interface.consumers import ANYONE, DLPACK
-from cudaguard.features.array_interface.interface import AUTO
-from cudaguard.features.array_interface.messages import not_conforming
-from cudaguard.features.array_interface.policy.faults import name_of
-from cudaguard.features.array_interface.policy.profiles import (
+from cudaguard.features.array_interface.consumers import (
+    ANYONE,
     consumer_named,
     consumer_of,
     unknown_consumer,
 )
-from cudaguard.features.array_interface.repair.handover import faults_of, hand_over
-from cudaguard.features.array_interface.repair.notes import tell
-from cudaguard.system.facts import Facts
+from cudaguard.features.array_interface.faults import name_of
+from cudaguard.features.array_interface.handover import faults_of, hand_over
+from cudaguard.features.array_interface.interface import AUTO
+from cudaguard.features.array_interface.messages import not_conforming
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.features.array_interface.consumers import Consumer
-    from cudaguard.features.array_interface.repair.handover import Note
     from cudaguard.model import Finding
 
 _by_name: dict[str, Consumer] = {}
@@ -45,8 +42,7 @@ def normalize(
         obj: The array. The property is read once; what it raises goes out, but for
             AttributeError.
         consumer: Who is to read it: a name such as ``"dali"``, ``"torch"`` or ``"cupy"``, a module
-            or a class of it; None for any reader that keeps to the specification. With
-            ``"dlpack"`` what is returned has ``__dlpack__``, for consumers that take nothing else.
+            or a class of it; None for any reader that keeps to the specification.
         stream: On which stream the work that is pending on the array was started: a number other
             than 0, or a stream of cuda.core, torch, CuPy, numba or PyCUDA; None vouches that none
             is pending. It counts more than what the array says. Left out: what the array says.
@@ -62,13 +58,9 @@ def normalize(
         profile = ANYONE
     elif type(consumer) is str and consumer in _by_name:
         profile = _by_name[consumer]
-    elif consumer == DLPACK.name:
-        from cudaguard.features.array_interface.repair.dlpack import bridge
-
-        return bridge(obj, stream, _tell)
     else:
         profile = _profile(consumer)
-    return hand_over(obj, profile, stream, _tell)
+    return hand_over(obj, profile, stream, activation.core.reporter)
 
 
 def validate(obj: Any) -> list[Finding]:
@@ -100,12 +92,8 @@ def _profile(consumer: ModuleType | type | str) -> Consumer:
     profiles = _by_name if is_name else _by_module
     known = profiles.get(key)
     if known is None:
-        known = (consumer_named if is_name else consumer_of)(key, Facts().version)
+        known = (consumer_named if is_name else consumer_of)(key)
         if known is None:
             raise ValueError(unknown_consumer(consumer))
         profiles[key] = known
     return known
-
-
-def _tell(note: Note) -> None:
-    tell(activation.core.reporter, note)

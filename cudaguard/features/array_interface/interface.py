@@ -9,50 +9,10 @@ from __future__ import annotations
 import re
 import sys
 from functools import lru_cache
-from typing import TypedDict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 NEWEST = 3  # version of the specification
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # what 1 and 2 mean as a stream; 0 is forbidden
-
-
-class _Required(TypedDict):
-    shape: tuple[int, ...]
-    typestr: str
-    data: tuple[int, bool]
-    version: int
-
-
-class ArrayInterface(_Required, total=False):
-    """What ``__cuda_array_interface__`` of an array on a CUDA device returns.
-
-    Keys:
-        shape: Number of elements in each dimension; ``()`` for one element.
-        typestr: Type of the elements as NumPy writes it: byte order (``<``, ``>``, or ``|`` where
-            it means nothing), kind, and size in bytes, as in ``<f4``.
-        data: Address of the element with index 0 in all dimensions, as a number that the device
-            can use, 0 for an array without elements; and whether it must not be written to.
-        version: Version of this specification that the dictionary keeps to, 0 to 3.
-        strides: Bytes from one element to the next in each dimension, negative ones and 0
-            included; None or absent for C order without gaps.
-        descr: Fields of a structured type, as in NumPy's ``__array_interface__``.
-        mask: None, or an array of the same kind that says which elements are valid (version 1).
-        stream: A ``cudaStream_t`` as a number, on which all work that is still pending on the data
-            can be waited for; 1 is the legacy default stream, 2 the per-thread one, 0 is
-            forbidden; None or absent where nothing has to be waited for (version 3). Earlier
-            versions say nothing of synchronization.
-
-    There is no owner in it: whoever uses the address must keep the array alive. Nor is there a
-    device: the driver knows which one an address belongs to.
-    """
-
-    strides: tuple[int, ...] | None
-    descr: list[tuple[Any, ...]]
-    mask: Any
-    stream: int | None
+ADDRESS_SPACE = 1 << 64
 
 
 # What the specification says of each entry, as a clause for messages.
@@ -136,9 +96,6 @@ def extent(shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int) -
         else:
             high += (count - 1) * stride
     return low, high
-
-
-ADDRESS_SPACE = 1 << 64
 
 
 def in_c_order(shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int) -> bool:

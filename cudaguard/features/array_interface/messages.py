@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.features.array_interface.policy.profiles import known_consumers
+from cudaguard.features.array_interface.consumers import known_consumers
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False

@@ -6,11 +6,12 @@ what is known of them, for readers and for the documentation.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cudaguard.features.array_interface.interface import LEGACY_STREAM
-from cudaguard.model import Record
 
 
-class Producer(Record):
+class Producer(NamedTuple):
     """A library whose arrays have the interface.
 
     Args:
@@ -25,51 +26,15 @@ class Producer(Record):
         evidence: How all of this is known.
     """
 
-    __slots__ = (
-        "absent",
-        "also",
-        "evidence",
-        "exports",
-        "name",
-        "none",
-        "stream",
-        "zero",
-        "zero_unless",
-    )
     name: str
     exports: str
-    also: tuple[str, ...]
-    zero: int | None
-    none: int | None
-    zero_unless: str
-    stream: str
-    absent: str
-    evidence: tuple[str, ...]
-
-    def __init__(
-        self,
-        name: str,
-        exports: str,
-        *,
-        also: tuple[str, ...] = (),
-        zero: int | None = None,
-        none: int | None = None,
-        zero_unless: str = "",
-        stream: str = "",
-        absent: str = "",
-        evidence: tuple[str, ...] = (),
-    ) -> None:
-        self._fill(
-            name=name,
-            exports=exports,
-            also=also,
-            zero=zero,
-            none=none,
-            zero_unless=zero_unless,
-            stream=stream,
-            absent=absent,
-            evidence=evidence,
-        )
+    also: tuple[str, ...] = ()
+    zero: int | None = None
+    none: int | None = None
+    zero_unless: str = ""
+    stream: str = ""
+    absent: str = ""
+    evidence: tuple[str, ...] = ()
 
 
 PRODUCERS: tuple[Producer, ...] = (
@@ -148,3 +113,18 @@ PRODUCERS: tuple[Producer, ...] = (
         evidence=("read, May 2025", "https://github.com/CVCUDA/CV-CUDA"),
     ),
 )
+
+_BY_MODULE = {module: one for one in PRODUCERS for module in (one.name, *one.also)}
+_FIRST_PARTS = frozenset(name.partition(".")[0] for name in _BY_MODULE)
+
+
+def producer_of(kind: type) -> Producer | None:
+    """Return what is known of a class whose instances have the interface, or of a base of it."""
+    for base in kind.__mro__:
+        module = base.__module__
+        if isinstance(module, str) and module.partition(".")[0] in _FIRST_PARTS:
+            while module and module not in _BY_MODULE:
+                module = module.rpartition(".")[0]
+            if module:
+                return _BY_MODULE[module]
+    return None

@@ -10,7 +10,7 @@ VERBS = (
         FUNCTION,
         "Image.__init__",
         "Pass the array given as first argument through cudaguard.normalize.",
-        {"after": "repair.arguments:put_up"},
+        {"after": "repair:put_up"},
         parameters=(Parameter("parameter", PARAMETER, "buffer"),),
     ),
     Verb(
@@ -18,7 +18,7 @@ VERBS = (
         CLASS,
         "DeviceNDArray",
         "Correct the __cuda_array_interface__ that a class exports.",
-        {"after": "repair.arguments:put_up"},
+        {"after": "repair:put_up"},
     ),
 )
 

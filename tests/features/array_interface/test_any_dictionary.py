@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 import cudaguard
 from cudaguard import ArrayInterfaceError
-from cudaguard.features.array_interface.consumers import CONSUMERS
-from cudaguard.features.array_interface.policy.profiles import known_consumers
+from cudaguard.features.array_interface.consumers import CONSUMERS, known_consumers
 
 from .producers import Producer
 

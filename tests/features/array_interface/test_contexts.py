@@ -10,7 +10,6 @@ import textwrap
 
 import pytest
 
-from .test_dlpack import CONSUMER
 from .test_order import START, TORCH, Arrays
 
 # Device 1 has data of a pool, and device 0 is current: as with two GPUs and cudaMallocAsync.
@@ -62,8 +61,8 @@ def places(child, driver_stubs):
     arrays = Arrays(child, driver_stubs.wide())
     arrays.module("torch", TORCH)
 
-    def run(code, more="", **controls):
-        ran = arrays.run(START + POOL + more + textwrap.dedent(code), **controls)
+    def run(code, **controls):
+        ran = arrays.run(START + POOL + textwrap.dedent(code), **controls)
         assert ran.err == ""
         (start,) = [line for line in ran.out if line.startswith("start ")]
         out = [line for line in ran.out if line != start]
@@ -307,52 +306,3 @@ def test_default_stream_beside_the_capture_of_a_blocking_one(places):
     )
     assert "cuStreamIsCapturing answers 906: the default stream cannot be used" in out[0]
     assert (out[1], waits) == ("0", [])
-
-
-# --- the bridge to DLPack -------------------------------------------------------------------------
-
-
-def test_consumer_of_dlpack_waits_on_the_default_stream_of_the_device_of_the_data(places):
-    _, waits = places(
-        """
-        data = Array(of_pool(1), stream=array.interface["stream"])
-        bridge(data).__dlpack__(stream=1)
-        """,
-        CONSUMER,
-    )
-    assert waits == ["cuEventRecord(P)@primary0", "cuStreamWaitEvent(1)@primary1"]
-
-
-def test_default_streams_of_two_contexts_are_two_streams_to_dlpack(places):
-    _, waits = places(
-        """
-        own = own_context()
-        data = Array(new_memory(), stream=1)
-        cu.cuCtxSetCurrent(context)
-        bridge(data).__dlpack__(stream=1)
-        bridge(Array(new_memory(), stream=1)).__dlpack__(stream=1)
-        bridge(Array(of_pool(1), stream=1)).__dlpack__(stream=1)
-        """,
-        CONSUMER,
-    )
-    assert waits == ["cuEventRecord(1)@own1", "cuStreamWaitEvent(1)@primary0"]
-
-
-@pytest.mark.parametrize("is_collected", [True, False])
-def test_memory_that_was_given_back_is_let_go_of_at_the_next_loan(places, is_collected):
-    out, _ = places(
-        f"""
-        if not {is_collected}: gc.disable()
-        live = weakref.WeakSet()
-        most = 0
-        for _ in range(100):
-            frame = Array(new_memory())
-            live.add(frame)
-            Tensor(bridge(frame).__dlpack__(stream=1)).give_back()
-            del frame
-            most = max(most, len(live))
-        print(most)
-        """,
-        CONSUMER,
-    )
-    assert int(out[0]) <= 2

@@ -72,7 +72,7 @@ def test_failure_of_our_own_never_breaks_an_export(run):
     code = """
 install()
 import lib
-from cudaguard.features.array_interface.repair import arguments as array_entries
+from cudaguard.features.array_interface import repair as array_entries
 def broken(*_):
     raise ZeroDivisionError("ours")
 # Code of the guard, by its module: what another raises is not the guard's to contain.

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 import cudaguard
-from cudaguard.features.array_interface.repair.view import View
+from cudaguard.features.array_interface.handover import View
 
 from .producers import Producer
 from .scene import ALL_RAW, ENTRIES, LIB, SCENE
@@ -260,7 +260,7 @@ print(found())
 def test_wait_for_a_consumer_that_does_not_only_where_something_may_be_done(run, mode):
     run.child.write("warp/__init__.py", "def array(data):\n    return data\n")
     code = f"""
-import cudaguard.features.array_interface.repair.order as order
+import cudaguard.features.array_interface.waiting as order
 order.order = lambda stream, *_: print("waits for", stream) or "the host has waited for it"
 action = {{"normalize_argument": "array", "parameter": "data"}}
 RULE = RULE.replace(watch=("warp",), actions=(action,))
@@ -379,7 +379,7 @@ def test_failure_of_our_own_never_breaks_a_call(run, entry):
     code = f"""
 install()
 import lib
-from cudaguard.features.array_interface.repair import arguments as array_entries
+from cudaguard.features.array_interface import repair as array_entries
 def broken(*_):
     raise ZeroDivisionError("ours")
 # Code of the guard, by its module: what another raises is not the guard's to contain.

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import cudaguard
+from cudaguard.features.array_interface import waiting
 from cudaguard.features.array_interface.consumers import CONSUMERS, IGNORES
-from cudaguard.features.array_interface.repair import order as ordering
 from cudaguard.system.driver import ABSENT, FORKED, LOADED, DriverState
 
 from ...features.cuda_init.program import Program
@@ -316,13 +316,13 @@ class FakeDriver:
 @pytest.mark.parametrize("state", [ABSENT, LOADED, FORKED, DriverState(is_mapped=True, error=999)])
 def test_driver_that_is_not_initialized_is_asked_nothing(monkeypatch, state):
     driver = FakeDriver(state)
-    monkeypatch.setattr(ordering, "driver", driver)
+    monkeypatch.setattr(waiting, "driver", driver)
     assert cudaguard.normalize(make(stream=7), consumer="warp")
     assert driver.calls == []
 
 
 def test_array_without_elements_is_not_waited_for(monkeypatch):
     driver = FakeDriver()
-    monkeypatch.setattr(ordering, "driver", driver)
+    monkeypatch.setattr(waiting, "driver", driver)
     cudaguard.normalize(make(shape=(0,), data=(0, False), stream=7), consumer="warp")
     assert driver.calls == []

@@ -7,14 +7,8 @@ synchronization. What cannot be had so is refused.
 
 from __future__ import annotations
 
-from cudaguard.features.array_interface.interface import (
-    ADDRESS_SPACE,
-    AUTO,
-    SPECIFICATION,
-    extent,
-    item_size,
-)
-from cudaguard.features.array_interface.policy.faults import (
+from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD, HEEDS, REFUSES
+from cudaguard.features.array_interface.faults import (
     CORRECT,
     INTERFACE,
     Fault,
@@ -22,7 +16,18 @@ from cudaguard.features.array_interface.policy.faults import (
     refused,
     shown,
 )
-from cudaguard.features.array_interface.policy.fields import (
+from cudaguard.features.array_interface.interface import (
+    ADDRESS_SPACE,
+    AUTO,
+    NEWEST,
+    SPECIFICATION,
+    extent,
+    in_c_order,
+    item_size,
+)
+from cudaguard.features.array_interface.producers import producer_of
+from cudaguard.features.array_interface.reading import (
+    MOST_DIMENSIONS,
     as_dictionary,
     read_data,
     read_descr,
@@ -33,8 +38,6 @@ from cudaguard.features.array_interface.policy.fields import (
     read_typestr,
     read_version,
 )
-from cudaguard.features.array_interface.policy.fit import check_fit
-from cudaguard.features.array_interface.policy.profiles import producer_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,6 +51,91 @@ if TYPE_CHECKING:
 
 _MISSING = object()
 _REQUIRED = ("shape", "typestr", "data", "version")
+# Types that every consumer knows by that name, and their sizes; others take the long way.
+_PLAIN = {
+    **{f"<{kind}{size}": size for kind in "fiu" for size in (2, 4, 8)},
+    **{f"{order}{kind}1": 1 for order in "|<" for kind in "iu"},
+}
+_USUAL = 1 << 47  # what addresses and sizes stay below; others are looked at closely
+
+
+# --- the fast path: interfaces as nearly all are, told by a few looks at types ------------------
+
+
+def in_good_form(cai: Any, consumer: Consumer) -> dict[str, Any] | None:
+    """Return the interface as it can be handed over, with nothing else to do or to say.
+
+    That is the interface itself, or a copy without a stream None for a consumer that is to be
+    spared that. None where it cannot be told so quickly. This is run for every array that is
+    handed over: it is one function, and looks at each entry once.
+    """
+    if type(cai) is not dict or "mask" in cai:
+        return None
+    try:
+        shape, data, typestr, version = cai["shape"], cai["data"], cai["typestr"], cai["version"]
+    except KeyError:
+        return None
+    if (
+        type(shape) is not tuple
+        or type(data) is not tuple
+        or len(data) != 2
+        or type(typestr) is not str
+        or type(version) is not int
+    ):
+        return None
+    size, (pointer, is_read_only) = _PLAIN.get(typestr), data
+    if (
+        size is None
+        or type(pointer) is not int
+        or type(is_read_only) is not bool
+        or not 0 < pointer < _USUAL
+        or (is_read_only and consumer.read_only != HEEDS)
+        or not consumer.least_version <= version <= NEWEST
+        or not consumer.least_dimensions <= len(shape) <= MOST_DIMENSIONS
+    ):
+        return None
+    bytes_ = size
+    for count in shape:
+        if type(count) is not int or count <= 0:
+            return None
+        bytes_ *= count
+    if bytes_ > _USUAL:
+        return None
+    strides, stream = cai.get("strides"), cai.get("stream")
+    if strides is not None and not _step_forward(shape, strides, size, consumer.strides == ANY):
+        return None
+    if stream is not None:
+        if type(stream) is not int or not 0 < stream < ADDRESS_SPACE or version != NEWEST:
+            return None
+        if consumer.stream != HEEDS:
+            return None
+    descr = cai.get("descr", [])
+    if type(descr) is not list or not all(type(item) is tuple for item in descr):
+        return None
+    if stream is None and not consumer.takes_no_stream and "stream" in cai:
+        spared: dict[str, Any] = cai.copy()
+        del spared["stream"]
+        return spared
+    return cai
+
+
+def _step_forward(shape: tuple[int, ...], strides: Any, size: int, may_have_gaps: bool) -> bool:
+    """Return True if strides lead forward, within reach, and without gaps where that is asked."""
+    if type(strides) is not tuple or len(strides) != len(shape):
+        return False
+    end, dense = 0, size
+    for at in range(len(shape) - 1, -1, -1):
+        count, step = shape[at], strides[at]
+        if type(step) is not int or step < 0:
+            return False
+        if not may_have_gaps and count != 1 and step != dense:
+            return False
+        end += (count - 1) * step
+        dense *= count
+    return end < _USUAL
+
+
+# --- all others -------------------------------------------------------------------------------
 
 
 def canonical(
@@ -74,7 +162,7 @@ def canonical(
     # What the caller says counts, and what the array says of it is not looked at then.
     heard = given if stream is AUTO else {k: v for k, v in given.items() if k != "stream"}
     legal = _legal(heard)
-    check_fit(legal, consumer)
+    _check_fit(legal, consumer)
     legal["version"], said = _agree(legal, consumer, kind, environ, stream)
     if consumer.boolean != "|b1" and legal["typestr"][1] == "b":
         legal["typestr"] = consumer.boolean
@@ -95,6 +183,57 @@ def _is_same(legal: Interface, given: Interface) -> bool:
         if raw is not value and not (type(raw) is type(value) in (str, int) and raw == value):
             return False
     return True
+
+
+def _check_fit(cai: dict[str, Any], consumer: Consumer) -> None:
+    """Look for what the consumer cannot be given.
+
+    Args:
+        cai: An interface that conforms to the specification.
+        consumer: Who is to read it.
+
+    Raises:
+        RefusedError: There is something.
+    """
+    name, typestr, shape = consumer.name, cai["typestr"], cai["shape"]
+    size = item_size(typestr)
+    if typestr[0] == ">" and size > 1 and ">" in consumer.misreads:
+        raise refused(
+            "typestr", typestr, f"{name} does not read big-endian data",
+            "convert it to the native byte order first",
+        )  # fmt: skip
+    if typestr[1] in consumer.misreads:
+        rule = f"{name} does not know this type"
+        raise refused("typestr", typestr, rule, "hand over a view of another type")
+    if cai.get("mask") is not None and consumer.mask != HEEDS:
+        how = "refuses masks" if consumer.mask == REFUSES else "takes masked elements for valid"
+        raise refused("mask", cai["mask"], f"{name} {how}", "fill in the missing values first")
+    if cai["data"][1] and consumer.read_only == REFUSES:
+        raise refused(
+            "data", cai["data"], f"{name} refuses read-only arrays", "hand over a copy",
+            adjective="read-only",
+        )  # fmt: skip
+    if len(shape) < consumer.least_dimensions:
+        least = consumer.least_dimensions
+        rule = f"{name} takes arrays of at least {least} dimension{'s' * (least > 1)}"
+        raise refused("shape", shape, rule, "reshape it")
+    _check_strides(shape, cai.get("strides"), size, consumer)
+
+
+def _check_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...] | None, size: int, consumer: Consumer
+) -> None:
+    if strides is None or 0 in shape:
+        return
+    if consumer.strides == DENSE and not in_c_order(shape, strides, size):
+        rule = f"{consumer.name} takes arrays in C order without gaps only"
+    elif consumer.strides == FORWARD and any(
+        count > 1 and (step < 0 or step % size) for count, step in zip(shape, strides)
+    ):
+        rule = f"{consumer.name} takes multiples of the element's {size} bytes only, none negative"
+    else:
+        return
+    raise refused("strides", strides, rule, "hand over a contiguous copy")
 
 
 def check(cai: Any, kind: type, environ: Mapping[str, str]) -> tuple[Fault, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface.interface import SPECIFICATION
-from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ CORRECT = "correct what the producer exports"
 GIVE_STREAM = "name the stream on which the pending work was started, or None where none is pending"
 
 
-class Fault(Record):
+class Fault(NamedTuple):
     """One thing that is wrong with an array interface.
 
     Args:
@@ -27,17 +28,11 @@ class Fault(Record):
         can_be_mended: True if there is one thing only that it can mean.
     """
 
-    __slots__ = ("can_be_mended", "field", "remedy", "rule", "value")
     field: str
     value: str
     rule: str
     remedy: str
-    can_be_mended: bool
-
-    def __init__(
-        self, field: str, value: str, rule: str, remedy: str, can_be_mended: bool = False
-    ) -> None:
-        self._fill(field=field, value=value, rule=rule, remedy=remedy, can_be_mended=can_be_mended)
+    can_be_mended: bool = False
 
 
 class RefusedError(Exception):

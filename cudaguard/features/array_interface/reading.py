@@ -1,15 +1,17 @@
 """Read one entry of a CUDA array interface: its value in legal form, or why there is none.
 
 A value that says the same in another form is converted (a list for a tuple, a NumPy integer for an
-int, ``f4`` for ``<f4``); a legal one is returned as it is, as the same object. Nothing is guessed.
+int, ``f4`` for ``<f4``); a legal one is returned as it is, as the same object. Nothing is guessed:
+all functions raise `RefusedError` where there is no such value.
 The code of a foreign class that runs here may raise anything; what follows is that its value
 cannot be read.
 """
 
 from __future__ import annotations
 
-from operator import index
+from operator import index, is_
 
+from cudaguard.features.array_interface.faults import INTERFACE, refused, shown
 from cudaguard.features.array_interface.interface import (
     ADDRESS_SPACE,
     NATIVE,
@@ -17,18 +19,9 @@ from cudaguard.features.array_interface.interface import (
     SPECIFICATION,
     item_size,
 )
-from cudaguard.features.array_interface.policy.faults import (
-    CORRECT,
-    INTERFACE,
-    Fault,
-    RefusedError,
-    refused,
-    shown,
-)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 MOST_DIMENSIONS = 64  # of an array in NumPy 2; more is a mistake, or meant to take for ever
@@ -41,11 +34,7 @@ _LETTERS = {
 
 
 def whole_number(value: object, field: str) -> int:
-    """Read an integer: also a NumPy one, or one of a sub-class; a bool or a float is none.
-
-    Raises:
-        RefusedError: It is none.
-    """
+    """Read an integer: also a NumPy one, or one of a sub-class; a bool or a float is none."""
     if type(value) is int:
         return value
     try:
@@ -57,45 +46,27 @@ def whole_number(value: object, field: str) -> int:
 
 
 def _whole_numbers(value: Any, field: str) -> tuple[int, ...]:
-    if type(value) is tuple:
-        for item in value:
-            if type(item) is not int:
-                break
-        else:
-            _check_sizes(value, value, field)
-            return value
     if isinstance(value, (str, bytes, bytearray, dict, set, frozenset)):
         raise refused(field, value)
     try:
         count = len(value)
-        if count > MOST_DIMENSIONS:
-            raise refused(field, value, f"more than {MOST_DIMENSIONS} dimensions are a mistake")
-        items = [item for _, item in zip(range(count), value)]  # it may have no end
-    except RefusedError:
-        raise
+        items = [item for _, item in zip(range(MOST_DIMENSIONS), value)]  # it may have no end
     except Exception as error:
         raise refused(field, value) from error
-    numbers = tuple(whole_number(item, field) for item in items)
+    if count > MOST_DIMENSIONS:
+        raise refused(field, value, f"more than {MOST_DIMENSIONS} dimensions are a mistake")
+    numbers = tuple(whole_number(item, field) for item in items[:count])
     if len(numbers) != count:
         raise refused(field, value)
-    _check_sizes(numbers, value, field)
-    return numbers
-
-
-def _check_sizes(numbers: tuple[int, ...], value: object, field: str) -> None:
-    if len(numbers) > MOST_DIMENSIONS:
-        raise refused(field, value, f"more than {MOST_DIMENSIONS} dimensions are a mistake")
     for number in numbers:
         if not -ADDRESS_SPACE < number < ADDRESS_SPACE:
             raise refused(field, value, "that is more than an address space has")
+    is_legal = type(value) is tuple and all(map(is_, numbers, items))
+    return value if is_legal else numbers
 
 
 def read_shape(value: object) -> tuple[int, ...]:
-    """Read ``shape``.
-
-    Raises:
-        RefusedError: It is no sequence of integers, or one is negative.
-    """
+    """Read ``shape``."""
     shape = _whole_numbers(value, "shape")
     for count in shape:
         if count < 0:
@@ -104,11 +75,7 @@ def read_shape(value: object) -> tuple[int, ...]:
 
 
 def read_strides(value: object, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Read ``strides`` of an array of this shape.
-
-    Raises:
-        RefusedError: It is no sequence of integers, or not of that length.
-    """
+    """Read ``strides`` of an array of this shape."""
     if value is None:
         return None
     strides = _whole_numbers(value, "strides")
@@ -118,11 +85,7 @@ def read_strides(value: object, shape: tuple[int, ...]) -> tuple[int, ...] | Non
 
 
 def read_typestr(value: object) -> str:
-    """Read ``typestr``.
-
-    Raises:
-        RefusedError: It names no type, or one that readers take differently.
-    """
+    """Read ``typestr``."""
     text = value
     try:
         if isinstance(text, (bytes, bytearray)):
@@ -147,17 +110,13 @@ def read_typestr(value: object) -> str:
 
 
 def read_data(value: object, shape: tuple[int, ...]) -> tuple[int, bool]:
-    """Read ``data`` of an array of this shape.
-
-    Raises:
-        RefusedError: It is no pair of an address and a truth value, or there are elements and
-            no address.
-    """
-    if type(value) is tuple and len(value) == 2:
-        pointer, is_read_only = value
-        if type(pointer) is int and type(is_read_only) is bool and 0 < pointer < ADDRESS_SPACE:
-            return value if 0 not in shape else (0, is_read_only)
-    raw, flag = _pair(value)
+    """Read ``data`` of an array of this shape: its address and whether it is read-only."""
+    if not isinstance(value, (tuple, list)):
+        raise refused("data", value)
+    try:
+        raw, flag = value
+    except Exception as error:  # not two, or of a sub-class of its own kind
+        raise refused("data", value) from error
     is_empty = 0 in shape
     pointer = 0 if raw is None and is_empty else whole_number(raw, "data")
     if not 0 <= pointer < ADDRESS_SPACE:
@@ -168,21 +127,8 @@ def read_data(value: object, shape: tuple[int, ...]) -> tuple[int, bool]:
             "look whether its memory was freed, or never allocated",
         )  # fmt: skip
     legal = (0 if is_empty else pointer, _truth(flag, value))
-    return value if type(value) is tuple and _same(value, legal) else legal
-
-
-def _pair(value: object) -> tuple[object, object]:
-    if isinstance(value, (tuple, list)):
-        try:
-            raw, flag = value
-        except Exception as error:  # not two, or of a sub-class of its own kind
-            raise refused("data", value) from error
-        return raw, flag
-    raise refused("data", value)
-
-
-def _same(value: tuple[Any, ...], legal: tuple[int, bool]) -> bool:
-    return type(value[0]) is int and type(value[1]) is bool and value == legal
+    is_legal = type(value) is tuple and type(raw) is int and type(flag) is bool
+    return value if is_legal and value == legal else legal
 
 
 def _truth(flag: object, value: object) -> bool:
@@ -199,11 +145,7 @@ def _truth(flag: object, value: object) -> bool:
 
 
 def read_version(value: object) -> int:
-    """Read ``version``.
-
-    Raises:
-        RefusedError: It is no integer, or one that this package does not know.
-    """
+    """Read ``version``."""
     version = whole_number(value, "version")
     if version > NEWEST:
         raise refused(
@@ -215,11 +157,7 @@ def read_version(value: object) -> int:
 
 
 def read_stream(value: object) -> int:
-    """Read ``stream`` where it is not None; 0 is left to whoever knows the producer.
-
-    Raises:
-        RefusedError: It is no integer, or cannot be a handle.
-    """
+    """Read ``stream`` where it is not None; 0 is left to whoever knows the producer."""
     stream = whole_number(value, "stream")
     if not 0 <= stream < ADDRESS_SPACE:
         raise refused("stream", value)
@@ -227,11 +165,7 @@ def read_stream(value: object) -> int:
 
 
 def read_descr(value: object) -> object:
-    """Read ``descr``.
-
-    Raises:
-        RefusedError: It is no list of tuples.
-    """
+    """Read ``descr``."""
     if not isinstance(value, (list, tuple)):
         raise refused("descr", value)
     if type(value) is list and all(type(item) is tuple for item in value):
@@ -245,11 +179,7 @@ def read_descr(value: object) -> object:
 
 
 def read_mask(value: object) -> object:
-    """Read ``mask`` where it is not None.
-
-    Raises:
-        RefusedError: It is no array.
-    """
+    """Read ``mask`` where it is not None."""
     try:
         interface = value.__cuda_array_interface__  # type: ignore[attr-defined]
     except Exception as error:
@@ -260,23 +190,16 @@ def read_mask(value: object) -> object:
 
 
 def as_dictionary(value: object) -> dict[Any, Any]:
-    """Return the interface itself if it is a plain dictionary, else as one.
-
-    Raises:
-        RefusedError: It is no mapping.
-    """
+    """Return the interface itself if it is a plain dictionary, else as one."""
     if type(value) is dict:
         return value
     if isinstance(value, dict):
         return dict(dict.items(value))  # what C code sees, whatever the sub-class says
-    from collections.abc import Mapping as AnyMapping
+    from collections.abc import Mapping
 
-    if not isinstance(value, AnyMapping):
-        rule = "it must be a dictionary"
-        raise RefusedError(Fault(INTERFACE, shown(value), rule, CORRECT))
-    mapping: Mapping[Any, Any] = value
+    if not isinstance(value, Mapping):
+        raise refused(INTERFACE, value, "it must be a dictionary")
     try:  # entry by entry, as nobody knows how many a foreign class has
-        return {name: mapping[name] for name in SPECIFICATION if name in mapping}
+        return {name: value[name] for name in SPECIFICATION if name in value}
     except Exception as error:
-        rule = "its entries must be readable"
-        raise RefusedError(Fault(INTERFACE, shown(value), rule, CORRECT)) from error
+        raise refused(INTERFACE, value, "its entries must be readable") from error

@@ -1,1 +1,0 @@
-"""What an array interface means, and the form in which a consumer reads it rightly."""

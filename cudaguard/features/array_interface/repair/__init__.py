@@ -1,1 +1,0 @@
-"""Arrays on their way from a producer to a consumer."""
