@@ -97,9 +97,9 @@ producer, address = stream(), ctypes.c_uint64()
 ok(cu().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(64)))
 busy(producer)
 from cudaguard.features.array_interface import waiting
-from cudaguard.features.array_interface.consumers import consumer_named
+from cudaguard.features.array_interface.consumers import consumer_for
 waiting._reader = lambda *_: 1  # torch reads on its default stream
-waits["says"] = waiting.order(producer.value, consumer_named("torch"), address.value)
+waits["says"] = waiting.order(producer.value, consumer_for("torch"), address.value)
 waits["own_default"] = pending(ctypes.c_void_p(1))
 ok(cu().cuCtxSetCurrent(primary))
 waits["primary_default"] = pending(ctypes.c_void_p(1))

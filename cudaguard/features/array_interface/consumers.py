@@ -6,7 +6,7 @@ Where a version is not known a profile is the careful one: what it asks for suit
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from cudaguard.system.facts import Facts
 from cudaguard.system.versions import in_range
@@ -14,6 +14,7 @@ from cudaguard.system.versions import in_range
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import ModuleType
     from typing import Any
 
 # What a consumer does with an entry that it may not like.
@@ -21,7 +22,8 @@ HEEDS, REFUSES, IGNORES = "heeds", "refuses", "ignores"
 ANY, FORWARD, DENSE = "any", "forward", "dense"
 
 
-class Consumer(NamedTuple):
+@dataclass(frozen=True)
+class Consumer:
     """A library that reads the interface.
 
     Args:
@@ -217,33 +219,50 @@ CONSUMERS: tuple[Consumer, ...] = (
     ),
 )
 
-_BY_MODULE = {module: one for one in CONSUMERS for module in one.modules()}
+_BY_MODULE = {module: one.name for one in CONSUMERS for module in one.modules()}
 _BY_NAME = {one.name: one for one in CONSUMERS}
+_installed: dict[str, Consumer] = {}
 
 
-def consumer_named(name: str) -> Consumer | None:
-    """Return the profile of the consumer that people call so; None for an unknown one."""
-    return _as_installed(_BY_NAME.get(name))
+def consumer_for(asked: ModuleType | type | str) -> Consumer:
+    """Return the profile of a consumer, by its name, or by a module or a class of it.
+
+    Raises:
+        ValueError: It is not known; the message has the nearest name and all names.
+    """
+    if isinstance(asked, str):
+        name = asked
+    else:
+        module = getattr(asked, "__module__" if isinstance(asked, type) else "__name__", "")
+        name = _name_of(module) if isinstance(module, str) else ""
+    found = _installed.get(name)
+    if found is None and name not in _BY_NAME:
+        raise ValueError(_unknown(asked))
+    return found or _as_installed(name)
 
 
 def consumer_of(module: str) -> Consumer | None:
     """Return the profile of the consumer that a module is, or lies in; None for an unknown one."""
-    return _as_installed(_containing(module))
+    name = _name_of(module)
+    return _as_installed(name) if name else None
 
 
-def _containing(module: str) -> Consumer | None:
+def _name_of(module: str) -> str:
     while module and module not in _BY_MODULE:
         module = module.rpartition(".")[0]
-    return _BY_MODULE.get(module)
+    return _BY_MODULE.get(module, "")
 
 
-def _as_installed(found: Consumer | None) -> Consumer | None:
-    if found is None or not found.since:
-        return found
-    installed = next(filter(None, map(Facts().version, found.dists)), "")
+def _as_installed(name: str) -> Consumer:
+    """Return a profile for the version that is installed; it is remembered."""
+    found = _BY_NAME[name]
+    dists = found.dists if found.since else ()
+    installed = next(filter(None, map(Facts().version, dists)), "")
     for versions, changes in found.since:
         if installed and in_range(installed, versions):
-            return found._replace(**changes)
+            found = replace(found, **changes)
+            break
+    _installed[name] = found
     return found
 
 
@@ -252,14 +271,12 @@ def known_consumers() -> tuple[str, ...]:
     return tuple(_BY_NAME)
 
 
-def unknown_consumer(asked: object) -> str:
+def _unknown(asked: object) -> str:
     """Return what is said of a consumer that is not known: the nearest name, and all names."""
-    meant: list[str] = []
+    meant = ""
     if isinstance(asked, str):
         from difflib import get_close_matches
 
-        by_module = _containing(asked)
-        near = get_close_matches(asked.lower(), _BY_NAME, 1)
-        meant = near if by_module is None else [by_module.name]
-    hint = f"did you mean {meant[0]!r}? Known" if meant else "known"
+        meant = _name_of(asked) or "".join(get_close_matches(asked.lower(), _BY_NAME, 1))
+    hint = f"did you mean {meant!r}? Known" if meant else "known"
     return f"consumer {asked!r} is not known; {hint} are {', '.join(_BY_NAME)}"

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.lifecycle import activation
-from cudaguard.features.array_interface.consumers import (
-    ANYONE,
-    consumer_named,
-    consumer_of,
-    unknown_consumer,
-)
+from cudaguard.features.array_interface.consumers import ANYONE, consumer_for
 from cudaguard.features.array_interface.faults import name_of
 from cudaguard.features.array_interface.handover import faults_of, hand_over
 from cudaguard.features.array_interface.interface import AUTO
@@ -19,11 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from cudaguard.features.array_interface.consumers import Consumer
     from cudaguard.model import Finding
-
-_by_name: dict[str, Consumer] = {}
-_by_module: dict[str, Consumer] = {}
 
 
 def normalize(
@@ -54,12 +45,7 @@ def normalize(
             attributes ``field``, ``value``, ``rule`` and ``remedy`` say what and why.
         ValueError: The consumer is not known; the message has the nearest name and all names.
     """
-    if consumer is None:
-        profile = ANYONE
-    elif type(consumer) is str and consumer in _by_name:
-        profile = _by_name[consumer]
-    else:
-        profile = _profile(consumer)
+    profile = ANYONE if consumer is None else consumer_for(consumer)
     return hand_over(obj, profile, stream, activation.core.reporter)
 
 
@@ -81,19 +67,3 @@ def validate(obj: Any) -> list[Finding]:
         not_conforming(whose, f.field, f.value, f.rule, f.remedy, can_be_mended=f.can_be_mended)
         for f in faults_of(obj)
     ]
-
-
-def _profile(consumer: ModuleType | type | str) -> Consumer:
-    is_name = isinstance(consumer, str)
-    place = "__module__" if isinstance(consumer, type) else "__name__"
-    key = consumer if is_name else getattr(consumer, place, "")
-    if not isinstance(key, str):
-        key = ""
-    profiles = _by_name if is_name else _by_module
-    known = profiles.get(key)
-    if known is None:
-        known = (consumer_named if is_name else consumer_of)(key)
-        if known is None:
-            raise ValueError(unknown_consumer(consumer))
-        profiles[key] = known
-    return known

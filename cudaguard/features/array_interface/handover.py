@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from cudaguard.core.caller import caller_frame
 from cudaguard.features.array_interface import messages as wording
 from cudaguard.features.array_interface.consumers import IGNORES
@@ -16,7 +14,6 @@ from cudaguard.features.array_interface.policy import (
     in_good_form,
     zero_means,
 )
-from cudaguard.features.array_interface.producers import producer_of
 from cudaguard.features.array_interface.reading import read_stream, whole_number
 
 TYPE_CHECKING = False
@@ -98,7 +95,7 @@ def prepare(obj: Any, cai: Any, consumer: Consumer, stream: Any, reporter: Repor
     try:
         if is_given:
             stream = _handle_of(stream)
-        legal = canonical(cai, consumer, kind, os.environ, stream)
+        legal = canonical(cai, consumer, kind, stream)
         ordered = ""
         pending, (pointer, is_read_only) = legal.get("stream"), legal["data"]
         if pending is not None and pointer and consumer.stream == IGNORES:
@@ -129,7 +126,7 @@ def faults_of(obj: Any) -> tuple[Fault, ...]:
         cai = obj.__cuda_array_interface__
     except AttributeError:
         return (absent(type(obj)),)
-    return check(cai, type(obj), os.environ)
+    return check(cai, type(obj))
 
 
 def _handle_of(stream: object) -> int | None:
@@ -151,7 +148,7 @@ def _handle_of(stream: object) -> int | None:
         raise refused("stream", stream) from error
     number = whole_number(handle, "stream")
     # The default stream of a library is 0 to itself.
-    return read_stream(number) or zero_means(producer_of(type(stream)), os.environ)
+    return read_stream(number) or zero_means(type(stream))
 
 
 def _as_told(stream: Any) -> object:

@@ -7,6 +7,8 @@ synchronization. What cannot be had so is refused.
 
 from __future__ import annotations
 
+import os
+
 from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD, HEEDS, REFUSES
 from cudaguard.features.array_interface.faults import (
     CORRECT,
@@ -41,11 +43,10 @@ from cudaguard.features.array_interface.reading import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from cudaguard.features.array_interface.consumers import Consumer
-    from cudaguard.features.array_interface.producers import Producer
 
     Interface = dict[str, Any]
 
@@ -109,14 +110,17 @@ def in_good_form(cai: Any, consumer: Consumer) -> dict[str, Any] | None:
             return None
         if consumer.stream != HEEDS:
             return None
-    descr = cai.get("descr", [])
-    if type(descr) is not list or not all(type(item) is tuple for item in descr):
+    if "descr" in cai and not _is_plain(cai["descr"]):
         return None
     if stream is None and not consumer.takes_no_stream and "stream" in cai:
         spared: dict[str, Any] = cai.copy()
         del spared["stream"]
         return spared
     return cai
+
+
+def _is_plain(descr: Any) -> bool:
+    return type(descr) is list and all(type(item) is tuple for item in descr)
 
 
 def _step_forward(shape: tuple[int, ...], strides: Any, size: int, may_have_gaps: bool) -> bool:
@@ -138,20 +142,13 @@ def _step_forward(shape: tuple[int, ...], strides: Any, size: int, may_have_gaps
 # --- all others -------------------------------------------------------------------------------
 
 
-def canonical(
-    cai: Any,
-    consumer: Consumer,
-    kind: type,
-    environ: Mapping[str, str],
-    stream: Any = AUTO,
-) -> Interface:
+def canonical(cai: Any, consumer: Consumer, kind: type, stream: Any = AUTO) -> Interface:
     """Return the interface in the form that a consumer reads rightly; itself if it is in it.
 
     Args:
         cai: What the producer exports; it is not changed.
         consumer: Who reads it.
         kind: The class of the producer.
-        environ: The environment, for what the producer means.
         stream: What the caller says of the stream: None for no pending work; a number; `AUTO`
             to take what the producer says.
 
@@ -163,7 +160,7 @@ def canonical(
     heard = given if stream is AUTO else {k: v for k, v in given.items() if k != "stream"}
     legal = _legal(heard)
     _check_fit(legal, consumer)
-    legal["version"], said = _agree(legal, consumer, kind, environ, stream)
+    legal["version"], said = _agree(legal, consumer, kind, stream)
     if consumer.boolean != "|b1" and legal["typestr"][1] == "b":
         legal["typestr"] = consumer.boolean
     if said is not None:
@@ -236,13 +233,12 @@ def _check_strides(
     raise refused("strides", strides, rule, "hand over a contiguous copy")
 
 
-def check(cai: Any, kind: type, environ: Mapping[str, str]) -> tuple[Fault, ...]:
+def check(cai: Any, kind: type) -> tuple[Fault, ...]:
     """Return all that keeps an interface from conforming to the specification.
 
     Args:
         cai: What the producer exports; it is not changed.
         kind: The class of the producer.
-        environ: The environment, for what the producer means.
     """
     faults: list[Fault] = []
     try:
@@ -253,7 +249,7 @@ def check(cai: Any, kind: type, environ: Mapping[str, str]) -> tuple[Fault, ...]
     stream = legal.get("stream")
     if type(stream) is int and stream == 0:
         try:
-            faults.append(_mended("stream", 0, zero_means(producer_of(kind), environ)))
+            faults.append(_mended("stream", 0, zero_means(kind)))
         except RefusedError as error:
             faults.append(error.fault)
     return tuple(faults)
@@ -329,10 +325,7 @@ def _mended(field: str, raw: object, value: object, rule: str = "") -> Fault:
 
 
 def _check_extent(
-    shape: tuple[int, ...],
-    typestr: str,
-    pointer: int,
-    strides: tuple[int, ...] | None,
+    shape: tuple[int, ...], typestr: str, pointer: int, strides: tuple[int, ...] | None
 ) -> None:
     low, high = extent(shape, strides, item_size(typestr))
     if pointer + low < 0 or pointer + high > ADDRESS_SPACE:
@@ -341,17 +334,11 @@ def _check_extent(
         raise refused(field, value, rule)
 
 
-def _agree(
-    cai: Interface,
-    consumer: Consumer,
-    kind: type,
-    environ: Mapping[str, str],
-    stream: Any,
-) -> tuple[int, int | None]:
+def _agree(cai: Interface, consumer: Consumer, kind: type, stream: Any) -> tuple[int, int | None]:
     """Return the version and the stream to write, None for none."""
     said = cai.get("stream") if stream is AUTO else stream
     if said == 0:
-        said = zero_means(producer_of(kind), environ)
+        said = zero_means(kind)
     version: int = cai["version"]
     if said is not None:
         return max(version, 3), said
@@ -370,24 +357,19 @@ def _agree(
     )
 
 
-def zero_means(producer: Producer | None, environ: Mapping[str, str]) -> int:
-    """Return the stream that a producer means by 0.
+def zero_means(kind: type) -> int:
+    """Return the stream that a producer of that class means by 0.
 
     Raises:
         RefusedError: That is not known.
     """
-    if producer is None or producer.zero is None:
-        raise _zero(producer, "")
-    if environ.get(producer.zero_unless, "0").strip() not in ("", "0"):
-        raise _zero(producer, producer.zero_unless)
-    return producer.zero
-
-
-def _zero(producer: Producer | None, variable: str) -> RefusedError:
-    rule = SPECIFICATION["stream"]
-    if producer is not None and variable:
+    producer, rule = producer_of(kind), SPECIFICATION["stream"]
+    if producer is not None and producer.zero is not None:
+        if os.environ.get(producer.zero_unless, "0").strip() in ("", "0"):
+            return producer.zero
+        variable = producer.zero_unless
         rule = f"what {producer.name} means by 0 is not established where {variable} is set"
-    return refused(
+    raise refused(
         "stream", 0, rule, "name the stream that is meant: normalize(..., stream=1) for the legacy "
         "default stream, 2 for the per-thread one, or a handle",
     )  # fmt: skip

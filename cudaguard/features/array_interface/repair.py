@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+from dataclasses import replace
 from operator import attrgetter
 from types import FunctionType
 
@@ -107,7 +108,7 @@ class _Taker:
     def __init__(self, request: Request, permit: Permit) -> None:
         self._permit = permit
         self._request = request
-        self._consumer = consumer_of(request.name) or ANYONE._replace(name=request.name)
+        self._consumer = consumer_of(request.name) or replace(ANYONE, name=request.name)
         self._always_views = self._consumer.reads_nothing_else
         self._own: dict[type, bool] = {View: True}
         self._told: set[tuple[str, ...]] = set()  # class and entries: once each
@@ -159,7 +160,7 @@ class _Taker:
         """Return what to hand over in place of an array that is not canonical."""
         request, consumer, kind = self._request, self._consumer, name_of(type(obj))
         if not may_repair:
-            consumer = consumer._replace(stream=HEEDS)  # look only, and have nothing wait
+            consumer = replace(consumer, stream=HEEDS)  # look only, and have nothing wait
         try:
             handed = prepare(obj, cai, consumer, AUTO, request.reporter)
         except ArrayInterfaceError as error:

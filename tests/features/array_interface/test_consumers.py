@@ -9,12 +9,13 @@ import pytest
 
 import cudaguard
 from cudaguard import ArrayInterfaceError
+from cudaguard.features.array_interface import consumers
 from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     HEEDS,
     IGNORES,
     REFUSES,
-    consumer_named,
+    consumer_for,
     consumer_of,
     known_consumers,
 )
@@ -97,7 +98,7 @@ def test_stream_is_kept_and_comes_with_version_3(consumer, version):
 
 @pytest.mark.parametrize("consumer", NAMES)
 def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
-    profile = consumer_named(consumer)
+    profile = consumer_for(consumer)
     producer = make(stream=None)
     result = cudaguard.normalize(producer, consumer=consumer)
     if consumer == "dali":
@@ -115,6 +116,7 @@ def test_stream_none_is_left_out_where_it_is_stumbled_over(consumer):
 def test_dali_stumbles_over_none_in_the_versions_that_did(version, takes, monkeypatch):
     installed = {"nvidia-dali-cuda120": version}
     monkeypatch.setattr(Facts, "version", lambda _, dist: installed.get(dist))
+    monkeypatch.setattr(consumers, "_installed", {})
     profile = consumer_of("nvidia.dali")
     assert profile.takes_no_stream is takes
     assert profile.boolean == "|?"
@@ -179,7 +181,7 @@ def test_consumer_is_a_module_its_name_or_a_class_of_it():
 )  # fmt: skip
 def test_module_lies_in_a_consumer(module, name):
     assert consumer_of(module).name == name
-    assert consumer_named(name) == consumer_of(module)
+    assert consumer_for(name) == consumer_of(module)
 
 
 @pytest.mark.parametrize("consumer", ["", "torchvision", "nvidia", "cuda", sys, int, 4, object()])
@@ -216,7 +218,7 @@ def test_profile_of_a_consumer_is_sound(profile):
         from packaging.specifiers import SpecifierSet
 
         assert SpecifierSet(versions)
-        assert set(changes) <= set(profile._fields)
+        assert set(changes) <= set(vars(profile))
 
 
 @pytest.mark.parametrize("profile", PRODUCERS, ids=lambda profile: profile.name)
