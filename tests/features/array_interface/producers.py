@@ -27,3 +27,25 @@ def interface(**changes: Any) -> dict[str, Any]:
 def make(**changes: Any) -> Producer:
     """A producer of `interface(**changes)`."""
     return Producer(interface(**changes))
+
+
+class Number:
+    """An integer like NumPy's: no sub-class of int, and with an index."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __index__(self) -> int:
+        return self.value
+
+
+class MyInt(int):
+    __slots__ = ()
+
+
+class MyTuple(tuple):  # type: ignore[type-arg]
+    __slots__ = ()
+
+
+class MyText(str):
+    __slots__ = ()

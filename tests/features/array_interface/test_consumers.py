@@ -58,16 +58,6 @@ def test_what_a_consumer_cannot_be_given_is_refused_for_it_only(case, consumer):
     assert caught.value.remedy
 
 
-def test_refusals_of_masks_say_what_would_happen():
-    changes = FALSE_FRIENDS["masked"][0]
-    for consumer, words in (
-        ("torch", "takes masked elements for valid"),
-        ("cupy", "refuses masks"),
-    ):
-        with pytest.raises(ArrayInterfaceError, match=words):
-            cudaguard.normalize(make(**changes), consumer=consumer)
-
-
 @pytest.mark.parametrize("consumer", NAMES)
 def test_canonical_array_is_handed_over_as_it_is(consumer):
     for changes in ({}, {"strides": (4,)}, {"descr": [("", "<f4")]}, {"typestr": "|u1"}):
@@ -148,19 +138,6 @@ def test_gaps_are_told_from_dimensions_that_are_never_stepped_along():
             cudaguard.normalize(make(shape=(2, 3), strides=strides), consumer="dali")
 
 
-def test_single_bytes_have_no_order():
-    producer = make(typestr=">u1")
-    for consumer in ("torch", "dali", "cupy"):
-        assert cudaguard.normalize(producer, consumer=consumer) is producer
-
-
-@pytest.mark.parametrize(("shape", "address"), [((1,), 0x1000), ((0,), 0), ((2, 0), 0)])
-def test_steps_that_are_never_taken_may_be_odd(shape, address):
-    producer = make(shape=shape, strides=(-6,) * len(shape), data=(address, False))
-    for consumer in ("torch", "dali"):
-        assert cudaguard.normalize(producer, consumer=consumer) is producer
-
-
 # --- who is meant -------------------------------------------------------------------------------
 
 
@@ -227,19 +204,3 @@ def test_profile_of_a_producer_is_sound(profile):
     assert profile.exports
     assert profile.zero in (None, 1)
     assert profile.zero or not profile.zero_unless
-
-
-def modules_of(profile):
-    return profile.modules() if profile in CONSUMERS else (profile.name, *profile.also)
-
-
-def test_no_module_belongs_to_two():
-    for profiles in (CONSUMERS, PRODUCERS):
-        modules = [module for one in profiles for module in modules_of(one)]
-        assert len(modules) == len(set(modules))
-
-
-def test_every_link_is_one():
-    for one in (*CONSUMERS, *PRODUCERS):
-        for item in one.evidence:
-            assert item.startswith(("https://", "measured", "read")), item

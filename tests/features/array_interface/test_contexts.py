@@ -87,39 +87,6 @@ def test_memory_of_a_pool_is_waited_for_on_its_own_device(places, stream):
     assert (out, waits) == (["True"], [f"cuStreamSynchronize({stream})@primary1"])
 
 
-def test_memory_of_a_pool_is_waited_for_in_a_thread_without_a_context(places):
-    out, waits = places(
-        """
-        data = Array(of_pool(1), stream=1)
-        def work():
-            cudaguard.normalize(data, consumer="warp")
-            print(current())
-        in_thread(work)
-        """
-    )
-    assert (out, waits) == (["None"], ["cuStreamSynchronize(1)@primary1"])
-
-
-def test_stream_of_somebody_is_waited_for_in_its_own_context(places):
-    _, waits = places(
-        """
-        data = Array(of_pool(1), stream=array.interface["stream"])
-        in_thread(lambda: cudaguard.normalize(data, consumer="warp"))
-        """
-    )
-    assert waits == ["cuStreamSynchronize(P)@primary0"]
-
-
-def test_default_stream_of_torch_is_that_of_the_device_of_the_data(places):
-    _, waits = places(
-        """
-        import torch
-        cudaguard.normalize(Array(of_pool(1), stream=array.interface["stream"]), consumer="torch")
-        """
-    )
-    assert waits == ["cuEventRecord(P)@primary0", "cuStreamWaitEvent(1)@primary1"]
-
-
 def test_default_stream_of_torch_is_that_of_the_primary_context(places):
     """PyCUDA's own context is current: torch's stream is not the default stream of that one."""
     _, waits = places(

@@ -12,29 +12,7 @@ import pytest
 import cudaguard
 from cudaguard import ArrayInterfaceError
 
-from .producers import Producer, interface, make
-
-
-class Number:
-    """An integer like NumPy's: no sub-class of int, and with an index."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
-
-
-class MyInt(int):
-    __slots__ = ()
-
-
-class MyTuple(tuple):
-    __slots__ = ()
-
-
-class MyText(str):
-    __slots__ = ()
+from .producers import MyInt, MyText, MyTuple, Number, Producer, interface, make
 
 
 class Shape:
@@ -91,6 +69,11 @@ class Hostile:
     __hash__ = None
 
 
+TYPES = {
+    "f4": "<f4", "=f4": "<f4", "|f4": "<f4", "=f": "<f4", "f": "<f4", "=B": "|u1", "u1": "|u1",
+    "=q": "<i8", ">h": ">i2", "=F": "<c8", "?": "|b1", "=?": "|b1", "|?": "|b1", "b1": "|b1",
+    "b": "|i1", "V2": "|V2", "M8[ns]": "<M8[ns]",
+}  # fmt: skip
 MENDED = [
     ("shape", [4], (4,)),
     ("shape", MyTuple((4,)), (4,)),
@@ -98,23 +81,7 @@ MENDED = [
     ("shape", (MyInt(4),), (4,)),
     ("shape", Shape(), (2, 2)),
     ("shape", Endless(), (1, 1)),
-    ("typestr", "f4", "<f4"),
-    ("typestr", "=f4", "<f4"),
-    ("typestr", "|f4", "<f4"),
-    ("typestr", "=f", "<f4"),
-    ("typestr", "f", "<f4"),
-    ("typestr", "=B", "|u1"),
-    ("typestr", "u1", "|u1"),
-    ("typestr", "=q", "<i8"),
-    ("typestr", ">h", ">i2"),
-    ("typestr", "=F", "<c8"),
-    ("typestr", "?", "|b1"),
-    ("typestr", "=?", "|b1"),
-    ("typestr", "|?", "|b1"),
-    ("typestr", "b1", "|b1"),
-    ("typestr", "b", "|i1"),
-    ("typestr", "V2", "|V2"),
-    ("typestr", "M8[ns]", "<M8[ns]"),
+    *(("typestr", text, legal) for text, legal in TYPES.items()),
     ("typestr", b"<f4", "<f4"),
     ("typestr", bytearray(b"<f4"), "<f4"),
     ("typestr", MyText("<f4"), "<f4"),

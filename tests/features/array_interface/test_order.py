@@ -10,13 +10,9 @@ from typing import Any
 
 import pytest
 
-import cudaguard
-from cudaguard.features.array_interface import waiting
 from cudaguard.features.array_interface.consumers import CONSUMERS, IGNORES
-from cudaguard.system.driver import ABSENT, FORKED, LOADED, DriverState
 
 from ...features.cuda_init.program import Program
-from .producers import make
 
 IGNORING = [one.name for one in CONSUMERS if one.stream == IGNORES]
 HEEDING = [one.name for one in CONSUMERS if one.stream != IGNORES]
@@ -133,24 +129,6 @@ def test_consumers_that_wait_themselves_are_left_to_it(arrays, consumer):
     assert waits == []
 
 
-def test_nothing_is_waited_for_where_no_stream_is_told(arrays):
-    _, waits = arrays.ordered("cudaguard.normalize(Array(new_memory()), consumer='torch')")
-    assert waits == []
-    _, waits = arrays.ordered("cudaguard.normalize(array, consumer='warp', stream=None)")
-    assert waits == []
-
-
-def test_stream_that_the_caller_names_is_the_one_waited_for(arrays):
-    out, waits = arrays.ordered(
-        """
-        other = Array(new_memory(), version=2)
-        view = cudaguard.normalize(other, consumer="warp", stream=array.interface["stream"])
-        print(view.__cuda_array_interface__["version"])
-        """
-    )
-    assert (out, waits) == (["3"], ["cuStreamSynchronize(P)"])
-
-
 def test_stream_of_torch_waits_for_an_event_and_the_host_does_not(arrays):
     arrays.module("torch", TORCH)
     out, waits = arrays.ordered(
@@ -198,23 +176,6 @@ def test_same_stream_needs_no_waiting(arrays):
         """
     )
     assert waits == []
-
-
-def test_default_streams_are_those_of_the_context_of_the_data(arrays):
-    out, waits = arrays.ordered(
-        """
-        data = new_memory()
-        cu.cuCtxSetCurrent(None)
-        cudaguard.normalize(Array(data, stream=1), consumer="warp")
-        cudaguard.normalize(Array(data, stream=2), consumer="warp")
-        cudaguard.normalize(array, consumer="warp")
-        now = ctypes.c_void_p()
-        cu.cuCtxGetCurrent(ctypes.byref(now))
-        print(now.value)
-        """
-    )
-    assert out == ["None"]
-    assert waits == [f"cuStreamSynchronize({which})" for which in (1, 2, "P")]
 
 
 def test_it_is_told_once_for_each_class_and_consumer(arrays):
@@ -296,33 +257,3 @@ def test_nothing_is_asked_in_a_forked_child(arrays):
     assert ran.err == ""
     assert len({call.pid for call in calls}) == 1
     assert ran.calls.count("cuStreamSynchronize") == 1
-
-
-class FakeDriver:
-    """Answers for `Driver`; takes note of what it is asked."""
-
-    def __init__(self, state=None):
-        self.answer = state or DriverState(is_mapped=True, is_initialized=True)
-        self.calls = []
-
-    def state(self):
-        return self.answer
-
-    def call(self, name, *arguments):
-        self.calls.append(name)
-        return 0
-
-
-@pytest.mark.parametrize("state", [ABSENT, LOADED, FORKED, DriverState(is_mapped=True, error=999)])
-def test_driver_that_is_not_initialized_is_asked_nothing(monkeypatch, state):
-    driver = FakeDriver(state)
-    monkeypatch.setattr(waiting, "driver", driver)
-    assert cudaguard.normalize(make(stream=7), consumer="warp")
-    assert driver.calls == []
-
-
-def test_array_without_elements_is_not_waited_for(monkeypatch):
-    driver = FakeDriver()
-    monkeypatch.setattr(waiting, "driver", driver)
-    cudaguard.normalize(make(shape=(0,), data=(0, False), stream=7), consumer="warp")
-    assert driver.calls == []

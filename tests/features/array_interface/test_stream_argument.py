@@ -9,20 +9,12 @@ import pytest
 import cudaguard
 from cudaguard import ArrayInterfaceError
 
-from .producers import Producer, interface, make
+from .producers import Number, Producer, interface, make
 
 
 def library(module, **attributes):
     """An object of a class of that module."""
     return type("Thing", (), {"__module__": module, **attributes})()
-
-
-class Number:
-    def __init__(self, value):
-        self.value = value
-
-    def __index__(self):
-        return self.value
 
 
 def stream_of(array, **how):

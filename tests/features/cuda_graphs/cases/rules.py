@@ -192,13 +192,6 @@ def case_rule_whose_condition_does_not_hold():
                 assert not is_held(torch.compile(Encoder(), backend=Pool()))
 
 
-def case_of_two_rules_the_first_that_names_it_is_taken():
-    with guard(clone("Other"), no_graphs("Encoder")):
-        compiled = torch.compile(Encoder().forward, **GRAPHS)
-        assert uses_graphs(compiled) is False
-        assert not hasattr(compiled, "_cudaguard_of")
-
-
 def case_compiled_for_real_by_inductor():
     """The C++ compiler is needed here; everything else runs on other backends."""
 
@@ -233,9 +226,3 @@ def case_the_program_is_told_of_nothing_and_its_errors_are_its_own():
         assert str(raised(ValueError, torch.compile(fail, backend="eager"), ONE)) == "mine"
     assert texts == []
     assert len(cudaguard.status().findings) == before
-
-
-def case_replay_stands_for_a_graph():
-    """What the other cases rest on: without a rule results are overwritten."""
-    assert not is_held(torch.compile(Encoder(), backend=Pool()))
-    assert not is_held(torch.compile(encode, backend=Pool()))

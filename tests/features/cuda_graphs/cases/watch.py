@@ -1,7 +1,7 @@
 """What ``graph_safe(..., strategy="watch")`` tells, and what is noted on torch's own error."""
 
 import torch
-from graph_tools import Pool, Replay, raised, warned
+from graph_tools import Replay, raised, warned
 from torch._inductor.cudagraph_trees import CUDAGraphTreeManager
 
 import cudaguard
@@ -35,16 +35,6 @@ def case_both_lines_are_named():
         f"[CG853] The call at {by} overwrote the result (4, 4) of the call at {made}, which the "
         "program still holds."
     )
-
-
-def case_through_a_compiled_function():
-    watched = watch(torch.compile(lambda x: {"y": [x * 2]}, backend=Pool()))
-    with warned() as texts:
-        first = watched(ONE)
-        for _ in range(2):
-            watched(TWO)
-    assert len(texts) == 1
-    assert torch.equal(first["y"][0], TWO * 2)
 
 
 def case_nothing_is_told_where_nothing_is_held():
