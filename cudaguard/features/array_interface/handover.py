@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame
 from cudaguard.features.array_interface import messages as wording
-from cudaguard.features.array_interface.consumers import IGNORES
-from cudaguard.features.array_interface.faults import RefusedError, error_of, name_of, refused
-from cudaguard.features.array_interface.interface import AUTO
-from cudaguard.features.array_interface.policy import (
+from cudaguard.features.array_interface.canonical import (
     absent,
     canonical,
     check,
     in_good_form,
-    zero_means,
 )
+from cudaguard.features.array_interface.consumers import IGNORES
+from cudaguard.features.array_interface.faults import RefusedError, error_of, name_of, refused
+from cudaguard.features.array_interface.interface import AUTO
+from cudaguard.features.array_interface.producers import zero_means
 from cudaguard.features.array_interface.reading import read_stream, whole_number
 
 TYPE_CHECKING = False

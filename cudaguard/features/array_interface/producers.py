@@ -6,9 +6,11 @@ what is known of them, for readers and for the documentation.
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
-from cudaguard.features.array_interface.interface import LEGACY_STREAM
+from cudaguard.features.array_interface.faults import refused
+from cudaguard.features.array_interface.interface import LEGACY_STREAM, SPECIFICATION
 
 
 class Producer(NamedTuple):
@@ -128,3 +130,21 @@ def producer_of(kind: type) -> Producer | None:
             if module:
                 return _BY_MODULE[module]
     return None
+
+
+def zero_means(kind: type) -> int:
+    """Return the stream that a producer of that class means by 0.
+
+    Raises:
+        RefusedError: That is not known.
+    """
+    producer, rule = producer_of(kind), SPECIFICATION["stream"]
+    if producer is not None and producer.zero is not None:
+        if os.environ.get(producer.zero_unless, "0").strip() in ("", "0"):
+            return producer.zero
+        variable = producer.zero_unless
+        rule = f"what {producer.name} means by 0 is not established where {variable} is set"
+    raise refused(
+        "stream", 0, rule, "name the stream that is meant: normalize(..., stream=1) for the legacy "
+        "default stream, 2 for the per-thread one, or a handle",
+    )  # fmt: skip

@@ -22,11 +22,11 @@ from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface import messages as wording
+from cudaguard.features.array_interface.canonical import in_good_form
 from cudaguard.features.array_interface.consumers import ANYONE, AS_EXPORTED, HEEDS, consumer_of
 from cudaguard.features.array_interface.faults import INTERFACE, name_of, shown
 from cudaguard.features.array_interface.handover import View, prepare
 from cudaguard.features.array_interface.interface import AUTO
-from cudaguard.features.array_interface.policy import in_good_form
 from cudaguard.features.array_interface.producers import producer_of
 from cudaguard.files import ours
 

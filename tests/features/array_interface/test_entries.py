@@ -504,7 +504,7 @@ print(wrong[:1], is_raw())
 ARRAYS = """
 def arrays():
     room = "cudaguard.features.array_interface."
-    parts = (f"{room}interface", f"{room}policy", f"{room}repair", "wrapt")
+    parts = (f"{room}interface", f"{room}canonical", f"{room}repair", "wrapt")
     return " ".join(sorted(name for name in sys.modules if name.startswith(parts))) or "nothing"
 """
 

@@ -7,8 +7,6 @@ synchronization. What cannot be had so is refused.
 
 from __future__ import annotations
 
-import os
-
 from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD, HEEDS, REFUSES
 from cudaguard.features.array_interface.faults import (
     CORRECT,
@@ -27,7 +25,7 @@ from cudaguard.features.array_interface.interface import (
     in_c_order,
     item_size,
 )
-from cudaguard.features.array_interface.producers import producer_of
+from cudaguard.features.array_interface.producers import producer_of, zero_means
 from cudaguard.features.array_interface.reading import (
     MOST_DIMENSIONS,
     as_dictionary,
@@ -355,24 +353,6 @@ def _agree(cai: Interface, consumer: Consumer, kind: type, stream: Any) -> tuple
         "work is",
         f"say it: normalize(..., stream={hint or '...'}), or stream=None if no work is pending",
     )
-
-
-def zero_means(kind: type) -> int:
-    """Return the stream that a producer of that class means by 0.
-
-    Raises:
-        RefusedError: That is not known.
-    """
-    producer, rule = producer_of(kind), SPECIFICATION["stream"]
-    if producer is not None and producer.zero is not None:
-        if os.environ.get(producer.zero_unless, "0").strip() in ("", "0"):
-            return producer.zero
-        variable = producer.zero_unless
-        rule = f"what {producer.name} means by 0 is not established where {variable} is set"
-    raise refused(
-        "stream", 0, rule, "name the stream that is meant: normalize(..., stream=1) for the legacy "
-        "default stream, 2 for the per-thread one, or a handle",
-    )  # fmt: skip
 
 
 def absent(kind: type) -> Fault:
