@@ -18,7 +18,7 @@ MODULES = {
     "bisect": "bisect.command",
     "check-extension": "check_extension.command",
     "lint": "lint.command",
-    "rules": "rules.command",
+    "rules": "rules",
     "explain": "explain",
     "demo": "demo",
 }

@@ -20,7 +20,7 @@ COMMANDS = {
     "bisect": "find the imports, and their order, with which a program fails",
     "check-extension": "report whether compiled extensions would load, and have code for a GPU",
     "lint": "report import statements whose order a rule forbids",
-    "rules": "list the rules, show one, test one, or check a file with your own",
+    "rules": "list the rules, show one, or check a file with your own",
     "explain": "explain an error message or an id, and what to do",
     "demo": "show a real fault and its cure side by side",
 }

@@ -1,15 +1,12 @@
-"""The command that lists, shows, checks and tests rules; what needs wheels is an incident."""
+"""The command that lists, shows and checks rules."""
 
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 
-import cudaguard
 from cudaguard.tools.catalog import RULES
-from cudaguard.tools.rules.reproducers import REPRODUCERS, why_not
 
 from ..documents import valid
 
@@ -126,59 +123,3 @@ def test_no_task_is_wrong_usage(rules):
     assert (status, lines) == (2, [])
     assert "the following arguments are required: TASK" in err
     assert "run: cudaguard rules --help" in err
-
-
-# --- rules test ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("id", "why"),
-    [
-        ("CG008", "its fault was not reproduced"),
-        ("CG013", "it takes an NVIDIA driver"),
-        ("CG032", "no program for a fresh environment has been written; it was seen on 2026"),
-        ("LOCAL1", "there are programs for the built-in rules only"),
-    ],
-)
-def test_rule_without_a_program_says_why(rules, child, id, why):
-    path = child.write("my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nwhy = 'y'\n")
-    env = {"CUDAGUARD_CONFIG": str(path)}
-    status, lines, err = rules("test", id, env=env)
-    assert (status, err) == (3, "")
-    assert lines[0].startswith(f"{id}: ")
-    assert lines[1].startswith(f"  not run: {why}")
-    status, lines, err = rules("test", "--format", "json", id, env=env)
-    document = valid("rules", "\n".join(lines))
-    assert (status, err, document["verdict"], document["rule"]) == (3, "", "not-run", id)
-
-
-def test_test_of_what_is_not_there(rules):
-    status, lines, err = rules("test", "CG799")
-    assert (status, lines) == (2, [])
-    assert "there is no rule 'CG799'" in err
-    for limit in ("0", "-1", "nan"):
-        assert rules("test", "--timeout", limit, "CG001")[:2] == (2, [])
-
-
-@pytest.mark.incidents
-def test_without_a_package_index_it_cannot_be_tested(rules, child):
-    """pip is told that there is none: the environment is real, and it is removed."""
-    env = {"PIP_NO_INDEX": "1", "TMPDIR": str(child.folder)}
-    status, lines, err = rules("test", "CG001", env=env)
-    assert status == 3
-    assert "pip cannot install decord==0.6.0" in lines[1]
-    assert "it needs a package index, by network as a rule" in lines[1]
-    assert "No matching distribution found for" in lines[1]
-    assert err == ""
-    assert list(child.folder.iterdir()) == []
-
-
-def test_programs_are_in_the_package_and_rules_they_are_for_are_verified():
-    by_id = {rule.id: rule for rule in RULES}
-    package = Path(cudaguard.__file__).parent
-    for id, program in REPRODUCERS.items():
-        assert by_id[id].verified, id
-        compile((package / program.script).read_text(encoding="utf-8"), program.script, "exec")
-        assert set(program.only) <= set(by_id)
-    for rule in RULES:
-        assert rule.id in REPRODUCERS or why_not(rule)

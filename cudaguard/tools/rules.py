@@ -1,4 +1,4 @@
-"""List the rules, show one, check a file with rules of your own, or test one that is built in.
+"""List the rules, show one, or check a file with rules of your own.
 
 `on` and `off` are as a plain cudaguard.install() would have them, with the variables set here.
 """
@@ -8,48 +8,24 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.verbs import toml_text
-from cudaguard.files.text import printable, printable_data
-from cudaguard.tools.common import (
-    BROKEN,
-    DATA,
-    FOUND,
-    OK,
-    UsageError,
-    add_format,
-    json_text,
-    known_id,
-    note,
-    show,
-)
+from cudaguard.files.text import printable
+from cudaguard.tools.common import DATA, FOUND, OK, add_format, json_text, known_id, note, show
 from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Container, Mapping, Sequence
-    from typing import Any
 
     from cudaguard.model import Rule
-
-TIME_LIMIT = 300.0  # seconds for one half of a test
-STATUS = {"needed": OK, "not-needed": FOUND, "not-cured": FOUND, "not-run": BROKEN}
 
 EXAMPLES = """\
 examples:
   cudaguard rules list                        every rule: is it on, its grade, its title
   cudaguard rules show CG001                  one with its evidence
   cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
-  cudaguard rules test CG001                  does its fault still occur, and does it cure?
-  cudaguard rules test --latest CG001         the same with the newest releases
-  cudaguard rules coverage                    public incidents, and what is done about each
 
-exit status: 0 all well, 1 a file cannot be used, or a rule is not needed or does not cure,
-2 wrong usage, 3 a rule could not be tested
-"""
-TESTS = """\
-Installs the releases that the rule was seen with into a temporary environment, by pip, and runs a
-small program that shows the fault there: without the guard, where it is to fail, and with it.
-That takes a package index (a network, as a rule), some minutes and, for a few rules, gigabytes.
+exit status: 0 all well, 1 a file cannot be used, 2 wrong usage
 """
 
 
@@ -61,29 +37,8 @@ def configure(parser: ArgumentParser) -> None:
     showing = tasks.add_parser("show", help="one rule with its evidence")
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
-    testing = tasks.add_parser(
-        "test",
-        help="reproduce the fault of a rule in a fresh environment, and its cure",
-        description=TESTS,
-        epilog="exit status: 0 still needed, and it cures; 1 not needed any more, or it does not "
-        "cure;\n2 wrong usage; 3 it could not be tested",
-    )
-    testing.add_argument(
-        "--latest", action="store_true", help="with the newest releases instead, is it still so?"
-    )
-    testing.add_argument(
-        "--timeout",
-        type=float,
-        default=TIME_LIMIT,
-        metavar="S",
-        help=f"seconds for each of the two runs (default: {TIME_LIMIT:.0f})",
-    )
-    covering = tasks.add_parser(
-        "coverage", help="public incidents: prevented, told, explained or not, and by what"
-    )
-    for task in (showing, testing):
-        task.add_argument("id", metavar="ID", help="as in CG001")
-    for task in (listing, showing, checking, testing, covering):
+    showing.add_argument("id", metavar="ID", help="as in CG001")
+    for task in (listing, showing, checking):
         add_format(task, DATA)
 
 
@@ -91,22 +46,14 @@ def execute(args: Namespace) -> int:
     """Do it, and return the exit status."""
     if args.task == "check":
         return _check_all(args)
-    if args.task == "coverage":
-        return _coverage(args)
     from cudaguard.api import active_rules
     from cudaguard.tools.catalog import RULES
 
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}
-    if args.task != "list":
-        args.id = known_id(args.id, rules, "rule")
-    if args.task == "test":
-        if not args.timeout > 0:
-            raise UsageError("--timeout must be greater than 0")
-        return _test(rules[args.id], args)
     chosen = sorted(rules.values(), key=lambda rule: rule.id)
     if args.task == "show":
-        chosen = [rules[args.id]]
+        chosen = [rules[known_id(args.id, rules, "rule")]]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
         show(json_text({"tool": f"rules {args.task}", "rules": data}))
@@ -120,75 +67,6 @@ def execute(args: Namespace) -> int:
             page.add(printable(rule.title or rule.why), lead=lead, hanging=len(lead))
         show(str(page))
     return OK
-
-
-def _coverage(args: Namespace) -> int:
-    from cudaguard.tools.rules import coverage, messages
-
-    found = coverage.incidents()
-    totals = coverage.totals(found)
-    if args.format == "json":
-        incidents = [one.to_dict() for one in found]
-        show(json_text({"tool": "rules coverage", "totals": totals, "incidents": incidents}))
-    else:
-        page = Page(sys.stdout)
-        messages.write_coverage(found, totals, page)
-        show(str(page))
-    return OK
-
-
-def _test(rule: Rule, args: Namespace) -> int:
-    from platform import python_version
-
-    from cudaguard.tools.rules import messages as reproduction
-
-    document: dict[str, Any] = {
-        "tool": "rules test",
-        "rule": rule.id,
-        "title": rule.title or rule.why,
-        "python": python_version(),
-        "latest": args.latest,
-        "verdict": "not-run",
-        "reason": "",
-        "versions": {},
-        "unguarded": None,
-        "guarded": None,
-    }
-    document.update(_reproduced(rule, newest=args.latest, limit=args.timeout))
-    if args.format == "json":
-        show(json_text(document))
-    else:
-        page = Page(sys.stdout)
-        reproduction.write(printable_data(document), page)
-        show(str(page))
-    return STATUS[document["verdict"]]
-
-
-def _reproduced(rule: Rule, *, newest: bool, limit: float) -> dict[str, Any]:
-    """Return what the test of a rule adds to its document."""
-    import signal
-    from contextlib import closing
-    from tempfile import gettempdir
-
-    from cudaguard.tools.common import Progress
-    from cudaguard.tools.rules.reproduce import CannotRunError, Reproduction
-    from cudaguard.tools.rules.reproducers import REPRODUCERS, why_not
-    from cudaguard.tools.scratch import Scratch
-
-    program = REPRODUCERS.get(rule.id)
-    if program is None:
-        return {"reason": why_not(rule)}
-    # So that a supervisor who ends us does not leave gigabytes behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    progress = Progress()
-    try:
-        with closing(Scratch("rules-test", gettempdir())) as scratch:
-            made = Reproduction(rule, program, scratch.folder, progress)
-            return made.document(newest=newest, limit=limit)
-    except (CannotRunError, OSError) as error:
-        return {"reason": str(error)}
-    finally:
-        progress.clear()
 
 
 def _state_of(rule: Rule, active: Container[str]) -> tuple[str, str]:

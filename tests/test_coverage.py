@@ -1,22 +1,28 @@
-"""What is claimed about public incidents: ids and tests that exist, and totals that add up."""
+"""What ``coverage.toml`` claims about public incidents: ids and tests that exist."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
-import zipfile
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
 import cudaguard
 from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.catalog import CHECKS
-from cudaguard.tools.rules.coverage import GRADES, PROOFS, Incident, incidents, totals
 
-from ..documents import valid
-from ..test_words import SPELLING, WORDS
+from .test_words import SPELLING, WORDS
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TABLE = tomllib.loads(Path(__file__).with_name("coverage.toml").read_text(encoding="utf-8"))
+GRADES, PROOFS = TABLE["grades"], TABLE["proofs"]
 GRADE_OF = {rule.id: rule.grade for rule in RULES}
 FUNCTIONS = {name for name in cudaguard.__all__ if name[0].islower()}
 KNOWN = {*GRADE_OF, *DETECTORS, *CHECKS, *FUNCTIONS}
@@ -28,6 +34,22 @@ REPAIRS = {
     "prevented-on-request": {id for id, grade in GRADE_OF.items() if grade == "opt-in"} | FUNCTIONS,
 }
 NODE = re.compile(r"(?P<file>tests/[\w/]+\.py)::(?P<name>test_\w+)(?P<case>\[.+\])?")
+
+
+class Incident(NamedTuple):
+    """One entry; `coverage.toml` says what its fields are."""
+
+    id: str
+    ref: str
+    expected: str
+    grade: str
+    by: Any = ()
+    proof: str = "none"
+    test: str = ""
+    reason: str = ""
+
+
+INCIDENTS = [Incident(**entry) for entry in TABLE["incident"]]
 
 
 def fault_of_test(node, root):
@@ -85,20 +107,15 @@ def faults(found, root):
     return told
 
 
-@pytest.fixture(scope="module")
-def table():
-    return incidents()
+def test_entries_name_what_exists(root):
+    assert faults(INCIDENTS, root) == []
 
 
-def test_entries_name_what_exists(table, root):
-    assert faults(table, root) == []
+def test_order_is_that_of_the_ids():
+    assert [one.id for one in INCIDENTS] == sorted(one.id for one in INCIDENTS)
 
 
-def test_order_is_that_of_the_ids(table):
-    assert [one.id for one in table] == sorted(one.id for one in table)
-
-
-HERE = "tests/tools/test_coverage.py::test_entries_name_what_exists"
+HERE = "tests/test_coverage.py::test_entries_name_what_exists"
 GOOD = {
     "id": "I001", "ref": "a/b#1", "expected": "told", "grade": "told", "by": ["CG818"],
     "proof": "real", "test": HERE, "reason": "",
@@ -118,7 +135,7 @@ PLANTED = {
     "a test and no proof, or a proof and no test": {"test": ""},
     "not the name of a test: test_x": {"test": "test_x"},
     "no such file: test_nothing.py": {"test": "tests/tools/test_nothing.py::test_x"},
-    "no such test: test_x": {"test": "tests/tools/test_coverage.py::test_x"},
+    "no such test: test_x": {"test": "tests/test_coverage.py::test_x"},
     f"no cases: {HERE}[one]": {"test": f"{HERE}[one]"},
     "no reason": {"proof": "none", "test": ""},
     "reason: 'serves'": {"reason": "Another library serves it."},
@@ -144,55 +161,5 @@ def test_entries_that_are_there_twice(root):
 
 
 def test_cases_in_brackets(root):
-    node = "tests/tools/test_coverage.py::test_planted_fault_is_seen"
+    node = "tests/test_coverage.py::test_planted_fault_is_seen"
     assert fault_of_test(f"{node}[no reason]", root) == fault_of_test(node, root) == ""
-
-
-def test_totals_add_up(table):
-    rows = totals(table)
-    assert [row["grade"] for row in rows] == [*GRADES]
-    for name in ("expected", "reached"):
-        assert sum(row[name] for row in rows) == len(table)
-    for row in rows:
-        assert [*row["proof"]] == [*PROOFS]
-        assert sum(row["proof"].values()) == row["reached"]
-
-
-@pytest.fixture
-def coverage(child):
-    """Runs the command, and returns what it prints."""
-
-    def coverage(*arguments):
-        command = (sys.executable, "-m", "cudaguard", "rules", "coverage", *arguments)
-        done = child.command(*command)
-        assert done.stderr == ""
-        return done.stdout
-
-    return coverage
-
-
-def test_command_lists_the_incidents_and_the_totals(coverage, table):
-    lines = coverage().splitlines()
-    assert lines[0].split() == ["id", "incident", "grade", "by"]
-    listed = [line.split() for line in lines[1 : len(table) + 1]]
-    assert listed == [[one.id, one.ref, one.grade, *one.by] for one in table]
-    empty, title, head, *sums = lines[len(table) + 1 :]
-    assert empty == ""
-    assert title.startswith(f"{len(table)} public incidents")
-    assert head.split()[:3] == ["grade", "expected", "reached"]
-    assert [line.split() for line in sums] == [
-        [str(n) for n in (row["grade"], row["expected"], row["reached"], *row["proof"].values())]
-        for row in totals(table)
-    ]
-
-
-def test_json(coverage, table):
-    document = valid("rules", coverage("--format", "json"))
-    assert document["tool"] == "rules coverage"
-    assert document["incidents"] == [one.to_dict() for one in table]
-    assert document["totals"] == totals(table)
-
-
-def test_table_is_in_the_wheel(wheel):
-    with zipfile.ZipFile(wheel) as files:
-        assert "cudaguard/tools/rules/coverage.toml" in files.namelist()
