@@ -191,10 +191,6 @@ class Reporter:
         """
         if finding.id in self.silenced:
             return False
-        if finding.severity != "info":
-            from cudaguard.core.plugin_hosts import with_plugin
-
-            finding = with_plugin(finding)
         if frame is not None and hasattr(sys, "lazy_modules"):  # Python 3.15
             from cudaguard.core.lazy_statements import with_statement
 

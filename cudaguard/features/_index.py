@@ -531,7 +531,6 @@ CHECKS = {'CG902': 'cudaguard.features.extensions.checks:EXTENSIONS',
  'CG907': 'cudaguard.features.builds.checks:BUILD_TOOLS',
  'CG908': 'cudaguard.features.builds.checks:BUILD_CACHE',
  'CG915': 'cudaguard.features.symbol_scope.checks:PRELOADED',
- 'CG916': 'cudaguard.features.cuda_init.checks:EGL',
  'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE'}
 
 IDS = {'CG701': ('an extension was built for another CUDA', ''),

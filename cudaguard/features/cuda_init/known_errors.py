@@ -227,7 +227,7 @@ KNOWN = (
         "number if MUJOCO_EGL_DEVICE_ID is not set.",
         "unset MUJOCO_EGL_DEVICE_ID; with robosuite set os.environ['MUJOCO_EGL_DEVICE_ID'] = '0' "
         "after importing it; start a container with NVIDIA_DRIVER_CAPABILITIES=all",
-        command="cudaguard doctor --only CG916",
+        command="unset MUJOCO_EGL_DEVICE_ID",
         links=(
             "https://github.com/starVLA/starVLA/issues/390",
             "https://github.com/google-deepmind/mujoco/issues/3245",

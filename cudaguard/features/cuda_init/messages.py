@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
-EXPECTED, EGL = "CG822", "CG916"
+EXPECTED = "CG822"
 INITIALIZED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
 FORK, LATCHED = "CG818", "CG819"
 
@@ -289,22 +289,6 @@ def was_too_late(name: str, value: str, devices: int) -> Finding:
         command=f"export {name}={shlex.quote(value)}",
         links=("https://github.com/pytorch/pytorch/issues/159641",),
     )
-
-
-def no_such_egl_device(number: int, variable: str, by: str, count: int) -> Finding:
-    """A renderer would take an EGL device that is not there; `by` is what reads the variable."""
-    return Finding(
-        EGL,
-        f"{by} would render on EGL device {number}, but EGL has {counted(count, 'devices')} here.",
-        evidence=(f"{by} reads the number from {variable}; EGL's numbers are not CUDA's",),
-        consequence="'The MUJOCO_EGL_DEVICE_ID environment variable must be an integer between 0 "
-        f"and {count - 1}'.",
-        remedy="unset MUJOCO_EGL_DEVICE_ID, so that MuJoCo takes the first device that works"
-        if by == "MuJoCo" else "set os.environ['MUJOCO_EGL_DEVICE_ID'] after `import robosuite`, "
-        "which refuses numbers not in CUDA_VISIBLE_DEVICES",
-        command="unset MUJOCO_EGL_DEVICE_ID" if by == "MuJoCo" else "",
-        links=("https://github.com/starVLA/starVLA/issues/390",),
-    )  # fmt: skip
 
 
 def default_set(target: str) -> str:

@@ -21,7 +21,6 @@ _OWN = {
     "CG912": "imports:IMPORTS",
     "CG913": "machine:GPUS",
     "CG914": "machine:PLUGINS",
-    "CG919": "nodes:NODES",
 }
 CHECKS = tuple(sorted({*_OWN, *table.index.CHECKS}))  # ids
 
