@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ PAIRS = (
     ("trace", ("trace", "-c", "import json"), "-X importtime",
      (*PYTHON, "-X", "importtime", "-c", "import json"), "", math.inf, ""),
     ("doctor", ("doctor",), "pip check", (*PYTHON, "-m", "pip", "check"), "", math.inf, ""),
-    ("doctor --inventory", ("doctor", "--inventory"), "collect_env",
+    ("doctor --bundle", ("doctor", "--bundle", os.devnull), "collect_env",
      (*PYTHON, "-m", "torch.utils.collect_env"), "torch", math.inf, ""),
     ("rules list", ("rules", "list"), "pip list", (*PYTHON, "-m", "pip", "list"), "", math.inf, ""),
     ("explain", ("explain", MESSAGE), "python -c pass again", (*PYTHON, "-c", "pass"), "",

@@ -80,7 +80,7 @@ def test_modules_that_talk_are_seen():
         "features/cuda_init/messages.py",
         "features/import_order/rules/import_order.py",
         "features/symbol_scope/table.py",
-        "tools/doctor/checks/guard_messages.py",
+        "tools/doctor/checks/messages.py",
         "tools/run/messages.py",
     } <= names
 

@@ -34,64 +34,19 @@ NOT_LOADED, MISMATCH = 9, 18  # nvmlReturn_t
 
 
 class GpuFacts(Record):
-    """What NVML says of one GPU, in PCI order.
+    """What NVML says of one GPU.
 
     Args:
-        index: Its NVML index, which is not its CUDA ordinal.
         name: Product name.
-        uuid: As in ``GPU-8f3c...``; the same in CUDA.
-        pci_bus_id: As in ``0000:3b:00.0``.
-        memory: Bytes of device memory, None if NVML does not say (some Jetsons).
-        used: Bytes in use by all processes, or None.
         capability: Compute capability as in (8, 0), or None.
-        compute_mode: ``default``, ``exclusive``, ``prohibited``, or empty if unknown.
-        is_mig: True if it is divided into instances.
     """
 
-    __slots__ = (
-        "capability",
-        "compute_mode",
-        "index",
-        "is_mig",
-        "memory",
-        "name",
-        "pci_bus_id",
-        "used",
-        "uuid",
-    )
-    index: int
+    __slots__ = ("capability", "name")
     name: str
-    uuid: str
-    pci_bus_id: str
-    memory: int | None
-    used: int | None
     capability: tuple[int, int] | None
-    compute_mode: str
-    is_mig: bool
 
-    def __init__(
-        self,
-        index: int,
-        name: str = "",
-        uuid: str = "",
-        pci_bus_id: str = "",
-        memory: int | None = None,
-        used: int | None = None,
-        capability: tuple[int, int] | None = None,
-        compute_mode: str = "",
-        is_mig: bool = False,
-    ) -> None:
-        self._fill(
-            index=index,
-            name=name,
-            uuid=uuid,
-            pci_bus_id=pci_bus_id,
-            memory=memory,
-            used=used,
-            capability=capability,
-            compute_mode=compute_mode,
-            is_mig=is_mig,
-        )
+    def __init__(self, name: str = "", capability: tuple[int, int] | None = None) -> None:
+        self._fill(name=name, capability=capability)
 
 
 class Machine(Record):
@@ -101,30 +56,17 @@ class Machine(Record):
         driver_library: A libcuda.so.1 that lies where drivers are installed; empty if none does.
         driver_version: Of the kernel's half, as in ``580.65.06``; empty if unknown.
         supported: Newest CUDA version of the driver, 12040 for 12.4; 0 if unknown.
-        wanted: CUDA version that the installed torch is built for; 0 if unknown.
         nvml: ``ok``, ``missing``, or NVML's own words for why it does not work.
         gpus: What NVML lists.
-        kind: Of ``container``, ``wsl`` and ``jetson`` those that apply.
         problems: What is wrong, and what to do about it, in words.
     """
 
-    __slots__ = (
-        "driver_library",
-        "driver_version",
-        "gpus",
-        "kind",
-        "nvml",
-        "problems",
-        "supported",
-        "wanted",
-    )
+    __slots__ = ("driver_library", "driver_version", "gpus", "nvml", "problems", "supported")
     driver_library: str
     driver_version: str
     supported: int
-    wanted: int
     nvml: str
     gpus: tuple[GpuFacts, ...]
-    kind: tuple[str, ...]
     problems: tuple[str, ...]
 
     def __init__(
@@ -132,20 +74,16 @@ class Machine(Record):
         driver_library: str = "",
         driver_version: str = "",
         supported: int = 0,
-        wanted: int = 0,
         nvml: str = "missing",
         gpus: Iterable[GpuFacts] = (),
-        kind: Iterable[str] = (),
         problems: Iterable[str] = (),
     ) -> None:
         self._fill(
             driver_library=driver_library,
             driver_version=driver_version,
             supported=supported,
-            wanted=wanted,
             nvml=nvml,
             gpus=tuple(gpus),
-            kind=tuple(kind),
             problems=tuple(problems),
         )
 
@@ -157,12 +95,10 @@ def look_at_machine(root: str = "/") -> Machine:
         root: Where its file system begins.
     """
     library = next((p for p in DRIVER_PLACES if os.path.exists(os.path.join(root, p[1:]))), "")
-    kind = kinds_of_machine(root)
     said = _ask_nvml()
-    wanted = built_for()
-    found: dict[str, Any] = {"driver_library": library, "kind": kind, "wanted": wanted, **said}
-    status = found.pop("status")
-    return Machine(**found, problems=_problems(Machine(**found), status))
+    status = said.pop("status")
+    machine = Machine(driver_library=library, **said)
+    return machine.replace(problems=tuple(_problems(machine, kinds_of_machine(root), status)))
 
 
 def kinds_of_machine(root: str = "/") -> tuple[str, ...]:
@@ -207,29 +143,14 @@ def _ask_nvml() -> dict[str, Any]:
 
 
 def _gpus(pynvml: Any) -> Iterable[GpuFacts]:
-    modes = {
-        pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
-        pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive",
-        pynvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
-    }
     for index in range(_try(pynvml, pynvml.nvmlDeviceGetCount) or 0):
         handle = _try(pynvml, pynvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:  # fallen off the bus, or not ours to see
             continue
-        memory = _try(pynvml, pynvml.nvmlDeviceGetMemoryInfo, handle)
         capability = _try(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
-        pci = _try(pynvml, pynvml.nvmlDeviceGetPciInfo, handle)
-        mig = _try(pynvml, pynvml.nvmlDeviceGetMigMode, handle)
         yield GpuFacts(
-            index,
             _text(_try(pynvml, pynvml.nvmlDeviceGetName, handle)) or "",
-            _text(_try(pynvml, pynvml.nvmlDeviceGetUUID, handle)) or "",
-            (_text(getattr(pci, "busId", None)) or "").lower(),
-            None if memory is None else int(memory.total),
-            None if memory is None else int(memory.used),
             None if capability is None else (int(capability[0]), int(capability[1])),
-            modes.get(_try(pynvml, pynvml.nvmlDeviceGetComputeMode, handle), ""),
-            bool(mig and mig[0]),
         )
 
 
@@ -245,7 +166,7 @@ def _text(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _problems(machine: Machine, status: int) -> Iterable[str]:
+def _problems(machine: Machine, kind: tuple[str, ...], status: int) -> Iterable[str]:
     if status == MISMATCH:
         yield (
             "the driver's libraries and its kernel module are of different versions: reboot after "
@@ -256,21 +177,22 @@ def _problems(machine: Machine, status: int) -> Iterable[str]:
     elif machine.nvml not in ("ok", "missing"):
         yield f"NVML does not work: {machine.nvml}"
     elif machine.nvml == "missing" and not machine.driver_library:
-        if "container" in machine.kind:
+        if "container" in kind:
             yield (
                 "there is no NVIDIA driver in this container: start it with the NVIDIA runtime "
                 "(docker run --gpus all)"
             )
         else:
             yield "there is no NVIDIA driver on this machine"
-    elif machine.nvml == "missing" and "jetson" not in machine.kind:
+    elif machine.nvml == "missing" and "jetson" not in kind:
         yield "libcuda is there and NVML is not: a part of the driver is missing"
     if machine.nvml == "ok" and not machine.gpus:
         yield "the driver works and lists no GPU"
-    if machine.supported and machine.wanted and machine.supported // 1000 < machine.wanted // 1000:
+    wanted = built_for()
+    if machine.supported and wanted and machine.supported // 1000 < wanted // 1000:
         yield (
             f"the driver supports CUDA {_dotted(machine.supported)}, and torch is built for CUDA "
-            f"{_dotted(machine.wanted)}: update the driver, or install another torch"
+            f"{_dotted(wanted)}: update the driver, or install another torch"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DOCTOR = (sys.executable, "-m", "cudaguard", "doctor")
+
+
+def in_bundle(text):
+    """Return the report in a bundle, held against the schema, and its inventory."""
+    document = json.loads(text.rpartition("```json\n")[2].rpartition("\n```")[0])
+    inventory = document.pop("inventory")
+    return valid("doctor", json.dumps(document)), inventory
 
 
 class Planted:

@@ -55,7 +55,7 @@ def test_selection(planted):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "CG999"), "there is no check 'CG999'; did you mean CG919?"),
+        (("--only", "CG999"), "there is no check 'CG999'; did you mean CG909?"),
         (("--skip", "x"), "there is no check 'x'"),
         (("--explain", "CG001"), "there is no check 'CG001'"),
         (("--orders", "a,,b"), "--orders: got 'a,,b'"),

@@ -6,11 +6,10 @@ import json
 import os
 import platform
 import pwd
-import re
 
 import pytest
 
-from ..documents import valid
+from .doctor import in_bundle
 from .doctor import planted as planted
 
 SECRETS = {
@@ -40,27 +39,28 @@ def test_bundle_tells_neither_who_nor_where_nor_secrets(planted, env, child):
     text = (child.folder / "report.md").read_text()
     for secret in (*SAID, env["HOME"], "wilhelmina", platform.node()):
         assert secret not in text.replace("/data/wilhelminas", ""), secret
-    assert "LD_LIBRARY_PATH=~/lib:/scratch/<user>_runs/<host>:/data/wilhelminas" in text
+    assert '"LD_LIBRARY_PATH": "~/lib:/scratch/<user>_runs/<host>:/data/wilhelminas"' in text
     assert "https://<secret>@example.org/simple?token=<secret>&x=1" in text
     assert text.startswith("# cudaguard doctor\n")
     assert "checks: " in out
-    document = text.partition("```json\n")[2].partition("\n```")[0]
-    assert valid("doctor", document)["environment"]["python"] == platform.python_version()
-    assert status == 0 or json.loads(document)["summary"]["fail"]
+    document, _ = in_bundle(text)
+    assert document["environment"]["python"] == platform.python_version()
+    assert status == 0 or document["summary"]["fail"]
 
 
 def test_bundle_as_it_is_on_request(planted, env, child):
     planted.run("--bundle", "report.md", "--no-redact", env=env)
     text = (child.folder / "report.md").read_text()
-    assert f"LD_LIBRARY_PATH={env['LD_LIBRARY_PATH']}" in text
+    assert f'"LD_LIBRARY_PATH": "{env["LD_LIBRARY_PATH"]}"' in text
 
 
 def test_bundle_names_what_is_installed_and_what_is_set(planted, child):
     planted.distribution("some-thing", "1.2.3")
     planted.run("--bundle", "report.md", env={"CUDA_VISIBLE_DEVICES": "0,1", "UNRELATED": "x"})
     text = (child.folder / "report.md").read_text()
-    assert re.search(r"^ +some-thing +1\.2\.3$", text, re.MULTILINE)
-    assert "CUDA_VISIBLE_DEVICES=0,1" in text
+    _, inventory = in_bundle(text)
+    assert inventory["other_packages"]["some-thing"] == "1.2.3"
+    assert inventory["variables"]["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert "UNRELATED" not in text
 
 
@@ -100,7 +100,8 @@ def test_home_folder_of_the_account_counts_beside_that_of_the_environment(plante
     """Jobs and containers set HOME to a folder of their own."""
     home = pwd.getpwuid(os.getuid()).pw_dir
     planted.run("--bundle", "report.md", env={**env, "CUDA_CACHE_PATH": f"{home}/cache"})
-    assert "CUDA_CACHE_PATH=~/cache" in (child.folder / "report.md").read_text()
+    _, inventory = in_bundle((child.folder / "report.md").read_text())
+    assert inventory["variables"]["CUDA_CACHE_PATH"] == "~/cache"
 
 
 def test_bundle_that_cannot_be_written(planted):
@@ -114,4 +115,5 @@ def test_working_directory_is_no_password(planted, env, child):
     """As shells tell it in PWD: paths below it are what a report is about."""
     env = {**env, "PWD": str(child.folder), "CUDA_CACHE_PATH": f"{child.folder}/cache"}
     planted.run("--bundle", "report.md", env=env)
-    assert f"CUDA_CACHE_PATH={child.folder}/cache" in (child.folder / "report.md").read_text()
+    _, inventory = in_bundle((child.folder / "report.md").read_text())
+    assert inventory["variables"]["CUDA_CACHE_PATH"] == f"{child.folder}/cache"

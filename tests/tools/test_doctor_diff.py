@@ -1,4 +1,4 @@
-"""``cudaguard doctor --diff``: real reports, and the same with what other hosts would say."""
+"""``cudaguard doctor --diff``: real bundles, and the same with what other hosts would say."""
 
 from __future__ import annotations
 
@@ -7,271 +7,215 @@ import json
 
 import pytest
 
-from cudaguard.tools.doctor.comparison.facts import facts_of
-from cudaguard.tools.doctor.comparison.groups import compare
-from cudaguard.tools.doctor.comparison.messages import write as write_text
-from cudaguard.tools.doctor.comparison.reading import labels
+from cudaguard.core.checks import CheckResult
+from cudaguard.model import Finding
+from cudaguard.system.site import Site
+from cudaguard.tools.common import json_text
+from cudaguard.tools.doctor.comparison import compare, facts_of, labels, read_facts, write
+from cudaguard.tools.doctor.inventory import inventory
+from cudaguard.tools.doctor.writing import bundle, document
 from cudaguard.tools.layout import Page
 
 from ..documents import valid
 from .doctor import planted as planted
 
 
-@pytest.fixture
-def report(planted, child):
-    """A real report, as data."""
-    status, _, err = planted.run("--format", "json", "--fail-on", "never", "-o", "real.json")
-    assert (status, err) == (0, "")
-    return json.loads((child.folder / "real.json").read_text())
+@pytest.fixture(scope="module")
+def real():
+    """What this environment has, as data."""
+    checks = [CheckResult("CG905", "installed distributions", "ok", "looked at: 3")]
+    report = document(checks, {}, "0.1.0")
+    found = inventory(Site())
+    found["gpu"].update(driver="", models=[], pci_devices=0)
+    found["system"]["libc"] = "glibc 2.36"
+    return {**report, "inventory": {**found, "torch": {}, "libraries": {}, "conda": []}}
 
 
 @pytest.fixture
-def write(child, report):
-    """Writes reports that differ from the real one as `change` has it."""
-
-    def write(name, change=lambda report: None):
-        other = copy.deepcopy(report)
-        change(other)
-        return child.write(name, json.dumps(other))
-
-    return write
+def report(real):
+    """The same, to be changed."""
+    return copy.deepcopy(real)
 
 
-def with_driver(version):
-    def change(report):
-        report["inventory"]["gpu"].update(driver=version, models=["NVIDIA L4"])
-
-    return change
-
-
-def compared(planted, *files):
-    """Compare; returns the exit status and the document, held against its schema."""
-    names = [str(file) for file in files]
-    status, out, err = planted.run("--diff", *names, "--format", "json")
-    assert err == ""
-    return status, valid("doctor-diff", out)
-
-
-def test_reports_of_one_host_are_alike(planted, report, write):
-    """Only how long each check took differs."""
-    planted.run("--format", "json", "--fail-on", "never", "-o", "again.json")
-    status, found = compared(planted, "real.json", "again.json")
-    assert (status, found["reports"]) == (0, ["real", "again"])
-    assert found["groups"] == [{"reports": ["real", "again"], "differences": []}]
-    assert found["folded"] == []
-    assert planted.run("--diff", "real.json", "again.json") == (
-        0, "2 reports: alike in what matters\n", "",
-    )  # fmt: skip
-
-
-def test_package_that_was_installed_on_one_host(planted, report):
-    planted.distribution("xformers", "0.0.35")
-    planted.distribution("some-thing", "2.0")
-    planted.run("--format", "json", "--fail-on", "never", "-o", "b.json")
-    status, found = compared(planted, "real.json", "b.json")
-    assert status == 1
-    assert found["groups"][1]["differences"] == [
-        {"kind": "package", "name": "xformers", "reference": "", "here": "0.0.35"}
-    ]
-    folded = [one for one in found["folded"] if one["kind"] == "package"]
-    assert folded == [
-        {
-            "kind": "package",
-            "name": "some-thing",
-            "values": [{"value": "", "reports": ["real"]}, {"value": "2.0", "reports": ["b"]}],
-        }
-    ]
-    status, out, _ = planted.run("--diff", "real.json", "b.json")
-    assert out.splitlines()[:4] == [
-        "2 reports: they differ", "", "real -> b: 1 difference",
-        "  package   xformers: absent -> 0.0.35",
-    ]  # fmt: skip
-    assert "some-thing" not in out
-    assert "2 more differences seldom matter: --verbose lists them" in out
-    assert "some-thing\n" in planted.run("--diff", "real.json", "b.json", "-v")[1]
-
-
-def test_what_only_seldom_matters_gives_status_0(planted, write):
-    def change(report):
-        report["inventory"]["system"].update(kernel="5.4", memory_bytes=1)
-        report["inventory"]["variables"]["PATH"] = "/elsewhere"
-        report["inventory"]["python"]["prefix"] = "/elsewhere"
-
-    status, found = compared(planted, write("a.json"), write("b.json", change))
-    assert status == 0
-    assert {one["name"] for one in found["folded"]} >= {"kernel", "memory_bytes", "prefix"}
-
-
-@pytest.mark.parametrize(
-    ("change", "line"),
-    [
-        (with_driver("535.183.01"), "driver    kernel module: absent -> 535.183.01"),
-        (with_driver(""), "GPUs      none -> 1 x NVIDIA L4"),
-        (
-            lambda report: report["inventory"]["system"].update(libc="glibc 2.31"),
-            "system    libc: glibc 2.36 -> glibc 2.31",
-        ),
-        (
-            lambda report: report["inventory"]["torch"].update(cuda="12.4"),
-            "torch     cuda: absent -> 12.4",
-        ),
-        (
-            lambda report: report["inventory"]["libraries"].update({"libcudnn.so.9": "/x.so.9.1"}),
-            "library   libcudnn.so.9: absent -> /x.so.9.1",
-        ),
-        (
-            lambda report: report["inventory"]["variables"].update(NCCL_P2P_DISABLE="1"),
-            "variable  NCCL_P2P_DISABLE: absent -> 1",
-        ),
-        (
-            lambda report: report["inventory"]["conda"].append(
-                {"name": "cudnn", "version": "9.8", "build": "h8_1", "source": "conda-forge"}
-            ),
-            "conda     cudnn: absent -> 9.8",
-        ),
-        (
-            lambda report: report.update(version="9.9"),
-            "cudaguard version: 0.1.0 -> 9.9",
-        ),
-    ],
-)
-def test_what_matters(planted, report, write, change, line):
-    report["inventory"]["gpu"].update(driver="", models=[], pci_devices=0)
-    report["inventory"].update(torch={}, libraries={}, variables={}, conda=[])
-    report["inventory"]["system"]["libc"] = "glibc 2.36"
-    report["version"] = "0.1.0"
-    status, out, _ = planted.run("--diff", str(write("a.json")), str(write("b.json", change)))
-    assert status == 1
-    assert f"  {line}\n" in out
-
-
-def test_check_that_fails_on_one_host(planted, report):
-    """Its finding is told; a check that has nothing to look at is as good as one that is well."""
-    planted.write("half-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: half\n")
-    planted.run("--format", "json", "--fail-on", "never", "-o", "b.json")
-    status, out, _ = planted.run("--diff", "real.json", "b.json")
-    assert status == 1
-    assert "  check     CG905 installed distributions: ok -> warning\n" in out
-    assert "  finding   only there: CG905: " in out
-    other = copy.deepcopy(report)
-    for check in other["checks"]:
-        check["status"] = {"ok": "skipped", "skipped": "ok"}.get(check["status"], check["status"])
-    assert len(compare([report, other], ["a", "b"])["groups"]) == 1
-
-
-def told(found):
-    page = Page()
-    write_text(found, page)
+def text_of(*reports, verbose=False):
+    """Compares reports called a, b ...; returns the words."""
+    page = Page(verbose=verbose)
+    write(compare([facts_of(one) for one in reports], "abcdefghijklm"[: len(reports)]), page)
     return str(page)
 
 
+def saved(child, name, report, **changes):
+    """Writes a bundle with this report."""
+    return child.write(name, bundle(report, json_text({**report, **changes})))
+
+
+def test_bundles_of_two_hosts(planted, child):
+    """Only how long each check took differs, and then a package."""
+    for name in ("doctor-a.md", "doctor-b.md", "doctor-c.md"):
+        if name == "doctor-c.md":
+            planted.distribution("xformers", "0.0.35")
+            planted.distribution("some-thing", "2.0")
+        assert planted.run("--bundle", name, "--only", "CG905")[0] == 0
+    alike = planted.run("--diff", "doctor-a.md", "doctor-b.md")
+    assert alike == (0, "2 reports: alike in what matters\n", "")
+    status, out, err = planted.run("--diff", "doctor-a.md", "doctor-c.md", "-o", "diff.json")
+    assert (status, out, err) == (1, "", "")
+    found = valid("doctor-diff", (child.folder / "diff.json").read_text())
+    assert found["reports"] == ["a", "c"]
+    assert found["groups"][1]["differences"] == [
+        {"kind": "package", "name": "xformers", "reference": "", "here": "0.0.35"}
+    ]
+    (folded,) = [one for one in found["folded"] if one["kind"] == "package"]
+    assert folded["name"] == "some-thing"
+    assert folded["values"] == [
+        {"value": "", "reports": ["a"]}, {"value": "2.0", "reports": ["c"]},
+    ]  # fmt: skip
+
+
+def test_what_seldom_matters_is_counted_and_listed_on_request(report, real):
+    report["inventory"]["system"].update(kernel="5.4", memory_bytes=1)
+    report["inventory"]["variables"]["PATH"] = "/elsewhere"
+    report["inventory"]["python"]["prefix"] = "/elsewhere"
+    assert text_of(real, report).splitlines() == [
+        "2 reports: alike in what matters", "",
+        "4 more differences seldom matter: --verbose lists them",
+    ]  # fmt: skip
+    assert "memory_bytes" in text_of(real, report, verbose=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "line"),
+    [
+        ("gpu", {"driver": "535.183.01"}, "driver    kernel module: absent -> 535.183.01"),
+        ("gpu", {"models": ["NVIDIA L4"] * 2}, "GPUs      none -> 2 x NVIDIA L4"),
+        ("gpu", {"pci_devices": 4}, "GPUs      none -> 4 on the PCI bus, models unknown"),
+        ("system", {"libc": "glibc 2.31"}, "system    libc: glibc 2.36 -> glibc 2.31"),
+        ("torch", {"cuda": "12.4"}, "torch     cuda: absent -> 12.4"),
+        ("libraries", {"libcudnn.so.9": "/x.9.1"}, "library   libcudnn.so.9: absent -> /x.9.1"),
+        ("variables", {"NCCL_P2P_DISABLE": "1"}, "variable  NCCL_P2P_DISABLE: absent -> 1"),
+        ("variables", {"CUDA_X": ["x"]}, "variable  CUDA_X: absent -> ['x']"),
+    ],
+)
+def test_what_matters(report, real, key, change, line):
+    report["inventory"][key].update(change)
+    assert f"  {line}" in text_of(real, report).splitlines()
+
+
+def test_conda_and_cudaguard(report, real):
+    cudnn = {"name": "cudnn", "version": "9.8", "build": "h8_1", "source": "conda-forge"}
+    report["inventory"]["conda"].append(cudnn)
+    report["version"] = "9.9"
+    text = text_of(real, report)
+    assert "  conda     cudnn: absent -> 9.8\n" in text
+    assert "  cudaguard version: 0.1.0 -> 9.9" in text
+
+
+def test_check_that_fails_on_one_host(report, real):
+    """Its finding is told; a check that has nothing to look at is as good as one that is well."""
+    (check,) = report["checks"]
+    check["status"] = "skipped"
+    assert text_of(real, report) == "2 reports: alike in what matters"
+    check["status"] = "warning"
+    check["findings"] = [Finding("CG905", "half has no version.").to_dict()]
+    text = text_of(real, report)
+    assert "  check     CG905 installed distributions: ok -> warning\n" in text
+    assert "  finding   only there: CG905: half has no version." in text
+    assert "  finding   not there: CG905: half has no version." in text_of(report, real)
+
+
 def test_build_is_told_where_the_version_is_the_same(report):
-    def one(build):
-        other = copy.deepcopy(report)
+    other = copy.deepcopy(report)
+    for one, build in ((report, "cp311-linux"), (other, "cp311-manylinux")):
         package = {"name": "torch", "version": "2.9", "build": build, "source": "pip"}
-        other["inventory"]["packages"] = [package]
-        return other
-
-    text = told(compare([one("cp311-linux"), one("cp311-manylinux")], ["a", "b"]))
-    assert "torch     torch: 2.9, cp311-linux, pip -> 2.9, cp311-manylinux, pip" in text
+        one["inventory"]["packages"] = [package]
+    told = "torch     torch: 2.9, cp311-linux, pip -> 2.9, cp311-manylinux, pip"
+    assert told in text_of(report, other)
 
 
-def test_one_host_of_many(planted, write):
+def test_one_host_of_many(report, real):
     """The largest group is what the others are compared to, wherever it stands."""
-    files = [write("node0.json", with_driver("550.1"))]
-    files += [write(f"node{number}.json", with_driver("580.2")) for number in range(1, 12)]
-    status, found = compared(planted, *files)
-    assert status == 1
-    assert [len(group["reports"]) for group in found["groups"]] == [11, 1]
-    assert found["groups"][1]["reports"] == ["node0"]
-    _, out, _ = planted.run("--diff", *map(str, files))
-    lines = out.splitlines()
+    report["inventory"]["gpu"]["driver"] = "550.1"
+    lines = text_of(report, *[real] * 11).splitlines()
     assert lines[0] == "12 reports: 11 are alike, the others (1) differ from them"
-    assert lines[2] == "node1, node2, node3, node4 and 7 more (--verbose) -> node0: 1 difference"
-    assert lines[3] == "  driver    kernel module: 580.2 -> 550.1"
+    assert lines[2] == "b, c, d, e and 7 more (--verbose) -> a: 1 difference"
+    assert lines[3] == "  driver    kernel module: absent -> 550.1"
 
 
-def test_no_two_alike(report):
-    others = [copy.deepcopy(report) for _ in range(3)]
+def test_no_two_alike(real):
+    others = [copy.deepcopy(real) for _ in range(3)]
     for number, other in enumerate(others):
         other["inventory"]["gpu"]["driver"] = str(number)
-    assert told(compare(others, ["a", "b", "c"])).startswith("3 reports: no two are alike\n")
+    assert text_of(*others).startswith("3 reports: no two are alike\n")
 
 
-def test_bundle_is_a_report(planted, report):
-    planted.run("--bundle", "b.md", "--fail-on", "never")
-    assert compared(planted, "real.json", "b.md")[0] == 0
-
-
-def test_output_file(planted, child, write):
-    status, out, err = planted.run(
-        "--diff", str(write("a.json")), str(write("b.json")), "--format", "json", "-o", "diff.json"
-    )
-    assert (status, out, err) == (0, "", "")
-    valid("doctor-diff", (child.folder / "diff.json").read_text())
-    arguments = ("--diff", "a.json", "b.json", "-o", "no/such/file")
-    assert planted.run(*arguments)[0] == 3
+BLOCK = "# cudaguard doctor\n\n```json\n{}\n```\n"
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "b.json cannot be read: No such file or directory.\n  run: ls -l b.json"),
-        (b"", "b.json is no report of doctor. Write one there.\n  run: cudaguard doctor"),
-        (b"\xff\xfe", "b.json is no report of doctor."),
-        (b"[" * 100_000, "b.json is no report of doctor."),
-        (b"[]", "b.json is no report of doctor."),
-        (b"# cudaguard doctor\n\n```json\n{\n```\n", "b.json is no report of doctor."),
-        (b'{"schema": 1, "tool": "trace"}', "b.json is no report of doctor."),
-        (b'{"schema": 2, "tool": "doctor"}', "b.json was written by another release"),
-        (b'{"schema": 1, "tool": "doctor"}', "b.json is damaged: KeyError: 'checks'"),
+        (None, "b.md cannot be read: No such file or directory. run: ls -l b.md"),
+        ("", "b.md is no bundle of doctor. Write one there. run: cudaguard doctor --bundle"),
+        ("\udcff", "b.md is no bundle"),
+        (BLOCK.format("{"), "b.md is no bundle"),
+        (BLOCK.format("[" * 100_000), "b.md is no bundle"),
+        (BLOCK.format("[]"), "b.md is no bundle"),
+        (BLOCK.format('{"schema": 1, "tool": "trace"}'), "b.md is no bundle"),
+        (BLOCK.format('{"schema": 2, "tool": "doctor"}'), "b.md was written by another release"),
+        (BLOCK.format('{"schema": 1, "tool": "doctor"}'), "b.md has no inventory"),
     ],
 )
-def test_file_that_is_no_report(planted, child, report, content, said):
+def test_file_that_is_no_bundle(tmp_path, monkeypatch, content, said):
+    monkeypatch.chdir(tmp_path)
     if content is not None:
-        (child.folder / "b.json").write_bytes(content)
-    status, out, err = planted.run("--diff", "real.json", "b.json")
-    assert (status, out) == (2, "")
-    assert said in err
-    assert "Traceback" not in err
+        (tmp_path / "b.md").write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ValueError, match=r"\Ab\.md ") as raised:
+        read_facts("b.md")
+    assert str(raised.value).startswith(said)
 
 
-def test_report_without_inventory(planted, write):
-    file = write("b.json", lambda report: report.update(inventory=None))
-    status, _, err = planted.run("--diff", "real.json", str(file))
-    assert status == 2
-    assert "has no inventory" in err
+@pytest.mark.parametrize(
+    "damage",
+    [{"gpu": {}}, {"gpu": 3}, {"packages": [3]}, {"packages": [{"name": "x"}]}, {"torch": []}],
+)
+def test_bundle_that_was_damaged(child, report, damage):
+    report["inventory"].update(damage)
+    path = saved(child, "b.md", report)
+    with pytest.raises(ValueError, match=r"b\.md is damaged\. Write it again\."):
+        read_facts(str(path))
 
 
-@pytest.mark.parametrize("change", ["torch", "variables", "libraries"])
-def test_values_of_another_kind_are_compared_as_texts(planted, write, change):
-    """Schemas let values of such tables be; a report may have been edited."""
-    file = write("b.json", lambda report: report["inventory"][change].update(cuda=["x"]))
-    status, out, err = planted.run("--diff", "real.json", str(file))
-    assert (status, err) == (1, "")
-    assert "absent -> ['x']" in out
+def test_wrong_usage(planted, child, report):
+    saved(child, "a.md", report)
+    saved(child, "none.md", report, inventory=None)
+    for arguments, said in (
+        (["a.md"], "got 1 file, expected two or more"),
+        (["a.md", "a.md", "--format", "github"], "its formats are text and json"),
+        (["a.md", "none.md"], "none.md has no inventory"),
+    ):
+        status, out, err = planted.run("--diff", *arguments)
+        assert (status, out) == (2, "")
+        assert said in err
+    assert planted.run("--diff", "a.md", "a.md", "-o", "no/such/file")[0] == 3
 
 
-def test_wrong_usage(planted, report):
-    status, _, err = planted.run("--diff", "real.json")
-    assert status == 2
-    assert "got 1 file, expected two or more" in err
-    assert planted.run("--diff", "real.json", "real.json", "--format", "github")[0] == 2
+def test_control_sequences_are_not_passed_on(planted, child, report):
+    saved(child, "a.md", report)
+    report["inventory"]["variables"]["CUDA_X"] = "\033[2J"
+    saved(child, "b.md", report)
+    status, out, _ = planted.run("--diff", "a.md", "b.md")
+    assert status == 1
+    assert "\033" not in out
 
 
 def test_labels_tell_files_apart():
-    assert labels(["x/doctor-a.json", "x/doctor-b.json"]) == ["a", "b"]
-    assert labels(["a/doctor.json", "b/doctor.json"]) == ["a/doctor.json", "b/doctor.json"]
-    assert labels(["doctor-a.json", "b.json"]) == ["doctor-a", "b"]
-    assert labels(["a.json", "a.json"]) == ["a.json (1)", "a.json (2)"]
+    assert labels(["x/doctor-a.md", "x/doctor-b.md"]) == ["a", "b"]
+    assert labels(["a/doctor.md", "b/doctor.md"]) == ["a/doctor.md", "b/doctor.md"]
+    assert labels(["doctor-a.md", "b.md"]) == ["doctor-a", "b"]
+    assert labels(["a.md", "a.md"]) == ["a.md (1)", "a.md (2)"]
 
 
-def test_control_sequences_are_not_passed_on(planted, write):
-    file = write("b.json", lambda report: report["inventory"]["variables"].update(CUDA_X="\033[2J"))
-    assert "\033" not in planted.run("--diff", "real.json", str(file))[1]
-
-
-def test_facts_have_one_value_each_and_all_kinds_are_known(report):
-    facts = facts_of(report)
+def test_facts_are_texts(real):
+    facts = facts_of(json.loads(json.dumps(real)))
     assert all(isinstance(value, str) for value in facts.values())
     assert len(facts) > 20

@@ -24,12 +24,12 @@ from cudaguard.model import Finding, Rule
 from cudaguard.system.nvidia_driver import DriverFiles, look_at_driver
 from cudaguard.system.redact import redacted_arguments, redactor
 from cudaguard.tools.catalog import DETECTORS, RULES
-from cudaguard.tools.doctor.ages import is_long_ago, mended_by, seen_on
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks
+from cudaguard.tools.doctor.checks.children import together, unexplained
+from cudaguard.tools.doctor.checks.rules import is_long_ago, mended_by, seen_on
 from cudaguard.tools.doctor.command import LEVELS, is_reached
-from cudaguard.tools.doctor.document import bundle, document
-from cudaguard.tools.doctor.orders import together, unexplained
 from cudaguard.tools.doctor.text import write
+from cudaguard.tools.doctor.writing import bundle, document
 from cudaguard.tools.layout import Page
 
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _OWN = {
     "CG901": "rules:KNOWN_FAULTS",
     "CG909": "guard:SETTINGS",
-    "CG910": "ages:AGES",
-    "CG911": "imports:ORDERS",
-    "CG912": "imports:IMPORTS",
-    "CG913": "machine:GPUS",
-    "CG914": "machine:PLUGINS",
+    "CG910": "rules:AGES",
+    "CG911": "children:ORDERS",
+    "CG912": "children:IMPORTS",
+    "CG913": "children:GPUS",
+    "CG914": "children:PLUGINS",
 }
 CHECKS = tuple(sorted({*_OWN, *table.index.CHECKS}))  # ids
 

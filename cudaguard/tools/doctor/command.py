@@ -29,7 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable
-    from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
     from cudaguard.system.site import Site
@@ -48,10 +47,9 @@ examples:
   cudaguard doctor --explain CG902             what is that check about?
   cudaguard doctor --format github --fail-on warning
                                                in a workflow
-  cudaguard doctor --inventory                 what is installed here, for an issue
-  cudaguard doctor --bundle report.md          both for an issue, without names and secrets
-  cudaguard doctor --format json -o doctor-%h.json
-  cudaguard doctor --diff doctor-*.json        which host differs, and in what?
+  cudaguard doctor --bundle report.md          for an issue, with what is installed
+  cudaguard doctor --bundle doctor-%h.md       on each host
+  cudaguard doctor --diff doctor-*.md          which host differs, and in what?
 
 exit status: 0 nothing at or above --fail-on, 1 found, 2 wrong usage, 3 a check itself failed
 """
@@ -86,18 +84,17 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--explain", metavar="ID", help="say what a check is about, and end")
     parser.add_argument(
-        "--inventory", action="store_true",
-        help="list system, Python, GPUs, driver, torch and packages, and make no check",
+        "--diff", nargs="+", metavar="FILE",
+        help="compare the bundles of several hosts; status 1 if they differ",
     )  # fmt: skip
     parser.add_argument(
-        "--diff", nargs="+", metavar="FILE",
-        help="compare reports of several hosts that were written as JSON; status 1 if they differ",
+        "--bundle", metavar="FILE",
+        help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
-    parser.add_argument("--bundle", metavar="FILE", help="also write a report for an issue there")
     parser.add_argument(
         "--no-redact", dest="redact", action="store_false",
         help="leave names, home folders and secrets in what is redacted otherwise: JSON, "
-        "annotations, the inventory and the bundle",
+        "annotations and the bundle",
     )  # fmt: skip
     add_verbose(parser, "show each check, all of each note, and long lists whole")
     add_format(parser)
@@ -111,11 +108,12 @@ def execute(args: Namespace) -> int:
     from cudaguard.system import lending
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+    from cudaguard.tools.doctor.inventory import inventory
     from cudaguard.tools.doctor.other_python import enter
-    from cudaguard.tools.doctor.writing import write
+    from cudaguard.tools.doctor.writing import Look, write
 
     if args.diff:
-        from cudaguard.tools.doctor.comparison import command as comparison
+        from cudaguard.tools.doctor import comparison
 
         return comparison.execute(args)
     args.only, args.skip, explained = (
@@ -144,16 +142,14 @@ def execute(args: Namespace) -> int:
     ]  # fmt: skip
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    if args.inventory:
-        wanted = []
-    look = _torch_alone
-    if args.inventory or args.bundle or args.format == "json":
-        from cudaguard.tools.doctor.inventory.document import inventory as look
     site = Site(orders, args.timeout or TIME_LIMIT)
     progress = Progress()
 
     def running(check: Check) -> None:
         progress.running(f"{check.id}  {check.title} ...")
+
+    def look(site: Site) -> Look:
+        return Look(site.version("torch") or "none", inventory(site) if args.bundle else None)
 
     try:
         limit = args.timeout or READING_LIMIT
@@ -164,10 +160,7 @@ def execute(args: Namespace) -> int:
             results += core.run_checks(site, [check], _tell)
     finally:
         progress.clear()
-    written = write(args, results, found, site)
-    if found is None and args.inventory:
-        note("doctor", wording.NO_INVENTORY)
-        return BROKEN
+    written = write(args, results, found or Look("unknown", None), site)
     if any(result.status == core.BROKEN for result in results) or not written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK
@@ -196,11 +189,6 @@ def is_reached(results: Iterable[CheckResult], level: str) -> bool:
     return any(
         SEVERITIES.index(finding.severity) >= bar for one in results for finding in one.findings
     )
-
-
-def _torch_alone(site: Site) -> dict[str, Any]:
-    """Return what of the inventory stands at the head of a report."""
-    return {"torch": {"version": site.version("torch") or ""}}
 
 
 def _problem(args: Namespace) -> str:

@@ -8,8 +8,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NO_INVENTORY = "What is installed cannot be read in time. run: cudaguard doctor --only CG905"
-
 
 def parted(text: str) -> tuple[str, str]:
     """Return an error of these without the command that it ends with, and the command."""
@@ -48,13 +46,13 @@ def old_python(path: str, version: Sequence[int], oldest: Sequence[int]) -> str:
 
 # --- doctor --diff -------------------------------------------------------------------------
 
-_WRITE = "run: cudaguard doctor --format json -o FILE.json"
+_WRITE = "run: cudaguard doctor --bundle FILE.md"
 
 
 def diff_problem(files: int, format: str) -> str:
     """What is wrong with the arguments of ``--diff``; empty if nothing is."""
     if files < 2:
-        return f"--diff: got {files} file, expected two or more, as in --diff a.json b.json"
+        return f"--diff: got {files} file, expected two or more, as in --diff a.md b.md"
     if format == "github":
         return "--diff: its formats are text and json"
     return ""
@@ -65,21 +63,21 @@ def unreadable(path: str, why: str) -> str:
     return f"{path} cannot be read: {why}. run: ls -l {shlex.quote(path)}"
 
 
-def no_report(path: str) -> str:
+def no_bundle(path: str) -> str:
     """A file of ``--diff`` that is something else."""
-    return f"{path} is no report of doctor. Write one there. {_WRITE}"
+    return f"{path} is no bundle of doctor. Write one there. {_WRITE}"
 
 
 def other_release(path: str) -> str:
-    """A report in another form."""
+    """A bundle in another form."""
     return f"{path} was written by another release of cudaguard. Write it again. {_WRITE}"
 
 
-def damaged(path: str, problem: str) -> str:
-    """A report that is not whole."""
-    return f"{path} is damaged: {problem}. Write it again. {_WRITE}"
+def damaged(path: str) -> str:
+    """A bundle that is not whole."""
+    return f"{path} is damaged. Write it again. {_WRITE}"
 
 
 def without_inventory(path: str) -> str:
-    """A report from a host that could not read in time what is installed."""
+    """A bundle from a host that could not read in time what is installed."""
     return f"{path} has no inventory: what is installed could not be read there. {_WRITE}"

@@ -32,7 +32,7 @@ def write(report: Part, page: Page) -> None:
     """Write the report.
 
     Args:
-        report: As `cudaguard.tools.doctor.document.document` returns it.
+        report: As `cudaguard.tools.doctor.writing.document` returns it.
         page: Where to; a verbose one gets each check, and all that is known of each note.
     """
     page.add(head(report))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import NamedTuple
 
+from cudaguard.core.checks import BROKEN, STATUSES
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.model import SEVERITIES
 from cudaguard.tools import sarif
 from cudaguard.tools.common import github, json_text, note, show
+from cudaguard.tools.doctor import text
+from cudaguard.tools.doctor.other_python import command_here
+from cudaguard.tools.layout import Page
 from cudaguard.tools.output import named
 
 TYPE_CHECKING = False
@@ -26,88 +31,128 @@ if TYPE_CHECKING:
 ANNOTATIONS = dict(zip(SEVERITIES, ("notice", "warning", "error")))
 
 
-def write(
-    args: Namespace, results: Iterable[CheckResult], found: Mapping[str, Any] | None, site: Site
-) -> bool:
+class Look(NamedTuple):
+    """What is told of an environment besides the checks.
+
+    Args:
+        torch: Its version, ``none`` or ``unknown``.
+        inventory: For a bundle, what is installed; None if that cannot be read.
+    """
+
+    torch: str
+    inventory: dict[str, Any] | None
+
+
+def write(args: Namespace, results: Iterable[CheckResult], look: Look, site: Site) -> bool:
     """Write what was asked for; return whether that went well.
 
     Args:
         args: The command line.
         results: What came of the checks.
-        found: The inventory, or what of it is known; None if it cannot be read.
+        look: What else is told.
         site: The environment.
     """
-    from cudaguard.tools.doctor import document
+    import platform
 
-    report = _report(results, found)
-    needs_redaction = args.redact and (args.format != "text" or args.inventory or args.bundle)
+    import cudaguard
+
+    environment = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "interpreter": sys.executable or "unknown",
+        "torch": look.torch,
+    }
+    report = document(results, environment, cudaguard.__version__)
+    needs_redaction = args.redact and (args.format != "text" or args.bundle)
     redact = _redactor(site) if needs_redaction else None
     shown = _shown(args, report, redact)
     went_well = True
     if args.bundle:
-        content = document.bundle(printable_data(report), json_text(_redacted(report, redact)))
+        whole = {**report, "inventory": look.inventory}
+        content = bundle(printable_data(report), json_text(_redacted(whole, redact)))
         went_well = save(args.bundle, redact(content) if redact else content)
     if shown:
         show(shown)
     return went_well
 
 
+def document(
+    results: Iterable[CheckResult], environment: Mapping[str, str], version: str
+) -> dict[str, Any]:
+    """Return the report as plain data.
+
+    Args:
+        results: What came of the checks.
+        environment: What of it is worth knowing: ``python``, ``platform``, ``torch`` ...
+        version: Of cudaguard.
+    """
+    told = [result.to_dict() for result in results]
+    for check in told:
+        for finding in check["findings"]:
+            finding["command"] = command_here(finding["command"])
+    found = [check["status"] for check in told]
+    return {
+        "tool": "doctor",
+        "version": version,
+        "environment": dict(environment),
+        "checks": told,
+        "summary": {status: found.count(status) for status in STATUSES},
+    }
+
+
+def bundle(report: Mapping[str, Any], json_text: str) -> str:
+    """Return the report as Markdown, to be put into an issue.
+
+    Args:
+        report: As `document` returns it.
+        json_text: The report with the inventory, as JSON.
+    """
+    page = Page(verbose=True)
+    text.write(report, page)
+    parts = [
+        "# cudaguard doctor",
+        _fenced(str(page)),
+        "## The report as JSON, and what is installed",
+        _fenced(json_text, "json"),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fenced(words: str, language: str = "text") -> str:
+    fence = "```"
+    while fence in words:
+        fence += "`"
+    return f"{fence}{language}\n{words}\n{fence}"
+
+
 def _shown(args: Namespace, report: dict[str, Any], redact: Redact | None) -> str:
     """Return the report in the format that was asked for."""
-    from cudaguard.tools.doctor import document
-
     if args.format == "json":
         return json_text(_redacted(report, redact))
     if args.format == sarif.FORMAT:
         return sarif.of_doctor(_redacted(report, redact))
     if args.format == "github":  # logs of workflows are public
         return "\n".join(_annotations(_redacted(report, redact)))
-    from cudaguard.tools.doctor import text
-    from cudaguard.tools.layout import Page
-
     page = Page(sys.stdout, verbose=args.verbose)
-    if args.inventory:  # made to be shown to others
-        document.inventory(printable_data(_redacted(report, redact)), page)
-    else:
-        text.write(printable_data(report), page)
+    text.write(printable_data(report), page)
     return str(page)
-
-
-def _report(results: Iterable[CheckResult], found: Mapping[str, Any] | None) -> dict[str, Any]:
-    import platform
-
-    import cudaguard
-    from cudaguard.tools.doctor.document import document
-    from cudaguard.tools.doctor.other_python import command_here
-
-    environment = {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "interpreter": sys.executable or "unknown",
-    }
-    environment["torch"] = "unknown" if found is None else found["torch"].get("version") or "none"
-    is_whole = found is not None and "packages" in found
-    report = document(results, environment, cudaguard.__version__, found if is_whole else None)
-    for check in report["checks"]:
-        for finding in check["findings"]:
-            finding["command"] = command_here(finding["command"])
-    return report
 
 
 def _redacted(report: dict[str, Any], redact: Redact | None) -> dict[str, Any]:
     from cudaguard.system.redact import redacted
-    from cudaguard.tools.doctor.inventory import document as inventory
+    from cudaguard.tools.doctor import inventory
 
     if redact is None:
         return report
-    found = inventory.redacted(report["inventory"], redact)
-    return {**redacted({**report, "inventory": None}, redact), "inventory": found}
+    shown: dict[str, Any] = redacted({**report, "inventory": None}, redact)
+    if "inventory" not in report:
+        del shown["inventory"]
+        return shown
+    return {**shown, "inventory": inventory.redacted(report["inventory"], redact)}
 
 
 def _annotations(report: dict[str, Any]) -> list[str]:
     """Return a workflow command for each finding, and for each check that has failed."""
-    from cudaguard.core.checks import BROKEN
-
     lines = []
     for check in report["checks"]:
         title = f"{check['id']}: {check['title']}"

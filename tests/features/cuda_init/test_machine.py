@@ -12,23 +12,15 @@ m = look_at_machine({root!r})
 """
 
 
-def test_what_nvml_says_of_gpus(program, driver_stubs):
+def test_what_nvml_says_of_gpus(program):
     ran = program.run(
         LOOK.format(root="/nothing/here")
         + "print(m.nvml, m.driver_version, m.supported, m.problems)\n"
-        "for g in m.gpus: print(g.index, g.uuid, g.memory > 2**32, g.used > 0, g.capability,"
-        " g.compute_mode, g.is_mig)",
+        "for g in m.gpus: print(bool(g.name), g.capability)",
         devices=2,
         capability=["7.0", "9.0"],
-        compute_mode=[0, 3],
     )
-    first, *gpus = ran.out
-    assert first == "ok 580.65.06 13000 ()"
-    uuids = [device.uuid for device in driver_stubs.devices]
-    assert gpus == [
-        f"0 {uuids[0]} True True (7, 0) default False",
-        f"1 {uuids[1]} True True (9, 0) exclusive False",
-    ]
+    assert ran.out == ["ok 580.65.06 13000 ()", "True (7, 0)", "True (9, 0)"]
 
 
 @on_both_drivers
@@ -51,9 +43,9 @@ def test_driver_that_is_too_old_for_the_torch_that_is_installed(program):
         "torch-2.5.1+cu124.dist-info/METADATA",
         "Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1+cu124\n",
     )
-    ran = program.run(LOOK.format(root="/") + "print(m.wanted, *m.problems)", driver_version=11080)
+    ran = program.run(LOOK.format(root="/") + "print(*m.problems)", driver_version=11080)
     (line,) = ran.out
-    assert line.startswith("12040 the driver supports CUDA 11.8, and torch is built for CUDA 12.4")
+    assert line.startswith("the driver supports CUDA 11.8, and torch is built for CUDA 12.4")
 
 
 PLACES = {
@@ -73,9 +65,10 @@ def test_machines_without_nvml(child, root, tmp_path, place):
     code = f"""
         import sys
         sys.modules["pynvml"] = None
-        from cudaguard.system.machine import look_at_machine
-        m = look_at_machine({str(tmp_path / "root")!r})
-        print(m.nvml, m.kind, m.driver_library)
+        from cudaguard.system import machine
+        root = {str(tmp_path / "root")!r}
+        m = machine.look_at_machine(root)
+        print(m.nvml, machine.kinds_of_machine(root), m.driver_library)
         print(*m.problems)
         """
     lines = child.python(code, env={"PYTHONPATH": str(root)}).stdout.splitlines()

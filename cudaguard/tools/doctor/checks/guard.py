@@ -14,7 +14,7 @@ from cudaguard.core.rule_files import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.catalog import RULES
-from cudaguard.tools.doctor.checks import guard_messages as wording
+from cudaguard.tools.doctor.checks import messages as wording
 from cudaguard.tools.doctor.checks.rules import is_there
 
 TYPE_CHECKING = False

@@ -1,27 +1,35 @@
-"""CG911, CG912: imports in every order and alone, tried in children."""
+"""CG911 to CG914: imports, NVML and rule plug-ins, each tried in a child."""
 
 from __future__ import annotations
 
 import os
+import sys
+from itertools import permutations
 
 from cudaguard.api import active_rules
 from cudaguard.core.checks import Check
+from cudaguard.core.plugins import scan
+from cudaguard.features.gpu_architectures.policy.architectures import torch_of
+from cudaguard.features.gpu_architectures.torch_builds import Situation, findings_of
+from cudaguard.system.nvrtc import copy_for
 from cudaguard.system.site import Skipped
-from cudaguard.system.torch_build import folder_of
+from cudaguard.system.torch_build import architectures, folder_of, look_around
 from cudaguard.system.trial import Ending, end_children, try_imports
-from cudaguard.tools.doctor.checks import imports_messages as wording
+from cudaguard.tools.doctor.checks import messages as wording
 from cudaguard.tools.doctor.checks.rules import affected, applying
-from cudaguard.tools.doctor.orders import MOST, alone, together, unexplained
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
-    from cudaguard.model import Rule
+    from cudaguard.model import Finding, Rule
     from cudaguard.system.site import Result, Site
 
     Order = tuple[str, ...]
 
+MOST = 8  # modules: 56 pairs
+_ALL = 3  # modules of which all orders are tried; of more, each ordered pair
 _MOST_AT_ONCE = 4  # a torch that is being imported takes a core and half a gigabyte
 # Asked without touching: it only looks whether somebody has called cuInit.
 _ASK_DRIVER = """
@@ -29,6 +37,20 @@ import json
 from cudaguard.system.driver import Driver
 _state = Driver().state()
 _note("answer " + json.dumps({"cuda": _state.is_initialized, "contexts": len(_state.active)}))
+"""
+_ASK_NVML = """
+import json
+from cudaguard.system.machine import look_at_machine
+_note("answer " + json.dumps(look_at_machine().to_dict()))
+"""
+_LOAD_PLUGIN = """
+import json
+from cudaguard.tools.catalog import RULES
+from cudaguard.core.plugins import Entry, load
+try:
+    load(Entry({module!r}, {value!r}, {origin!r}), known=[rule.id for rule in RULES])
+except BaseException as error:
+    _note("answer " + json.dumps(type(error).__name__ + ": " + str(error)))
 """
 
 
@@ -39,7 +61,7 @@ def check_orders(site: Site) -> Result:
         raise Skipped("--orders A,B,C names the modules")
     if len(names) > MOST:
         raise Skipped(f"{len(names)} modules are too many orders: at most {MOST} are tried")
-    singles = _tried(site, alone(names))
+    singles = _tried(site, [(name,) for name in names])
     working = [order[0] for order, ending in singles.items() if not ending.kind]
     found = {**singles, **_tried(site, together(working))}
     failed = unexplained(order for order, ending in found.items() if ending.kind)
@@ -55,6 +77,29 @@ def check_orders(site: Site) -> Result:
     findings += [wording.use_not_tested(name, rule) for name, rule in _known(site, working)]
     failures = sum(1 for one in found.values() if one.kind)
     return findings, wording.orders_tried(len(found), failures)
+
+
+def together(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the orders of modules that work by themselves: pairs first, they tell most."""
+    names = list(dict.fromkeys(names))
+    pairs: list[tuple[str, ...]] = list(permutations(names, 2))
+    return [*pairs, *permutations(names)] if len(names) == _ALL else pairs
+
+
+def unexplained(
+    failed: Iterable[tuple[str, ...]],
+) -> list[tuple[str, ...]]:
+    """Return the orders that fail and do not contain, in its order, a shorter one that does."""
+    found: list[tuple[str, ...]] = []
+    for order in sorted(failed, key=len):
+        if not any(_is_within(other, order) for other in found):
+            found.append(order)
+    return found
+
+
+def _is_within(part: tuple[str, ...], whole: tuple[str, ...]) -> bool:
+    rest = iter(whole)
+    return all(name in rest for name in part)
 
 
 def _known(site: Site, names: Sequence[str]) -> list[tuple[str, Rule]]:
@@ -93,7 +138,7 @@ def check_alone(site: Site) -> Result:
     names = [name for name in dict.fromkeys(("torch", *watched)) if folder_of(name)]
     if not names:
         raise Skipped("no package that a rule watches is installed")
-    endings = _tried(site, alone(names), code=_ASK_DRIVER)
+    endings = _tried(site, [(name,) for name in names], code=_ASK_DRIVER)
     findings = []
     for (name,), ending in endings.items():
         if ending.kind:
@@ -126,6 +171,58 @@ def _tried(
         pool.shutdown()
 
 
+def _asked(site: Site, code: str) -> Any:
+    """Return what a child answers.
+
+    Raises:
+        RuntimeError: It does not: then this check knows nothing.
+    """
+    ending = try_imports((), site.environ, site.limit, code=code)
+    if ending.answer is None:
+        said = " | ".join(ending.said)
+        raise RuntimeError(f"the child {wording.words(ending, site.limit)}: {said}".rstrip(": "))
+    return ending.answer
+
+
+def check_gpus(site: Site) -> Result:
+    """Ask NVML, and compare what it lists with what torch was built for."""
+    machine = _asked(site, _ASK_NVML)
+    if machine["nvml"] == "missing" and not machine["driver_library"]:
+        raise Skipped("there is no NVIDIA driver")
+    findings = [wording.machine_problem(problem) for problem in machine["problems"]]
+    capabilities = tuple(
+        (gpu["capability"][0], gpu["capability"][1]) for gpu in machine["gpus"] if gpu["capability"]
+    )
+    findings += _of_architectures(capabilities)
+    names = ", ".join(gpu["name"] for gpu in machine["gpus"]) or "no GPU"
+    return findings, f"driver {machine['driver_version'] or 'unknown'}, {names}"
+
+
+def _of_architectures(capabilities: tuple[tuple[int, int], ...]) -> list[Finding]:
+    torch = look_around()
+    if not torch.cuda or not capabilities:
+        return []
+    folder = folder_of("torch")
+    built = torch_of(torch.torch, architectures(folder))
+    found = findings_of(Situation(capabilities, built, copy_for(folder)), 0)
+    return [finding.replace(id=wording.GPUS) for finding in found]
+
+
+def check_plugins(site: Site) -> Result:
+    """Load each rule plug-in, each in a child."""
+    entries = [entry for found in scan(sys.path).values() for entry in found]
+    if not entries:
+        raise Skipped("no rule plug-in is installed")
+    findings = []
+    for entry in entries:
+        code = _LOAD_PLUGIN.format(module=entry.module, value=entry.value, origin=entry.origin)
+        ending = try_imports((), site.environ, site.limit, code=code)
+        error = ending.answer or (wording.words(ending, site.limit) if ending.kind else "")
+        if error:
+            findings.append(wording.plugin_failed(entry.value, entry.origin, error))
+    return findings, f"plug-ins: {len(entries)}"
+
+
 ORDERS = Check(
     "CG911",
     "import orders",
@@ -135,12 +232,27 @@ ORDERS = Check(
     "--orders",
 )
 
-
 IMPORTS = Check(
     "CG912",
     "imports of watched packages",
     "torch, and every installed package that a rule watches, imported alone in a child with a "
     "time limit: whether it crashes, hangs, or initializes CUDA.",
     check_alone,
+    "--deep",
+)
+
+GPUS = Check(
+    "CG913",
+    "GPUs of this machine",
+    "NVML is asked in a child: driver, devices, and whether torch has code for them.",
+    check_gpus,
+    "--deep",
+)
+
+PLUGINS = Check(
+    "CG914",
+    "rule plug-ins",
+    "The entry points of the group cudaguard.rules are loaded in a child with a time limit.",
+    check_plugins,
     "--deep",
 )

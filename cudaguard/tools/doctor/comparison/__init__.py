@@ -1,1 +1,0 @@
-"""``doctor --diff``: what differs between hosts, and what of it matters."""
