@@ -36,9 +36,7 @@ class Ended(Record):
         self._fill(status=status, output=output, errors=errors, seconds=seconds)
 
 
-def run(
-    command: Sequence[str], environ: Mapping[str, str], limit: float, *, folder: str | None = None
-) -> Ended:
+def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
     """Run a command to its end, or to the limit, and end whatever it leaves behind.
 
     All that the command has started is killed, processes that have detached themselves from it
@@ -49,7 +47,6 @@ def run(
         command: The command and its arguments.
         environ: The environment of the child.
         limit: Seconds.
-        folder: Its working directory; None, ours.
 
     Raises:
         OSError: The command cannot be started.
@@ -62,7 +59,7 @@ def run(
     report, end = os.pipe()
     try:
         try:
-            keeper = start(command, environ, end, folder=folder)
+            keeper = start(command, environ, end)
         finally:
             os.close(end)
         try:

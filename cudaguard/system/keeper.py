@@ -40,9 +40,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__
 _PROGRAM = "import sys; sys.path.append({!r}); from cudaguard.system.keeper import main; main()"
 
 
-def start(
-    command: Sequence[str], environ: Mapping[str, str], report: int, *, folder: str | None = None
-) -> Popen[bytes]:
+def start(command: Sequence[str], environ: Mapping[str, str], report: int) -> Popen[bytes]:
     """Start a keeper, and the command below it, without input and with its output in pipes.
 
     Args:
@@ -50,7 +48,6 @@ def start(
         environ: The environment of the command.
         report: A descriptor for the status of the command: a line with a number, as of
             ``os.waitpid``.
-        folder: The working directory; None, ours.
 
     Raises:
         OSError: There can be no further process.
@@ -61,7 +58,6 @@ def start(
     return subprocess.Popen(
         keeper,
         env=dict(environ),
-        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cudaguard import explain
-from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+from cudaguard.tools.doctor.catalog import all_checks
 
 from ..conftest import clean_environment
 from .doctor import DOCTOR
@@ -57,7 +57,6 @@ def test_selection(planted):
     [
         (("--only", "CG999"), "there is no check 'CG999'; did you mean CG909?"),
         (("--skip", "x"), "there is no check 'x'"),
-        (("--explain", "CG001"), "there is no check 'CG001'"),
         (("--orders", "a,,b"), "--orders: got 'a,,b'"),
         (("--timeout", "0"), "--timeout must be greater than 0"),
         (("--fail-on", "ok"), "--fail-on: got 'ok', expected one of info"),
@@ -67,13 +66,6 @@ def test_wrong_usage(planted, arguments, said):
     status, out, err = planted.run(*arguments)
     assert (status, out) == (2, "")
     assert said in err
-
-
-@pytest.mark.parametrize("id", CHECKS)
-def test_each_check_is_explained(planted, id):
-    status, out, _ = planted.run("--explain", id)
-    assert status == 0
-    assert out.startswith(f"{id}: {check_of(id).title}\n{check_of(id).about}\n")
 
 
 def test_each_check_is_known_to_explain_and_to_the_document(root):

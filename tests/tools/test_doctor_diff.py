@@ -212,7 +212,6 @@ def test_labels_tell_files_apart():
     assert labels(["x/doctor-a.md", "x/doctor-b.md"]) == ["a", "b"]
     assert labels(["a/doctor.md", "b/doctor.md"]) == ["a/doctor.md", "b/doctor.md"]
     assert labels(["doctor-a.md", "b.md"]) == ["doctor-a", "b"]
-    assert labels(["a.md", "a.md"]) == ["a.md (1)", "a.md (2)"]
 
 
 def test_facts_are_texts(real):

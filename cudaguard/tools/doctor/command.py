@@ -21,7 +21,6 @@ from cudaguard.tools.common import (
     known_id,
     note,
     say,
-    show,
 )
 from cudaguard.tools.doctor import messages as wording
 
@@ -44,7 +43,6 @@ examples:
   cudaguard doctor --deep                      also import what is watched, in children
   cudaguard doctor --orders decord,torch,cv2   do these imports work, in every order?
   cudaguard doctor --python ~/train/.venv      look at another environment
-  cudaguard doctor --explain CG902             what is that check about?
   cudaguard doctor --format github --fail-on warning
                                                in a workflow
   cudaguard doctor --bundle report.md          for an issue, with what is installed
@@ -82,7 +80,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--fail-on", choices=LEVELS, default="error", help="what status 1 takes (default: error)"
     )
-    parser.add_argument("--explain", metavar="ID", help="say what a check is about, and end")
     parser.add_argument(
         "--diff", nargs="+", metavar="FILE",
         help="compare the bundles of several hosts; status 1 if they differ",
@@ -107,7 +104,7 @@ def execute(args: Namespace) -> int:
     from cudaguard.core import checks as core
     from cudaguard.system import lending
     from cudaguard.system.site import Site
-    from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+    from cudaguard.tools.doctor.catalog import CHECKS, all_checks
     from cudaguard.tools.doctor.inventory import inventory
     from cudaguard.tools.doctor.other_python import enter
     from cudaguard.tools.doctor.writing import Look, write
@@ -116,16 +113,12 @@ def execute(args: Namespace) -> int:
         from cudaguard.tools.doctor import comparison
 
         return comparison.execute(args)
-    args.only, args.skip, explained = (
-        [known_id(id, CHECKS, "check") for id in ids if id]
-        for ids in (args.only, args.skip, [args.explain])
+    args.only, args.skip = (
+        [known_id(id, CHECKS, "check") for id in ids] for ids in (args.only, args.skip)
     )
     problem = _problem(args)
     if problem:
         raise UsageError(problem)
-    if args.explain:
-        _explain(check_of(explained[0]))
-        return OK
     if args.python is not None and not lending.host:
         try:
             enter(args.python, args.given)
@@ -164,16 +157,6 @@ def execute(args: Namespace) -> int:
     if any(result.status == core.BROKEN for result in results) or not written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK
-
-
-def _explain(check: Check) -> None:
-    from cudaguard.tools.layout import Page
-
-    page = Page(sys.stdout)
-    page.add(f"{check.id}: {check.title}")
-    page.add(check.about)
-    page.add(f"run with {check.option}" if check.option else "")
-    show(str(page))
 
 
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:

@@ -102,17 +102,7 @@ def labels(paths: Sequence[str]) -> list[str]:
     names = [os.path.splitext(os.path.basename(path))[0] for path in paths]
     if all(name.startswith(_BEFORE_HOST) for name in names):
         names = [name[len(_BEFORE_HOST) :] or name for name in names]
-    if len(set(names)) < len(names):
-        names = list(paths)
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-    count = dict.fromkeys(seen, 0)
-    found = []
-    for name in names:  # the same file twice
-        count[name] += 1
-        found.append(name if seen[name] == 1 else f"{name} ({count[name]})")
-    return found
+    return names if len(set(names)) == len(names) else list(paths)
 
 
 class Fact(NamedTuple):
