@@ -57,7 +57,7 @@ SLOW = {
         *("test_gpu_code", "test_kernel_compilers", "test_nvrtc", "test_triton"),
     ),
     "features/import_order": ("test_newest", "test_preload"),
-    "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_shield", "test_users"),
+    "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_users"),
     "harm": ("test_time_limits",),
     "system": ("test_aside", "test_child", "test_stubs"),
     "tools": (

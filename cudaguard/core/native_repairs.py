@@ -51,12 +51,8 @@ class NativeRepairs:
             self._first = [item for item in self._first if item not in due]
         for one, entry, _ in due:
             self._map(entry, one, spec)
-        name = os.path.basename(spec.origin or "")
         for one, entry, _ in self._with_moment("masking") if masked_for else ():
             if _covers(one, masked_for):
-                self._map(entry, one, spec)
-        for one, entry, value in self._with_moment("mapping"):
-            if _covers(one, spec.name) and matches(name, (value,)):
                 self._map(entry, one, spec)
 
     def provide(self, spec: ModuleSpec, needed: tuple[str, ...]) -> bool:

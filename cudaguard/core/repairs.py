@@ -30,7 +30,6 @@ MOMENTS = {
     "around": "its import begins; returns None, or what is called with its error, or None, at last",
     "after": "it was imported, or was there when the rule came into force: replaces attributes",
     "late": "it was there when the rule came into force; yields MISSED where that is too late",
-    "mapping": "an extension is about to be mapped whose file the verb's pattern fits",
     "needing": "an extension is about to be mapped, or was refused, that needs a library which the "
     "pattern fits, while the watched module is not imported; is given the libraries",
     "first": "the first extension is about to be mapped that needs the library of that name",

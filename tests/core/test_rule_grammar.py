@@ -40,7 +40,6 @@ OPT_IN = {"grade": "opt-in"}
         {"actions": [{"hide_symbols": "a.so", "names": ["std"], "keep": ["A*", "B*"]}]},
         {"actions": ({"load_local": "a.so"}, {"hide_symbols": "a.so", "names": "zlib"}),
          "grade": "report"},
-        {"actions": ({"load_deepbind": "my_plugin*.so"},), "grade": "opt-in"},
         {"actions": ({"set_env": "A", "value": ""}, {"set_env": "A", "value": "b=c d"},
                      {"replace_module": "a.b"}), "grade": "opt-in"},
         *({"actions": ({verb: True},)} for verb in
@@ -117,8 +116,8 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
          "'load_locl' is not a verb; did you mean {'load_local': 'x'}?"),
         ({"actions": ({"hide_symbol": "x", "name": "a"},)}, "actions",
          "did you mean {'hide_symbols': 'x', 'names': 'a'}?"),
-        ({"actions": ({"load_local": "x", "load_deepbind": "y"},)}, "actions",
-         "a table has one verb, not 2; write [{'load_local': 'x'}, {'load_deepbind': 'y'}]"),
+        ({"actions": ({"load_local": "x", "preload_soname": "y"},)}, "actions",
+         "a table has one verb, not 2; write [{'load_local': 'x'}, {'preload_soname': 'y'}]"),
         *(({"actions": ({"load_local": value},)}, "actions",
            "load_local: expected a file name pattern, got ") for value in ("", " ", 1, None, True,
                                                                            ["a"], {"a": 1})),
@@ -151,9 +150,9 @@ def test_rule_that_fits_is_given_back_as_it_is(fields):
           for path in ("/lib/libc.so.6", "../lib/x.so", "a/../../x.so", "", None)),
         *(({"actions": ({"prepare_builds": value},)}, "actions",
            "prepare_builds: expected true, got ") for value in (1, "true", False, None, 1.0)),
-        *(({"actions": ({"load_deepbind": "x.so"},), "grade": grade}, "grade",
-           ("load_deepbind can change what a program does: grade must be 'opt-in', and the rule is "
-           f"switched on by its id; got {grade!r}")) for grade in ("automatic", "report")),
+        *(({"actions": ({"replace_module": "x"},), "grade": grade}, "grade",
+           ("replace_module can change what a program does: grade must be 'opt-in', and the rule "
+           f"is switched on by its id; got {grade!r}")) for grade in ("automatic", "report")),
         *(({"actions": ({"load_local": library},)}, "actions", "serves others from the global")
           for library in ("libgomp.so*", "libstdc++.so.6", "libmpi.so", "libcudart.so*")),
         *(({"actions": ({"hide_symbols": library, "names": "*"},)}, "actions",

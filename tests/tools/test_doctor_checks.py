@@ -65,18 +65,17 @@ def test_known_fault_that_is_repaired_here_is_a_note(planted):
     assert found["command"] == "export CUDAGUARD_RULES=+CG001"
 
 
-def taichi(planted):
+def isaac(planted):
     """A fault that no rule can repair, and that was reported only."""
-    torch(planted)
-    planted.write("taichi/__init__.py")
-    planted.distribution("taichi", "1.1.3")
+    planted.write("isaaclab/__init__.py")
+    planted.distribution("usd-core", "25.11")
 
 
 def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(planted):
-    taichi(planted)
+    isaac(planted)
     status, findings = planted.one("CG901", env={"CUDAGUARD": "fix"})
-    (found,) = (one for one in findings if one["rule"] == "CG018")
-    assert (status, found["command"]) == ("warning", "cudaguard rules show CG018")
+    (found,) = (one for one in findings if one["rule"] == "CG049")
+    assert (status, found["command"]) == ("warning", "cudaguard rules show CG049")
     assert found["remedy"].endswith("cudaguard cannot repair this")
 
 
@@ -904,10 +903,10 @@ def test_plugin_without_its_module(planted):
 
 
 def test_rules_that_rest_on_reports(planted):
-    taichi(planted)
+    isaac(planted)
     _, findings = planted.one("CG910", env={"CUDAGUARD_RULES": "+CG001"})
     (found,) = (one for one in findings if "reports only" in one["what"])
-    assert found["what"] == "1 rule in use here is based on reports only: CG018."
+    assert found["what"] == "1 rule in use here is based on reports only: CG049."
     decord(planted)  # reproduced
     _, findings = planted.one("CG910")
     assert found in findings

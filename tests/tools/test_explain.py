@@ -337,9 +337,9 @@ def test_ids():
     assert "reproduced" in rule.evidence[0]
     assert rule.remedy.startswith("start the program with CUDAGUARD=fix; or")
     assert "disable=['CG001']" in rule.remedy
-    assert "repairs" not in cudaguard.explain("CG018").remedy  # it only warns
+    assert "repairs" not in cudaguard.explain("CG049").remedy  # it only warns
     assert "enable=['CG013']" in cudaguard.explain(" CG013 ").remedy
-    assert "fixed in cupy 13.2.0" in cudaguard.explain("CG005").evidence
+    assert "fixed in cudf 25.10.0" in cudaguard.explain("CG069").evidence
     assert "its own CUDA context current" in cudaguard.explain("CG816").what
     assert cudaguard.explain("CG861").what.startswith("The NVRTC")
     assert cudaguard.explain("cg816\n") == cudaguard.explain("CG816")

@@ -193,29 +193,29 @@ def test_notebook_that_is_none(lint, child):
 
 # --- which rules ----------------------------------------------------------------------------------
 
-ISAAC = "import torch\nimport isaacgym\n"
+UNSLOTH = "import transformers\nimport unsloth\n"
 
 
 def test_built_in_rule_about_a_version_that_is_installed(lint, child):
     """Off at run time, as it would import for the program; told of here."""
-    child.write("train.py", ISAAC)
+    child.write("train.py", UNSLOTH)
     assert lint("train.py", config=None)[0] == 0
-    child.write("site/isaacgym-1.0.dist-info/METADATA", "Name: isaacgym\nVersion: 1.0\n")
+    child.write("site/unsloth-1.0.dist-info/METADATA", "Name: unsloth\nVersion: 1.0\n")
     env = {"PYTHONPATH": str(child.folder / "site")}
     status, out, _ = lint("train.py", config=None, env=env)
     assert status == 1
-    assert "CG011 torch is imported before isaacgym" in out
-    assert lint("train.py", config=None, env={**env, "CUDAGUARD_RULES": "-CG011"})[0] == 0
+    assert "CG041 transformers is imported before unsloth" in out
+    assert lint("train.py", config=None, env={**env, "CUDAGUARD_RULES": "-CG041"})[0] == 0
 
 
 def test_built_in_rule_that_is_switched_on(lint, child):
     """Then it counts wherever the program is to run: pre-commit has environments of its own."""
-    child.write("train.py", ISAAC)
-    assert lint("train.py", config=None, env={"CUDAGUARD_RULES": "+CG011"})[0] == 1
-    child.write("on.toml", 'enable = ["CG011"]')
+    child.write("train.py", UNSLOTH)
+    assert lint("train.py", config=None, env={"CUDAGUARD_RULES": "+CG041"})[0] == 1
+    child.write("on.toml", 'enable = ["CG041"]')
     assert lint("train.py", config="on.toml")[0] == 1
     assert lint("train.py", config=None, env={"CUDAGUARD_CONFIG": "on.toml"})[0] == 1
-    assert lint("train.py", config="on.toml", env={"CUDAGUARD_RULES": "-CG011"})[0] == 0
+    assert lint("train.py", config="on.toml", env={"CUDAGUARD_RULES": "-CG041"})[0] == 0
 
 
 def test_rules_that_ask_for_no_order(lint, child):

@@ -46,22 +46,21 @@ def test_switches_and_rules_of_the_environment_count(rules, child):
 
 
 def test_show(rules):
-    status, lines, err = rules("show", "CG005")
+    status, lines, err = rules("show", "CG069")
     assert (status, err) == (0, "")
-    assert lines[0].startswith("CG005: cupy loads an older NCCL")
+    assert lines[0].startswith("CG069: cudf initializes CUDA at import")
     text = "\n".join(lines)
     parts = (
         "state: on, grade automatic",
-        "seen: 2026-11-20: cupy-cuda12x 13.1.0",
-        "fixed in: cupy 13.2.0",
-        "watches: cupy",
-        'does: { preload_library = "nvidia/nccl',
-        "see: https://github.com/cupy/cupy/issues/8354",
-        "dists: {'torch': '>=2.2'}",
+        "seen: 2026-11-23: cudf 25.8.0",
+        "fixed in: cudf 25.10.0",
+        "watches: cudf",
+        'does: { set_env = "RAPIDS_NO_INITIALIZE',
+        "see: https://github.com/rapidsai/dask-cuda/issues/867",
     )
     for part in parts:
         assert part in text
-    assert "not reproduced" in "\n".join(rules("show", "CG006")[1])
+    assert "not reproduced" in "\n".join(rules("show", "CG043")[1])
 
 
 def test_show_of_what_is_not_there(rules):
@@ -74,8 +73,8 @@ def test_json(rules):
     document = valid("rules", "\n".join(rules("list", "--format", "json")[1]))
     assert document["tool"] == "rules list"
     assert {rule["id"]: rule["is_on"] for rule in document["rules"]}["CG001"] is True
-    (rule,) = valid("rules", "\n".join(rules("show", "CG005", "--format", "json")[1]))["rules"]
-    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG005", True, "automatic")
+    (rule,) = valid("rules", "\n".join(rules("show", "CG069", "--format", "json")[1]))["rules"]
+    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG069", True, "automatic")
 
 
 @pytest.mark.parametrize(

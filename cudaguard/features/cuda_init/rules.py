@@ -62,23 +62,6 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        id="CG018",
-        title="taichi before 1.2 leaves a context of its own current",
-        watch=("taichi",),
-        dist=("taichi<1.2",),
-        when={"dists": {"torch": ""}},
-        grade="report",
-        why=(
-            "ti.init(arch=ti.cuda) makes a context other than the primary one current, and "
-            "torch was reported to fail then. taichi 1.2 and later use the primary context."
-        ),
-        links=(
-            "https://github.com/taichi-dev/taichi/issues/5502",
-            "https://github.com/taichi-dev/taichi/pull/5992",
-        ),
-        fixed_in="taichi 1.2.0",
-    ),
-    Rule(
         id="CG014",
         title="JAX takes most of the device's memory at its first computation",
         watch=("jax",),
@@ -133,21 +116,6 @@ RULES: tuple[Rule, ...] = (
         ),
         fixed_in="cudf 25.10.0",
         verified="2026-11-23: cudf 25.8.0, dask-cuda 25.8.0 (cuInit is called, no GPU)",
-    ),
-    Rule(
-        id="CG045",
-        title="torch 2.9.1 does not read PYTORCH_ALLOC_CONF for CUDA",
-        watch=("torch",),
-        dist=("torch==2.9.1",),
-        when={"env": {"PYTORCH_ALLOC_CONF": True, "PYTORCH_CUDA_ALLOC_CONF": False}},
-        # No other setting than the user's own; torch then warns that this name is deprecated.
-        actions=({"copy_env": "PYTORCH_ALLOC_CONF", "to": "PYTORCH_CUDA_ALLOC_CONF"},),
-        why=(
-            "torch 2.9.1 ignores PYTORCH_ALLOC_CONF on the GPU, although its documentation "
-            "names it. It reads PYTORCH_CUDA_ALLOC_CONF only."
-        ),
-        links=("https://github.com/pytorch/pytorch/issues/183387",),
-        verified="2026-11-23: torch 2.9.1+cu128, get_allocator_backend() (no GPU)",
     ),
     Rule(
         id="CG050",

@@ -19,15 +19,6 @@ VERBS = (
         ),
     ),
     Verb(
-        "copy_env",
-        VARIABLE,
-        "PYTORCH_ALLOC_CONF",
-        "Give the value of an environment variable to another one before the import, unless that "
-        "is set.",
-        {"before": "repair.stand_ins:copy_env"},
-        parameters=(Parameter("to", VARIABLE, "PYTORCH_CUDA_ALLOC_CONF"),),
-    ),
-    Verb(
         "replace_module",
         MODULE,
         "pycuda.autoprimaryctx",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.explainer import Explainer
-from cudaguard.core.known_errors import LIKELY, VAGUE, KnownError
+from cudaguard.core.known_errors import VAGUE, KnownError
 
 KNOWN = (
     KnownError(
@@ -39,29 +39,6 @@ KNOWN = (
         "CG001)",
         leads=True,
         examples=("libpng error: bad parameters to zlib",),
-    ),
-    KnownError(
-        "CG737",
-        "two C++ runtimes meet",
-        ("bad_cast", "No Python class registered for C++ class"),
-        r"std::bad_cast|No Python class registered for C\+\+ class (std::\S{1,40})",
-        "Two packages probably have their own C++ runtime, or their own Boost.Python converters, "
-        "and one uses those of the other.",
-        "import them in the other order (cudaguard bisect finds the one that works), or "
-        "install builds that link the system's libstdc++",
-        command="cudaguard bisect SCRIPT",
-        links=(
-            "https://github.com/carla-simulator/carla/issues/1125",
-            "https://github.com/dexsuite/dex-retargeting/issues/23",
-        ),
-        certainty=LIKELY,
-        examples=(
-            "RuntimeError: std::bad_cast",
-            (
-                "TypeError: No Python class registered for C++ class "
-                "std::vector<std::__cxx11::basic_string<char> >"
-            ),
-        ),
     ),
     KnownError(
         "CG738",

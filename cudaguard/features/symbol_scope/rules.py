@@ -68,22 +68,4 @@ RULES: tuple[Rule, ...] = (
         links=("https://github.com/tensorflow/tensorflow/issues/124205",),
         verified="2026-11-20: tensorflow-cpu 2.20.0 with triton 3.9.0",
     ),
-    Rule(
-        id="CG067",
-        title="mlir-air takes symbols of ROCm's LLVM",
-        watch=("air",),
-        dist=("triton-xdna",),
-        when={"platform": "linux"},
-        actions=({"load_deepbind": "_mlir*.so"},),
-        grade="opt-in",
-        why=(
-            "mlir-air was reported to crash while it loads, because its LLVM symbols resolve to "
-            "those of a ROCm torch imported before it. With RTLD_DEEPBIND it finds its own "
-            "symbols first."
-        ),
-        links=(
-            "https://github.com/amd/Triton-XDNA/issues/102",
-            "https://github.com/amd/Triton-XDNA/blob/main/amd_triton_npu/backend/__init__.py",
-        ),
-    ),
 )

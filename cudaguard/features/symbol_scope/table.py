@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import FILE_PATTERN, SCOPED_PATTERN, TEXTS, Parameter, Verb
+from cudaguard.core.verbs import SCOPED_PATTERN, TEXTS, Parameter, Verb
 
 VERBS = (
     Verb(
@@ -26,14 +26,6 @@ VERBS = (
             Parameter("names", TEXTS, "*"),
             Parameter("keep", TEXTS, ("DECORD*",), required=False),
         ),
-    ),
-    Verb(
-        "load_deepbind",
-        FILE_PATTERN,
-        "my_plugin*.so",
-        "Load an extension module with RTLD_DEEPBIND: it finds its own symbols first.",
-        {"mapping": "repair.scope:load_deepbind"},
-        grades=("opt-in",),
     ),
 )
 

@@ -28,7 +28,7 @@ examples:
   cudaguard lint --format sarif .              for code scanning
 
 checked: rules of your own, opt-in rules that are enabled, and built-in rules about the versions
-installed here. `# cudaguard: ignore[CG011]` on the line silences one rule,
+installed here. `# cudaguard: ignore[CG041]` on the line silences one rule,
 `# cudaguard: ignore` all.
 
 exit status: 0 nothing found (or all of it fixed), 1 found, 2 wrong usage, 3 a file could not be

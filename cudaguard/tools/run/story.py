@@ -35,7 +35,6 @@ _SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
 _DEADLY = (
     *_SCOPE,
-    "load_deepbind",
     "preload_dependencies",
     "preload_library",
     "provide_libraries",

@@ -14,12 +14,6 @@ from cudaguard.tools.catalog import RULES
 
 # Rule -> what is installed (distribution: version), and the lines of the program.
 ORDERS = {
-    "CG006": ({"cupy-cuda11x": "12.3.0", "torch": "2.0.1"}, "import cupy\nimport torch"),
-    "CG008": ({"tensorrt": "8.6.1", "torch": "2.0.1"}, "import tensorrt as trt\nimport torch"),
-    "CG009": ({"open3d": "0.15.2", "torch": "1.11.0"}, "import open3d\nimport torch"),
-    "CG010": ({"open3d": "0.9.0", "torch": "1.4.0"}, "import torch\nimport open3d"),
-    "CG011": ({"isaacgym": "1.0", "torch": "1.13.1"}, "import torch\nfrom isaacgym import gymapi"),
-    "CG012": ({"isaacgym": "1.0", "pin": "2.6"}, "import isaacgym\nimport pinocchio"),
     "CG041": (
         {"unsloth": "2026.10.9", "transformers": "4.57"},
         "from transformers import gymapi\nfrom unsloth import gymapi",
@@ -29,22 +23,6 @@ ORDERS = {
         "import pymeshlab\nfrom weasyprint import gymapi",
     ),
     "CG043": ({"migraphx": "2.10", "torch": "2.4.0"}, "import migraphx\nimport torch"),
-    "CG044": (
-        {"pyarrow": "19.0.1", "torch": "2.3.0", "tensorflow": "2.15.1"},
-        "import torch\nimport tensorflow\nimport pyarrow",
-    ),
-    "CG063": (
-        {"torchvision": "0.9.1", "tensorflow": "2.4.1"},
-        "import torchvision\nimport tensorflow as tf",
-    ),
-    "CG064": (
-        {"pytorch-lightning": "1.9.5", "tensorflow": "2.12.0", "torch": "1.13.1"},
-        "import pytorch_lightning as pl\nimport tensorflow\nfrom torch import gymapi",
-    ),
-    "CG065": (
-        {"mujoco": "2.3.5", "torch": "2.0.1"},
-        "from mujoco import gymapi\nimport torch",
-    ),
     "CG066": (
         {"triton-xdna": "0.1", "air": "0.1"},
         "import triton\nimport air._mlir_libs._mlir",
@@ -56,9 +34,6 @@ LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="these rules are
 def made_up(child, dists):
     """Install stand-ins: each package notes whether those it must follow were there."""
     names = {
-        "pin": "pinocchio",
-        "cupy-cuda11x": "cupy",
-        "pytorch-lightning": "pytorch_lightning",
         "triton-xdna": "triton",
         "air": "air/_mlir_libs/_mlir",
     }

@@ -762,45 +762,16 @@ def enabled(rule: str) -> str:
     return f"import cudaguard; cudaguard.install('strict', enable=[{rule!r}])"
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="rule CG005 is about x86-64 only")
-@pytest.mark.parametrize(
-    ("cupy", "torch", "applies"),
-    [
-        (("cupy-cuda12x", "13.1.0"), "2.2.2+cu121", True),
-        (("cupy-cuda11x", "12.0.0"), "2.6.0", True),
-        (("cupy-cuda12x", "13.2.0"), "2.2.2", False),
-        (("cupy", "13.1.0"), "2.2.2", False),  # built from source
-        (("cupy-cuda12x", "13.1.0"), "2.1.2", False),
-        (("cupy-cuda12x", "13.1.0"), "", False),
-    ],
-)
-def test_cupy_and_nccl(scene, cupy, torch, applies):
-    name = "libnccl.so.2"
-    scene.put(f"nvidia/nccl/lib/{name}", GOOD)
-    scene.put(f"{name}.16.2", OLD, at="old", soname=name)
-    scene.child.write("site/cupy.py", TAKER.format(name=f"{name}.16.2"))
-    distribution(scene, *cupy)
-    distribution(scene, "nvidia-nccl-cu12", "2.19.3")
-    if torch:
-        distribution(scene, "torch", torch)
-    old, good = f"old/{name}.16.2", f"site/nvidia/nccl/lib/{name}"
-    off = "import cudaguard; cudaguard.install(disable=['CG005'])"
-    assert scene.lines(off, "import cupy", MAPPED) == [old]
-    lines = scene.lines("import cudaguard; cudaguard.install('strict')", "import cupy", MAPPED)
-    assert lines == [f"{old} {good}" if applies else old]
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="rule CG005 is about x86-64 only")
-@pytest.mark.parametrize("version", ["2.12.12", "2.16.2"])
-def test_a_newer_nccl_of_the_machine_is_let_be(scene, version):
-    name = "libnccl.so.2"
-    scene.put(f"nvidia/nccl/lib/{name}", GOOD)
-    scene.put(f"{name}.16.2", OLD, at="old", soname=name)
-    scene.child.write("site/cupy.py", TAKER.format(name=f"{name}.16.2"))
-    for one in (("cupy-cuda12x", "13.1.0"), ("torch", "2.2.2"), ("nvidia-nccl-cu12", version)):
+@pytest.mark.parametrize(("version", "is_taken"), [("9.1.0", True), ("9.3.0", False)])
+def test_cudnn_of_the_variable_is_replaced_where_it_is_older(scene, version, is_taken):
+    name = "libcudnn.so.9"
+    scene.put(f"nvidia/cudnn/lib/{name}", GOOD)
+    scene.put(f"{name[:-2]}.{version}", OLD, at="old", soname=name)
+    scene.child.write("site/torch.py", "")
+    for one in (("torch", "2.6.0"), ("nvidia-cudnn-cu12", "9.2.0.82")):
         distribution(scene, *one)
-    code = ("import cudaguard; cudaguard.install('strict')", "import cupy", MAPPED)
-    assert scene.lines(*code) == [f"old/{name}.16.2"]
+    lines = scene.lines("import cudaguard; cudaguard.install('strict')", "import torch", MAPPED)
+    assert lines == [f"site/nvidia/cudnn/lib/{name}" if is_taken else ""]
 
 
 SESSION = (

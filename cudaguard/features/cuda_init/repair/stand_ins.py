@@ -23,25 +23,16 @@ def set_env(request: Request) -> Iterator[Outcome]:
     """Set the variables that a rule wants set before a module, where the program has not."""
     for action in actions_of(request.rule, "set_env"):
         if _is_imported_too(action.get("beside", "")):
-            yield from _with(request, action["set_env"], action["value"])
-
-
-def copy_env(request: Request) -> Iterator[Outcome]:
-    """Give the value of a variable to others before a module, where the program has not."""
-    for action in actions_of(request.rule, "copy_env"):
-        value = os.environ.get(action["copy_env"])
-        if value is not None:
-            yield from _with(request, action["to"], value)
-
-
-def _with(request: Request, name: str, value: str) -> Iterator[Outcome]:
-    if name not in os.environ:
-        if request.permit.acts:
-            os.environ[name] = value
-            yield Done(f"{name}={value}", wording.default_set(request.name))
-        else:
-            where = request.where
-            yield WouldDo(wording.default_missing(request.rule, name, value, request.name, where))
+            name, value = action["set_env"], action["value"]
+            if name in os.environ:
+                continue
+            if request.permit.acts:
+                os.environ[name] = value
+                yield Done(f"{name}={value}", wording.default_set(request.name))
+            else:
+                yield WouldDo(
+                    wording.default_missing(request.rule, name, value, request.name, request.where)
+                )
 
 
 def _is_imported_too(other: str) -> bool:

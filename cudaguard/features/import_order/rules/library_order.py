@@ -69,50 +69,6 @@ RULES: tuple[Rule, ...] = (
         ),
         verified="2026-11-23: compiled stand-ins for two releases of such a library",
     ),
-    # The rest is opt-in: the module that is watched works, it is another one that fails afterwards.
-    Rule(
-        id="CG005",
-        title="cupy loads an older NCCL at its import, and torch then fails to import",
-        watch=("cupy",),
-        dist=(
-            "cupy-cuda12x<13.2",
-            "cupy-cuda11x<13.2",
-            "cupy-cuda111<13.2",
-            "cupy-cuda110<13.2",
-            "cupy-cuda102<13.2",
-        ),
-        when={"platform": "linux", "machine": "x86_64", "dists": {"torch": ">=2.2"}},
-        # Newer releases have all functions of the older ones.
-        actions=({"preload_library": "nvidia/nccl/lib/libnccl.so.2", "if_older": True},),
-        why=(
-            "cupy before 13.2 loads the machine's libnccl.so.2.16.2. torch 2.2 and later then"
-            " fail with 'undefined symbol: ncclCommRegister'. Loading torch's NCCL first "
-            "cures it, and so does cupy 13.2."
-        ),
-        links=(
-            "https://github.com/rapidsai/cugraph/issues/4465",
-            "https://github.com/cupy/cupy/issues/8354",
-            "https://github.com/cupy/cupy/pull/8360",
-        ),
-        fixed_in="cupy 13.2.0",
-        verified="2026-11-20: cupy-cuda12x 13.1.0, torch 2.2.2, NCCL 2.16.2 on the loader's path",
-    ),
-    Rule(
-        id="CG006",
-        title="cupy 12 and older loads the toolkit's libcudart, and torch then fails to import",
-        watch=("cupy",),
-        dist=("cupy-cuda11x<13", "cupy-cuda111<13", "cupy-cuda110<13"),
-        when={"platform": "linux", "dists": {"torch": ">=2.0,<2.1"}},
-        needs=("torch",),
-        grade="opt-in",
-        why=(
-            "cupy before 13 loads libcudart.so.11.0 of the installed CUDA toolkit. If it is "
-            "older than torch's, 'import torch' was reported to fail with 'undefined symbol: "
-            "cudaGraphInstantiateWithFlags'. Import torch first, or upgrade cupy to 13."
-        ),
-        links=("https://github.com/cupy/cupy/issues/7506",),
-        fixed_in="cupy 13.0.0",
-    ),
     Rule(
         id="CG007",
         title="onnxruntime-gpu does not find the CUDA and cuDNN libraries that pip installed",
@@ -164,61 +120,6 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/OpenNMT/CTranslate2/issues/1826",
             "https://github.com/SYSTRAN/faster-whisper/issues/1182",
         ),
-    ),
-    Rule(
-        id="CG008",
-        title="tensorrt 8.6 imported before torch 2.0.1: the first convolution crashes",
-        watch=("tensorrt",),
-        dist=("tensorrt>=8.6,<8.7", "tensorrt-bindings>=8.6,<8.7"),
-        when={"platform": "linux", "dists": {"torch": ">=2.0.1,<2.1"}},
-        needs=("torch",),
-        grade="opt-in",
-        why=(
-            "The first convolution on the GPU was reported to segfault if tensorrt 8.6 is "
-            "imported before torch 2.0.1. With torch first it works."
-        ),
-        links=(
-            "https://github.com/pytorch/pytorch/issues/103852",
-            "https://github.com/pytorch/TensorRT/pull/2020",
-            "https://github.com/pytorch/pytorch/issues/104808",
-        ),
-    ),
-    Rule(
-        id="CG009",
-        title="open3d 0.14 and 0.15 imported before torch: matrix products on the GPU crash",
-        watch=("open3d",),
-        dist=("open3d>=0.14,<0.16",),
-        when={"platform": "linux", "dists": {"torch": ">=1.10,<1.12"}},
-        needs=("torch",),
-        grade="opt-in",
-        why=(
-            "Matrix products on the GPU were reported to segfault if open3d is imported "
-            "before torch 1.10 or 1.11. With torch first they work."
-        ),
-        links=(
-            "https://github.com/isl-org/Open3D/issues/4877",
-            "https://github.com/isl-org/Open3D/issues/5597",
-            "https://github.com/pytorch/pytorch/issues/74547",
-        ),
-    ),
-    Rule(
-        id="CG010",
-        title="open3d 0.6 to 0.9 imported after torch: 'free(): invalid pointer'",
-        watch=("torch",),
-        dist=("open3d>=0.6,<0.10",),
-        when={"platform": "linux"},
-        needs=("open3d",),
-        grade="opt-in",
-        why=(
-            "open3d 0.6 to 0.9 was reported to abort with 'free(): invalid pointer' if it is "
-            "imported after torch. In the other order both work, and so does open3d 0.10."
-        ),
-        links=(
-            "https://github.com/isl-org/Open3D/issues/922",
-            "https://github.com/isl-org/Open3D/issues/1207",
-            "https://github.com/isl-org/Open3D/pull/1262",
-        ),
-        fixed_in="open3d 0.10.0",
     ),
     Rule(
         id="CG035",

@@ -1,4 +1,4 @@
-"""The wording of repairs of the symbol scope: kept local, taken back, shielded."""
+"""The wording of repairs of the symbol scope: kept local, taken back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule
 
 
-SHIELDED = "loaded with RTLD_DEEPBIND, so that it finds its own symbols first"
 KEPT_LOCAL = "kept in local symbol scope"
 
 
@@ -116,19 +115,5 @@ def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
         evidence=(evidence, *done.left),
         consequence=rule.why,
         remedy=STAY_GLOBAL if done.runtime else remedy,
-        links=rule.links,
-    )
-
-
-def not_shielded(rule: Rule, extension: str, reason: str) -> Finding:
-    """An extension was loaded as usual, although a rule wants it shielded."""
-    return Finding(
-        rule.id,
-        f"{extension} was not loaded with RTLD_DEEPBIND, which rule {rule.id} asks for.",
-        rule=rule.id,
-        evidence=(reason,),
-        consequence=rule.why,
-        remedy="write a rule that loads the interposing library with load_local, or hides its "
-        "symbols with hide_symbols",
         links=rule.links,
     )

@@ -1,1 +1,1 @@
-"""Names kept local, taken back, or shielded."""
+"""Names kept local or taken back."""

@@ -1,4 +1,4 @@
-"""Symbol scope: keep names local, take them back, shield an extension from them."""
+"""Symbol scope: keep names local, or take them back."""
 
 from __future__ import annotations
 
@@ -114,19 +114,3 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
         yield Done(subject, how, verb="hide_symbols", left=fault)
     else:
         yield Refused(left)
-
-
-# --- load_deepbind -------------------------------------------------------------------------------
-
-
-def load_deepbind(request: Request) -> Iterator[Outcome]:
-    """Have an extension that is about to be mapped find its own names first."""
-    if not request.permit.acts or request.path is None:
-        return
-    from cudaguard.features.symbol_scope.repair.shield import shield  # which takes ctypes
-
-    reason = shield(request.path)
-    if reason:
-        yield Refused(wording.not_shielded(request.rule, request.name, reason))
-    else:
-        yield Done(request.name, wording.SHIELDED)
