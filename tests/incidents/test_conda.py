@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import sys
 import tarfile
 from pathlib import Path
@@ -28,7 +27,7 @@ INSTALL = """
 import asyncio, os, sys
 from rattler import Channel, Platform, install, solve
 channel, prefix, cache, *specs = sys.argv[1:]
-AGAIN = {"markupsafe", "cuda-cudart"}
+AGAIN = {"markupsafe"}
 async def main():
     platforms = [Platform("linux-64"), Platform("noarch")]
     records = await solve([Channel(channel)], specs, platforms=platforms)
@@ -54,7 +53,7 @@ def pack(channel, name, version, files, depends=()):
 
 @pytest.fixture(scope="module")
 def channel(kept, tmp_path_factory):
-    """A channel with a release of MarkupSafe, a package that requires it, and the CUDA runtime."""
+    """A channel with a release of MarkupSafe, and a package that requires it."""
     folder = tmp_path_factory.mktemp("channel")
     (folder / "noarch").mkdir()
     (folder / "linux-64").mkdir()
@@ -66,12 +65,10 @@ def channel(kept, tmp_path_factory):
         if path.is_file() and path.parts[-2] in ("markupsafe", info)
         for data in [path.read_bytes()]
     }  # fmt: skip
-    lib = {f"lib/libcudart.so.{n}": b"\x7fELF" for n in ("12", "12.4.127")}
     packages = dict([
         pack(folder, "python", f"{PYTHON}.0", {"share/python": b""}),
         pack(folder, "markupsafe", "2.1.5", files, [f"python {PYTHON}.*"]),
         pack(folder, "jinja2", "3.1.0", {f"{SITE}/jinja2/__init__.py": b""}, ["markupsafe >=2,<3"]),
-        pack(folder, "cuda-cudart", "12.4.127", lib),
     ])  # fmt: skip
     for platform, listed in ("linux-64", packages), ("noarch", {}):
         said = {"info": {"subdir": platform}, "packages": listed, "packages.conda": {}}
@@ -85,7 +82,7 @@ def test_pip_in_an_environment_of_conda(child, cached_environment, channel, tmp_
     installer = cached_environment(RATTLER)
 
     def conda():
-        specs = ("markupsafe 2.*", "jinja2", "cuda-cudart")
+        specs = ("markupsafe 2.*", "jinja2")
         run_python(installer, "-c", INSTALL, channel, prefix, tmp_path / "cache", *specs)
 
     def found():
@@ -98,18 +95,11 @@ def test_pip_in_an_environment_of_conda(child, cached_environment, channel, tmp_
     conda()
     assert found() == []  # pip's own packages beside conda's
     run_python(python, *PIP, "install", NEW)
-    unmet, replaced = found()
-    assert unmet.startswith("conda's jinja2 3.1.0 requires markupsafe >=2,<3, but pip replaced it")
-    assert replaced == "pip replaced conda's markupsafe 2.1.5."
-    conda()
     (told,) = found()
-    assert told.startswith("MarkupSafe is installed twice: 3.0.3 by pip, and 2.1.5 by conda")
+    needs = "but conda's jinja2 3.1.0 requires markupsafe >=2,<3."
+    assert told == f"pip replaced conda's markupsafe 2.1.5 with 3.0.3, {needs}"
+    conda()
+    assert found() == ["markupsafe is installed twice: 3.0.3 by pip, and 2.1.5 by conda."]
     run_python(python, *PIP, "uninstall", "-y", "markupsafe")
-    (prefix / "lib" / "libcudart.so.12").unlink()
-    shutil.rmtree(prefix / SITE / "markupsafe", ignore_errors=True)
-    assert found() == [
-        "conda's cuda-cudart 12.4.127 lacks lib/libcudart.so.12 that it installed.",
-        "conda-meta lists markupsafe 2.1.5, but its modules are gone.",
-    ]
     conda()
     assert found() == []

@@ -153,9 +153,8 @@ def test_advice_about_wheels_of_two_cuda_families_leaves_the_other_whole(tmp_pat
         status, checks = doctor(python, "--only", "CG905")
         return status, checks["CG905"]["status"], checks["CG905"]["findings"]
 
-    _, status, (overlap, left_over) = examine()
+    _, status, (overlap,) = examine()
     assert (status, overlap["severity"]) == ("warning", "warning")
-    assert overlap["command"] == left_over["command"]
     remove, _, _ = overlap["command"].partition(" && ")
     subprocess.run(["sh", "-c", f"{remove} --quiet"], check=True, timeout=300)
     _, status, (missing,) = examine()

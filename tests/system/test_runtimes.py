@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from cudaguard.elf.library_version import is_same_build, version_of
-from cudaguard.features.duplicate_libraries.policy.duplicates import (
+from cudaguard.features.duplicate_libraries.policy import (
     APART,
     NEWER,
     OLDER,

@@ -486,10 +486,7 @@ def test_uninstalling_one_of_two_wheels_restores_the_other(planted, differing):
     """Their headers have one path each, and pip deletes what the old one lists."""
     two_runtimes(planted, differing=differing)
     status, findings = planted.one("CG905")
-    severities = [one["severity"] for one in findings]
-    assert (status, severities) == (
-        ("warning", ["warning", "info"]) if differing else ("ok", ["info"])
-    )
+    assert (status, len(findings)) == (("warning", 1) if differing else ("ok", 0))
     for found in findings:
         first, second = found["command"].split(" && ")
         assert first.endswith("pip uninstall -y nvidia-cuda-runtime-cu11")
@@ -558,28 +555,21 @@ def test_torch_of_another_release_than_is_required(planted, requires, status):
         assert findings[0]["command"].endswith(wanted)
 
 
-def test_wheels_of_a_cuda_that_nobody_requires(planted):
-    planted.distribution("nvidia-cublas-cu12", "12.4.5.8")
-    planted.distribution("nvidia-cublas", "13.1.0.3")
-    torch(planted, requires=("nvidia-cublas==13.1.0.3",))
-    status, findings = planted.one("CG905")
-    assert (status, [one["severity"] for one in findings]) == ("ok", ["info"])
-    assert findings[0]["command"].endswith("pip uninstall -y nvidia-cublas-cu12")
-
-
 def test_pip_is_that_of_this_environment_also_where_it_is_not_activated(planted):
-    planted.distribution("nvidia-cublas-cu12", "12.4.5.8")
-    planted.distribution("nvidia-cublas", "13.1.0.3")
-    torch(planted, requires=("nvidia-cublas==13.1.0.3",))
-    uninstall = "pip uninstall -y nvidia-cublas-cu12"
+    library = planted.write("nvidia/cublas/lib/libcublas.so.12", "x")
+    planted.distribution(
+        "nvidia-cublas-cu12", "12.4.5.8", files=("nvidia/cublas/lib/libcublas.so.12",)
+    )
+    library.unlink()
+    install = "pip install --force-reinstall --no-deps nvidia-cublas-cu12==12.4.5.8"
 
     def command(path):
         told = ("--format", "json", "--no-redact", "--only", "CG905")
         _, out, _ = planted.run(*told, env={"PATH": path})
         return json.loads(out)["checks"][0]["findings"][0]["command"]
 
-    assert command("/usr/bin:/bin") == f"{shlex.quote(sys.executable)} -m {uninstall}"
-    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin") == uninstall
+    assert command("/usr/bin:/bin") == f"{shlex.quote(sys.executable)} -m {install}"
+    assert command(f"{sysconfig.get_path('scripts')}:/usr/bin:/bin") == install
 
 
 def broken_metadata(planted):

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
-from cudaguard.features.duplicate_libraries.policy.installed import (
+from cudaguard.features.duplicate_libraries.checks import (
     Overlap,
     asked_for,
+    cuda_of,
     overlaps,
     unmet,
 )
-from cudaguard.features.duplicate_libraries.policy.wheels import cuda_of, families
 from cudaguard.features.gpu_architectures.checks import of_driver
 from cudaguard.features.gpu_architectures.policy.driver import first_driver, is_too_old
 from cudaguard.model import Finding, Rule
@@ -204,7 +204,6 @@ def test_halves_of_a_driver(case):
 )
 def test_cuda_of_a_wheel(key, version, major):
     assert cuda_of(key, version) == major
-    assert families({key: version}) == ({major: [key]} if major else {})
 
 
 def test_overlaps():

@@ -12,7 +12,8 @@ from cudaguard.features.array_interface import messages as arrays
 from cudaguard.features.builds.messages import builds
 from cudaguard.features.builds.messages import checks as build_checks
 from cudaguard.features.cuda_graphs import messages as graphs
-from cudaguard.features.duplicate_libraries.messages import libraries
+from cudaguard.features.duplicate_libraries import messages as duplicates
+from cudaguard.features.duplicate_libraries.checks import Served
 from cudaguard.features.gpu_architectures.messages import checks as drivers
 from cudaguard.features.symbol_scope.messages import hijack
 
@@ -51,10 +52,10 @@ SCENES = {
     ),
     "cuda_graphs.not_copied": lambda: graphs.not_copied("transformers.DynamicCache"),
     "cuda_graphs.stale": lambda: graphs.stale("infer.py:12", (1, 256), "infer.py:13"),
-    "duplicate_libraries.libraries.rivals": lambda: libraries.rivals(
+    "duplicate_libraries.two_rivals": lambda: duplicates.two_rivals(
         "LLVM's OpenMP",
-        libraries.Served("/env/lib/libomp.so", {"faiss": "/env/faiss.so"}, (5,), "llvm-openmp"),
-        libraries.Served("/env/lib/libiomp5.so", {"mkl": "/env/mkl.so"}, (5,), "intel-openmp"),
+        Served("/env/lib/libomp.so", {"faiss": "/env/faiss.so"}, (5,), "llvm-openmp"),
+        Served("/env/lib/libiomp5.so", {"mkl": "/env/mkl.so"}, (5,), "intel-openmp"),
     ),
     "gpu_architectures.checks.devices_closed": lambda: drivers.devices_closed(
         ("/dev/nvidia0", "/dev/nvidiactl")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.features.duplicate_libraries.policy.wanted import PACKAGES
+from cudaguard.features.duplicate_libraries.wants import PACKAGES
 
 IDS = {
     "CG842": ("two files of one library are loaded", "ImportOrderWarning"),
@@ -11,7 +11,7 @@ IDS = {
     "CG843": ("a library uses another file than its run path names", "ImportOrderWarning"),
 }
 DETECTORS = {
-    "detector.duplicates:DuplicateDetector": (
+    "detector:DuplicateDetector": (
         "begin",
         "unseen",
         "mapped",

@@ -483,7 +483,7 @@ def test_libraries_without_their_like_are_not_judged(scene):
     part = cudnn(scene, "lib", "libcudnn_ops", "9.8.0")
     other = scene.put("lib/libgomp.so.1", 1)
     is_there = (
-        "import sys; print('cudaguard.features.duplicate_libraries.detector.copies' in sys.modules)"
+        "import sys; print('cudaguard.features.duplicate_libraries.judgement' in sys.modules)"
     )
     ran = scene.told(opened(main, part, other), is_there, opened(scene.old()), is_there)
     assert (ran.lines, ran.ids) == (["False", "False"], [])
@@ -649,9 +649,7 @@ def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compi
 
 def test_what_other_threads_note_meanwhile_does_no_harm():
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.features.duplicate_libraries.detector.duplicates import (
-        DuplicateDetector,  # needs ctypes
-    )
+    from cudaguard.features.duplicate_libraries.detector import DuplicateDetector  # needs ctypes
 
     class Subject(str):
         __slots__ = ()

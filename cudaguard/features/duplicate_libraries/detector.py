@@ -15,11 +15,12 @@ from cudaguard.elf.loaded import entries, first_entry
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start
 from cudaguard.elf.search_path import DT_RPATH, DT_RUNPATH, Place
-from cudaguard.features.duplicate_libraries.policy.duplicates import (
+from cudaguard.features.duplicate_libraries.policy import (
     Copy,
     Stray,
     are_alike,
     are_parts,
+    folder_of,
     winners,
 )
 from cudaguard.files import os, ours
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
-    from cudaguard.features.duplicate_libraries.detector.wants import Wants
+    from cudaguard.features.duplicate_libraries.wants import Wants
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
@@ -78,7 +79,7 @@ class DuplicateDetector:
 
     def imported(self, _: str) -> None:
         """Look whether what serves is as new as those want that were imported."""
-        from cudaguard.features.duplicate_libraries.detector.wants import Wants
+        from cudaguard.features.duplicate_libraries.wants import Wants
 
         if self._wants is None:
             self._wants = Wants(self._core)
@@ -109,11 +110,11 @@ class DuplicateDetector:
             if lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
                 lock.release()
         if any(copy.by.startswith("cuda.") for copy in loaded):
-            from cudaguard.features.duplicate_libraries.detector.past import judge_searches
+            from cudaguard.features.duplicate_libraries.judgement import judge_searches
 
             judge_searches(self._core, loaded)
         if come or strays:
-            from cudaguard.features.duplicate_libraries.detector.copies import judge
+            from cudaguard.features.duplicate_libraries.judgement import judge
 
             judge(self._core, copies, come, strays, self._told, is_load=load is not None)
 
@@ -225,14 +226,10 @@ def _has_kin(copy: Copy, copies: Iterable[Copy]) -> bool:
     """Return True if another file of its library, or part of its set, is among the copies."""
     return any(
         are_alike(copy.stem, other.stem)
-        or (are_parts(copy.stem, other.stem) and _folder(copy) != _folder(other))
+        or (are_parts(copy.stem, other.stem) and folder_of(copy) != folder_of(other))
         for other in copies
         if other is not copy
     )
-
-
-def _folder(copy: Copy) -> str:
-    return os.path.dirname(os.path.realpath(copy.path))
 
 
 def _first(name: str, folders: Iterable[str]) -> str:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame, is_importing
+from cudaguard.core.caller import caller_frame, frame_outside, is_importing
 from cudaguard.core.reports import LATER
 from cudaguard.elf.library_version import is_same_build, version_of
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
-from cudaguard.features.duplicate_libraries.messages import duplicates as wording
-from cudaguard.features.duplicate_libraries.policy import duplicates as policy
-from cudaguard.files import os
-from cudaguard.system.runtimes import runtime_of
+from cudaguard.features.duplicate_libraries import messages as wording
+from cudaguard.features.duplicate_libraries import policy
+from cudaguard.features.duplicate_libraries.policy import folder_of
+from cudaguard.files import os, ours
+from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
-    from cudaguard.features.duplicate_libraries.policy.duplicates import Copy, Stray
+    from cudaguard.features.duplicate_libraries.policy import Copy, Stray
     from cudaguard.model import Finding, Severity
 
 _PROGRAM = ("", "__main__", "__mp_main__")
 _YES = ("1", "true", "t", "yes", "y", "on")
+# NVIDIA's searches for libraries: older ones do not look into the environment first.
+SEARCHES = ("cuda.pathfinder", "cuda.bindings.path_finder")
 
 
 def judge(
@@ -53,8 +56,8 @@ def judge(
     refused: ImportOrderError | None = None
     found = (*_pairs(copies, new), *_mixtures(copies, new), *_astray(strays))
     for finding, one, other in found:
-        title, folder = runtime_of(one.stem).title, _folder(one)
-        pair, is_fault = (title, *sorted((folder, _folder(other)))), finding.severity == "warning"
+        title, folder = runtime_of(one.stem).title, folder_of(one)
+        pair, is_fault = (title, *sorted((folder, folder_of(other)))), finding.severity == "warning"
         if not is_fault and pair in told:
             continue
         is_known = is_fault and not told.isdisjoint((("fault", *pair), ("fault", folder)))
@@ -109,7 +112,7 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
         for other in policy.parts_beside(copy, serving.values()):
             runtime = runtime_of(copy.stem)
             versions = _version(other), _version(copy)
-            if runtime.part_of in told or _folder(copy) == _folder(other):
+            if runtime.part_of in told or folder_of(copy) == folder_of(other):
                 continue
             if all(versions) and policy.compared(versions) == policy.SAME:
                 continue
@@ -137,14 +140,14 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
         if kind == policy.SAME:
             continue
         runtime = runtime_of(serving.stem)
-        is_fault = stray.is_part or policy.is_fault(kind, serving.stem)
+        is_wrong = stray.is_part or policy.is_fault(kind, serving.stem)
         finding = wording.another_file(
             (stray.asking, stray.how),
             serving,
             (_text(serving), _text(meant)),
             (runtime.title, runtime.danger),
             _cure(meant, serving, serving.by),
-            _severity(serving) if is_fault else "info",
+            _severity(serving) if is_wrong else "info",
             is_older=kind == policy.OLDER,
             is_part=stray.is_part,
         )
@@ -213,5 +216,39 @@ def _below(folder: str, name: str) -> str:
     return f"{escape(folder[len(inside) :])}/{name}" if inside else ""
 
 
-def _folder(copy: Copy) -> str:
-    return os.path.dirname(os.path.realpath(copy.path))
+def judge_searches(core: Dispatch, copies: Iterable[Copy]) -> None:
+    """Tell of libraries that such a search has loaded past those of the environment.
+
+    Args:
+        core: Is told.
+        copies: What has just been loaded.
+    """
+    for copy in copies:
+        if f"{copy.by}.".startswith(tuple(f"{one}." for one in SEARCHES)):
+            later = _later_in_environment(copy)
+            if later:
+                title = runtime_of(copy.stem).title
+                frame = frame_outside(caller_frame())
+                core.reporter.found(wording.past_environment(copy, later, title), frame)
+
+
+def _later_in_environment(copy: Copy) -> str:
+    """Return the file of a later release in an environment of conda's, empty if there is none."""
+    prefix = os.path.realpath(sys.prefix)
+    is_own = copy.path.startswith((f"{prefix}/", *(f"{entry}/" for entry in sys.path if entry)))
+    if is_own or not os.path.isdir(f"{prefix}/conda-meta"):
+        return ""
+    try:
+        names = os.listdir(f"{prefix}/lib")
+    except ours(OSError):
+        return ""
+    own = _major(copy.soname)
+    found = {_major(name): name for name in names if stem_of(name) == copy.stem}
+    last = max(found, default=0)
+    return f"{prefix}/lib/{found[last]}" if own and last > own else ""
+
+
+def _major(name: str) -> int:
+    """Return the number after ``.so``, 0 if there is none."""
+    word = name.partition(".so.")[2].partition(".")[0]
+    return int(word) if word.isdecimal() else 0

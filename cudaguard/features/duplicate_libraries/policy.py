@@ -1,7 +1,8 @@
-"""Tells whether two files of one library are a fault, and of which kind."""
+"""Libraries of which a process has copies: whether two are a fault, and of which kind."""
 
 from __future__ import annotations
 
+from cudaguard.files import os
 from cudaguard.model import Record
 from cudaguard.system.runtimes import runtime_of
 
@@ -62,6 +63,30 @@ class Stray(Record):
         self, asking: str, how: str, serving: Copy, meant: Copy, is_part: bool = False
     ) -> None:
         self._fill(asking=asking, how=how, serving=serving, meant=meant, is_part=is_part)
+
+
+class Want(Record):
+    """A release of a library that a package was built for.
+
+    Args:
+        package: The module.
+        by: The distribution that says so, with its version.
+        said: How it says it, as in ``nvidia-cudnn-cu12>=9.8``.
+        wheel: The distribution that has the library, empty if it names none.
+        least: The earliest release that serves: major and minor.
+    """
+
+    __slots__ = ("by", "least", "package", "said", "wheel")
+    package: str
+    by: str
+    said: str
+    wheel: str
+    least: tuple[int, ...]
+
+    def __init__(
+        self, package: str, by: str, said: str, wheel: str, least: tuple[int, ...]
+    ) -> None:
+        self._fill(package=package, by=by, said=said, wheel=wheel, least=least)
 
 
 def are_alike(one: str, other: str) -> bool:
@@ -147,6 +172,11 @@ def parts_beside(copy: Copy, serving: Iterable[Copy]) -> list[Copy]:
         and _release(other) == _release(copy)
         and _is_plain(other)
     ]
+
+
+def folder_of(copy: Copy) -> str:
+    """Return the folder of a copy's file, links resolved."""
+    return os.path.dirname(os.path.realpath(copy.path))
 
 
 def _is_plain(copy: Copy) -> bool:

@@ -1,1 +1,0 @@
-"""What is installed twice, or contradicts itself."""

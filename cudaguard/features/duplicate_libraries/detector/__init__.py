@@ -1,1 +1,0 @@
-"""Two files of one library that are loaded."""

@@ -1,1 +1,0 @@
-"""What is said of libraries that are there twice."""
