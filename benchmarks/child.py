@@ -196,7 +196,7 @@ def demotion(folder):
     ctypes.CDLL(f"{folder}/benchmark_package/names.so", ctypes.RTLD_GLOBAL)
     print("load", process_time() - start)
     from cudaguard import Rule
-    from cudaguard.features.symbol_scope.repair.demotion import demote
+    from cudaguard.features.symbol_scope.demotion import demote
 
     actions = ({"hide_symbols": "names.so", "names": "*", "keep": ["benchmark_1"]},)
     rule = Rule("BENCHMARK", ("benchmark_package",), "its names are taken back", actions=actions)

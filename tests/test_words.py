@@ -78,7 +78,7 @@ def test_modules_that_talk_are_seen():
         "features/builds/messages/builds.py",
         "features/cuda_init/known_errors.py",
         "features/cuda_init/messages.py",
-        "features/import_order/rules/import_order.py",
+        "features/import_order/rules.py",
         "features/symbol_scope/table.py",
         "tools/doctor/checks/messages.py",
         "tools/run/messages.py",

@@ -19,7 +19,7 @@ READ = """
 import sys
 from cudaguard.elf.global_names import GlobalNames
 from cudaguard.elf.memory import Memory
-from cudaguard.features.symbol_scope.detector.scope import CANARIES
+from cudaguard.features.symbol_scope.detector import CANARIES
 from cudaguard.system.loader_list import LoaderList
 
 MORE = ["malloc", "memcpy", "cos", "inflate", "deflate", "PyLong_FromLong", "regexec", "dlopen",

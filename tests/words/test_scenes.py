@@ -15,7 +15,7 @@ from cudaguard.features.cuda_graphs import messages as graphs
 from cudaguard.features.duplicate_libraries import messages as duplicates
 from cudaguard.features.duplicate_libraries.checks import Served
 from cudaguard.features.gpu_architectures.messages import checks as drivers
-from cudaguard.features.symbol_scope.messages import hijack
+from cudaguard.features.symbol_scope import messages as scope
 
 LOCK = "/home/me/.cache/torch_extensions/py311_cu130/fused_adam/lock"
 NVCC = "/usr/local/cuda-12.4/bin/nvcc"
@@ -68,7 +68,7 @@ SCENES = {
     "gpu_architectures.checks.torch_without_cuda": lambda: drivers.torch_without_cuda(
         "2.13.0+cpu", "580.65.06"
     ),
-    "symbol_scope.static_runtime": lambda: hijack.static_runtime(
+    "symbol_scope.static_runtime": lambda: scope.static_runtime(
         "nvcv", "/env/nvcv/libnvcv_types.so", ("std::ctype<char>::id",), "train.py:3"
     ),
 }  # fmt: skip

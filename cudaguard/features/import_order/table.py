@@ -26,14 +26,14 @@ VERBS = (
         FILE_PATTERN,
         "libtorch*.so*",
         "Import the watched module before any extension that needs such a library.",
-        {"needing": "repair.provide:provide"},
+        {"needing": "repair:provide"},
     ),
     Verb(
         "preload_library",
         LIBRARY_PATH,
         "nvidia/nccl/lib/libnccl.so.2",
         "Load an installed library before the watched module is imported.",
-        {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
+        {"before": "repair:preload", "late": "repair:came_too_late"},
         parameters=(Parameter("if_older", SWITCH, True, required=False),),
     ),
     Verb(
@@ -42,9 +42,9 @@ VERBS = (
         "onnxruntime/capi/libonnxruntime_providers_cuda.so",
         "Load what a library needs and the loader would not find, before the import or at a call.",
         {
-            "before": "repair.preload:preload",
-            "late": "repair.preload:came_too_late",
-            "after": "repair.preload:preload_at_call",
+            "before": "repair:preload",
+            "late": "repair:came_too_late",
+            "after": "repair:preload_at_call",
         },
         parameters=(
             Parameter("at", FUNCTION, "InferenceSession", required=False),
@@ -56,14 +56,14 @@ VERBS = (
         SONAME,
         "libcublas.so.12",
         "Load a library that a package opens by its name, from the NVIDIA wheel that has it.",
-        {"before": "repair.preload:preload", "late": "repair.preload:came_too_late"},
+        {"before": "repair:preload", "late": "repair:came_too_late"},
     ),
     Verb(
         "preload_newest",
         SONAME,
         "libstdc++.so.6",
         "Load the environment's copy of a library where the loader would take an older one.",
-        {"before": "repair.newest:preload_newest", "first": "repair.newest:preload_newest"},
+        {"before": "newest:preload_newest", "first": "newest:preload_newest"},
     ),
     Verb(
         "fetch_from_wheels",
@@ -71,21 +71,21 @@ VERBS = (
         "libcu*.so*",
         "Load a library that another one was refused for from the NVIDIA wheel that has it, and "
         "try again.",
-        {"lacking": "repair.preload:fetch"},
+        {"lacking": "repair:fetch"},
     ),
     Verb(
         "preload_static_tls",
         FILE_PATTERN,
         "libgomp*.so*",
         "Load bundled libraries that want static TLS early, for packages that are imported next.",
-        {"before": "repair.preload:preload_static_tls"},
+        {"before": "repair:preload_static_tls"},
     ),
     Verb(
         "check_call",
         FUNCTION,
         "SimulationApp",
         "Tell if a function, or a class, is first called after the import of one of some modules.",
-        {"after": "repair.calls:watch"},
+        {"after": "calls:watch"},
         parameters=(
             Parameter("before", TEXTS, "pxr"),
             Parameter("sharing", LIBRARY_PATH, "example.libs/libxcb*.so*", required=False),

@@ -11,9 +11,9 @@ VERBS = (
         "libdecord.so*",
         "Load matching libraries with local symbol scope, even where RTLD_GLOBAL is asked for.",
         {
-            "opening": "repair.scope:keep_local",
-            "masking": "repair.scope:leave_global",
-            "late": "repair.scope:look_back",
+            "opening": "repair:keep_local",
+            "masking": "repair:leave_global",
+            "late": "repair:look_back",
         },
     ),
     Verb(
@@ -21,7 +21,7 @@ VERBS = (
         SCOPED_PATTERN,
         "libdecord.so*",
         "Hide symbols of a library that is in the global symbol scope already.",
-        {"around": "repair.scope:hide_after", "late": "repair.scope:look_back"},
+        {"around": "repair:hide_after", "late": "repair:look_back"},
         parameters=(
             Parameter("names", TEXTS, "*"),
             Parameter("keep", TEXTS, ("DECORD*",), required=False),
@@ -39,12 +39,12 @@ IDS = {
     "CG813": ("an extension exports its own C++ runtime", "SymbolScopeWarning"),
 }
 DETECTORS = {
-    "detector.scope:ScopeDetector": (
+    "detector:ScopeDetector": (
         "begin",
         "unseen",
         "mapped",
     ),
-    "detector.runtime:RuntimeDetector": ("runtime_exported",),
+    "detector:RuntimeDetector": ("runtime_exported",),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.

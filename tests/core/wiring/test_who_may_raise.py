@@ -271,10 +271,10 @@ except Exception as error:
     print(type(error).__name__, error)
 """
 BROKEN_SCOPE = """
-import cudaguard.features.symbol_scope.repair.scope
+import cudaguard.features.symbol_scope.repair
 def keep_local(*arguments):
     raise ZeroDivisionError("a bug of ours")
-cudaguard.features.symbol_scope.repair.scope.keep_local = as_ours(keep_local)
+cudaguard.features.symbol_scope.repair.keep_local = as_ours(keep_local)
 """
 
 

@@ -107,15 +107,15 @@ def as_ours(function):
     return type(function)(function.__code__, {**globals(), "__name__": "cudaguard.sabotage"})
 """
 NO_DEBUGGER = f"""{AS_OURS}
-from cudaguard.features.symbol_scope.repair import memory
+from cudaguard.features.symbol_scope import demotion
 @as_ours
 def refuse(address, data):
     raise OSError(1, "Operation not permitted")
-memory._write_as_debugger = refuse
+demotion._write_as_debugger = refuse
 """
 # So that it can be seen what the refusals are for.
 NO_REFUSAL = """
-from cudaguard.features.symbol_scope.repair import demotion
+from cudaguard.features.symbol_scope import demotion
 demotion._refuse_what_breaks = demotion._refuse_lazy_users = lambda *_: None
 """
 
@@ -570,7 +570,7 @@ def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
         "import os; os.uname = lambda: type('uname', (), {'machine': 'riscv64'})",
         "import sys; sys.maxsize = 2**31 - 1  # a Python of 32 bits on a kernel of 64",
         (
-            "from cudaguard.features.symbol_scope.repair import demotion\n"
+            "from cudaguard.features.symbol_scope import demotion\n"
             "demotion.uses_glibc = lambda: False"
         ),
     ],
@@ -593,7 +593,7 @@ def test_refusal_after_the_import_of_a_rule_that_only_demotes(scene):
 
 STATE = """
 import cudaguard
-from cudaguard.features.symbol_scope.repair.demotion import demote
+from cudaguard.features.symbol_scope.demotion import demote
 rule = next(rule for rule in cudaguard.active_rules() if rule.id.startswith("LOCAL"))
 print(demote(rule, "x86_64").state)
 """
@@ -675,12 +675,12 @@ def test_hardened_kernel_and_protections_are_put_back(scene, names, flag, table,
 
 FAILURES = {
     "neither": (
-        NO_DEBUGGER + "memory._write_unprotected = refuse",
+        NO_DEBUGGER + "demotion._write_unprotected = refuse",
         "Operation not permitted",
     ),
     "no-list": (
         f"""{AS_OURS}
-from cudaguard.features.symbol_scope.repair import demotion
+from cudaguard.features.symbol_scope import demotion
 @as_ours
 def first_entry(): raise OSError(38, "the dynamic loader does not give its list of libraries")
 demotion.first_entry = first_entry
@@ -701,7 +701,7 @@ os.open = refuse
     ),
     "nothing-written": (
         (
-            "from cudaguard.features.symbol_scope.repair import demotion\n"
+            "from cudaguard.features.symbol_scope import demotion\n"
             "demotion._write = lambda member: None"
         ),
         "names of {folder}/taker/libtaker.so are still found",
@@ -851,14 +851,14 @@ def test_evidence_of_a_refusal_begins_with_the_reason_or_the_library(scene):
 def test_half_a_failure_is_told(scene):
     """The first library has been written when the second cannot be."""
     pretend = """
-        from cudaguard.features.symbol_scope.repair import memory
-        write, calls = memory._write_as_debugger, []
+        from cudaguard.features.symbol_scope import demotion
+        write, calls = demotion._write_as_debugger, []
         @as_ours
         def once(address, data):
             calls.append(address)
             if len(calls) in (2, 3): raise OSError(1, "no")  # by both ways
             write(address, data)
-        memory._write_as_debugger = memory._write_unprotected = once
+        demotion._write_as_debugger = demotion._write_unprotected = once
         """
     ran = scene.run("import taker", AS_OURS, pretend, install(HIDE), ASK, SAID)
     touched = [line for line in ran.lines if line.startswith("touched")]

@@ -37,7 +37,7 @@ def looks(seen=[0]):
 CALLS = [0]
 import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
-    if name == "cudaguard.features.symbol_scope.detector.scope":
+    if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
         from cudaguard.elf.global_names import GlobalNames
         looking = GlobalNames.owners
@@ -300,7 +300,7 @@ def as_ours(function):
 BROKEN = """
 import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
-    if name == "cudaguard.features.symbol_scope.detector.scope":
+    if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
         from cudaguard.elf.global_names import GlobalNames
         def broken(*args): raise AttributeError('names')

@@ -1,13 +1,14 @@
-"""Libraries of installed packages, opened before a module that would take others, or none."""
+"""Modules and libraries that come before an import: opened or imported first."""
 
 from __future__ import annotations
 
 from cudaguard.core import messages
 from cudaguard.core.foresight import coming, is_error_expected
 from cudaguard.core.patterns import actions_of, values_of
+from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
+from cudaguard.features.import_order import calls
 from cudaguard.features.import_order import messages as wording
-from cudaguard.features.import_order.repair import first_call
 from cudaguard.files import LARGEST, os, ours, read_bytes
 
 TYPE_CHECKING = False
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.request import Outcome, Request
-    from cudaguard.features.import_order.repair.first_call import Look
+    from cudaguard.features.import_order.calls import Look
     from cudaguard.model import Rule
 
 _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
@@ -47,7 +48,7 @@ def preload_at_call(request: Request) -> None:
     """Open what a library needs once the program makes the call that loads that library."""
     for action in actions_of(request.rule, "preload_dependencies"):
         if "at" in action:
-            first_call.put(request, action["at"], _opener(request, action))
+            calls.look_at(request, action["at"], _opener(request, action))
 
 
 def _opener(request: Request, action: Mapping[str, Any]) -> Look:
@@ -166,3 +167,27 @@ def _needed_by(libraries: Iterable[str], names: Sequence[str] = ()) -> tuple[str
         return ()
     files = [file for library in libraries for file in unmet_needs(library)]
     return tuple(dict.fromkeys((*files, *unfound(names))))
+
+
+# --- a module that has the libraries which an extension names -------------------------------------
+
+
+def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
+    """Import the module that has the libraries which an extension names.
+
+    Args:
+        request: For a rule whose first watched module has them.
+        needed: The libraries.
+    """
+    rule, provider = request.rule, request.rule.watch[0]
+    if not request.permit.acts:
+        for library in needed if is_installed(provider) else ():
+            finding = wording.not_provided(rule, request.name, library, request.where)
+            yield WouldDo(finding, about=library)
+        return
+    outcome = import_first(provider, rule.id)
+    if outcome.state == "imported":
+        yield Done(provider, messages.imported_first(request.name))
+    elif outcome.error is not None:
+        finding = messages.prerequisite_failed(rule.id, provider, request.name, outcome.error)
+        yield Refused(finding, cause=outcome.error)

@@ -1,10 +1,142 @@
-"""Libraries that are found only once a module has loaded them, and one name for two files."""
+"""Packages that need an order, and libraries that are found only once a module has loaded them."""
 
 from __future__ import annotations
 
 from cudaguard.model import Rule
 
+_ISAAC_SIM = (
+    "pxr",
+    "omni.usd",
+    "omni.timeline",
+    "omni.physx",
+    "omni.replicator.core",
+    "omni.isaac.core",
+    "isaacsim.core",
+)
+
 RULES: tuple[Rule, ...] = (
+    # Functions that must be called before a module is imported.
+    Rule(
+        id="CG060",
+        title="nvdiffrast's OpenGL context is created after pyrender was imported",
+        watch=("nvdiffrast.torch",),
+        when={"platform": "linux"},
+        actions=({"check_call": "RasterizeGLContext", "before": ("pyrender",)},),
+        grade="report",
+        why=(
+            "nvdiffrast's OpenGL context was reported to segfault after `import pyrender`, "
+            "which uses OpenGL too. RasterizeCudaContext needs no OpenGL."
+        ),
+        links=("https://github.com/NVlabs/nvdiffrast/issues/169",),
+    ),
+    Rule(
+        id="CG061",
+        title="Isaac Sim is started after its modules were imported",
+        watch=("isaacsim", "omni.isaac.kit"),
+        actions=({"check_call": "SimulationApp", "before": _ISAAC_SIM},),
+        grade="report",
+        why=(
+            "USD and Omniverse modules that are imported before SimulationApp starts may not "
+            "work. Isaac Sim says they 'were loaded before SimulationApp was started and "
+            "might not be loaded correctly'."
+        ),
+        links=("https://github.com/isaac-sim/IsaacLab/issues/2047",),
+    ),
+    Rule(
+        id="CG062",
+        title="OpenCV opens its first window with libraries of PyAV, and may hang",
+        watch=("cv2",),
+        # By the files alone, in whatever versions: many pairs of releases get along. Conditions on
+        # versions would have metadata read in each process with OpenCV.
+        when={"platform": "linux"},
+        actions=tuple(
+            {
+                "check_call": function,
+                "before": ("av",),
+                "sharing": "opencv_*python.libs/libxcb*.so*",
+            }
+            for function in ("imshow", "namedWindow")
+        ),
+        grade="report",
+        why=(
+            "OpenCV's first window was reported to hang at 100 % CPU where it gets PyAV's "
+            "libxcb. Open a window before `import av`, or install opencv-python-headless if "
+            "you need no window."
+        ),
+        links=(
+            "https://github.com/PyAV-Org/PyAV/issues/978",
+            "https://github.com/PyAV-Org/PyAV/issues/1050",
+            "https://github.com/dimensionalOS/dimos/pull/4155",
+        ),
+        verified="2026-11-23: the libraries that opencv-python 4.10.0.84 gets beside av 14.0.1",
+    ),
+    # Packages that ask for an order themselves.
+    Rule(
+        id="CG041",
+        title="unsloth imported after transformers cannot patch it",
+        watch=("transformers", "trl", "peft"),
+        dist=("unsloth",),
+        needs=("unsloth",),
+        # Opt-in: unsloth replaces parts of all three, which a program without it must not see.
+        grade="opt-in",
+        why=(
+            "unsloth patches transformers, trl and peft, and cannot patch what is already "
+            "imported. Training may take more memory and time: 'Unsloth should be imported "
+            "before trl, transformers, peft to ensure all optimizations are applied'."
+        ),
+        links=(
+            "https://github.com/unslothai/unsloth/issues/2233",
+            "https://github.com/hiyouga/LlamaFactory/issues/7175",
+            "https://github.com/NVIDIA-NeMo/Safe-Synthesizer/issues/330",
+        ),
+    ),
+    Rule(
+        id="CG042",
+        title="pymeshlab imported before weasyprint: Pango is not loaded",
+        watch=("pymeshlab",),
+        dist=("pymeshlab",),
+        when={"platform": "linux", "dists": {"weasyprint": ""}},
+        needs=("weasyprint",),
+        grade="opt-in",
+        why=(
+            "pymeshlab loads its own copies of system libraries. The libraries that "
+            "weasyprint opens were reported to fail with them. With weasyprint first both "
+            "work."
+        ),
+        links=("https://github.com/cnr-isti-vclab/PyMeshLab/issues/444",),
+    ),
+    Rule(
+        id="CG043",
+        title="migraphx imported before torch on ROCm: torch fails to import",
+        watch=("migraphx",),
+        when={"platform": "linux", "dists": {"torch": ""}},
+        needs=("torch",),
+        grade="opt-in",
+        why=(
+            "migraphx loads the machine's ROCm libraries. torch, which has its own, was "
+            "reported to fail with them. With torch first both work."
+        ),
+        links=("https://github.com/ROCm/torch_migraphx/pull/204",),
+    ),
+    Rule(
+        id="CG066",
+        title="Triton-XDNA imported after ROCm's LLVM crashes",
+        watch=("triton",),
+        dist=("triton-xdna",),
+        when={"platform": "linux"},
+        needs=("air._mlir_libs._mlir",),
+        # Its backend imports mlir-air in any case, but opt-in until the crash was seen.
+        grade="opt-in",
+        why=(
+            "'import triton' was reported to segfault, because mlir-air and the ROCm SDK each "
+            "have an LLVM. With mlir-air imported first both work."
+        ),
+        links=(
+            "https://github.com/amd/Triton-XDNA/issues/102",
+            "https://github.com/amd/Triton-XDNA/pull/107",
+        ),
+    ),
+    # Libraries that are found only once a module has loaded them, and one name for two files.
     Rule(
         id="CG003",
         title="an extension that links libtorch is imported before torch",

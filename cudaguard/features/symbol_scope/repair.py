@@ -6,8 +6,8 @@ import sys
 
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
+from cudaguard.features.symbol_scope import messages as wording
 from cudaguard.features.symbol_scope.facts import runtime_in
-from cudaguard.features.symbol_scope.messages import scope as wording
 from cudaguard.files import os
 from cudaguard.system.facts import Facts
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
@@ -97,7 +97,7 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
         request: For a rule with the action ``hide_symbols``.
         is_late: True if the module was imported before the rule was in force.
     """
-    from cudaguard.features.symbol_scope.repair.demotion import demote  # which takes ctypes
+    from cudaguard.features.symbol_scope.demotion import demote  # which takes ctypes
 
     rule = request.rule
     wanted_back.discard(rule.id)

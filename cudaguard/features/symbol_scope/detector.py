@@ -6,8 +6,10 @@ library was loaded, their owners are compared with those of the last look; nothi
 
 from __future__ import annotations
 
+from cudaguard.core.caller import caller_frame, describe
 from cudaguard.elf.global_names import GlobalNames, Owner
 from cudaguard.elf.memory import Memory
+from cudaguard.errors import ImportOrderError
 from cudaguard.files import ours
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import has_ctypes
@@ -43,7 +45,7 @@ class ScopeDetector:
 
         Args:
             since: Why what it finds was not seen to come: ``guard`` or ``ctypes``, see
-                `cudaguard.features.symbol_scope.messages.hijack`.
+                `cudaguard.features.symbol_scope.messages`.
         """
         self._look(None, since)
 
@@ -71,7 +73,7 @@ class ScopeDetector:
             if is_ and is_ != was
         ]
         if any(new for _, _, new, _ in moved):  # else they went to the program itself
-            from cudaguard.features.symbol_scope.detector.hijack import judge
+            from cudaguard.features.symbol_scope.hijack import judge
 
             judge(self._core, moved, load, since)
 
@@ -102,3 +104,32 @@ def _asked() -> list[Owner | None]:
     scope = GlobalScope()
     found = scope.addresses(_NAMES)
     return [Owner(scope.owner(one), one, 0) if one else None for one in found]
+
+
+class RuntimeDetector:
+    """Tells of extensions that were linked with -static-libstdc++ and show that runtime to all.
+
+    Args:
+        core: Is told.
+    """
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+
+    def runtime_exported(self, extension: str, library: str, names: tuple[str, ...]) -> None:
+        """Tell of an extension that exports a C++ runtime.
+
+        Args:
+            extension: Name of the module.
+            library: Its file.
+            names: The ``std::...::id`` objects that it exports.
+
+        Raises:
+            ImportOrderError: in `strict`.
+        """
+        from cudaguard.features.symbol_scope.messages import static_runtime
+
+        frame = caller_frame()
+        finding = static_runtime(extension, library, names, describe(frame))
+        stop = ImportOrderError(finding.as_error(), name=extension, path=library)
+        self._core.reporter.found(finding, frame, stop=stop)

@@ -10,20 +10,23 @@ Source: ``elf.h``; ``proc(5)``; the look-up predicate of glibc's ``elf/dl-lookup
 
 from __future__ import annotations
 
+import errno
 import sys
 from typing import NamedTuple
 
 from cudaguard.core.patterns import actions_of, matches, texts_of
+from cudaguard.elf.bound import ThreadLocals, bound_addresses
 from cudaguard.elf.image import SYMBOL, Image
 from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import uses_glibc
+from cudaguard.elf.resident import Resident
 from cudaguard.elf.symbols import GlobalScope
 from cudaguard.features.symbol_scope.facts import runtime_among
 from cudaguard.features.symbol_scope.patterns import packages_of, pattern_of_names
-from cudaguard.features.symbol_scope.repair.memory import write
-from cudaguard.features.symbol_scope.repair.users import Hidden, Member, by_module
-from cudaguard.files import os
+from cudaguard.files import open_file, os, ours
+from cudaguard.system.loader_list import LoaderNews
+from cudaguard.system.modules import peek
 from cudaguard.system.packages import Packages
 from cudaguard.system.symbol_families import GLOBAL_ON_PURPOSE
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from cudaguard.elf.image import Symbols
     from cudaguard.elf.loaded import Library
     from cudaguard.model import Rule
 
@@ -41,6 +45,8 @@ _SAMPLES = 16  # names of a library by which it is told whether it is global
 _HIDDEN = 2  # STV_HIDDEN
 _SHOWN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
 _PLAIN = (0, 1, 2)  # STT_NOTYPE, STT_OBJECT, STT_FUNC
+_PER_THREAD, _BY_FUNCTION = 6, 10  # STT_TLS, STT_GNU_IFUNC
+_GLOBAL = 1  # STB_GLOBAL
 
 
 class Demotion(NamedTuple):
@@ -263,4 +269,206 @@ def _write(member: Member, *, undo: bool = False) -> None:
     for index in () if undo else member.hidden:
         place = index * SYMBOL + 5  # st_other, whose lower two bits are the visibility
         table[place] = table[place] & ~3 | _HIDDEN
-    write(member.symbols.address, table)
+    write_symbols(member.symbols.address, table)
+
+
+# --- who had bound to the names before, and stays so ----------------------------------------------
+
+
+class Member(NamedTuple):
+    """A library to be changed, and which of its names are to be hidden.
+
+    Args:
+        image: The library.
+        symbols: Its symbol table.
+        hidden: Indices into that.
+    """
+
+    image: Image
+    symbols: Symbols
+    hidden: tuple[int, ...]
+
+    def addresses(self, indices: Iterable[int]) -> list[int]:
+        """Return the addresses of names, where these are in the table."""
+        words = memoryview(self.symbols.table).cast("Q")  # the value is the second of three
+        base = self.image.library.base
+        return [words[3 * index + 1] + base for index in indices]
+
+    def names(self, indices: Iterable[int]) -> list[bytes]:
+        """Return names."""
+        starts = memoryview(self.symbols.table).cast("I")
+        return [self.symbols.name(starts[index * SYMBOL // 4]) for index in indices]
+
+
+class User(NamedTuple):
+    """A library that is bound to names of the members.
+
+    Args:
+        image: The library.
+        bound: Addresses of what it refers to; those of this thread where each has its own.
+    """
+
+    image: Image
+    bound: frozenset[int]
+
+
+class Hidden:
+    """What is hidden: where it lies, who is bound to it, and whose name it is.
+
+    Args:
+        members: The libraries that have it.
+
+    Raises:
+        OSError: A library cannot be read.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self._spans = [member.image.segments()[0] for member in members]
+        with Resident() as resident:
+            self._thread_locals = ThreadLocals()
+            self._indices = [self._placed(member, resident) for member in members]
+        self.addresses = frozenset().union(*self._indices)
+
+    def _placed(self, member: Member, resident: Resident) -> dict[int, int]:
+        """Return address -> index of the names of a library."""
+        kinds = member.symbols.table[4::SYMBOL]
+        found = {}
+        for index, address in zip(member.hidden, member.addresses(member.hidden)):
+            kind, place = kinds[index] & 15, address
+            if kind in (_PER_THREAD, _BY_FUNCTION):
+                (name,) = member.names((index,))
+                handle = resident.handle(member.image.library.path)
+                place = resident.address(handle, name)  # the table does not have it
+                if place and kind == _PER_THREAD:
+                    module = resident.thread_local_module(handle)
+                    offset = address - member.image.library.base
+                    self._thread_locals.add(module, offset, place)
+            found[place] = index
+        found.pop(0, None)
+        return found
+
+    def users(self, others: Iterable[Image]) -> list[User]:
+        """Return which of these libraries are bound to what is hidden."""
+        found = []
+        for image in others:
+            try:
+                bound = bound_addresses(image, self._spans) & self.addresses
+                bound |= self._thread_locals.bound(image)
+            except OSError:  # unloaded in the meantime, or not readable: nothing to say of it
+                continue
+            if bound:
+                found.append(User(image, bound))
+        return found
+
+    def next_owners(self, members: Sequence[Member], users: Sequence[User]) -> list[str]:
+        """Return for each member who would get its names and calls into it himself; or nothing.
+
+        A system zlib that was loaded after a bundled one has bound its own calls to that: who got
+        it now would work with halves of two versions. Nobody gets the names of a library without
+        a soname, such as most extension modules; and those that it has only weakly are copies
+        that each brings for itself.
+        """
+        named = [user for user in users if user.image.soname]
+        return [
+            next((user.image.library.path for user in named if _has_own(user, member, at)), "")
+            for member, at in zip(members, self._indices)
+        ]
+
+
+def _has_own(user: User, member: Member, indices: dict[int, int]) -> bool:
+    names = member.names(indices[place] for place in user.bound if place in indices)
+    return any(user.image.binding(name) == _GLOBAL for name in names)
+
+
+def by_module(users: Iterable[User], packages: Packages) -> tuple[tuple[str, int], ...]:
+    """Return the modules or packages of users, files where these are unknown, and how often.
+
+    Args:
+        users: Who is bound.
+        packages: Says which file is whose.
+    """
+    modules = {
+        os.path.realpath(file): name
+        for name, module in list(sys.modules.items())
+        for file in [getattr(peek(module, "__spec__"), "origin", None)]
+        if isinstance(file, str) and ".so" in file
+    }
+    counts: dict[str, int] = {}
+    for image, bound in users:
+        path = image.library.path
+        package = packages.of(path)
+        if package in sys.modules and package != modules.get(path):
+            name = package
+        else:
+            name = modules.get(path) or os.path.basename(path)
+        counts[name] = counts.get(name, 0) + len(bound)
+    return tuple(counts.items())
+
+
+# --- writing to memory that is mapped read-only, its protection left as it is ---------------------
+
+
+def write_symbols(address: int, data: bytearray) -> None:
+    """Write bytes to an address of a symbol table.
+
+    Raises:
+        OSError: The kernel forbids it.
+    """
+    try:
+        _write_as_debugger(address, data)
+    except ours(OSError):  # a hardened kernel
+        _write_unprotected(address, data)
+    LoaderNews.everything.note_hidden()
+
+
+def _write_as_debugger(address: int, data: bytearray) -> None:
+    """Write through ``/proc/self/mem``, past the protection of the pages, which stays."""
+    file = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        done = 0
+        while done < len(data):
+            done += os.pwrite(file, data[done:], address + done)
+    finally:
+        os.close(file)
+
+
+def _write_unprotected(address: int, data: bytearray) -> None:
+    """Make the pages writable, write, and protect them as before."""
+    import ctypes
+    import mmap
+
+    protect = ctypes.pythonapi["mprotect"]
+    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    end = address + len(data)
+    changed = [
+        (max(start, address - address % mmap.PAGESIZE), min(stop, end + -end % mmap.PAGESIZE), bits)
+        for start, stop, bits in _protections()
+        if start < end and stop > address
+    ]
+    # On AArch64, pages of code may be marked so that jumps land only where they should (PROT_BTI);
+    # nothing says which, and the mark would be lost.
+    if os.uname().machine == "aarch64" and any(bits & mmap.PROT_EXEC for _, _, bits in changed):
+        raise OSError(errno.EACCES, "the symbol table lies in pages of code")
+    try:
+        for start, stop, bits in changed:
+            # Execution stays allowed: old libraries keep the table in the segment of their code.
+            if protect(start, stop - start, bits | mmap.PROT_WRITE):
+                raise OSError(errno.EACCES, "the symbol table cannot be made writable")
+        ctypes.memmove(address, (ctypes.c_char * len(data)).from_buffer(data), len(data))
+    finally:
+        for start, stop, bits in changed:
+            protect(start, stop - start, bits)
+
+
+def _protections() -> list[tuple[int, int, int]]:
+    """Return start, end and protection of each mapping of this process."""
+    import mmap
+
+    bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
+    found = []
+    with open_file("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            area, flags = line.split()[:2]
+            start, _, stop = area.partition("-")
+            found.append((int(start, 16), int(stop, 16), sum(bits.get(sign, 0) for sign in flags)))
+    return found

@@ -12,7 +12,7 @@ from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.facts import runtime_among
-from cudaguard.features.symbol_scope.messages.hijack import (
+from cudaguard.features.symbol_scope.messages import (
     CTYPES,
     GUARD,
     Culprit,
@@ -20,7 +20,7 @@ from cudaguard.features.symbol_scope.messages.hijack import (
     hijacked,
 )
 from cudaguard.features.symbol_scope.patterns import names_library, packages_of
-from cudaguard.features.symbol_scope.repair.scope import hide, wanted_back
+from cudaguard.features.symbol_scope.repair import hide, wanted_back
 from cudaguard.files import os
 from cudaguard.system.facts import Facts
 from cudaguard.system.packages import Packages

@@ -1,1 +1,0 @@
-"""Prerequisites: modules and libraries."""

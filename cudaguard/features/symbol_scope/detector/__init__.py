@@ -1,1 +1,0 @@
-"""Looks at who owns a name in the global symbol scope."""

@@ -1,1 +1,0 @@
-"""Names kept local or taken back."""
