@@ -1,5 +1,4 @@
-"""Two files of one library, with the real ones: those of NVIDIA and Intel as PyPI has them, LLVM as
-Debian has it.
+"""Two files of one library, with the real ones: those of NVIDIA and Intel as PyPI has them.
 
 What each needs is visible without a GPU: which release answers, where its parts are taken from,
 that a function is missing, and that the process is ended.
@@ -7,16 +6,13 @@ that a function is missing, and that the process is ended.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import platform
 import shutil
 import signal
-import subprocess
 import sys
 import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,6 +22,7 @@ from ..kept import PIP, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.incidents,
@@ -135,11 +132,6 @@ def test_older_nvrtc_is_found_and_the_rule_cures(run, nvrtc, child):
     assert [found["severity"] for found in findings(cured)] == ["info"]
 
 
-def test_newer_nvrtc_first_is_let_be(run, nvrtc):
-    done = run(GUARD.replace("()", "('strict')"), "import newer, older", VERSION, site=nvrtc)
-    assert (done.stdout, done.stderr) == ("12 8 True\n", "")
-
-
 # --- nvJitLink and NCCL: functions of later releases are missing ---------------------------------
 
 NVJITLINK = "nvidia/nvjitlink/lib/libnvJitLink.so.12"
@@ -197,12 +189,6 @@ def test_older_one_first_is_found_and_the_rule_cures(run, pair, child):
     child.write("cudaguard.toml", rule_of(found["remedy"]))
     cured = run(GUARD, "import older, newer", ask, site=site, CUDAGUARD_CONFIG="cudaguard.toml")
     assert (cured.stdout, cured.stderr) == (of_newer, "")
-
-
-def test_newer_one_first_is_let_be(run, pair):
-    ask, _, of_newer, _, site = pair
-    done = run(GUARD.replace("()", "('strict')"), "import newer, older", ask, site=site)
-    assert (done.stdout, done.stderr) == (of_newer, "")
 
 
 def test_torch_with_an_older_nccl_is_told_of_before_it_fails(child, root, cuda_torch, wheel):
@@ -324,67 +310,6 @@ def test_two_of_intels_openmp(run, child, wheel, is_linked):
     assert "[CG842]" not in plain.stderr
     warning, _, _ = guarded.stderr.partition("OMP: Error #15: Initializing")
     assert "ImportOrderWarning: [CG842] Two files of LLVM's OpenMP are loaded" in warning
-
-
-# --- those that bear one another: recorded, and nobody is warned ---------------------------------
-
-
-def test_openmp_of_gcc_from_a_wheel_and_of_the_system(run, child, wheel):
-    """Versions of its symbols tell whether one is too old, and wheels mostly rename theirs."""
-    (renamed,) = wheel("scikit-learn==1.7.2").rglob("libgomp-*.so*")
-    child.write("one.py", OPEN.format(str(renamed)))
-    child.write("two.py", OPEN.format("libgomp.so.1"))
-    try:
-        ctypes.CDLL("libgomp.so.1")
-    except OSError:
-        pytest.skip("the system has no libgomp")
-    done = run(GUARD.replace("()", "('strict')"), START, SAID)
-    assert done.stdout.startswith("True\nTrue\n")
-    assert done.stderr == ""
-    (found,) = findings(done)
-    assert (found["id"], found["severity"]) == ("CG842", "info")
-    assert "they have different names" in found["consequence"]
-
-
-@pytest.fixture
-def llvm(tmp_path_factory) -> list[Path]:
-    """Two releases of LLVM as shared files: no wheel on PyPI has one."""
-    found = []
-    for number in ("14", "15"):
-        name = f"libLLVM-{number}.so.1"
-        try:
-            ctypes.CDLL(name)
-            found.append(Path(name))
-            continue
-        except OSError:
-            folder = tmp_path_factory.mktemp("llvm")
-        for command in (["apt-get", "download", f"libllvm{number}"],
-                        ["sh", "-c", "dpkg-deb --extract *.deb ."]):  # fmt: skip
-            try:
-                subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
-            except (OSError, subprocess.SubprocessError) as error:
-                pytest.skip(f"LLVM {number} is not installed, and apt does not have it: {error}")
-        found += list(folder.rglob(name))[:1]
-    return found
-
-
-@pytest.mark.parametrize("flags", ["0", "ctypes.RTLD_GLOBAL"])
-def test_two_releases_of_llvm_bear_one_another(run, child, llvm, flags):
-    """Each has a name of its own, and so have its symbols; what wheels have in them is not seen."""
-    for name, library in zip(("one", "two"), llvm):
-        child.write(
-            f"{name}.py", f"import ctypes\nlibrary = ctypes.CDLL({str(library)!r}, {flags})"
-        )
-    use = "import one, two\nfor each in one, two:\n    each.library.LLVMGetGlobalContext()\n"
-    use += "print('healthy')"
-    done = run(GUARD.replace("()", "('strict')"), use, SAID)
-    assert done.stdout.startswith("healthy\n")
-    found = [found for found in findings(done) if found["id"] == "CG842"]
-    assert [(found["severity"], found["what"][:20]) for found in found] == [
-        ("info", "Two files of LLVM ar")
-    ]
-    assert "was loaded by one" in found[0]["evidence"][0]
-    assert "was loaded by two" in found[0]["evidence"][1]
 
 
 # --- a library that is installed as a wheel, and not found (CG046) ------------------------------

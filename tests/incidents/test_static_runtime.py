@@ -169,19 +169,6 @@ def test_names_in_the_evidence_are_those_of_the_runtime(run, modules):
     assert len(ids) > 20
 
 
-@pytest.mark.parametrize("order", [("shared", "exporting"), ("exporting", "shared")])
-def test_telling_changes_nothing(run, order):
-    plain, _ = run(texts(*order))
-    told, _ = run(guarded("fix", *order))
-    assert told.stdout.startswith(plain.stdout)
-
-
-def test_observe_records_without_a_word(run):
-    done, _ = run(guarded("observe", "exporting"))
-    assert done.stderr == ""
-    assert [found["id"] for found in json.loads(done.stdout.splitlines()[-1])] == ["CG813"]
-
-
 @pytest.mark.parametrize("name", QUIET)
 def test_others_are_let_be(run, name):
     """Hidden or shared: there is one runtime for everyone, or nothing that anyone could share."""
@@ -196,22 +183,6 @@ def test_each_module_is_told_of_once(run):
     assert done.stderr.count("[CG813]") == 1
     both, _ = run(guarded("fix", *EXPORTING))
     assert both.stderr.count("[CG813]") == 2
-
-
-@pytest.mark.parametrize(
-    ("start", "variables"),
-    [((), {"CUDAGUARD": "fix"}), (("-m", "cudaguard", "run"), {})],
-    ids=["environment", "launcher"],
-)
-def test_other_doors(run, start, variables):
-    done, program = run(texts("exporting"), *start, **variables)
-    assert done.stdout.splitlines() == [RIGHT]
-    assert done.stderr.startswith(f"{program}:1: SymbolScopeWarning: [CG813] ")
-
-
-def test_switched_off_it_says_nothing(run):
-    done, _ = run(guarded("fix", "exporting"), CUDAGUARD="off")
-    assert (done.stdout, done.stderr) == (f"{RIGHT}\n[]\n", "")
 
 
 def test_package_that_imports_it_is_named_by_its_line(run, child):

@@ -345,12 +345,6 @@ def test_one_name_that_leads_to_two_files(planted, build):
 
 
 @needs_compiler
-def test_copies_of_one_build_are_not_told_of(planted, build):
-    shared_twice(planted, build, "9.5.0", "9.5.0")
-    assert planted.one("CG903") == ("ok", [])
-
-
-@needs_compiler
 def test_copies_without_a_version_in_their_names(planted, build):
     """Alike they are one library; otherwise nobody knows which is older, and it is a note."""
     for package in ("alpha", "beta"):
@@ -366,13 +360,6 @@ def test_copies_without_a_version_in_their_names(planted, build):
         findings[0]["consequence"]
         == "their versions are unknown, so cudaguard cannot tell which is older."
     )
-
-
-@needs_compiler
-def test_copies_that_nobody_asks_for_do_not_count(planted, build):
-    shared_twice(planted, build, name="libcudnn")
-    (planted.folder / "beta" / "_native.so").unlink()
-    assert planted.one("CG903") == ("ok", [])
 
 
 @needs_compiler
@@ -652,13 +639,6 @@ def test_torch_of_the_user_hides_that_of_a_container(child, second, tmp_path):
     assert found["command"].startswith("PYTHONNOUSERSITE=1 python")
 
 
-def test_torch_that_nothing_was_built_for_is_hidden_in_peace(planted, second):
-    planted.distribution("torch", "2.4.0")
-    second.distribution("torch", "2.5.0")
-    _, findings = planted.one("CG905", env={"PYTHONPATH": str(second.folder)})
-    assert not [one for one in findings if "hides" in one["what"]]
-
-
 JAX = ('nvidia-cudnn-cu12<10.0,>=9.8; extra == "with-cuda"',)
 
 
@@ -688,12 +668,6 @@ def test_wheels_that_are_late_enough_are_no_fault(planted):
     status, findings = planted.one("CG906")
     assert status == "ok"
     assert [one["severity"] for one in findings] == ["info"]  # the pin of an extra, and later
-
-
-def test_extras_that_nobody_has_installed_are_no_pins(planted):
-    planted.distribution("jax-cuda12-plugin", "0.6.0", requires=JAX)
-    status, findings = planted.one("CG906")
-    assert (status, findings) == ("skipped", [])
 
 
 # --- CG907, CG908: builds ----------------------------------------------------------------

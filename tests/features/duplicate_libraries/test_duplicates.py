@@ -234,15 +234,6 @@ def test_both_kinds_of_folders_count(scene, how):
     assert scene.told("import taker", ASK).ids == [("CG843", "warning")]
 
 
-def test_extension_that_leads_nowhere_means_no_file(scene):
-    scene.old()
-    scene.wheel()
-    scene.consumer(origin="$ORIGIN/absent")
-    scene.taker()
-    ran = scene.told("import taker", ASK)
-    assert (ran.lines, ran.findings) == (["consumer 12010"], [])
-
-
 @pytest.mark.parametrize("same", ["link", "hard link", "copy"])
 def test_same_file_elsewhere_is_as_good(scene, same):
     wheel = scene.wheel()
@@ -343,26 +334,12 @@ def test_two_files_the_older_one_second(scene, version, says):
     assert says in ran.only["consequence"]
 
 
-def test_two_files_of_unknown_releases(scene):
-    one, two = scene.put(f"a/{CUDART}", 1), scene.put(f"b/{CUDART}", 22222)
-    os.truncate(two, two.stat().st_size + 1)
-    ran = scene.told(opened(one, two), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
-    assert "versions are unknown" in ran.only["consequence"]
-
-
 def test_files_with_names_of_their_own_live_beside_one_another(scene):
     names = ("libgomp-0123abcd.so.1.0.0", "libgomp-4567abcd.so.1.0.0", "libgomp.so.1")
     files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
     ran = scene.told(opened(*files, *files), mode="strict")
     assert (ran.ids, ran.errors) == ([("CG842", "info")] * 2, "")
     assert "different names" in ran.findings[0]["consequence"]
-
-
-def test_other_majors_live_beside_one_another(scene):
-    files = scene.put("a/libcudart.so.11.0", 1), scene.put(f"b/{CUDART}", 2)
-    ran = scene.told(opened(*files), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
 
 
 def test_libraries_of_one_pair_of_folders_are_told_of_once(scene):
@@ -402,26 +379,6 @@ def test_library_whose_symbols_have_versions_may_be_the_older_one(scene):
     assert ran.errors == ""
 
 
-def test_library_that_has_gone_counts_no_more(scene):
-    old, wheel = scene.old(), scene.wheel()
-    ran = scene.told(
-        f"import _ctypes\n_ctypes.dlclose(ctypes.CDLL({str(old)!r})._handle)",
-        opened(wheel),
-        mode="strict",
-    )
-    assert (ran.findings, ran.errors) == ([], "")
-
-
-def test_library_that_comes_again_counts_again(scene):
-    old, wheel = scene.old(), scene.wheel()
-    ran = scene.told(
-        f"import _ctypes\n_ctypes.dlclose(ctypes.CDLL({str(old)!r})._handle)",
-        f"library = ctypes.CDLL({str(wheel)!r}); _ctypes.dlclose(library._handle)",
-        opened(old, wheel),
-    )
-    assert ran.ids == [("CG842", "warning")]
-
-
 @pytest.mark.parametrize("names", [("libomp.so.5", "libiomp5.so"), ("libiomp5.so", "libiomp5.so")])
 @pytest.mark.parametrize("allowed", ["", "TRUE"])
 def test_two_of_llvms_openmp(scene, names, allowed):
@@ -430,12 +387,6 @@ def test_two_of_llvms_openmp(scene, names, allowed):
     assert ran.ids == [("CG842", "info" if allowed else "warning")]
     said = "KMP_DUPLICATE_LIB_OK is set: " if allowed else "the second one to initialize ends"
     assert ran.only["consequence"].startswith(said)
-
-
-def test_gnus_openmp_bears_llvms(scene):
-    files = scene.put("a/libgomp.so.1", 1), scene.put("b/libiomp5.so", 2)
-    ran = scene.told(opened(*files), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
 
 
 # --- parts of one library -----------------------------------------------------------------------
@@ -464,17 +415,6 @@ def test_parts_from_two_folders(scene, version, fault):
         assert (
             'actions = [{ preload_library = "nvidia/cudnn/lib/libcudnn*.so.9" }]' in found["remedy"]
         )
-
-
-def test_parts_whose_links_lie_together_and_lead_apart(scene):
-    main = cudnn(scene, "new", "libcudnn", "9.8.0")
-    part = cudnn(scene, "old", "libcudnn_ops", "9.1.0")
-    together = scene.folder / "lib"
-    together.mkdir()
-    for file in (main, part):
-        (together / file.name).symlink_to(file)
-    ran = scene.told(opened(together / main.name, together / part.name))
-    assert ran.ids == [("CG842", "warning")]
 
 
 def test_libraries_without_their_like_are_not_judged(scene):
@@ -552,35 +492,7 @@ def test_parts_that_will_fit(scene, flags, version):
     assert (ran.findings, ran.errors) == ([], "")
 
 
-def test_parts_that_the_program_loads_itself(scene):
-    files = [cudnn(scene, "a", "libcudnn", "9.8.0"), cudnn(scene, "b", "libcudnn_ops", "9.1.0")]
-    ran = scene.told(opened(*files))
-    assert (
-        f"load all libcudnn*.so.9 of {scene.folder}/a with ctypes.CDLL before" in ran.only["remedy"]
-    )
-
-
-def test_part_that_serves_nobody_is_let_be(scene):
-    files = [cudnn(scene, "a", name, "9.8.0") for name in ("libcudnn", "libcudnn_ops")]
-    files.append(cudnn(scene, "old", "libcudnn_ops", "9.1.0"))
-    ran = scene.told(opened(*files), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")], "")
-
-
 # --- when it looks ------------------------------------------------------------------------------
-
-
-def test_nothing_is_found_once_the_guard_is_gone(scene):
-    old, wheel = scene.old(), scene.wheel()
-    code = f"cudaguard.uninstall()\n{opened(old, wheel)}"
-    ran = scene.told(code)
-    assert (ran.findings, ran.errors) == ([], "")
-
-
-def test_switched_off_by_its_id(scene):
-    old, wheel = scene.old(), scene.wheel()
-    ran = scene.told(opened(old, wheel), mode="strict", CUDAGUARD_RULES="-CG842")
-    assert (ran.findings, ran.errors) == ([], "")
 
 
 def test_looking_loads_nothing(scene):
@@ -611,24 +523,6 @@ for thread in threads: thread.join()
     assert ran.errors == ""
     seen = " ".join(found["what"] for found in ran.findings)
     assert all(file in seen for file in files)
-
-
-def test_library_that_comes_while_the_list_is_read_is_seen_by_the_next_look(scene):
-    """As where another thread loads something: the end of the list is not the end by then."""
-    files = [str(scene.put(f"{at}/libx{at}.so", at)) for at in range(2)]
-    code = f"""
-from cudaguard.system import driver, loader_list
-real, files = loader_list.entries, {files!r}
-def entries(memory, start):
-    yield from real(memory, start)
-    if files: ctypes.CDLL(files.pop())
-loader_list.entries = entries
-news = driver.LoaderNews()
-news.names()
-print(len(news.names()), len(news.names()), len(news.names()))
-"""
-    done = scene.run("import ctypes", code)
-    assert done.stdout == "1 1 0\n"
 
 
 def test_what_an_extension_imports_while_it_is_mapped_is_not_blamed(scene, compiler):

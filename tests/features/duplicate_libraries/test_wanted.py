@@ -143,12 +143,6 @@ def test_cudnn_of_conda_that_serves(conda, number, version):
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_environment_that_is_not_condas_is_not_looked_at(conda):
-    scene = conda(91301, "9.10.1")
-    shutil.rmtree(scene.folder / "conda/conda-meta")
-    assert scene.run(f"{PREFIX}import jax\n").stderr == ""
-
-
 @seen_to_its_end
 def test_compiled_with_more_than_metadata_ask_for(scene):
     scene.child.write("jax/_src/__init__.py", "")
@@ -224,13 +218,6 @@ def test_what_metadata_say(case):
         lambda name: installed.get(name, ("", ()))[1],
     )
     assert (want and want.least) == least
-
-
-def test_wheel_that_is_installed_counts_first():
-    requires = ("nvidia-cudnn-cu11>=8.6; extra == 'cuda11'", *JAX_WANTS)
-    versions = {"jax-cuda12-plugin": "0.6.0", "nvidia-cudnn-cu12": "9.1"}
-    want = wanted_by("jax", versions.get, lambda _: requires)
-    assert (want.wheel, want.least) == ("nvidia-cudnn-cu12", (9, 8))
 
 
 @pytest.mark.parametrize(

@@ -140,15 +140,6 @@ def test_who_is_prepared_goes_another_way(scene, who):
     assert (done.stdout, done.stderr) == ("falls back\n\n", "")
 
 
-def test_try_around_a_thread_is_not_the_programs(scene):
-    """The standard library catches what a thread raises, to print it."""
-    scene.engine()
-    code = "import threading\nthread = threading.Thread(target=__import__, args=('engine',))\n"
-    code += "thread.start(); thread.join()"
-    done = scene.run(GUARD.format("fix"), code)
-    assert (done.stdout, done.stderr) == ("engine 20\n", "")
-
-
 def test_disabled(scene):
     scene.engine()
     done = scene.run(GUARD.format("fix"), "import engine", DONE, CUDAGUARD_RULES="-CG046")
@@ -174,17 +165,3 @@ def test_what_no_wheel_has_is_missing_as_before(scene):
     shutil.rmtree(scene.folder / "site/nvidia")
     done = scene.run(GUARD.format("fix"), "import engine", DONE)
     assert done.stdout == f"OSError {CUBLAS}\n"
-
-
-def test_a_wheel_that_cannot_be_loaded_either(scene):
-    scene.engine()
-    (scene.folder / WHEEL / CUBLAS_LT).unlink()
-    done = scene.run(GUARD.format("fix"), "import engine")
-    assert done.stdout == f"OSError {CUBLAS}\n"
-
-
-def test_a_file_that_is_not_there_is_nobodys_need(scene):
-    code = "try:\n    ctypes.CDLL('/nowhere/libx.so')\nexcept OSError as error:\n    print(error)"
-    done = scene.run(GUARD.format("fix"), code)
-    expected = "/nowhere/libx.so: cannot open shared object file: No such file or directory\n"
-    assert (done.stdout, done.stderr) == (expected, "")

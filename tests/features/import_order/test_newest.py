@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from cudaguard.tools.catalog import RULES
-
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
     reason="which library is found is tested with the loader of glibc",
@@ -175,14 +173,3 @@ def test_folder_of_the_variable_is_what_somebody_wants(scene):
 def test_what_is_mapped_stays(scene):
     code = f"import ctypes\nctypes.CDLL({str(scene.old)!r})\nimport pip_one" + MAPPED
     assert scene.run(code).stdout == "system\n"
-
-
-def test_environment_without_a_copy(scene):
-    shutil.rmtree(scene.folder / "conda")
-    done = scene.run("import pip_one" + MAPPED + SAID)
-    assert (done.stdout, done.stderr) == ("system\n\n", "")
-
-
-def test_rule_of_the_catalog_is_about_the_cxx_runtime():
-    (rule,) = [rule for rule in RULES if rule.id == "CG047"]
-    assert rule.actions == ({"preload_newest": "libstdc++.so.6"},)

@@ -8,7 +8,6 @@ and the loader finds nothing of what that needs, as onnxruntime and its CUDA pro
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -184,10 +183,6 @@ def scene(child, compiler) -> Scene:
 # --- preload_library: the cure -------------------------------------------------------------------
 
 
-def test_consumer_alone_has_the_good_one(scene):
-    assert scene.lines(ASK, MAPPED) == [GREEN, f"site/{GOOD_FILE}"]
-
-
 def by_another_file(scene) -> None:
     """As cupy does it: the file carries its full version, and the loader goes by the soname."""
     scene.put(f"{SONAME}.16", OLD, at="old", soname=SONAME)
@@ -221,21 +216,6 @@ def test_good_one_is_opened_before_the_package(scene, mode, by):
     assert lines[1:] == ([good, "2"] if by == "soname" else [f"old/{SONAME}.16 {good}", "1"])
 
 
-def test_it_is_opened_before_the_first_line_of_the_package(scene):
-    scene.child.write("site/taker.py", MAPPED)
-    assert scene.lines(install(), "import taker") == [f"site/{GOOD_FILE}"]
-
-
-def test_extension_module_is_watched_as_well(scene):
-    shutil.rmtree(scene.folder / "old")
-    built = next((scene.folder / "site").glob("consumer*"))
-    shutil.copy(built, scene.folder)  # from there it does not find the library
-    code = "sys.path.insert(0, '.')\nimport consumer; print('consumer', consumer.ask())"
-    done = scene.run("import sys", code, check=False)
-    assert f"{SONAME}: cannot open shared object file" in done.stderr
-    assert scene.lines(install(watch="consumer"), code) == [GREEN]
-
-
 def test_it_is_in_local_scope(scene):
     scene.child.write("site/taker.py", "")
     look = """
@@ -247,15 +227,6 @@ print(hasattr(ctypes.CDLL(None), "foo_version"), hasattr(ctypes.CDLL(None), "foo
         assert scene.lines(install(), flags, look, MAPPED) == ["False False", f"site/{GOOD_FILE}"]
     loud = f"import ctypes; ctypes.CDLL('site/{GOOD_FILE}', ctypes.RTLD_GLOBAL)"
     assert scene.lines(loud, look)[0] == "True True"
-
-
-def test_nothing_else_is_imported_for_it(scene):
-    scene.child.write("site/taker.py", "")
-    code = "print('ctypes' in sys.modules, 'logging' in sys.modules)"
-    assert scene.lines(install(), "import taker", code, MAPPED) == [
-        "False False",
-        f"site/{GOOD_FILE}",
-    ]
 
 
 # --- preload_library: when nothing is done -------------------------------------------------------
@@ -275,13 +246,6 @@ def test_nothing_is_done_a_second_time(scene):
     again = "del sys.modules['taker']; import taker"
     other = install().replace("LOCAL1", "LOCAL2")
     assert scene.opened(install(), "import taker", again, other, again) == [f"site/{GOOD_FILE}"]
-
-
-def test_library_that_was_closed_again_is_opened(scene):
-    close = "import _ctypes; _ctypes.dlclose(first._handle)"
-    first = OPEN.format(f"old/{SONAME}")
-    lines = scene.lines(first, close, install(), "import taker", ASK, MAPPED)
-    assert lines == [GREEN, f"site/{GOOD_FILE}"]
 
 
 @pytest.mark.parametrize("mode", ["fix", "strict"])
@@ -310,21 +274,6 @@ def test_nothing_is_repaired_where_that_is_not_wanted(scene, how):
     assert not any(line.startswith((*REPAIRED, "cudaguard INFO")) for line in lines)
 
 
-def test_nothing_is_repaired_after_uninstall(scene):
-    code = (install(), "cudaguard.uninstall()", "import taker", ASK, MAPPED)
-    assert scene.lines(*code) == [RED, f"old/{SONAME}"]
-
-
-def test_opt_in_rule_acts_when_it_is_enabled(scene):
-    code = install(grade="opt-in", more=", enable=['LOCAL1']")
-    assert scene.lines(code, "import taker", ASK)[0] == GREEN
-
-
-def test_module_that_is_not_watched_is_let_be(scene):
-    lines = scene.lines(install(watch="other"), "import taker", ASK, MAPPED, SAID)
-    assert lines == [RED, f"old/{SONAME}"]
-
-
 # --- preload_library: which file -----------------------------------------------------------------
 
 
@@ -335,38 +284,9 @@ def test_first_folder_of_the_path_wins(scene, order):
     assert scene.lines(install(), "import taker", MAPPED) == [f"{order[0]}/{GOOD_FILE}"]
 
 
-def test_path_is_asked_when_the_package_is_imported(scene):
-    scene.put(GOOD_FILE, GOOD, at="more")
-    grow = "sys.path.insert(0, os.path.realpath('more'))"
-    assert scene.lines(install(), "import os", grow, "import taker", MAPPED) == [
-        f"more/{GOOD_FILE}"
-    ]
-
-
 def test_odd_entries_of_the_path_are_passed_over(scene):
     odd = "import pathlib; sys.path[:0] = ['', None, 3, pathlib.Path('site'), '/nowhere']"
     assert scene.lines(install(), odd, "import taker", MAPPED) == [f"site/{GOOD_FILE}"]
-
-
-def test_each_name_is_opened_once_from_the_first_folder_that_has_it(scene):
-    scene.path = ["site", "more"]
-    scene.put("nvidia/y/lib/libfoo.so.2", GOOD)
-    scene.put("nvidia/x/lib/libfoo.so.2", GOOD, at="more")
-    scene.put("nvidia/x/lib/libbar.so.2", "int bar;", at="more")
-    scene.put("nvidia/x/lib/libbar.so.3", "int bar;", at="more")
-    code = (install({"preload_library": "nvidia/*/lib/lib*.so.2"}), "import taker")
-    wanted = [f"site/{GOOD_FILE}", "more/nvidia/x/lib/libbar.so.2"]
-    assert scene.opened(*code) == wanted
-    assert scene.lines(*code, MAPPED) == [" ".join(sorted(wanted))]
-
-
-def test_several_actions_are_carried_out_in_their_order(scene):
-    names = [f"nvidia/{part}/lib/lib{part}.so.1" for part in "cab"]
-    for name in names:
-        scene.put(name, "int part;")
-    assert scene.opened(
-        install(*({"preload_library": name} for name in names)), "import taker"
-    ) == [f"site/{name}" for name in names]
 
 
 CHAIN = {"a": "b", "b": "c", "c": "a"}
@@ -394,43 +314,11 @@ def test_files_that_need_one_another_are_opened_in_an_order_that_works(scene, la
 # --- preload_library: what is told ---------------------------------------------------------------
 
 
-def test_log_status_and_journal_say_what_was_opened(scene):
-    journal = {"CUDAGUARD_JOURNAL": str(scene.folder / "journal")}
-    done = scene.run(LISTEN, install(), "import taker", SAID, env=journal)
-    assert done.stderr == ""
-    file = scene.folder / "site" / GOOD_FILE
-    logged, touched, repair = done.stdout.splitlines()
-    switch = "CUDAGUARD_RULES=-LOCAL1 or install(disable=['LOCAL1'])"
-    start, _, off = logged.partition("; ")
-    assert start.startswith(f"cudaguard INFO LOCAL1: {file}: loaded before taker at ")
-    assert off == f"to switch this off: {switch}"
-    assert touched == f"touched {file}: loaded before taker by LOCAL1 (stays)"
-    what, _, where = repair.rpartition(" ")
-    assert what == f"repair {file}"
-    assert start.endswith(f" at {where}")
-    line = 1 + f"{LISTEN}\n{install()}\n".count("\n")
-    assert where == f"<string>:{line}"
-    events = [json.loads(text) for text in (scene.folder / "journal").read_text().splitlines()]
-    (event,) = (event for event in events if event["kind"] == "repair")
-    assert (event["name"], event["where"]) == (str(file), where)
-    done = {"rule": "LOCAL1", "verb": "preload_library", "subject": str(file)}
-    assert event["details"] == {**done, "how": "loaded before taker"}
-    kinds = [event["kind"] for event in events if event["name"] in (str(file), "taker")]
-    assert kinds == ["import", "repair", "imported"]
-
-
 def test_what_was_opened_stays_after_uninstall_and_is_listed(scene):
     lines = scene.lines(install(), "import taker; cudaguard.uninstall()", MAPPED, QUIETLY, ASK)
     file = scene.folder / "site" / GOOD_FILE
     wanted = [f"site/{GOOD_FILE}", f"{file}: loaded before taker by LOCAL1 (stays)", GREEN]
     assert [line for line in lines if line] == wanted
-
-
-def test_guard_block_leaves_it_open(scene):
-    block = (
-        install().replace("cudaguard.install(", "\nwith cudaguard.guard(") + ":\n    import taker"
-    )
-    assert scene.lines(block.replace("; \n", "\n"), ASK)[-1] == GREEN
 
 
 # --- preload_library: refusals -------------------------------------------------------------------
@@ -498,15 +386,6 @@ def test_next_action_is_carried_out_after_a_refusal(scene):
     assert done.stdout == f"old/{SONAME} site/nvidia/y/lib/liby.so.1\n"
 
 
-def test_warning_about_a_refusal_may_be_made_an_error(scene):
-    damaged(scene)
-    error = "import warnings; warnings.simplefilter('error', cudaguard.CudaGuardWarning)"
-    done = scene.run(install(), error, "import taker", check=False)
-    assert done.returncode == 1
-    assert f"ImportOrderWarning: [LOCAL1] {WHAT}" in done.stderr
-    assert "Traceback" in done.stderr
-
-
 # --- preload_dependencies: the cure ---------------------------------------------------------------
 
 NEEDS = {"preload_dependencies": "runner/capi/libplugin.so"}
@@ -568,28 +447,6 @@ def test_what_the_plugin_needs_is_opened_and_nothing_else(runner, mode):
     assert opened.index(f"site/{LIGHT}") < opened.index(f"site/{MATH}")
 
 
-def test_what_is_opened_for_the_plugin_is_in_local_scope(runner):
-    look = """
-import ctypes
-print(*(hasattr(ctypes.CDLL(None), name) for name in ("math", "light", "deep")))
-"""
-    assert runner.lines(needing(), "import runner", look) == ["False False False"]
-
-
-def test_what_is_opened_for_the_plugin_is_told(runner):
-    done = runner.run(LISTEN, needing(), "import runner", SAID)
-    assert done.stderr == ""
-    file = runner.folder / "site" / DEEP
-    lines = done.stdout.splitlines()
-    switch = "CUDAGUARD_RULES=-LOCAL1 or install(disable=['LOCAL1'])"
-    (logged,) = (line for line in lines if line.startswith(f"cudaguard INFO LOCAL1: {file}: "))
-    assert ": loaded before runner at <string>:" in logged
-    assert logged.endswith(f"; to switch this off: {switch}")
-    assert f"touched {file}: loaded before runner by LOCAL1 (stays)" in lines
-    assert any(line.startswith(f"repair {file} <string>:") for line in lines)
-    assert len(lines) == 3 * len(NEEDED)
-
-
 def test_libraries_of_one_folder_for_all_parts(runner):
     """As the wheels for CUDA 13 have it."""
     nvidia = runner.folder / "site" / "nvidia"
@@ -597,30 +454,6 @@ def test_libraries_of_one_folder_for_all_parts(runner):
     for name in (MATH, LIGHT):
         (runner.folder / "site" / name).rename(nvidia / "cu13" / "lib" / os.path.basename(name))
     assert runner.lines(needing(), START) == [RUNS]
-
-
-def test_first_folder_of_the_path_wins_for_needs(runner):
-    shutil.copytree(runner.folder / "site" / "nvidia", runner.folder / "more" / "nvidia")
-    (runner.folder / "more" / DEEP).unlink()
-    runner.path = ["more", "site"]
-    lines = runner.lines(needing(), "import runner", MAPPED)
-    assert lines == [f"more/{MATH} more/{LIGHT} site/{DEEP}"]
-
-
-def test_first_plugin_of_the_path_is_asked(runner):
-    """It is the one that would be opened."""
-    shutil.copytree(runner.folder / "site" / "runner", runner.folder / "more" / "runner")
-    runner.put("runner/capi/libplugin.so", "int work;", runner.deep, at="more")
-    runner.path = ["more", "site"]
-    assert runner.lines(needing(), "import runner", MAPPED) == [f"site/{DEEP}"]
-
-
-def test_libraries_that_need_each_other_and_know_where(runner):
-    path = "-Wl,-rpath,$ORIGIN"
-    runner.put(LIGHT, "int light(void) { return 1; }", runner.math, path)
-    source = "int light(void); int math(void) { return light(); }"
-    runner.put(MATH, source, runner.light, path)
-    assert runner.lines(needing(mode="strict"), START) == [RUNS]
 
 
 # --- preload_dependencies: when nothing is done ---------------------------------------------------
@@ -638,16 +471,6 @@ def test_nothing_is_opened_where_that_is_not_wanted(runner, how):
     lines = done.stdout.splitlines()
     assert lines[:2] == [NOT_FOUND.format("math.so.12"), ""]
     assert not any(line.startswith((*REPAIRED, "cudaguard INFO")) for line in lines)
-
-
-def test_machine_without_a_driver_is_told_of_nothing(runner):
-    lines = runner.lines(needing(driver=False, mode="strict"), START, SAID)
-    assert lines == [NOT_FOUND.format("math.so.12")]
-
-
-def test_driver_is_looked_for_when_the_package_is_imported(runner):
-    code = "print(preload.has_driver()); preload.DRIVER_FILES = ('driver',)"
-    assert runner.lines(needing(driver=False), code, START) == ["False", RUNS]
 
 
 def test_preload_needs_no_driver(runner):
@@ -697,11 +520,6 @@ def test_what_the_loader_has_in_its_cache_is_not_opened(runner, content, is_ther
     assert sorted(opened) == (NEEDED[1:] if is_there else NEEDED)
 
 
-def test_machine_without_a_cache(runner):
-    none = "from cudaguard.system import preload; preload.LOADER_CACHE = '/nowhere'"
-    assert sorted(runner.opened(none, needing(), "import runner")) == NEEDED
-
-
 def test_library_of_the_system_is_found_in_the_real_cache(runner):
     """libresolv comes with glibc, and a Python that has not opened a socket has not mapped it."""
     runner.put("nvidia/odd/lib/libresolv.so.2", "int odd;")
@@ -711,22 +529,10 @@ def test_library_of_the_system_is_found_in_the_real_cache(runner):
     assert len(runner.opened(none, needing(), "import runner")) == 1 + len(NEEDED)
 
 
-def test_package_without_the_plugin_is_let_be(runner):
-    shutil.rmtree(runner.folder / "site" / "runner" / "capi")
-    assert runner.lines(needing(mode="strict"), "import runner", MAPPED, SAID) == [""]
-
-
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"#!/bin/sh\n" * 100])
 def test_plugin_that_is_no_library_is_let_be(runner, content):
     (runner.folder / "site" / "runner" / "capi" / "libplugin.so").write_bytes(content)
     assert runner.lines(needing(mode="strict"), "import runner", MAPPED, SAID) == [""]
-
-
-def test_what_nobody_has_is_left_to_the_loader(runner):
-    (runner.folder / "site" / DEEP).unlink()
-    assert runner.lines(needing(mode="strict"), START)[0] == NOT_FOUND.format("deep.so.9")
-    opened = runner.opened(needing(mode="strict"), "import runner")
-    assert opened == [f"site/{LIGHT}", f"site/{MATH}"]
 
 
 # --- preload_dependencies: refusals ---------------------------------------------------------------
@@ -755,11 +561,6 @@ def distribution(scene, name: str, version: str) -> None:
     folder = f"{name.replace('-', '_')}-{version}.dist-info"
     text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     scene.child.write(f"site/{folder}/METADATA", text)
-
-
-def enabled(rule: str) -> str:
-    """Code that installs the guard with a built-in rule switched on."""
-    return f"import cudaguard; cudaguard.install('strict', enable=[{rule!r}])"
 
 
 @pytest.mark.parametrize(("version", "is_taken"), [("9.1.0", True), ("9.3.0", False)])
@@ -885,13 +686,6 @@ def test_onnxruntime_for_which_nothing_is_opened(runner, onnxruntime, dist, vers
     assert runner.lines(prelude, GUARD, session, MAPPED)[-1] == ""
 
 
-def test_what_was_opened_before_a_refusal_is_recorded(runner):
-    (runner.folder / "site" / LIGHT).unlink()
-    lines = runner.run(needing(), "import runner", MAPPED, SAID).stdout.splitlines()
-    assert lines[0] == f"site/{DEEP}"  # it is in the process
-    assert any(line.startswith("touched") and DEEP in line for line in lines)
-
-
 @pytest.mark.parametrize("when", ["late", "mode", "grade"])
 def test_told_where_it_is_not_repaired(scene, when):
     code = {
@@ -915,13 +709,6 @@ def test_variable_set_by_the_program_is_nothing_to_the_loader(runner):
     assert runner.lines(late, needing(), START) == [RUNS]
 
 
-def test_variable_deleted_by_the_program_still_counts(runner):
-    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
-    runner.libraries = ["own"]
-    late = "import os; del os.environ['LD_LIBRARY_PATH']"
-    assert runner.lines(late, needing(), START) == ["runs on 8"]
-
-
 def test_folder_with_signs_of_patterns(scene):
     shutil.move(scene.folder / "site", scene.folder / "si[t]e")
     scene.path = ["si[t]e"]
@@ -935,37 +722,11 @@ def test_soname_of_the_installed_file_decides(scene):
     assert scene.lines(*code, "import taker", MAPPED) == [f"old/{SONAME}"]
 
 
-def test_links_to_one_file_are_one_library(scene):
-    os.symlink(SONAME, scene.folder / "site/nvidia/x/lib/libfoo.so")
-    assert (
-        len(scene.opened(install({"preload_library": "nvidia/x/lib/libfoo.so*"}), "import taker"))
-        == 1
-    )
-
-
 def test_folder_of_the_interpreter_prompt(scene):
     """sys.path[0] is '' under `python -c` and at the prompt: modules are found there."""
     shutil.copytree(scene.folder / "site", scene.folder, dirs_exist_ok=True)
     scene.path = []
     assert scene.lines(install(), "import taker", ASK) == [GREEN]
-
-
-def test_semicolons_separate_folders_as_well(runner):
-    runner.put(os.path.basename(DEEP), "int deep(void) { return 7; }", at="own")
-    env = {"LD_LIBRARY_PATH": f"/nowhere;{runner.folder}/own"}
-    assert runner.lines(needing(), START, env=env) == ["runs on 8"]
-
-
-def test_device_file_without_a_driver_library_is_no_driver(runner):
-    code = "preload.DRIVER = 'libnosuchdriver.so.1'; print(preload.has_driver())"
-    assert runner.lines(needing(), code) == ["False"]
-
-
-def test_driver_that_the_loader_would_find_is_a_driver(runner):
-    runner.put("libdrv.so.1", "int drv(void) { return 1; }", at="own")
-    runner.libraries = ["own"]
-    code = "preload.DRIVER = 'libdrv.so.1'; print(preload.has_driver())"
-    assert runner.lines(needing(), code) == ["True"]
 
 
 # --- preload_soname -------------------------------------------------------------------------------
@@ -1024,19 +785,6 @@ def test_name_that_the_loader_finds_is_left_to_it(opener):
     code = needing(*BY_NAME)
     assert f"site/{DEEP}" not in opener.opened(code, "import runner")
     assert opener.lines(code, START) == ["runs on 8"]
-
-
-@pytest.mark.parametrize("mode", ["observe", "warn"])
-def test_other_modes_tell_of_names_and_open_nothing(opener, mode):
-    done = opener.run(needing(*BY_NAME, mode=mode), START, MAPPED, SAID)
-    assert "runs on -1\nsite/runner/capi/libplugin.so\n" in done.stdout
-    assert "finding LOCAL1" in done.stdout
-    assert ("ImportOrderWarning: [LOCAL1]" in done.stderr) == (mode == "warn")
-
-
-def test_nothing_is_opened_by_name_without_a_driver(opener):
-    lines = opener.lines(needing(*BY_NAME, driver=False), START, MAPPED)
-    assert lines[1:] == ["runs on -1", "site/runner/capi/libplugin.so"]
 
 
 @pytest.mark.parametrize("name", ["nvidia/x/lib/libx.so.1", "libx*.so", "", 3])

@@ -10,8 +10,6 @@ import sys
 
 import pytest
 
-from cudaguard.tools.catalog import RULES
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="static TLS is the loader's")
 
 SOURCE = """
@@ -106,12 +104,6 @@ def test_library_without_fixed_places_is_left_alone(site, compiler):
     (site.folder / "py_boost.libs" / GOMP).write_bytes(built.read_bytes())
     done = run(site, IMPORTS)
     assert (done.stdout, done.stderr) == ("trained\n", "")
-
-
-def test_built_in_rule_is_for_aarch64_alone():
-    (rule,) = (rule for rule in RULES if rule.id == "CG068")
-    assert rule.when["machine"] == "aarch64"
-    assert rule.grade == "automatic"
 
 
 @pytest.mark.parametrize(("machine", "is_kept"), [("aarch64", True), ("x86_64", False)])

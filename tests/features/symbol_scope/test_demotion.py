@@ -7,7 +7,6 @@ definition it has been given: 1 the taker's, 2 its own.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -113,11 +112,6 @@ def refuse(address, data):
     raise OSError(1, "Operation not permitted")
 demotion._write_as_debugger = refuse
 """
-# So that it can be seen what the refusals are for.
-NO_REFUSAL = """
-from cudaguard.features.symbol_scope import demotion
-demotion._refuse_what_breaks = demotion._refuse_lazy_users = lambda *_: None
-"""
 
 
 def install(
@@ -195,10 +189,6 @@ def scene(pair, compiler) -> Scene:
 # --- the cure ------------------------------------------------------------------------------------
 
 
-def test_consumer_alone_has_its_own(scene):
-    assert scene.lines(ASK) == [ALL_OWN]
-
-
 def test_without_the_guard_or_the_rule_everything_is_taken(scene):
     assert scene.lines("import taker", ASK) == [ALL_TAKEN]
     rule = "import cudaguard; cudaguard.install(rules=[cudaguard.Rule('A', ('taker',), 'a')])"
@@ -271,23 +261,6 @@ def test_name_that_is_not_kept_is_not_found_any_more_even_by_its_owner(scene):
         """
     lines = scene.lines("import ctypes, taker", install(HIDE), look)
     assert lines == ["taker_which True", "shown True", "which False"]
-
-
-def test_extension_of_the_package_that_comes_later_misses_what_is_hidden(scene):
-    """The documented limit, and why a library that others need is let be."""
-    taker = str(scene.package("-Wl,-soname,libtaker.so"))
-    source = "int which(void); int shown(void); int part(void) { return %s(); }"
-    for name in ("which", "shown"):
-        scene.library(f"libpart_{name}.so", source % name, taker, folder="taker")
-    load = """
-        for name in ("shown", "which"):
-            try:
-                print(ctypes.CDLL(f"./taker/libpart_{name}.so").part())
-            except OSError as error:
-                print("undefined symbol: which" in str(error))
-        """
-    assert scene.lines("import ctypes, taker", load) == ["1", "1"]
-    assert scene.lines("import ctypes, taker", install(HIDE), load) == ["1", "True"]
 
 
 def test_rule_that_only_demotes_acts_after_the_import(scene):
@@ -374,20 +347,6 @@ def test_those_who_are_bound_are_called_by_module_package_or_file(scene):
     )
 
 
-def test_only_names_that_were_hidden_count(scene):
-    ran = scene.run("import taker, consumer", install({"names": ["which", "bundled"]}), SAID)
-    assert ran.lines[0].endswith("still bound to them: consumer (2 references)")
-    assert scene.lines("import taker, consumer", install({"names": "taker_*"}), SAID)[0].startswith(
-        "touched"
-    )
-
-
-def test_consumer_that_was_loaded_before_the_library_is_not_named(scene):
-    lines = scene.lines("import consumer, taker", install(HIDE), ASK, SAID)
-    assert lines[0] == ALL_OWN
-    assert [line.split()[0] for line in lines[1:]] == ["touched"]
-
-
 def test_consumer_that_binds_at_its_first_call_is_cured_and_not_named(scene):
     scene.library("liblazy.so", CONSUMER, "-Wl,-z,lazy")
     load = "import taker, os; taker.open_by_c('./liblazy.so', os.RTLD_LAZY)"
@@ -396,31 +355,6 @@ def test_consumer_that_binds_at_its_first_call_is_cured_and_not_named(scene):
     lines = scene.lines(load, install(HIDE), ask, SAID)
     assert lines[0] == HIDDEN
     assert [line.split()[0] for line in lines[1:]] == ["touched"]
-
-
-def test_nothing_is_said_where_nobody_was_bound_but_to_the_log(scene):
-    log = "import logging; logging.basicConfig(level=logging.INFO)"
-    ran = scene.run(log, "import taker", install(HIDE), ASK, SAID)
-    assert ran.lines[0] == HIDDEN
-    assert [line.split()[0] for line in ran.lines[1:]] == ["touched"]
-    (line,) = ran.err.splitlines()
-    assert line.startswith(f"INFO:cudaguard:LOCAL1: {TAKEN_BACK} at ")
-    assert "CUDAGUARD_RULES=-LOCAL1" in line
-
-
-def test_repair_is_an_event_at_the_line_that_installs(scene):
-    show = """
-        for event in cudaguard.status().events:
-            if event.kind == "repair":
-                print(event.name, event.where.rpartition(":")[0])
-        """
-    journal = scene.pair.child.folder / "journal"
-    written = {"CUDAGUARD_JOURNAL": str(journal)}
-    assert scene.lines("import taker", install(HIDE), show, env=written) == ["libtaker.so <string>"]
-    lines = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
-    (done,) = (line["details"] for line in lines if line["kind"] == "repair")
-    how = TAKEN_BACK.partition(": ")[2]
-    assert done == {"rule": "LOCAL1", "verb": "hide_symbols", "subject": "libtaker.so", "how": how}
 
 
 # --- modes and grades ----------------------------------------------------------------------------
@@ -434,32 +368,6 @@ def test_modes_that_repair_nothing_repair_nothing(scene, mode):
     found = {line.split()[1] for line in ran.lines[1:]}
     assert found == (set() if mode == "off" else {"CG802"})
     assert not any(line.startswith("touched") for line in ran.lines)
-
-
-def test_rule_that_only_warns_changes_nothing(scene):
-    rule = install(HIDE, grade="report")
-    ran = scene.run("import taker", rule, ASK, SAID)
-    assert ran.lines[:2] == [ALL_TAKEN, "finding CG802"]
-    assert "[CG802] taker was imported before cudaguard could repair it (rule LOCAL1)" in ran.err
-    assert scene.run(rule, "import taker", ASK).lines == [ALL_TAKEN]
-
-
-def test_opt_in_rule_acts_when_it_is_enabled(scene):
-    rule = install(HIDE, grade="opt-in")
-    assert scene.run("import taker", rule, ASK).lines == [ALL_TAKEN]
-    enabled = rule.replace("'fix', ", "'fix', enable=['LOCAL1'], ")
-    assert scene.lines("import taker", enabled, ASK)[0] == HIDDEN
-    assert scene.lines(enabled, "import taker", ASK)[0] == HIDDEN
-
-
-def test_rule_that_is_switched_off_or_does_not_apply_changes_nothing(scene):
-    for rule in (
-        install(HIDE).replace("'fix', ", "'fix', disable=['LOCAL1'], "),
-        install(HIDE, when={"platform": "win32"}),
-        install(HIDE, dist=("no-such-distribution",)),
-    ):
-        for code in (("import taker", rule), (rule, "import taker")):
-            assert scene.run(*code, ASK).lines == [ALL_TAKEN]
 
 
 LATER = "cudaguard.add_rule(cudaguard.Rule('LOCAL2', ('later',), 'It comes later.'))"
@@ -543,20 +451,6 @@ def test_library_that_is_bound_lazily_is_let_be(scene):
     assert "taker/libtaker.so was loaded with RTLD_LAZY: its first call of a hidden" in reason
 
 
-def test_what_lazy_binding_would_do_without_the_refusal(scene):
-    """What the library has not called yet is looked up when it is called, and not found."""
-    scene.package("-Wl,-z,lazy", load=LAZILY)
-    call = "print(taker.library.taker_bundled(), flush=True)"
-    assert scene.lines("import taker", call, ASK) == ["1", ALL_TAKEN]
-    code = "\n".join(
-        ["import taker", NO_REFUSAL, install(HIDE), ASK, "import sys", "sys.stdout.flush()", call]
-    )
-    done = scene.pair.child.python(code, check=False)
-    assert (done.returncode, done.stdout) == (127, f"{HIDDEN}\n")
-    assert "symbol lookup error" in done.stderr
-    assert "undefined symbol: bundled" in done.stderr
-
-
 @pytest.mark.parametrize("flags", [LAZILY, BY_C], ids=["asked", "not-asked"])
 @pytest.mark.parametrize("link", ["-Wl,-z,now", "-fno-plt"])
 def test_library_that_cannot_be_bound_lazily_is_demoted(scene, link, flags):
@@ -581,14 +475,6 @@ def test_machine_that_is_not_supported(scene, pretend):
     assert refused(scene, pretend, install(HIDE)) == reason
 
 
-def test_refusal_after_the_import_of_a_rule_that_only_demotes(scene):
-    scene.package(load=BY_C, at="elsewhere")
-    ran = scene.run(install(HIDE), "import taker", ASK, SAID)
-    assert ran.lines[0] == ALL_TAKEN
-    assert ran.lines[1].endswith("lies outside the folders of taker")
-    assert "SymbolScopeWarning: [LOCAL1] taker put its symbols into the global scope" in ran.err
-
-
 # --- nothing to do -------------------------------------------------------------------------------
 
 STATE = """
@@ -605,11 +491,6 @@ def test_library_that_is_local_is_left_alone(scene, load):
     look = ("before = pages('taker')", install(HIDE), "assert before == pages('taker') != {}")
     for code in (["import taker", PAGES, *look], [install(HIDE), "import taker"]):
         assert scene.lines(*code, STATE, ASK, SAID) == ["local", ALL_OWN]
-
-
-def test_library_that_is_not_loaded(scene):
-    scene.package(load="class ctypes: CDLL = lambda path: None")
-    assert scene.lines("import taker", install(HIDE), STATE, ASK, SAID) == ["absent", ALL_OWN]
 
 
 def test_name_that_another_library_gives_is_not_taken_for_this_one_s(scene):
@@ -738,21 +619,6 @@ def test_marks_of_code_are_not_lost_on_aarch64(scene, machine, code):
     assert is_refused == (machine == "aarch64")
 
 
-@not_on_aarch64
-def test_kernel_that_lets_nothing_be_writable_and_executable(scene):
-    """Memory-deny-write-execute, as systemd services have it: the code segment stays as it is."""
-    scene.package("-Wl,-z,noseparate-code")
-    deny = "import ctypes; print(ctypes.CDLL(None).prctl(65, 1, 0, 0, 0))"  # PR_SET_MDWE
-    before, same = "before = pages('taker')", "assert before == pages('taker') != {}"
-    ran = scene.run(
-        "import taker", PAGES, before, deny, NO_DEBUGGER, install(HIDE), same, ASK, SAID
-    )
-    if ran.lines[0] != "0":
-        pytest.skip("this kernel is older than 6.3")
-    assert ran.lines[1] == ALL_TAKEN
-    assert ran.lines[2].endswith("as the symbol table cannot be made writable")
-
-
 # --- afterwards ----------------------------------------------------------------------------------
 
 
@@ -762,41 +628,7 @@ def test_uninstall_leaves_it_demoted_and_says_so(scene):
     assert lines[1].startswith(f"touched {TAKEN_BACK} by")
 
 
-def test_guard_block_leaves_it_demoted(scene):
-    block = install(HIDE).replace("cudaguard.install(", "\nwith cudaguard.guard(")[:-1] + "): pass"
-    lines = scene.lines("import taker", block.replace("; ", ""), ASK, SAID)
-    assert lines[0] == HIDDEN
-    assert lines[1].endswith("by LOCAL1 (stays)")
-
-
-@pytest.mark.parametrize("between", ["", "cudaguard.uninstall()"])
-def test_second_installation_finds_nothing_to_do(scene, between):
-    count = "print(sum(event.kind == 'repair' for event in cudaguard.status().events))"
-    again = install(HIDE)
-    other = again.replace("LOCAL1", "LOCAL2")
-    code = (again, between, again, between, other, STATE, count, ASK, SAID)
-    state, repairs, asked, *said = scene.lines("import taker", *code)
-    assert (state, repairs, asked) == ("local", "1", HIDDEN)
-    assert [line.split()[0] for line in said] == ["touched"]
-
-
-def test_further_rule_hides_further_names(scene):
-    more = install({"names": "shown"}).replace("LOCAL1", "LOCAL2")
-    lines = scene.lines("import taker", install(HIDE), more, ASK, SAID)
-    assert lines[0] == "2222"
-    assert lines[2].startswith("touched libtaker.so: 1 symbol hidden from the global symbol scope")
-
-
-def test_package_that_is_imported_again_after_the_guard_has_gone(scene):
-    code = (install(HIDE), "cudaguard.uninstall()", "import taker", install(HIDE), ASK)
-    assert scene.lines(*code)[0] == HIDDEN
-
-
-# --- what was once missed -------------------------------------------------------------------------
-
-
-def test_names_that_only_a_bundled_library_has(scene):
-    assert scene.lines("import taker", install({"names": "bundled"}), ASK)[0] == "1112"
+# --- odd packages --------------------------------------------------------------------------------
 
 
 def test_copy_that_stands_behind_a_hidden_one_is_hidden_as_well(scene):
@@ -805,19 +637,6 @@ def test_copy_that_stands_behind_a_hidden_one_is_hidden_as_well(scene):
     bundled = scene.compiler.library(BUNDLED_FILE, source, f"-Wl,-soname,{BUNDLED_FILE}")
     scene.put(bundled, "taker.libs")
     assert scene.lines("import taker", install({"names": "which"}), ASK)[0] == "2111"
-
-
-def test_two_packages_that_give_the_same_name(scene):
-    scene.put(scene.compiler.library("libother.so", "int which(void) { return 4; }"), "other")
-    load = "library = ctypes.CDLL(os.path.join(os.path.dirname(__file__), 'libother.so'), 256)"
-    scene.pair.child.write("other/__init__.py", f"import ctypes, os\n{load}")
-    actions = [{"hide_symbols": f"lib{name}.so", "names": "which"} for name in ("other", "taker")]
-    rules = (
-        f"cudaguard.Rule('A', ('other',), 'x', actions=({actions[0]},)), "
-        f"cudaguard.Rule('B', ('taker',), 'x', actions=({actions[1]},))"
-    )
-    guard = f"import cudaguard; cudaguard.install(rules=[{rules}])"
-    assert scene.lines("import taker, other", guard, ASK)[0] == "2111"
 
 
 @pytest.mark.parametrize("place", ["taker", "."])
@@ -838,16 +657,6 @@ def test_lazily_bound_user_of_a_hidden_name_is_let_be(scene, place):
     assert "RTLD_LAZY" in ran.lines[1]
 
 
-def test_keep_everything(scene):
-    assert scene.lines("import taker", install({"names": "*", "keep": "*"}), ASK)[0] == ALL_TAKEN
-
-
-def test_evidence_of_a_refusal_begins_with_the_reason_or_the_library(scene):
-    scene.package(at="elsewhere")
-    (line,) = scene.run("import taker", install(HIDE), SAID).lines
-    assert not line.startswith("finding CG802 : ")
-
-
 def test_half_a_failure_is_told(scene):
     """The first library has been written when the second cannot be."""
     pretend = """
@@ -863,13 +672,6 @@ def test_half_a_failure_is_told(scene):
     ran = scene.run("import taker", AS_OURS, pretend, install(HIDE), ASK, SAID)
     touched = [line for line in ran.lines if line.startswith("touched")]
     assert ran.lines[0] == ALL_TAKEN or touched
-
-
-@pytest.mark.parametrize("first", ["taker", "guard"])
-def test_repair_that_is_allowed_later_is_made(scene, first):
-    code = ["import taker", install(HIDE, mode="warn")]
-    code = code if first == "taker" else code[::-1]
-    assert scene.run(*code, "cudaguard.install('fix')", ASK).lines[0] == HIDDEN
 
 
 @pytest.mark.parametrize(
@@ -921,12 +723,6 @@ def test_package_that_is_reached_by_a_link(scene):
         (folder / name).symlink_to(folder / "store" / name)
     scene.run("import taker", ASK)
     assert scene.run("import taker", install(HIDE), ASK).lines[0] == HIDDEN
-
-
-def test_rule_that_keeps_it_local_demotes_what_c_code_makes_global(scene):
-    scene.package(load=BY_C)
-    rule = install(HIDE, {"load_local": "libtaker.so*"})
-    assert scene.run(rule, "import taker", ASK).lines == [HIDDEN]
 
 
 def test_library_that_was_mixed_up_already_is_nobodys_new_owner(scene):

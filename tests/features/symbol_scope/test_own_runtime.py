@@ -192,12 +192,6 @@ def test_library_that_brings_it_along_stays_global_as_well(scene):
     assert ran.lines == [*RIGHT, *TOLD]
 
 
-def test_library_that_c_code_makes_global_is_not_hidden(scene):
-    scene.package(load=BY_C)
-    ran = scene.bare(install(*HIDE_ALL), "import owner", USE, SAID)
-    assert ran.lines == [*RIGHT, *TOLD]
-
-
 def test_extension_that_brings_it_is_loaded_with_the_flags_that_were_asked_for(scene):
     own = scene.built("static/libowner.so", SOURCE, *STATIC)
     name = f"native{sysconfig.get_config_var('EXT_SUFFIX')}"
