@@ -32,7 +32,6 @@ pytestmark = [
     ),
 ]
 
-NVRTC = "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
 CUDNN = "nvidia/cudnn/lib"
 GUARD = "import ctypes, cudaguard\ncudaguard.install()\n"
 SAID = """
@@ -80,56 +79,6 @@ def rule_of(text: str) -> str:
     lines = text.partition("[[rules]]")[2].splitlines()[1:]
     rule = [line for line in lines if line.startswith("      ") and " = " in line]
     return "\n".join(("[[rules]]", *rule))
-
-
-# --- NVRTC: the older one does not know newer GPUs -----------------------------------------------
-
-VERSION = """
-import ctypes
-major, minor, number = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
-nvrtc = ctypes.CDLL("libnvrtc.so.12")
-nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-nvrtc.nvrtcGetNumSupportedArchs(ctypes.byref(number))
-known = (ctypes.c_int * number.value)()
-nvrtc.nvrtcGetSupportedArchs(known)
-print(major.value, minor.value, 120 in known)
-"""
-
-
-@pytest.fixture
-def nvrtc(child, wheel):
-    """Two packages that each open a copy of their own; returns the folder of the newer."""
-    old = wheel("nvidia-cuda-nvrtc-cu12==12.4.127")
-    new = wheel("nvidia-cuda-nvrtc-cu12==12.8.93")
-    child.write("older.py", OPEN.format(str(old / NVRTC)))
-    child.write("newer.py", OPEN.format(str(new / NVRTC)))
-    return new
-
-
-def test_older_nvrtc_serves_everybody_and_nobody_says_so(run, nvrtc):
-    done = run("import older, newer", VERSION, site=nvrtc)
-    assert (done.stdout, done.stderr) == ("12 4 False\n", "")
-    done = run("import newer, older", VERSION, site=nvrtc)
-    assert (done.stdout, done.stderr) == ("12 8 True\n", "")
-
-
-def test_older_nvrtc_is_found_and_the_rule_cures(run, nvrtc, child):
-    done = run(GUARD, "import older, newer", VERSION, SAID, site=nvrtc)
-    assert done.stdout.startswith("12 4 False\n")
-    (found,) = findings(done)
-    assert (found["id"], found["severity"]) == ("CG842", "warning")
-    assert found["what"] == (
-        "Two files of NVRTC are loaded, and the older one, 12.4.127, is used as libnvrtc.so.12."
-    )
-    assert f"was loaded by older ({child.folder}/older.py:2)" in found["evidence"][0]
-    assert "(12.8.93) was loaded by newer" in found["evidence"][1]
-    assert "ImportOrderWarning: [CG842]" in done.stderr
-    child.write("cudaguard.toml", rule_of(found["remedy"]))
-    cured = run(GUARD, "import older, newer", VERSION, SAID, site=nvrtc,
-                CUDAGUARD_CONFIG="cudaguard.toml")  # fmt: skip
-    assert cured.stdout.startswith("12 8 True\n")
-    assert cured.stderr == ""
-    assert [found["severity"] for found in findings(cured)] == ["info"]
 
 
 # --- nvJitLink and NCCL: functions of later releases are missing ---------------------------------

@@ -334,14 +334,6 @@ def test_two_files_the_older_one_second(scene, version, says):
     assert says in ran.only["consequence"]
 
 
-def test_files_with_names_of_their_own_live_beside_one_another(scene):
-    names = ("libgomp-0123abcd.so.1.0.0", "libgomp-4567abcd.so.1.0.0", "libgomp.so.1")
-    files = [scene.put(f"{at}/{name}", at) for at, name in enumerate(names)]
-    ran = scene.told(opened(*files, *files), mode="strict")
-    assert (ran.ids, ran.errors) == ([("CG842", "info")] * 2, "")
-    assert "different names" in ran.findings[0]["consequence"]
-
-
 def test_libraries_of_one_pair_of_folders_are_told_of_once(scene):
     """FFmpeg has five, and packages bring them all."""
     names = ("libavutil.so.5{}", "libavcodec.so.5{}", "libavformat.so.5{}")
@@ -455,26 +447,6 @@ def test_rule_proposed_for_parts_has_all_from_one_folder(scene):
     assert ran.findings[1]["remedy"] == remedy.replace("libcudnn_ops.so.9", "libcudnn.so.9")
     scene.child.write("cudaguard.toml", "[[rules]]" + remedy.partition("[[rules]]")[2])
     ran = scene.told(use, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables)
-    assert (ran.lines, ran.findings, ran.errors) == (["980"], [], "")
-
-
-def test_parts_that_need_each_other_are_opened_in_that_order(scene):
-    """The loader would look for what one of them needs, and LD_LIBRARY_PATH goes first."""
-    good = "site/nvidia/cudnn/lib"
-    graph = cudnn(scene, good, "libcudnn_graph", "9.8.0")
-    cudnn(scene, "old", "libcudnn_graph", "9.1.0")
-    flags = ("-Wl,--no-as-needed", str(graph), *PATHS["runpath"], "-Wl,-rpath,$ORIGIN")
-    first = scene.put(f"{good}/libcudnn_adv.so.9", 980, *flags)
-    scene.child.write("site/target.py", "")
-    ask = "print(ctypes.CDLL('libcudnn_graph.so.9').release())"
-    variables = {"LD_LIBRARY_PATH": f"{scene.folder}/old"}
-    assert scene.run("import ctypes", opened(first), ask, **variables).stdout == "910\n"
-    rule = "[[rules]]\nid = 'LOCAL001'\nwatch = ['target']\nwhy = 'test'\n"
-    rule += "actions = [{ preload_library = 'nvidia/cudnn/lib/libcudnn*.so.9' }]"
-    scene.child.write("cudaguard.toml", rule)
-    ran = scene.told(
-        "import target", ask, mode="strict", CUDAGUARD_CONFIG="cudaguard.toml", **variables
-    )
     assert (ran.lines, ran.findings, ran.errors) == (["980"], [], "")
 
 

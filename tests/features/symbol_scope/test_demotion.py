@@ -253,16 +253,6 @@ def test_package_goes_on_using_its_own(scene):
     assert scene.lines(fetch, install(HIDE), use, ASK)[:2] == ["1 1 1", HIDDEN]
 
 
-def test_name_that_is_not_kept_is_not_found_any_more_even_by_its_owner(scene):
-    """The documented limit, and what `keep` is for."""
-    look = """
-        for name in ("taker_which", "shown", "which"):
-            print(name, hasattr(ctypes.CDLL(taker.path), name))
-        """
-    lines = scene.lines("import ctypes, taker", install(HIDE), look)
-    assert lines == ["taker_which True", "shown True", "which False"]
-
-
 def test_rule_that_only_demotes_acts_after_the_import(scene):
     """The guard is there in time, and C code makes the library global."""
     for load in (BY_C, BY_PYTHON):
@@ -672,27 +662,6 @@ def test_half_a_failure_is_told(scene):
     ran = scene.run("import taker", AS_OURS, pretend, install(HIDE), ASK, SAID)
     touched = [line for line in ran.lines if line.startswith("touched")]
     assert ran.lines[0] == ALL_TAKEN or touched
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        (
-            """
-            static int one(void) { return 1; }
-            static void *choose(void) { return one; }
-            int which(void) __attribute__((ifunc("choose")));
-            """,
-            {"names": "which"},
-        ),
-        ("__thread int per_thread = 1;\nint which(void) { return 1; }", {"names": "per_thread"}),
-    ],
-    ids=["ifunc", "thread-local"],
-)
-def test_names_whose_address_is_not_in_the_table(scene, kind, names):
-    scene.package(source=TAKER.replace("int which(void) { return 1; }", kind))
-    touched = scene.run("import taker", install(names), SAID).lines
-    assert touched[0].startswith("touched libtaker.so: 1 symbol hidden")
 
 
 def test_submodule_that_makes_it_global_later(scene):
