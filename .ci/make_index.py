@@ -80,10 +80,15 @@ def index() -> str:
     def entry(feature: str, text: str) -> str:
         return f"cudaguard.features.{feature}.{text}"
 
-    verbs = {
-        verb.name: {moment: entry(name, does) for moment, does in verb.does.items()}
+    does = {
+        name: {**{verb.name: verb.does for verb in getattr(table, "VERBS", ())},
+               **getattr(table, "REPAIRS", {})}
         for name, table in tables.items()
-        for verb in getattr(table, "VERBS", ())
+    }  # fmt: skip
+    verbs = {
+        verb: {moment: entry(name, what) for moment, what in moments.items()}
+        for name, own in does.items()
+        for verb, moments in own.items()
     }
     rules = [
         (
@@ -99,11 +104,7 @@ def index() -> str:
         for name, table in tables.items()
         for what, events in getattr(table, "DETECTORS", {}).items()
     ]
-    categories = {
-        verb.name: table.CATEGORY
-        for table in tables.values()
-        for verb in getattr(table, "VERBS", ())
-    }
+    categories = {verb: tables[name].CATEGORY for name, own in does.items() for verb in own}
     ids: dict[str, tuple[str, str]] = {}
     for table in (*core, *tables.values()):
         for id, what in table.IDS.items():

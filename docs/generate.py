@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from cudaguard.core import id_messages
 from cudaguard.core.table import table
-from cudaguard.core.verbs import declared, toml_text
+from cudaguard.core.verbs import declared, toml_text, verb_of
 from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     DENSE,
@@ -147,8 +147,7 @@ def _rule(rule: Rule) -> tuple[str, ...]:
     applies = [" or ".join(f"`{item}`" for item in rule.dist)] if rule.dist else []
     applies += [text for key, value in rule.when.items() for text in _condition(key, value)]
     does = [f"needs `{name}`" for name in rule.needs]
-    known = declared()
-    does += list(dict.fromkeys(f"`{v}`" for action in rule.actions for v in action if v in known))
+    does += list(dict.fromkeys(f"`{verb_of(action)}`" for action in rule.actions))
     state = "unproven" if rule.verified is None else "reproduced"
     return (
         rule.id, _code(rule.watch), "; ".join(applies) or "any", _names_as_code(rule.title),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         RULES: tuple[
             tuple[str, str, str, tuple[str, ...], tuple[str, ...], tuple[tuple[str, str], ...]], ...
         ]
-        # Verb -> moment -> entry; the order is that of doing.
+        # Verb, or what built-in rules alone ask for -> moment -> entry; the order is that of doing.
         VERBS: Mapping[str, Mapping[str, str]]
         # What a verb tells is a warning of this class.
         CATEGORIES: Mapping[str, str]

@@ -1,13 +1,15 @@
 """What an action may be: declarations of verbs and their typed parameters, and the checker.
 
 An action is a table: one key is a verb, the others are its parameters. Features declare verbs as
-data; error messages, the reference and the JSON schema are made from the declarations.
+data; error messages, the reference and the JSON schema are made from the declarations. What a
+built-in rule alone needs is no verb: its feature names the function in `REPAIRS`, and only rules
+with a reserved id may ask for it.
 """
 
 from __future__ import annotations
 
 from cudaguard.core.near import closest
-from cudaguard.core.table import table
+from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.model import GRADES, Record
 
 TYPE_CHECKING = False
@@ -220,6 +222,8 @@ def fault_in(action: object, rule: Rule, show: Show) -> tuple[str, str] | None:
         right = show({example.name: example.example})
         return "actions", f"expected a table such as {right}, got {show(action)}"
     found = [key for key in action if key in verbs]
+    if rule.id.startswith(RESERVED_PREFIX) and not found and verb_of(action):
+        return None  # a function of its feature
     if len(found) != 1:
         return "actions", f"got {show(action)}: {_wrong_verbs(action, found, show)}"
     verb = verbs[found[0]]

@@ -57,7 +57,7 @@ def test_each_is_listed_once():
     detectors = Counter(entry for entry, _ in index.DETECTORS)
     assert {*rules.values(), *detectors.values()} == {1}
     assert not set(rules) & set(index.IDS)
-    assert set(index.VERBS) == set(index.CATEGORIES) == set(declared())
+    assert set(index.VERBS) == set(index.CATEGORIES) >= set(declared())
 
 
 def test_categories_are_warnings_of_ours():
