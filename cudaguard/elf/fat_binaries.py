@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.elf.hash_tables import UnreadableError
-from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.reader import ElfFile, UnreadableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from cudaguard.elf.extension_check import Forecast, Lack
-from cudaguard.elf.hash_tables import UnreadableError
 from cudaguard.elf.process import uses_glibc
-from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.reader import ElfFile, UnreadableError
 from cudaguard.elf.search_path import Place, SearchPath, header_of, machine_of, own_machine
 from cudaguard.elf.shared_object import SharedObject, Wanted
 from cudaguard.files import os, ours
@@ -139,6 +138,7 @@ class Load:
     ) -> None:
         self._resident = resident
         self._opened = opened
+        self._budget = file.budget  # for all of it
         self._count = 0
         # The closest to the extension first.
         self.objects: list[_Object] = []
@@ -157,20 +157,23 @@ class Load:
         self._count += 1
         if self._count > _MOST_FILES:
             raise UnreadableError("it needs more libraries than can be looked at")
-        return _Object(path, self._opened.enter_context(ElfFile(path)), loader, is_new=is_new)
+        return _Object(path, self._read(path), loader, is_new=is_new)
+
+    def _read(self, path: str) -> ElfFile:
+        return self._opened.enter_context(ElfFile(path, self._budget))
 
     def _program(self) -> tuple[Place, ...]:
         """Return the program, and the library that Python is in if that is one of its own."""
         program = Place(
             os.path.realpath("/proc/self/exe"),
-            self._opened.enter_context(ElfFile("/proc/self/exe")),
+            self._read("/proc/self/exe"),
             None,
         )
         handle = self._resident.owner(self._resident.program, b"Py_Initialize")
         path = self._resident.path(handle) if handle else ""
         if ".so" not in path:
             return (program,)
-        return Place(path, self._opened.enter_context(ElfFile(path)), program), program
+        return Place(path, self._read(path), program), program
 
     def _take_for_loaded(self, files: Iterable[str]) -> None:
         waiting = [self._open(path, self._program_place, is_new=False) for path in files]

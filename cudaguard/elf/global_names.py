@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.elf.hash_tables import UnreadableError
 from cudaguard.elf.image import Image
 from cudaguard.elf.loaded import Library
+from cudaguard.elf.reader import UnreadableError
 from cudaguard.elf.shared_object import SharedObject
 from cudaguard.files import os, ours
 

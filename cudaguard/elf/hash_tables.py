@@ -5,6 +5,8 @@ Source: System V ABI, chapter 5; the GNU hash table as the GNU linker writes it.
 
 from __future__ import annotations
 
+from cudaguard.elf.reader import STEP, Budget, UnreadableError
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,10 +19,6 @@ _LONGEST_CHAIN = 1 << 12
 _COMMON_CHAIN = 64  # entries that are read at once, at most
 
 
-class UnreadableError(ValueError):
-    """The object makes no sense, or not to this reader."""
-
-
 class GnuTable:
     """The newer kind: about the definitions only, which stand last among the symbols.
 
@@ -29,7 +27,8 @@ class GnuTable:
         defines_anything: True if there is any.
     """
 
-    def __init__(self, read: Read, table: int) -> None:
+    def __init__(self, read: Read, table: int, budget: Budget) -> None:
+        self._budget = budget
         count, self.first, blooms, self._shift = memoryview(read(table, 16)).cast("I")
         if max(count, blooms, self.first) > _MOST_HASHES:
             raise UnreadableError("its hash table makes no sense")
@@ -57,6 +56,7 @@ class GnuTable:
         count = following - index if index < following <= index + _COMMON_CHAIN else 1
         at, end = index - self.first, index - self.first + _LONGEST_CHAIN
         while at < end:
+            self._budget.spend(STEP * count)
             for other in memoryview(self._read(self._chains + 4 * at, 4 * count)).cast("I"):
                 if other | 1 == code | 1:
                     found.append(self.first + at)
@@ -74,7 +74,8 @@ class OldTable:
         symbols: How many symbols there are.
     """
 
-    def __init__(self, read: Read, table: int) -> None:
+    def __init__(self, read: Read, table: int, budget: Budget) -> None:
+        self._budget = budget
         count, self.symbols = memoryview(read(table, 8)).cast("I")
         if max(count, self.symbols) > _MOST_HASHES:
             raise UnreadableError("its hash table makes no sense")
@@ -88,6 +89,7 @@ class OldTable:
         while index:
             if index >= self.symbols or len(found) > _LONGEST_CHAIN:
                 raise UnreadableError("its hash table has no end")
+            self._budget.spend(STEP)
             found.append(index)
             index = self._chains[index]
         return found

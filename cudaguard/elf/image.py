@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
-from cudaguard.elf.reader import CXX_RUNTIME, UNIQUE_OBJECT, is_runtime_id
+from cudaguard.elf.reader import CXX_RUNTIME, UNIQUE_OBJECT, Budget, is_runtime_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Image:
     def __init__(self, memory: Memory, library: Library) -> None:
         self._memory = memory
         self.library = library
+        self.budget = Budget(float("inf"))  # the loader has read it already
         self._tags: dict[int, int] = {}
         self._needed: list[int] = []
         place, at_end = library.dynamic, library.dynamic + 16 * _MOST_TAGS

@@ -15,7 +15,8 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
-from cudaguard.elf.hash_tables import GnuTable, UnreadableError
+from cudaguard.elf.hash_tables import GnuTable
+from cudaguard.elf.reader import Budget, UnreadableError
 from cudaguard.files import open_file, ours
 
 TYPE_CHECKING = False
@@ -129,7 +130,7 @@ def _symbol(memory: Memory, base: int, tags: dict[int, int], name: bytes) -> int
         value + base if value < base else value
         for value in (tags.get(tag, 0) for tag in (_DT_GNU_HASH, _DT_SYMTAB, _DT_STRTAB))
     )
-    for index in GnuTable(memory.read, table).candidates(name):
+    for index in GnuTable(memory.read, table, Budget()).candidates(name):
         words = _words(memory.read(symbols + 24 * index, 24))
         if memory.text(strings + (words[0] & 0xFFFFFFFF), len(name) + 1) == name:
             return base + words[1]

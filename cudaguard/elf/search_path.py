@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 
 from cudaguard.elf.process import at_start
+from cudaguard.elf.reader import LOOKUP
 from cudaguard.files import LARGEST, os, ours, read_start
 
 TYPE_CHECKING = False
@@ -16,8 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from typing import Protocol
 
+    from cudaguard.elf.reader import Budget
+
     class Texts(Protocol):
         """A shared object that is read, from its file or from memory."""
+
+        budget: Budget
 
         def text(self, tag: int) -> str:
             """Return the text that a tag of its dynamic section gives, empty if there is none."""
@@ -46,6 +51,7 @@ class Place:
     def __init__(self, path: str, file: Texts, loader: Place | None) -> None:
         self.path = path
         self.loader = loader
+        self.budget = file.budget
         # What the loader takes `$ORIGIN` for is the folder by which it came here: no links are
         # resolved.
         self._origin = os.path.dirname(os.path.abspath(path))
@@ -92,6 +98,7 @@ class SearchPath:
         if "/" in name:
             return next((path for path in place.expanded(name) if fits(path)), "")
         for folder in self._folders(place):
+            place.budget.spend(LOOKUP)
             path = os.path.join(folder, name)
             if fits(path):
                 return path

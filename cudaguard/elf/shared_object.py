@@ -11,14 +11,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.elf.hash_tables import GnuTable, OldTable, UnreadableError, old_hash
+from cudaguard.elf.hash_tables import GnuTable, OldTable, old_hash
+from cudaguard.elf.reader import STEP, UnreadableError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from cudaguard.elf.reader import Budget
+
     class Tables(Protocol):
         """Where a shared object is read: an open file, or memory."""
+
+        budget: Budget
 
         def value(self, tag: int) -> int:
             """Return the number that a tag of its dynamic section gives, 0 if there is none."""
@@ -250,9 +255,9 @@ class SharedObject:
         if self._hashes is None:
             gnu, old = self._source.address(DT_GNU_HASH), self._source.address(DT_HASH)
             if gnu:
-                self._hashes = GnuTable(self._exactly, gnu)
+                self._hashes = GnuTable(self._exactly, gnu, self._source.budget)
             elif old:
-                self._hashes = OldTable(self._exactly, old)
+                self._hashes = OldTable(self._exactly, old, self._source.budget)
         return self._hashes
 
     # --- bytes ------------------------------------------------------------------------
@@ -271,8 +276,9 @@ class SharedObject:
 
     def _text(self, start: int, limit: int = _LONGEST_NAME) -> bytes:
         if self._texts:
-            end = self._texts.find(b"\0", start)
+            end = self._texts.find(b"\0", start, start + limit)
             if end >= 0:
+                self._source.budget.spend(STEP + end - start)
                 return self._texts[start:end]
         place = self._strings + start
         data = self._source.some(place, min(limit, 256))
