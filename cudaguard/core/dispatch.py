@@ -12,7 +12,6 @@ import sys
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.core.detection import Detection, NativeLoad, elf_reader
 from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
-from cudaguard.core.excepthook import ErrorHook
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
@@ -20,6 +19,7 @@ from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.loader import NOTHING, Slots
 from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
+from cudaguard.core.program_end import ProgramEnd
 from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
 from cudaguard.core.replace import Replacements
@@ -60,7 +60,7 @@ class Dispatch:
         self.ctypes = CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
         self.flags = FlagsPatch(self.scope_of_extensions, self)
         self.lazy = LazyFilter()
-        self.end = ErrorHook(self.detection.error_passes)
+        self.end = ProgramEnd(self.detection.error_passes)
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
@@ -285,7 +285,7 @@ class Dispatch:
         answers = self.detection.publish("refused", spec, error) if self.is_up else []
         return next(iter(answers), None)
 
-    def error_passes(self, error: BaseException) -> None:
+    def error_passes(self, error: BaseException, *, is_printed: bool = False) -> None:
         """Look at an error that leaves a guarded block, or ends the program; never raises."""
         if not self.is_up:
             return
@@ -293,11 +293,11 @@ class Dispatch:
         if isinstance(error, Exception):
             from cudaguard.core.passing_errors import error_passes
 
-            error_passes(self.reporter, error)
+            error_passes(self.reporter, error, is_printed=is_printed)
 
     def error_ends(self, error: BaseException) -> None:
         """Look at an error that ends the program, and record it for ``cudaguard run``."""
-        self.error_passes(error)
+        self.error_passes(error, is_printed=True)
         # Not of KeyboardInterrupt: what is imported here may evaluate a string (namedtuple does),
         # after which Python has forgotten that it is to end by SIGINT.
         if isinstance(error, Exception) and self.journal.is_written:

@@ -231,7 +231,6 @@ class Activation:
             ("sys.setdlopenflags", core.flags.is_up),
             ("ctypes.CDLL.__init__", core.ctypes.is_up),
             ("sys.set_lazy_imports_filter", core.lazy.is_up),
-            ("sys.excepthook", core.end.is_up),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
         there = (words for words, is_there in parts if is_there)

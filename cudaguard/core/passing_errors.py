@@ -84,13 +84,18 @@ def explain_error(
     return vague
 
 
-def error_passes(reporter: Reporter, error: BaseException) -> None:
+def error_passes(reporter: Reporter, error: BaseException, *, is_printed: bool = False) -> None:
     """Note on an error what it means; one about a CUDA graph is a finding as well. Never raises.
 
     Before Python 3.11 an error takes no notes: of the last kind there is a warning then.
+
+    Args:
+        reporter: Is told.
+        error: The error.
+        is_printed: True if its traceback has been printed, which a note would not reach any more.
     """
     try:
-        _note(reporter, error)
+        _note(reporter, error, is_printed=is_printed)
     except ON_PURPOSE as warning:  # the program's own error is the one to be raised
         print_instead(warning)
     except ours(Exception) as failure:
@@ -143,7 +148,7 @@ def _stack(error: BaseException) -> list[tuple[str, int, str]]:
     return found[-_DEEPEST:]
 
 
-def _note(reporter: Reporter, error: BaseException) -> None:
+def _note(reporter: Reporter, error: BaseException, *, is_printed: bool) -> None:
     if isinstance(error, CudaGuardError):  # ours say it themselves
         return
     if _told(reporter, error) is not None:
@@ -161,7 +166,8 @@ def _note(reporter: Reporter, error: BaseException) -> None:
                 return
             finding, is_found = exact, explainer.is_found
     finding = finding.replace(command=_for_this_program(finding.command))
-    is_noted = reporter.is_heard() and _add_note(error, f"cudaguard {finding}")
+    can_be_noted = reporter.is_heard() and not is_printed
+    is_noted = can_be_noted and _add_note(error, f"cudaguard {finding}")
     if is_found:
         reporter.found(finding, caller_frame(), noted_on_error=is_noted)
         reporter.explained = id(error)

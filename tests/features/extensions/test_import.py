@@ -60,7 +60,7 @@ def test_without_repairs_the_error_of_the_loader_passes(build, attempt, mode):
 
 
 TOLD = "ExtensionWarning: [CG841] half.cpython-"
-ENDS = """import cudaguard, sys; cudaguard.install({mode!r}); hook = sys.excepthook
+ENDS = """import cudaguard, sys; cudaguard.install({mode!r})
 {code}import half"""
 
 
@@ -72,7 +72,7 @@ def test_error_that_ends_the_program_is_told_of_where_it_does_not_say_it_itself(
     assert done.returncode == 1
     assert (TOLD in done.stderr) is (mode in ("warn", "strict"))
     if mode in ("warn", "strict"):
-        assert done.stderr.startswith(f"{program}:2: {TOLD}")
+        assert f"{program}:2: {TOLD}" in done.stderr
     error = "cudaguard.ExtensionError: half.cpython-"
     assert (error in done.stderr) is (mode in ("fix", "strict"))
 
@@ -87,14 +87,6 @@ def test_error_is_reported_by_the_launcher_if_it_ends_the_program(build, child, 
     done = child.command(*start, env={"CUDAGUARD_JOURNAL": str(journal)}, check=False)
     assert ("CG841" in journal.read_text(encoding="utf-8")) is ends
     assert ("CG841" in done.stderr) is ends
-
-
-def test_nothing_is_changed_where_the_error_says_it_itself(build, child):
-    build.module("half", **CALL)
-    code = "try: import half\nexcept ImportError: print(sys.excepthook is hook)\n"
-    for mode, is_same in (("fix", True), ("warn", False)):
-        program = ENDS.format(mode=mode, code=code)
-        assert child.python(program, check=False).stdout == f"{is_same}\n"
 
 
 @TO_THE_END
@@ -127,8 +119,7 @@ def test_warning_made_an_error_does_not_hide_the_error_of_the_load(build, child)
     build.module("half", **CALL)
     program = ENDS.format(mode="warn", code="")
     done = child.python(program, flags=("-W", "error::UserWarning"), check=False)
-    assert TOLD in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("ImportError: ")
+    assert "\nImportError: " in done.stderr.partition(TOLD)[0]
 
 
 TRUNCATED = {"body": "static char data[90000] = {1};", "call": "data[80000]++; data[5000]++;"}

@@ -75,7 +75,7 @@ def test_error_that_ends_the_program_is_explained(crowded, mode):
     assert "late.so: needs 1100 bytes of static TLS" in done.stderr
     assert "early.so: 1100 bytes of static TLS" in done.stderr
     assert "run: GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096 python" in done.stderr
-    assert "cannot allocate memory in static TLS block" in done.stderr.splitlines()[-1]
+    assert "cannot allocate memory in static TLS block" in done.stderr.partition("Extension")[0]
 
 
 def test_advice_helps(crowded):
@@ -89,10 +89,3 @@ def test_program_that_does_without_hears_nothing(crowded, mode):
     code = (INSTALL.format(mode=mode), "load('early')", CAUGHT, FOUND)
     done = run(crowded, *code)
     assert (done.stdout, done.stderr) == ("goes on\n[]\n", "")
-
-
-def test_hook_is_put_back(crowded):
-    code = (INSTALL.format(mode="fix"), "load('early')", CAUGHT)
-    then = "print(sys.excepthook is sys.__excepthook__); cudaguard.uninstall()"
-    last = "print(sys.excepthook is sys.__excepthook__)"
-    assert run(crowded, *code, then, last).stdout.splitlines() == ["goes on", "False", "True"]

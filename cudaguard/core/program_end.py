@@ -1,0 +1,64 @@
+"""The error that ended the program, looked at while the interpreter goes down.
+
+No hook is replaced: PyQt, `code.InteractiveInterpreter` and the backport `exceptiongroup` ask
+whether `sys.excepthook` is Python's own, and do something else if it is not. Python sets
+`sys.last_value` before it calls the hook. Errors that end a thread only are not looked at.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.files import ours
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class ProgramEnd:
+    """Looks at the last error once, at exit.
+
+    Args:
+        look: Is handed the error; must not raise.
+    """
+
+    def __init__(self, look: Callable[[BaseException], None]) -> None:
+        self.look = look
+        self.is_wanted = False  # whenever the guard is up
+        self.is_up = False
+        self._is_registered = False
+
+    def put_up(self) -> None:
+        """Look at the error that ends the program, if one does."""
+        self.is_up = True
+        if not self._is_registered:
+            from atexit import register
+
+            self._is_registered = True
+            register(self._look_at_last)
+
+    def take_down(self) -> None:
+        """Look at none."""
+        self.is_up = False
+
+    def _look_at_last(self) -> None:
+        try:
+            error = vars(sys).get("last_value")
+            if self.is_up and isinstance(error, BaseException) and _has_ended_program(error):
+                self.look(error)
+        except ours(Exception):  # whatever else happens at exit has to happen
+            return
+
+
+def _has_ended_program(error: BaseException) -> bool:
+    """Return True if an error has left the outermost code of the program.
+
+    Consoles, debuggers and pytest set `sys.last_value` as well, and go on.
+    """
+    if error.__traceback__ is None or hasattr(sys, "ps1"):
+        return False
+    outermost = error.__traceback__.tb_frame
+    name = outermost.f_globals.get("__name__")
+    is_script = name == "__main__" and outermost.f_code.co_name == "<module>"
+    return is_script or (name == "runpy" and outermost.f_code.co_name == "_run_module_as_main")
