@@ -168,6 +168,11 @@ _DOTTED = {"type": "string", "pattern": r"^[^\s.]+(\.[^\s.]+)*$"}
 FILE_PATTERN = Kind("a file name pattern", _is_text, _TEXT)
 SCOPED_PATTERN = Kind("a file name pattern", _is_text, _TEXT, _serves_others)
 LIBRARY_PATH = Kind("a path below a folder of sys.path", _is_inner_path, _TEXT)
+LIBRARY = Kind(
+    "a path below a folder of sys.path, or the soname of a library in NVIDIA's wheels",
+    lambda value: _is_inner_path(value) and ("/" in str(value) or "*" not in str(value)),
+    _TEXT,
+)
 VARIABLE = Kind("the name of an environment variable", _is_variable, _TEXT)
 TEXT = Kind(
     "a text without a zero byte",

@@ -18,15 +18,9 @@ VERBS = (
             Parameter("beside", MODULE, "dask_cuda", required=False),
         ),
     ),
-    Verb(
-        "replace_module",
-        MODULE,
-        "pycuda.autoprimaryctx",
-        "Import another module and use it as the watched one.",
-        {"before": "repair.stand_ins:replace_module"},
-        grades=("opt-in",),
-    ),
 )
+# What a built-in rule alone asks for.
+REPAIRS = {"replace_module": {"before": "repair.stand_ins:replace_module"}}
 
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
 

@@ -272,7 +272,7 @@ def _first(cure: Precedence) -> str:
         "[[rules]]",
         'id = "LOCAL001"',
         f'watch = ["{cure.package}"]',
-        f"actions = [{toml_text({'preload_library': cure.pattern})}]",
+        f"actions = [{toml_text({'preload': cure.pattern})}]",
         f'why = "{cure.package} loads another {os.path.basename(cure.wanted)}"',
     )
     return RULE_LINE.join(lines)

@@ -13,7 +13,7 @@ from cudaguard.files import LARGEST, os, ours, read_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any
 
     from cudaguard.core.request import Outcome, Request
@@ -25,7 +25,8 @@ _BUNDLED = ".libs"  # where auditwheel puts what a wheel brings along
 
 def preload(request: Request) -> Iterator[Outcome]:
     """Open what a rule wants opened before a module; only tell of it if that is not permitted."""
-    yield from _opened(request, _wanted(request.rule))
+    files = [file for action in _at_import(request.rule) for file in _wanted(action)]
+    yield from _opened(request, tuple(dict.fromkeys(files)))
 
 
 def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
@@ -46,7 +47,7 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
 
 def preload_at_call(request: Request) -> None:
     """Open what a library needs once the program makes the call that loads that library."""
-    for action in actions_of(request.rule, "preload_dependencies"):
+    for action in actions_of(request.rule, "preload"):
         if "at" in action:
             calls.look_at(request, action["at"], _opener(request, action))
 
@@ -56,7 +57,7 @@ def _opener(request: Request, action: Mapping[str, Any]) -> Look:
         name = action.get("naming")
         if name is not None and not _names((*args, *kwargs.values()), name):
             return False
-        for outcome in _opened(request, _needed_by([action["preload_dependencies"]])):
+        for outcome in _opened(request, _wanted(action)):
             request.tell(outcome)
         return True
 
@@ -126,47 +127,43 @@ def _modules_of(file: str) -> frozenset[str]:
 
 
 def came_too_late(request: Request) -> Iterator[Outcome]:
-    """Return True if a library that the rule wants first is not the one in the process."""
+    """Yield MISSED if a library that the rule wants first is not the one in the process."""
     from cudaguard.system.preload import is_mapped
 
-    rule = request.rule
-    files = _installed(rule)
-    if any(not is_mapped(file) for file in files) or _needs(rule):
+    actions = _at_import(request.rule)
+    files = [file for action in actions if _is_file(action) for file in _installed(action)]
+    needs = (action for action in actions if not _is_file(action))
+    if any(not is_mapped(file) for file in files) or any(map(_wanted, needs)):
         yield MISSED  # type: ignore[misc]  # a word of this moment alone
 
 
-def _wanted(rule: Rule) -> tuple[str, ...]:
-    from cudaguard.system.preload import not_mapped
-
-    files = not_mapped(_installed(rule))
-    return tuple(dict.fromkeys((*files, *_needs(rule))))
+def _at_import(rule: Rule) -> list[Mapping[str, Any]]:
+    return [action for action in actions_of(rule, "preload") if "at" not in action]
 
 
-def _installed(rule: Rule) -> list[str]:
+def _is_file(action: Mapping[str, Any]) -> bool:
+    """Return True if it names the library to be opened, and False for what is looked for."""
+    return "/" in action["preload"] and not action.get("dependencies")
+
+
+def _wanted(action: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the files that an action would have opened."""
+    from cudaguard.system.preload import has_driver, not_mapped, unfound, unmet_needs
+
+    if _is_file(action):
+        return not_mapped(_installed(action))
+    # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
+    if not has_driver():
+        return ()
+    library = action["preload"]
+    return unmet_needs(library) if action.get("dependencies") else unfound((library,))
+
+
+def _installed(action: Mapping[str, Any]) -> tuple[str, ...]:
     from cudaguard.system.preload import finds_older, installed
 
-    found: list[str] = []
-    for action in actions_of(rule, "preload_library"):
-        files = installed(action["preload_library"])
-        if not action.get("if_older") or any(map(finds_older, files)):
-            found += files
-    return found
-
-
-def _needs(rule: Rule) -> tuple[str, ...]:
-    asking = actions_of(rule, "preload_dependencies")
-    libraries = [one["preload_dependencies"] for one in asking if "at" not in one]
-    return _needed_by(libraries, values_of(rule, "preload_soname"))
-
-
-def _needed_by(libraries: Iterable[str], names: Sequence[str] = ()) -> tuple[str, ...]:
-    from cudaguard.system.preload import has_driver, unfound, unmet_needs
-
-    # Without a driver a plug-in that cannot be loaded is the lesser evil: some crash when they are.
-    if not (libraries or names) or not has_driver():
-        return ()
-    files = [file for library in libraries for file in unmet_needs(library)]
-    return tuple(dict.fromkeys((*files, *unfound(names))))
+    files = installed(action["preload"])
+    return files if not action.get("if_older") or any(map(finds_older, files)) else ()
 
 
 # --- a module that has the libraries which an extension names -------------------------------------

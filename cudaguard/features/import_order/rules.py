@@ -212,7 +212,8 @@ RULES: tuple[Rule, ...] = (
         # there is none.
         actions=(
             {
-                "preload_dependencies": "onnxruntime/capi/libonnxruntime_providers_cuda.so",
+                "preload": "onnxruntime/capi/libonnxruntime_providers_cuda.so",
+                "dependencies": True,
                 "at": "InferenceSession",
                 "naming": "CUDAExecutionProvider",
             },
@@ -238,9 +239,9 @@ RULES: tuple[Rule, ...] = (
         dist=("ctranslate2>=4.5",),
         when={"platform": "linux"},
         actions=(
-            {"preload_soname": "libcublas.so.12"},
-            {"preload_soname": "libcudnn_ops.so.9"},
-            {"preload_soname": "libcudnn_cnn.so.9"},
+            {"preload": "libcublas.so.12"},
+            {"preload": "libcudnn_ops.so.9"},
+            {"preload": "libcudnn_cnn.so.9"},
         ),
         grade="opt-in",
         why=(
@@ -259,7 +260,7 @@ RULES: tuple[Rule, ...] = (
         watch=("torch",),
         when={"platform": "linux", "dists": {"torch": ">=2.2"}, "env": {"LD_LIBRARY_PATH": True}},
         # Nothing where cuDNN does not come from such a package, or where the other is newer.
-        actions=({"preload_library": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
+        actions=({"preload": "nvidia/cudnn/lib/libcudnn*.so.[89]", "if_older": True},),
         why=(
             "torch uses parts of two cuDNN releases, because libcudnn searches "
             "LD_LIBRARY_PATH first. It fails with 'Could not load symbol cudnnGetLibConfig' "

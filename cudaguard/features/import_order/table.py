@@ -5,19 +5,13 @@ from __future__ import annotations
 from cudaguard.core.verbs import (
     FILE_PATTERN,
     FUNCTION,
+    LIBRARY,
     LIBRARY_PATH,
     SWITCH,
     TEXT,
     TEXTS,
-    Kind,
     Parameter,
     Verb,
-)
-
-SONAME = Kind(
-    "the soname of a library",
-    lambda value: isinstance(value, str) and bool(value) and not set("/*?[ ") & set(value),
-    {"type": "string", "minLength": 1},
 )
 
 VERBS = (
@@ -29,56 +23,22 @@ VERBS = (
         {"needing": "repair:provide"},
     ),
     Verb(
-        "preload_library",
-        LIBRARY_PATH,
+        "preload",
+        LIBRARY,
         "nvidia/nccl/lib/libnccl.so.2",
-        "Load an installed library before the watched module is imported.",
-        {"before": "repair:preload", "late": "repair:came_too_late"},
-        parameters=(Parameter("if_older", SWITCH, True, required=False),),
-    ),
-    Verb(
-        "preload_dependencies",
-        LIBRARY_PATH,
-        "onnxruntime/capi/libonnxruntime_providers_cuda.so",
-        "Load what a library needs and the loader would not find, before the import or at a call.",
+        "Load an installed library, or what it needs, before the watched module is imported or at "
+        "a call.",
         {
             "before": "repair:preload",
             "late": "repair:came_too_late",
             "after": "repair:preload_at_call",
         },
         parameters=(
+            Parameter("if_older", SWITCH, True, required=False),
+            Parameter("dependencies", SWITCH, True, required=False),
             Parameter("at", FUNCTION, "InferenceSession", required=False),
             Parameter("naming", TEXT, "CUDAExecutionProvider", required=False),
         ),
-    ),
-    Verb(
-        "preload_soname",
-        SONAME,
-        "libcublas.so.12",
-        "Load a library that a package opens by its name, from the NVIDIA wheel that has it.",
-        {"before": "repair:preload", "late": "repair:came_too_late"},
-    ),
-    Verb(
-        "preload_newest",
-        SONAME,
-        "libstdc++.so.6",
-        "Load the environment's copy of a library where the loader would take an older one.",
-        {"before": "newest:preload_newest", "first": "newest:preload_newest"},
-    ),
-    Verb(
-        "fetch_from_wheels",
-        FILE_PATTERN,
-        "libcu*.so*",
-        "Load a library that another one was refused for from the NVIDIA wheel that has it, and "
-        "try again.",
-        {"lacking": "repair:fetch"},
-    ),
-    Verb(
-        "preload_static_tls",
-        FILE_PATTERN,
-        "libgomp*.so*",
-        "Load bundled libraries that want static TLS early, for packages that are imported next.",
-        {"before": "repair:preload_static_tls"},
     ),
     Verb(
         "check_call",
@@ -93,6 +53,12 @@ VERBS = (
         grades=("report",),
     ),
 )
+# What built-in rules alone ask for.
+REPAIRS = {
+    "preload_newest": {"before": "newest:preload_newest", "first": "newest:preload_newest"},
+    "fetch_from_wheels": {"lacking": "repair:fetch"},
+    "preload_static_tls": {"before": "repair:preload_static_tls"},
+}
 
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
 

@@ -35,8 +35,7 @@ _SCOPE = ("load_local", "hide_symbols")
 # What other actions are about (arrays, graphs, builds, defaults) does not kill.
 _DEADLY = (
     *_SCOPE,
-    "preload_dependencies",
-    "preload_library",
+    "preload",
     "provide_libraries",
     "replace_module",
 )

@@ -69,7 +69,7 @@ def test_hiding_is_refused_in_words(run, is_late):
     assert REASON in done.stderr
 
 
-@pytest.mark.parametrize("verb", ["load_local", "preload_library"])
+@pytest.mark.parametrize("verb", ["load_local", "preload"])
 def test_what_finds_nothing_says_nothing(run, verb):
     done = run(install({verb: "nvidia/none/lib/libnone.so.1"}), "import target", SAID)
     assert (done.stdout.splitlines(), done.stderr) == (["['target']", ""], "")

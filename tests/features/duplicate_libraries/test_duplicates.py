@@ -316,10 +316,7 @@ def test_two_files_the_older_one_first(scene):
         f"{scene.folder}/{WHEEL} (12.8.90) was loaded by good._load ({good}), imported at "
         f"{program}:4"
     )
-    assert (
-        'actions = [{ preload_library = "nvidia/cuda_runtime/lib/libcudart.so.12" }]'
-        in found["remedy"]
-    )
+    assert 'actions = [{ preload = "nvidia/cuda_runtime/lib/libcudart.so.12" }]' in found["remedy"]
     assert ran.warned == [f"{good}: ImportOrderWarning: [CG842] {found['what']}"]
 
 
@@ -404,9 +401,7 @@ def test_parts_from_two_folders(scene, version, fault):
         found = ran.only
         assert f"Parts of cuDNN come from different folders: {main.parent} and" in found["what"]
         assert "CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH" in found["consequence"]
-        assert (
-            'actions = [{ preload_library = "nvidia/cudnn/lib/libcudnn*.so.9" }]' in found["remedy"]
-        )
+        assert 'actions = [{ preload = "nvidia/cudnn/lib/libcudnn*.so.9" }]' in found["remedy"]
 
 
 def test_libraries_without_their_like_are_not_judged(scene):
@@ -522,12 +517,12 @@ def test_what_other_threads_note_meanwhile_does_no_harm():
         __hash__ = str.__hash__
 
         def __eq__(self, other):
-            reporter.repaired("CG001", "preload_library", "another thread's")
+            reporter.repaired("CG001", "preload", "another thread's")
             return str.__eq__(self, other)
 
     reporter = Dispatch().reporter
     for path in (Subject("/one.so"), "/x.so"):
-        reporter.repaired("CG001", "preload_library", path, "loaded before torch")
+        reporter.repaired("CG001", "preload", path, "loaded before torch")
     detector = SimpleNamespace(_core=SimpleNamespace(reporter=reporter))
     found = DuplicateDetector._by_rule(detector, "/x.so")
     assert reporter.repair_of("another thread's") is not None

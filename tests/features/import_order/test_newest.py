@@ -34,7 +34,7 @@ RULE = """
 import os, sys
 sys.prefix = os.path.abspath("conda")
 import cudaguard
-rule = cudaguard.Rule("SHIM", ("bigpackage",), "the newest is right for everybody",
+rule = cudaguard.Rule("CG047", ("bigpackage",), "the newest is right for everybody",
                       actions=({"preload_newest": "libshim.so.6"},))
 cudaguard.install(MODE, rules=[rule])
 """
@@ -51,7 +51,7 @@ MAPPED = """
 with open("/proc/self/maps") as maps:
     print(*sorted({line.split("/")[-2] for line in maps if "libshim" in line}))
 """
-SAID = "print(*[one for one in cudaguard.status().changes if 'SHIM' in one])"
+SAID = "print(*[one for one in cudaguard.status().changes if 'CG047' in one])"
 
 
 class Scene:
@@ -100,7 +100,7 @@ def test_newest_is_first(scene, mode):
     done = scene.run(ASK + MAPPED + SAID, mode)
     *lines, said = done.stdout.splitlines()
     assert lines == ["pip 1", "conda 2", "lib"]
-    assert said.endswith("loaded before pip_one, as the newest copy by SHIM (stays)")
+    assert said.endswith("loaded before pip_one, as the newest copy by CG047 (stays)")
     assert done.stderr == ""
 
 

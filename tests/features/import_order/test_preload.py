@@ -1,8 +1,8 @@
 """Libraries of installed packages are opened before a module that would take others, or none.
 
-`preload_library`: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
+A path: the package `taker` opens a copy of `libfoo.so.2` that lies in a folder of
 LD_LIBRARY_PATH and is too old for the extension `consumer`, as cupy, NCCL and torch.
-`preload_dependencies`: the package `runner` opens a plug-in of its own when it is told to start,
+`dependencies`: the package `runner` opens a plug-in of its own when it is told to start,
 and the loader finds nothing of what that needs, as onnxruntime and its CUDA provider.
 """
 
@@ -15,10 +15,6 @@ import sys
 import sysconfig
 
 import pytest
-
-from cudaguard.core.rule_check import check_rule
-from cudaguard.errors import RuleError
-from cudaguard.model import Rule
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not platform.libc_ver()[0].startswith("glibc"),
@@ -169,7 +165,7 @@ class Scene:
 
 def install(*actions: dict, mode: str = "fix", watch: str = "taker", more: str = "", **fields):
     """Code that installs the guard with one rule."""
-    actions = actions or ({"preload_library": GOOD_FILE},)
+    actions = actions or ({"preload": GOOD_FILE},)
     fields = "".join(f", {name}={value!r}" for name, value in fields.items())
     rule = f"cudaguard.Rule('LOCAL1', ({watch!r},), 'It takes another.', actions={actions}{fields})"
     return f"import cudaguard, sys; cudaguard.install({mode!r}, rules=[{rule}]{more})"
@@ -180,7 +176,7 @@ def scene(child, compiler) -> Scene:
     return Scene(child, compiler)
 
 
-# --- preload_library: the cure -------------------------------------------------------------------
+# --- preload: the cure -------------------------------------------------------------------
 
 
 def by_another_file(scene) -> None:
@@ -229,7 +225,7 @@ print(hasattr(ctypes.CDLL(None), "foo_version"), hasattr(ctypes.CDLL(None), "foo
     assert scene.lines(loud, look)[0] == "True True"
 
 
-# --- preload_library: when nothing is done -------------------------------------------------------
+# --- preload: when nothing is done -------------------------------------------------------
 
 OPEN = "import ctypes; first = ctypes.CDLL({!r})"
 
@@ -274,7 +270,7 @@ def test_nothing_is_repaired_where_that_is_not_wanted(scene, how):
     assert not any(line.startswith((*REPAIRED, "cudaguard INFO")) for line in lines)
 
 
-# --- preload_library: which file -----------------------------------------------------------------
+# --- preload: which file -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", [("site", "more"), ("more", "site")])
@@ -304,14 +300,14 @@ def test_files_that_need_one_another_are_opened_in_an_order_that_works(scene, la
     refused = scene.run(OPEN.format(f"./{names[2]}"), check=False).stderr
     assert f"lib{middle}.so.1: cannot open shared object file" in refused
     opened = scene.opened(
-        install({"preload_library": "nvidia/x/lib/lib?.so.1"}, mode="strict"), "import taker"
+        install({"preload": "nvidia/x/lib/lib?.so.1"}, mode="strict"), "import taker"
     )
     assert sorted(opened) == sorted(names)
     positions = [opened.index(name) for name in names]
     assert positions == sorted(positions)
 
 
-# --- preload_library: what is told ---------------------------------------------------------------
+# --- preload: what is told ---------------------------------------------------------------
 
 
 def test_what_was_opened_stays_after_uninstall_and_is_listed(scene):
@@ -321,7 +317,7 @@ def test_what_was_opened_stays_after_uninstall_and_is_listed(scene):
     assert [line for line in lines if line] == wanted
 
 
-# --- preload_library: refusals -------------------------------------------------------------------
+# --- preload: refusals -------------------------------------------------------------------
 
 WHAT = "cudaguard could not load a library that taker needs before it."
 
@@ -381,14 +377,14 @@ def test_library_that_is_refused_is_an_error_in_strict(scene, refused):
 def test_next_action_is_carried_out_after_a_refusal(scene):
     damaged(scene)
     scene.put("nvidia/y/lib/liby.so.1", "int y;")
-    actions = ({"preload_library": GOOD_FILE}, {"preload_library": "nvidia/y/lib/liby.so.1"})
+    actions = ({"preload": GOOD_FILE}, {"preload": "nvidia/y/lib/liby.so.1"})
     done = scene.run(install(*actions), "import taker", MAPPED)
     assert done.stdout == f"old/{SONAME} site/nvidia/y/lib/liby.so.1\n"
 
 
-# --- preload_dependencies: the cure ---------------------------------------------------------------
+# --- dependencies: the cure ---------------------------------------------------------------
 
-NEEDS = {"preload_dependencies": "runner/capi/libplugin.so"}
+NEEDS = {"preload": "runner/capi/libplugin.so", "dependencies": True}
 MATH = "nvidia/math/lib/libmath.so.12"
 LIGHT = "nvidia/math/lib/libmathlt.so.12"
 DEEP = "nvidia/deep/lib/libdeep.so.9"
@@ -456,7 +452,7 @@ def test_libraries_of_one_folder_for_all_parts(runner):
     assert runner.lines(needing(), START) == [RUNS]
 
 
-# --- preload_dependencies: when nothing is done ---------------------------------------------------
+# --- dependencies: when nothing is done ---------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["driver", "warn", "observe", "off", "grade", "opt-in", "when"])
@@ -474,9 +470,9 @@ def test_nothing_is_opened_where_that_is_not_wanted(runner, how):
 
 
 def test_preload_needs_no_driver(runner):
-    assert runner.lines(
-        needing({"preload_library": DEEP}, driver=False), "import runner", MAPPED
-    ) == [f"site/{DEEP}"]
+    assert runner.lines(needing({"preload": DEEP}, driver=False), "import runner", MAPPED) == [
+        f"site/{DEEP}"
+    ]
 
 
 @pytest.mark.parametrize("soname", ["libmath.so.12", "libdeep.so.9"])
@@ -535,7 +531,7 @@ def test_plugin_that_is_no_library_is_let_be(runner, content):
     assert runner.lines(needing(mode="strict"), "import runner", MAPPED, SAID) == [""]
 
 
-# --- preload_dependencies: refusals ---------------------------------------------------------------
+# --- dependencies: refusals ---------------------------------------------------------------
 
 
 def test_needed_library_that_is_refused_is_a_finding_and_the_import_goes_on(runner):
@@ -718,7 +714,7 @@ def test_folder_with_signs_of_patterns(scene):
 def test_soname_of_the_installed_file_decides(scene):
     (scene.folder / "site" / GOOD_FILE).unlink()
     scene.put("nvidia/x/lib/libfoo.so.2.19", GOOD, soname=SONAME)
-    code = (OPEN.format(f"old/{SONAME}"), install({"preload_library": "nvidia/x/lib/libfoo.so.2*"}))
+    code = (OPEN.format(f"old/{SONAME}"), install({"preload": "nvidia/x/lib/libfoo.so.2*"}))
     assert scene.lines(*code, "import taker", MAPPED) == [f"old/{SONAME}"]
 
 
@@ -729,12 +725,12 @@ def test_folder_of_the_interpreter_prompt(scene):
     assert scene.lines(install(), "import taker", ASK) == [GREEN]
 
 
-# --- preload_soname -------------------------------------------------------------------------------
+# --- by soname -------------------------------------------------------------------------------
 
 BY_NAME = (
-    {"preload_soname": "libmath.so.12"},
-    {"preload_soname": "libdeep.so.9"},
-    {"preload_soname": "libnobodyhas.so.1"},
+    {"preload": "libmath.so.12"},
+    {"preload": "libdeep.so.9"},
+    {"preload": "libnobodyhas.so.1"},
 )
 OPENS = """
 #include <dlfcn.h>
@@ -785,10 +781,3 @@ def test_name_that_the_loader_finds_is_left_to_it(opener):
     code = needing(*BY_NAME)
     assert f"site/{DEEP}" not in opener.opened(code, "import runner")
     assert opener.lines(code, START) == ["runs on 8"]
-
-
-@pytest.mark.parametrize("name", ["nvidia/x/lib/libx.so.1", "libx*.so", "", 3])
-def test_soname_is_a_bare_name(name):
-    rule = Rule("LOCAL1", ("runner",), "why", actions=({"preload_soname": name},))
-    with pytest.raises(RuleError, match="expected the soname of a library"):
-        check_rule(rule, "here")

@@ -31,7 +31,7 @@ except OSError:
 """
 RULE = """
 import cudaguard
-rule = cudaguard.Rule("ROOM1", ("framework",), "it is small",
+rule = cudaguard.Rule("CG068", ("framework",), "it is small",
                       actions=({"preload_static_tls": "libgomp*.so*"},))
 cudaguard.install(MODE, rules=[rule])
 """
@@ -39,7 +39,7 @@ IMPORTS = "import framework\nfrom boost import train\n"
 END = """
 print("trained")
 for one in cudaguard.status().changes:
-    if "ROOM1" in one:
+    if "CG068" in one:
         print(one)
 """
 
@@ -73,7 +73,7 @@ def test_library_of_the_next_package_is_loaded_first(site, mode):
     done = run(site, IMPORTS, mode)
     assert done.stdout.splitlines() == [
         "trained",
-        f"{site.folder}/py_boost.libs/{GOMP}: loaded before framework by ROOM1 (stays)",
+        f"{site.folder}/py_boost.libs/{GOMP}: loaded before framework by CG068 (stays)",
     ]
     assert done.stderr == ""
 

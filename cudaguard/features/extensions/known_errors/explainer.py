@@ -39,7 +39,7 @@ def _of_missing(finding: Finding, soname: str) -> Finding:
     return finding.replace(
         evidence=(*finding.evidence, *(f"installed: {file}" for file in found)),
         remedy=f"load the installed {soname} by its path: import torch first if it uses this "
-        "release, or have a rule open it (preload_library)",
+        "release, or have a rule open it (preload)",
         command="",
     )
 
