@@ -116,6 +116,16 @@ def schema() -> dict[str, Any]:
             }
             for verb in declared().values()
         ]
+        + [
+            {
+                "description": "For built-in rules alone.",
+                "type": "object",
+                "additionalProperties": False,
+                "required": [name],
+                "properties": {name: {}},
+            }
+            for name in sorted(table.index.VERBS.keys() - declared().keys())
+        ]
     }
 
 
