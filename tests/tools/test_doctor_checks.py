@@ -765,7 +765,7 @@ def test_cache_that_is_not_there_or_no_folder(planted, tmp_path):
         assert planted.one("CG908", env={"TORCH_EXTENSIONS_DIR": str(path)})[0] == "skipped"
 
 
-# --- CG909, CG910: the guard -------------------------------------------------------------
+# --- CG909: the guard -------------------------------------------------------------
 
 
 def test_settings_that_cannot_be_used(planted, child):
@@ -864,47 +864,6 @@ def test_plugin_without_its_module(planted):
     assert status == "warning"
     assert "absent_module:RULES of cg_plugin-1.0 does not exist" in findings[0]["what"]
     assert planted.one("CG909", env={"CUDAGUARD_PLUGINS": "0"})[0] == "ok"
-
-
-def test_rules_that_rest_on_reports(planted):
-    isaac(planted)
-    _, findings = planted.one("CG910", env={"CUDAGUARD_RULES": "+CG001"})
-    (found,) = (one for one in findings if "reports only" in one["what"])
-    assert found["what"] == "1 rule in use here is based on reports only: CG049."
-    decord(planted)  # reproduced
-    _, findings = planted.one("CG910")
-    assert found in findings
-
-
-def test_rules_that_have_aged(planted, child):
-    planted.write("thing/__init__.py")
-    planted.distribution("thing", "2.0")
-    child.write(
-        "mine.toml",
-        """
-        [[rules]]
-        id = "LOCAL1"
-        watch = ["thing"]
-        needs = ["other"]
-        why = "it was so"
-        fixed_in = "thing 1.5"
-        verified = "2020-01-31: thing 1.0"
-
-        [[rules]]
-        id = "LOCAL2"
-        watch = ["thing"]
-        needs = ["other"]
-        why = "it is so"
-        fixed_in = "thing 2.5"
-        """,
-    )
-    env = {"CUDAGUARD_CONFIG": str(child.folder / "mine.toml")}
-    status, findings = planted.one("CG910", env=env)
-    assert status == "warning"
-    told = [one["what"] for one in findings]
-    assert "LOCAL1 is not needed with thing 2.0: thing 1.5 fixed the fault." in told
-    assert any("last verified more than 12 months ago" in text for text in told)
-    assert not any("LOCAL2" in text for text in told)
 
 
 # --- surroundings ------------------------------------------------------------------------

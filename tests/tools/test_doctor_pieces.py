@@ -20,13 +20,12 @@ from cudaguard.features.duplicate_libraries.checks import (
 )
 from cudaguard.features.gpu_architectures.checks import of_driver
 from cudaguard.features.gpu_architectures.policy.driver import first_driver, is_too_old
-from cudaguard.model import Finding, Rule
+from cudaguard.model import Finding
 from cudaguard.system.nvidia_driver import DriverFiles, look_at_driver
 from cudaguard.system.redact import redacted_arguments, redactor
 from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks
 from cudaguard.tools.doctor.checks.children import together, unexplained
-from cudaguard.tools.doctor.checks.rules import is_long_ago, mended_by, seen_on
 from cudaguard.tools.doctor.command import LEVELS, is_reached
 from cudaguard.tools.doctor.text import write
 from cudaguard.tools.doctor.writing import bundle, document
@@ -74,45 +73,6 @@ def test_gate():
         "info": ["info"], "warning": ["info", "warning"], "error": ["info", "warning", "error"],
     }  # fmt: skip
     assert not is_reached([], "info")
-
-
-@pytest.mark.parametrize(
-    ("day", "today", "is_old"),
-    [
-        ("2025-11-20", "2026-11-20", True),
-        ("2025-11-21", "2026-11-20", False),
-        ("2025-12-01", "2026-11-30", False),
-        ("2024-12-31", "2026-01-01", True),
-        ("2026-11-20", "2026-11-20", False),
-    ],
-)
-def test_long_ago_is_a_year(day, today, is_old):
-    assert is_long_ago(day, today) is is_old
-
-
-def rule(**more):
-    return Rule("LOCAL1", ("x",), "because", **more)
-
-
-def test_day_of_a_rule():
-    assert seen_on(rule(verified="2026-11-20: x 1.0")) == "2026-11-20"
-    assert seen_on(rule(verified="by somebody")) == seen_on(rule()) == ""
-
-
-@pytest.mark.parametrize(
-    ("fixed_in", "dist", "there", "found"),
-    [
-        ("x 1.5", (), "1.5", "x 1.5"),
-        ("x 1.5", (), "1.4.9", ""),
-        ("1.5", ("x<2",), "1.6", "x 1.6"),
-        ("1.5", (), "1.6", ""),
-        ("x 1.5", (), None, ""),
-        ("some day", (), "1.6", ""),
-        (None, ("x",), "1.6", ""),
-    ],
-)
-def test_mended(fixed_in, dist, there, found):
-    assert mended_by(rule(fixed_in=fixed_in, dist=dist), lambda _: there) == found
 
 
 def test_orders():

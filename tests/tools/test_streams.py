@@ -18,7 +18,7 @@ RULE = '[[rules]]\nid = "LOCAL-A"\nwatch = ["json"]\nneeds = ["re"]\nwhy = "x"\n
 LINT = ("lint", "--config", "own.toml", "late.py")
 # Each with its exit status when all is well.
 WRITING = [
-    (("doctor", "--only", "CG910"), 0),
+    (("doctor", "--only", "CG909"), 0),
     (LINT, 1),
     (("rules", "list"), 0),
     (("rules", "show", "CG001"), 0),

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _OWN = {
     "CG901": "rules:KNOWN_FAULTS",
     "CG909": "guard:SETTINGS",
-    "CG910": "rules:AGES",
     "CG911": "children:ORDERS",
     "CG912": "children:IMPORTS",
     "CG913": "children:GPUS",

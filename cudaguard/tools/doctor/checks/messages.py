@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Rule, Severity
     from cudaguard.system.trial import Ending
 
-RULES, GUARD, AGE = "CG901", "CG909", "CG910"
+RULES, GUARD = "CG901", "CG909"
 ORDERS, ALONE, GPUS, PLUGINS = "CG911", "CG912", "CG913", "CG914"
 # Verbs of actions about what is done once a module is imported.
 _AT_IMPORT = {"before", "late", "needing", "opening"}
@@ -85,53 +85,6 @@ def watched(rules: Sequence[Rule]) -> Finding:
         evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
         command="cudaguard rules list",
     )
-
-
-def long_ago(rules: Sequence[tuple[Rule, str]]) -> Finding:
-    """Rules whose fault was last seen long ago.
-
-    Args:
-        rules: Each with the day when it was last seen, a year ago or more.
-    """
-    return Finding(
-        AGE,
-        f"{_rules_in_use(rules)} {'were' if len(rules) > 1 else 'was'} last verified more than "
-        "12 months ago.",
-        severity="info",
-        evidence=tuple(f"{rule.id}, seen {day}: {rule.title or rule.why}" for rule, day in rules),
-        consequence="a later release may have fixed the fault. The rule is not needed then.",
-        remedy="update cudaguard",
-        command="pip install --upgrade cudaguard",
-    )
-
-
-def mended(rule: Rule, installed: str) -> Finding:
-    """A rule for a fault that the installed release has no longer."""
-    return Finding(
-        AGE,
-        f"{rule.id} is not needed with {installed}: {rule.fixed_in} fixed the fault.",
-        rule=rule.id,
-        consequence="the rule still acts, without need.",
-        remedy="switch it off, or limit it to the versions that need it (dist)",
-        command=f"export CUDAGUARD_RULES=-{rule.id}",
-    )
-
-
-def not_reproduced(rules: Sequence[Rule]) -> Finding:
-    """Rules in force that rest on reports alone."""
-    return Finding(
-        AGE,
-        f"{_rules_in_use(rules)} {'are' if len(rules) > 1 else 'is'} based on reports only: "
-        f"{', '.join(rule.id for rule in rules)}.",
-        severity="info",
-        evidence=tuple(f"{rule.id}: {rule.title or rule.why}" for rule in rules),
-        remedy="report it if one of them does not help",
-        command=f"cudaguard rules show {rules[0].id}",
-    )
-
-
-def _rules_in_use(rules: Sequence[object]) -> str:
-    return f"{len(rules)} rule{'s' if len(rules) > 1 else ''} in use here"
 
 
 # --- the guard -----------------------------------------------------------------------------
