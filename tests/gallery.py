@@ -96,8 +96,8 @@ def steady(text: str, folder: Path) -> str:
     packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     for path in sorted({*packages, *(p for p in sys.path if p.endswith("-packages"))}):
         text = text.replace(path, "/venv/lib/python3.11/site-packages")
-    text = text.replace(str(WORDS.parent.parent), "/cudaguard")
     text = text.replace(sys.executable, "/venv/bin/python").replace(sys.prefix, "/venv")
+    text = text.replace(str(WORDS.parent.parent), "/cudaguard")
     text = text.replace("/venv/bin/python -m pip ", "pip ")  # without an activated environment
     for parent in (folder, folder.resolve(), folder.parent):
         text = text.replace(str(parent), "/home/me")

@@ -136,17 +136,6 @@ def test_interrupted_while_a_child_runs(child, arguments, after):
     )
 
 
-def test_interrupted_while_an_environment_is_made(child):
-    def has_begun():
-        return list(child.folder.glob("cudaguard-rules-*"))
-
-    assert interrupted(child, ("rules", "test", "CG001"), has_begun, 0.2) == (
-        130,
-        "cudaguard rules: interrupted\n",
-    )
-    assert has_begun() == []
-
-
 def interrupted(child, arguments, has_begun, after, env=()):
     """Press Ctrl-C some time after a command has begun; return its status and what it said."""
     command = subprocess.Popen(
