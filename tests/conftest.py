@@ -53,9 +53,7 @@ SLOW = {
         *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
         *("test_older_copy", "test_wheels"),
     ),
-    "features/gpu_architectures": (
-        *("test_gpu_code", "test_kernel_compilers", "test_nvrtc", "test_triton"),
-    ),
+    "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
     "features/import_order": ("test_newest", "test_preload"),
     "features/symbol_scope": ("test_demotion", "test_own_runtime", "test_users"),
     "harm": ("test_time_limits",),

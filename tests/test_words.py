@@ -75,7 +75,7 @@ def test_modules_that_talk_are_seen():
         "core/id_messages.py",
         "core/messages.py",
         "errors.py",
-        "features/builds/messages/builds.py",
+        "features/builds/messages.py",
         "features/cuda_init/known_errors.py",
         "features/cuda_init/messages.py",
         "features/import_order/rules.py",

@@ -1,4 +1,4 @@
-"""What memory and processors this process may use, and whether the kernel has killed for memory.
+"""Which processors and addresses this process may use; whether the kernel has killed for memory.
 
 Source: ``proc(5)``, ``cgroups(7)``, ``getrlimit(2)``; kernel documentation, "Control Group v2",
 "Memory Resource Controller".
@@ -26,28 +26,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def available_memory(root: str = "/") -> int | None:
-    """Return the bytes that can be had before the machine or a limit stops it; None if unknown.
-
-    Args:
-        root: The folder that has ``proc`` and ``sys``.
-    """
-    found = list(_left_in_groups(root))
-    found += [
-        int(line.split()[1]) * 1024
-        for line in _lines(os.path.join(root, "proc/meminfo"))
-        if line.startswith("MemAvailable:")
-    ]
-    return min(found, default=None)
-
-
 def oom_kills(root: str = "/") -> int:
     """Return how many processes of this control group the kernel has killed for want of memory.
 
     -1 where nobody tells.
 
     Args:
-        root: As above.
+        root: The folder that has ``proc`` and ``sys``.
     """
     for folder, is_second in _groups(root):
         name = "memory.events" if is_second else "memory.oom_control"
@@ -68,15 +53,6 @@ def address_space() -> int:
     return 0 if limit == resource.RLIM_INFINITY else limit
 
 
-def _left_in_groups(root: str) -> Iterator[int]:
-    for folder, is_second in _groups(root):
-        if is_second:
-            yield from _left(folder, "memory.max", "memory.current", "inactive_file")
-        else:
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _left(folder, *names)
-
-
 def _groups(root: str) -> Iterator[tuple[str, bool]]:
     """Yield the folders of our memory control groups, innermost first, with True for version 2."""
     for line in _lines(os.path.join(root, "proc/self/cgroup")):
@@ -92,23 +68,6 @@ def _groups(root: str) -> Iterator[tuple[str, bool]]:
         for place in places:
             for count in range(len(parts), -1, -1):
                 yield os.path.join(root, place, *parts[:count]), not controllers
-
-
-def _left(folder: str, limit: str, usage: str, cache: str) -> Iterator[int]:
-    """Yield what is left in a group; those around it have to do with it as well."""
-    most, used = (_number(os.path.join(folder, name)) for name in (limit, usage))
-    if most is not None and used is not None:
-        # Pages of files that nobody uses are given up first.
-        idle = 0
-        for line in _lines(os.path.join(folder, "memory.stat")):
-            if line.startswith(f"{cache} "):
-                idle = int(line.split()[1])
-        yield max(0, most - used + min(idle, used))
-
-
-def _number(path: str) -> int | None:
-    text = next(_lines(path), "")
-    return int(text) if text.isdigit() else None  # "max": no limit
 
 
 def _lines(path: str) -> Iterator[str]:

@@ -26,14 +26,12 @@ class DriverFiles(NamedTuple):
         library: The libcuda.so.1 that the loader would find, empty if none.
         library_version: Its version, as far as its name tells.
         devices: NVIDIA GPUs on the PCI bus.
-        closed: Device files that this user may not open.
     """
 
     kernel: str
     library: str
     library_version: str
     devices: int
-    closed: tuple[str, ...]
 
 
 def look_at_driver(root: str = "/") -> DriverFiles:
@@ -43,13 +41,11 @@ def look_at_driver(root: str = "/") -> DriverFiles:
         root: Where the file system begins in which devices and ``/proc`` are looked for.
     """
     library = library_file(LIBRARY)
-    nodes = glob(os.path.join(root, "dev/nvidia[0-9]*")) + glob(os.path.join(root, "dev/nvidiactl"))
     return DriverFiles(
         _kernel(os.path.join(root, "proc/driver/nvidia/version")),
         library,
         os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else "",
         sum(map(_is_gpu, glob(os.path.join(root, "sys/bus/pci/devices/*")))),
-        tuple(sorted(node for node in nodes if not os.access(node, os.R_OK | os.W_OK))),
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from glob import escape, glob
+from typing import NamedTuple
 
 from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
@@ -18,7 +19,6 @@ from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.files import os, ours
-from cudaguard.system.gpus import Compiler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,7 +34,21 @@ _TOOLKITS = ("/usr/local/cuda*", "/opt/cuda*", "/usr/lib/*-linux-gnu", "/usr/lib
 _LIBRARIES = ("", "lib64", "lib", "targets/*/lib")
 
 
-def mapped_copies() -> list[Compiler]:
+class Nvrtc(NamedTuple):
+    """A copy of NVRTC.
+
+    Args:
+        path: Its file.
+        name: What it is asked for by: ``libnvrtc.so.12``.
+        release: The release of CUDA that it belongs to, as in (12, 8); None if not known.
+    """
+
+    path: str
+    name: str
+    release: tuple[int, int] | None
+
+
+def mapped_copies() -> list[Nvrtc]:
     """Return the copies in this process; of one name the first serves all who ask for it."""
     try:
         with Memory() as memory:
@@ -49,7 +63,7 @@ def mapped_copies() -> list[Compiler]:
     ]
 
 
-def copy_for(torch: str) -> Compiler | None:
+def copy_for(torch: str) -> Nvrtc | None:
     """Return the copy that serves torch, or will once code is compiled at run time.
 
     Args:
@@ -70,13 +84,13 @@ def copy_for(torch: str) -> Compiler | None:
     return _copy(path) if path else None
 
 
-def installed_copies(soname: str) -> list[Compiler]:
+def installed_copies(soname: str) -> list[Nvrtc]:
     """Return the copies of a name that are installed: NVIDIA's wheels, toolkits, the system's.
 
     Args:
         soname: As in ``libnvrtc.so.12``.
     """
-    found: dict[str, Compiler] = {}
+    found: dict[str, Nvrtc] = {}
     for folder in _folders():
         for path in sorted(glob(os.path.join(folder, escape(soname)))):
             if not fits(path):  # a toolkit may have a folder for builds for another machine
@@ -86,7 +100,7 @@ def installed_copies(soname: str) -> list[Compiler]:
     return [copy for copy in found.values() if copy.name == soname]
 
 
-def builtins_of(copy: Compiler) -> tuple[str, ...]:
+def builtins_of(copy: Nvrtc) -> tuple[str, ...]:
     """Return the library that a copy opens when it compiles, if it lies beside it.
 
     That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
@@ -109,9 +123,9 @@ def _folders() -> Iterator[str]:
             yield os.path.join(home, part)
 
 
-def _copy(path: str) -> Compiler:
+def _copy(path: str) -> Nvrtc:
     path = os.path.realpath(path)
-    return Compiler(path, read_elf(path).soname or os.path.basename(path), _release(path))
+    return Nvrtc(path, read_elf(path).soname or os.path.basename(path), _release(path))
 
 
 def _release(path: str) -> tuple[int, int] | None:

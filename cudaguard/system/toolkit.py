@@ -1,7 +1,4 @@
-"""The tools of a build: nvcc and its toolkit, the compilers, ninja.
-
-What is asked of a compiler is asked by running it: a matter of milliseconds, at a build only.
-"""
+"""The tools of a build: nvcc, the compilers, ninja. What is asked of one is asked by running it."""
 
 from __future__ import annotations
 
@@ -10,16 +7,14 @@ import re
 import subprocess
 import sys
 import sysconfig
-from glob import glob
 
-from cudaguard.files import ours, read_bytes
+from cudaguard.files import ours
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TIME = 20.0  # seconds; compilers behind wrappers and network file systems start slowly
-_LIBRARIES = ("lib64", "lib", "lib/*-linux-gnu", "targets/*/lib")
 
 
 def _said(*command: str) -> str:
@@ -39,59 +34,6 @@ def cuda_version(nvcc: Sequence[str]) -> str:
     return match[1] if match else ""
 
 
-def known_architectures(nvcc: Sequence[str]) -> tuple[str, ...]:
-    """Return what a command that runs nvcc can build for, as in ``compute_90``."""
-    return tuple(_said(*nvcc, "--list-gpu-arch").split())
-
-
-def home_of(nvcc: str) -> str:
-    """Return the folder of the complete toolkit that an nvcc belongs to; empty if there is none.
-
-    The file may be a script, which tells where the program behind it looks, or a link.
-    """
-    match = re.search(r"^#\$ TOP=(.+)$", _said(nvcc, "--dryrun", "none.cu"), re.MULTILINE)
-    found = [os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))]
-    if match:
-        found.insert(0, os.path.realpath(match[1].strip()))
-    return next((home for home in found if not lacks(home)), "")
-
-
-def compiler_of(nvcc: Sequence[str]) -> str:
-    """Return the compiler that nvcc's own profile names, as Debian's does; empty if none."""
-    said = _said(*nvcc, "--dryrun", "none.cu")
-    match = re.search(r"^#\$ compiler-bindir=(.+)$", said, re.MULTILINE)
-    found = match[1].strip() if match else ""
-    return os.path.join(found, "gcc") if os.path.isdir(found) else found
-
-
-def lacks(home: str, *, is_for_nvcc: bool = True) -> str:
-    """Return what a folder lacks for builds with CUDA: ``nvcc``, ``headers``, ``libraries``.
-
-    Args:
-        home: The folder.
-        is_for_nvcc: True if nvcc is to be there as well.
-    """
-    if is_for_nvcc and not os.path.exists(os.path.join(home, "bin", "nvcc")):
-        return "nvcc"
-    folders = [os.path.join(home, "include"), *glob(os.path.join(home, "targets/*/include"))]
-    folders += _variable("CPATH") + _variable("CPLUS_INCLUDE_PATH")
-    if not _is_in(folders, "cuda_runtime.h"):
-        return "headers"
-    folders = [folder for name in _LIBRARIES for folder in glob(os.path.join(home, name))]
-    folders += [*_variable("LIBRARY_PATH"), *glob("/usr/lib/*-linux-gnu"), "/usr/lib64", "/usr/lib"]
-    return "" if _is_in(folders, "libcudart.so") else "libraries"
-
-
-def newest_gcc(home: str) -> int | None:
-    """Return the newest major version of GCC that a toolkit takes, by its own header."""
-    try:
-        header = read_bytes(os.path.join(home, "include/crt/host_config.h"), 1 << 20)
-    except ours(OSError, ValueError):
-        return None
-    match = re.search(rb"gcc versions later than (\d+) are not supported", header)
-    return int(match[1]) if match else None
-
-
 def gcc_version(compiler: str) -> str:
     """Return the version of a compiler that is GCC, as in ``12.2.0``; empty for any other."""
     if "Free Software Foundation" not in _said(compiler, "--version"):
@@ -109,11 +51,3 @@ def ninja_folder() -> str:
         if os.path.isfile(file) and os.access(file, os.X_OK):
             return folder
     return ""
-
-
-def _variable(name: str) -> list[str]:
-    return [folder for folder in os.environ.get(name, "").split(":") if folder]
-
-
-def _is_in(folders: Sequence[str], name: str) -> bool:
-    return any(os.path.exists(os.path.join(folder, name)) for folder in folders)

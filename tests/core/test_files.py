@@ -16,7 +16,6 @@ from cudaguard.core.journal_reader import read_journal
 from cudaguard.elf import library_facts, library_version
 from cudaguard.elf.reader import is_truncated, read_elf
 from cudaguard.elf.search_path import cache_entries
-from cudaguard.features.gpu_architectures.facts import release_of
 from cudaguard.files import (
     LARGEST,
     open_to_read,
@@ -27,9 +26,7 @@ from cudaguard.files import (
     write_text,
 )
 from cudaguard.system import build_traces, source, source_file
-from cudaguard.system.toolkit import newest_gcc
-from cudaguard.system.torch_build import architectures
-from cudaguard.system.torch_build import release_of as torch_release_of
+from cudaguard.system.torch_build import architectures, release_of
 from cudaguard.tools.run.record import read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
@@ -115,13 +112,11 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("lib.so", is_truncated, False),
         ("lib.so", lambda path: library_version.is_same_build(path, path + "2"), False),
         ("train.py", source.imports_of_file, []),
-        ("ptxas", release_of, None),
         ("cache", cache_entries, {}),
         ("journal", read_journal, []),
         ("faults", read_faults, []),
-        ("version.py", lambda path: torch_release_of(os.path.dirname(path)), ""),
+        ("version.py", lambda path: release_of(os.path.dirname(path)), ""),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
-        ("include/crt/host_config.h", lambda path: newest_gcc(path[:-26]), None),
     ],
 )
 def test_odd_files_tell_nothing(tmp_path, make, name, look, nothing):
@@ -214,7 +209,7 @@ def test_the_package_opens_files_by_these_functions_only():
         "tools/scratch.py": "through the descriptor of its folder",
         "tools/demo.py": "a file of the package",
         "tools/bisect/_bisect/runner.py": "imports nothing of ours",
-        "features/builds/repair/actions.py": "locks",
+        "features/builds/locks.py": "locks",
     }
     found = []
     for path in package.rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Real NVRTC and ptxas on architectures that they know or not, and beside a CUDA build of torch.
+"""Real NVRTC on architectures that they know or not, and beside a CUDA build of torch.
 
 There is no GPU: NVML is the stub, and torch is asked by its own function what it would compile for,
 with device properties made up. What it then gets is compiled for real.
@@ -36,7 +36,6 @@ NVRTC = {
     (13, 0): "nvidia-cuda-nvrtc==13.0.88",
     (13, 5): "nvidia-cuda-nvrtc==13.5.37",
 }
-PTXAS = "nvidia-cuda-nvcc==13.5.37"
 
 COMPILE = '''
 import ctypes
@@ -267,74 +266,3 @@ def test_it_is_told_when_torch_initializes_cuda(with_torch, driver_stubs, capabi
     )
     assert done.stdout.splitlines() == ["1", id or ""]
     assert (words in done.stderr) if id else done.stderr == ""
-
-
-def test_fusers_of_a_real_torch(with_torch):
-    state = "print(torch._C._jit_can_fuse_on_gpu(), torch._C._jit_texpr_fuser_enabled())\n"
-    done = with_torch(
-        "import cudaguard\nwith cudaguard.guard(enable=['CG034']):\n"
-        f"    import torch\n    {state}{state}",
-        capability="9.0",
-    )
-    assert done.stdout.splitlines() == ["False False", "True True"]
-
-
-PTX = """.version 6.4
-.target sm_50
-.address_size 64
-.visible .entry f() { ret; }
-"""
-ASSEMBLE = """
-import subprocess, sys
-from triton import knobs
-
-
-def assembled(architecture):
-    # As its compiler does, with the tool that it takes for this architecture.
-    tool = knobs.nvidia.ptxas_blackwell if architecture >= 100 else knobs.nvidia.ptxas
-    done = subprocess.run(
-        [tool.path, f"--gpu-name=sm_{architecture}", "f.ptx", "-o", "f.cubin"],
-        capture_output=True, text=True)
-    return done.returncode, (done.stdout + done.stderr).strip(), tool.version
-"""
-
-
-def test_what_tritons_ptxas_knows(with_torch, child):
-    child.write("f.ptx", PTX)
-    done = with_torch(
-        ASSEMBLE
-        + "from cudaguard.features.gpu_architectures.facts import own_of_triton, release_of\n"
-        "import os, triton\n"
-        "own = own_of_triton(os.path.dirname(triton.__file__))\n"
-        "for name, path in own.items():\n"
-        "    said = subprocess.run([path, '--version'], capture_output=True, text=True).stdout\n"
-        "    release = release_of(path)\n"
-        "    assert f'release {release[0]}.{release[1]},' in said, (name, release, said)\n"
-        "    print(*release, *(a for a in map(int, sys.argv[1:]) if not subprocess.run(\n"
-        "        [path, f'--gpu-name=sm_{a}', 'f.ptx', '-o', 'f.cubin'],\n"
-        "        capture_output=True).returncode))",
-        *sorted(set().union(*KNOWN.values())),
-        capability="9.0",
-    )
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2  # the second one is for new GPUs
-    for line in lines:
-        major, minor, *takes = map(int, line.split())
-        assert set(takes) == KNOWN[major, minor]
-
-
-def test_triton_calls_the_one_that_knows_the_gpu(with_torch, child, wheel):
-    child.write("f.ptx", PTX)
-    folder = wheel(PTXAS)
-    code = (
-        GUARD + f"sys.path.append({str(folder)!r})\nINSTALL\n" + ASSEMBLE
-        + "print(*assembled(107), sep='|')"
-    )  # fmt: skip
-    unguarded = with_torch(code.replace("INSTALL", ""), capability="10.7").stdout
-    status, said, _ = unguarded.strip().split("|")
-    assert status != "0"
-    assert "'sm_107' is not defined for option 'gpu-name'" in said
-    install = "cudaguard.install(enable=['CG038'])"
-    guarded = with_torch(code.replace("INSTALL", install), capability="10.7")
-    assert guarded.stdout.strip() == "0||13.5"
-    assert guarded.stderr == ""

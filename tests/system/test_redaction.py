@@ -99,7 +99,7 @@ def test_same_value_gets_the_same_placeholder():
 
 QUIET = """\
 cudaguard 0.1.0, python 3.11.9, platform linux x86_64, torch 2.6.0+cu124
-ok       CG904  driver, CUDA and NVRTC fit the torch that is installed
+ok       CG902  extensions fit the torch that is installed
 warning  CG906  nvidia-cublas-cu12 12.4.5.8 is installed; torch 2.6.0 pins 12.6.4.1
 nvidia-cublas-cu12 12.4.5.8
 nvidia-cudnn-cu12==9.1.0.70

@@ -381,45 +381,6 @@ def test_folder_of_the_variable_before_the_wheel(planted, build, tmp_path):
     assert "LD_LIBRARY_PATH" in found["remedy"]
 
 
-# --- CG904: driver -----------------------------------------------------------------------
-
-
-def test_torch_for_cuda_without_a_driver_is_a_note(planted):
-    if Path("/proc/driver/nvidia/version").exists():
-        pytest.skip("this machine has a driver")
-    torch(planted, "2.6.0+cu124", "'12.4'")
-    status, findings = planted.one("CG904")
-    assert status == "ok"
-    assert [one["severity"] for one in findings] == ["info"]
-    assert "no NVIDIA driver was found" in findings[0]["what"]
-
-
-@needs_compiler
-def test_stand_in_for_the_driver_is_an_error(planted, tmp_path):
-    Builder(tmp_path / "stubs")("libcuda.so.1", "int cuInit;", "-Wl,-soname,libcuda.so.1")
-    status, findings = planted.one("CG904", env={"LD_LIBRARY_PATH": str(tmp_path / "stubs")})
-    assert status == "fail"
-    assert (
-        f"stub instead of the NVIDIA driver: {tmp_path}/stubs/libcuda.so.1" in findings[0]["what"]
-    )
-
-
-@pytest.mark.parametrize("cuda", ["12.4", "13.0"])
-def test_driver_says_itself_which_cuda_it_supports(planted, driver_stubs, tmp_path, cuda):
-    torch(planted, f"2.9.0+cu{cuda.replace('.', '')}", repr(cuda))
-    log = tmp_path / "calls"
-    env = driver_stubs.environment(driver_version=12080, log=log)
-    status, findings = planted.one("CG904", env=env)
-    assert {call.name for call in driver_stubs.calls(log)} == {"cuDriverGetVersion"}
-    found = [one["what"] for one in findings if "supports CUDA" in one["what"]]
-    if cuda == "12.4":
-        assert (status, found) == ("ok", [])
-    else:
-        assert status == "fail"
-        assert "supports CUDA 12.8, but torch 2.9.0+cu130 is built for CUDA 13.0" in found[0]
-        assert "needs driver 580 or later" in found[0]
-
-
 # --- CG905, CG906: distributions ---------------------------------------------------------
 
 
@@ -670,67 +631,7 @@ def test_wheels_that_are_late_enough_are_no_fault(planted):
     assert [one["severity"] for one in findings] == ["info"]  # the pin of an extra, and later
 
 
-# --- CG907, CG908: builds ----------------------------------------------------------------
-
-
-def tool(folder, name, script):
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
-
-
-def toolkit(folder, version="12.4"):
-    """A folder with what torch looks for in a toolkit."""
-    tool(folder, "bin/nvcc", f"echo 'Cuda compilation tools, release {version}, V{version}.1'")
-    for file in ("include/cuda_runtime.h", "lib64/libcudart.so"):
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text("")
-    return folder
-
-
-def test_nvcc_of_another_cuda(planted, tmp_path):
-    torch(planted, "2.6.0+cu124", "'12.4'")
-    fits = toolkit(tmp_path / "cuda-12.4")
-    assert "warning" not in planted.one("CG907", env={"CUDA_HOME": str(fits)})[0]
-    other = toolkit(tmp_path / "cuda-11.8", "11.8")
-    status, findings = planted.one("CG907", env={"CUDA_HOME": str(other)})
-    (found,) = (one for one in findings if one["severity"] == "warning")
-    assert status == "warning"
-    assert found["what"] == "nvcc is from CUDA 11.8, but this torch is built for CUDA 12.4."
-    assert found["id"] == "CG907"
-
-
-def test_cuda_home_that_is_no_toolkit(planted, tmp_path):
-    torch(planted, "2.6.0+cu124", "'12.4'")
-    status, findings = planted.one("CG907", env={"CUDA_HOME": str(tmp_path)})
-    assert status == "warning"
-    assert any(f"torch uses {tmp_path} as the CUDA toolkit" in f["what"] for f in findings)
-
-
-def test_no_tools_at_all(planted):
-    """An absent tool is a state and no exception; nothing is warned of."""
-    torch(planted, "2.6.0+cu124", "'12.4'")
-    env = {"PATH": "/nonexistent", "CUDA_HOME": "", "CUDA_PATH": ""}
-    status, findings = planted.one("CG907", env=env)
-    told = " ".join(one["what"] for one in findings)
-    assert "ninja" in told
-    assert "The C++ compiler c++ is not found on PATH." in told
-    if not os.path.exists("/usr/local/cuda"):
-        assert status == "ok"
-        assert "torch finds no CUDA toolkit" in told
-
-
-def test_nvcc_that_hangs_is_left_behind(planted, tmp_path, child):
-    torch(planted, "2.6.0+cu124", "'12.4'")
-    home = toolkit(tmp_path / "cuda")
-    tool(home, "bin/nvcc", "exec sleep 60")
-    child.write("sitecustomize.py", "import cudaguard.system.toolkit as t\nt._TIME = 0.2\n")
-    env = {"CUDA_HOME": str(home), "PYTHONPATH": str(child.folder)}
-    started = time.monotonic()
-    assert planted.one("CG907", env=env)[0] == "ok"
-    assert time.monotonic() - started < 30
+# --- CG908: builds ------------------------------------------------------------------------
 
 
 def test_lock_of_a_build_that_was_killed(planted, tmp_path):
@@ -747,17 +648,6 @@ def test_lock_of_a_build_that_was_killed(planted, tmp_path):
     assert found["command"] == f"rm {lock}"
     with lock.open():
         assert planted.one("CG908", env=env) == ("ok", [])
-
-
-def test_stale_build_in_the_cache(planted, build, tmp_path):
-    cache = tmp_path / "cache"
-    (cache / "old_ext").mkdir(parents=True)
-    (cache / "old_ext" / "old_ext.so").write_bytes(b"\x7fELF half")
-    (cache / "py36_cpu" / "other").mkdir(parents=True)
-    (cache / "py36_cpu" / "other" / "other.so").write_bytes(b"\x7fELF half")
-    status, findings = planted.one("CG908", env={"TORCH_EXTENSIONS_DIR": str(cache)})
-    assert status == "warning"
-    assert [one["command"] for one in findings] == [f"rm -r {cache}/old_ext"]
 
 
 def test_cache_that_is_not_there_or_no_folder(planted, tmp_path):

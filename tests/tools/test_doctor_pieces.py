@@ -18,10 +18,8 @@ from cudaguard.features.duplicate_libraries.checks import (
     overlaps,
     unmet,
 )
-from cudaguard.features.gpu_architectures.checks import of_driver
-from cudaguard.features.gpu_architectures.policy.driver import first_driver, is_too_old
 from cudaguard.model import Finding
-from cudaguard.system.nvidia_driver import DriverFiles, look_at_driver
+from cudaguard.system.nvidia_driver import look_at_driver
 from cudaguard.system.redact import redacted_arguments, redactor
 from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks
@@ -93,61 +91,6 @@ def test_each_failing_order_is_told_or_contains_one_that_is(failed):
 
 
 @pytest.mark.parametrize(
-    ("cuda", "supported", "is_old"),
-    [
-        ("12.4", 12000, False),  # minor versions are compatible
-        ("12.4", 11080, True),
-        ("13.0", 12090, True),
-        ("13.0", 13000, False),
-        ("12.6", 13020, False),
-        ("13.0", 0, False),  # it did not say
-        ("", 11080, False),
-    ],
-)
-def test_driver_that_is_too_old_for_a_cuda(cuda, supported, is_old):
-    assert is_too_old(cuda, supported) is is_old
-
-
-def test_first_driver_of_a_cuda():
-    assert [first_driver(cuda) for cuda in ("12.4", "13.0", "14.0", "")] == [
-        "525.60.13", "580", "", ""
-    ]  # fmt: skip
-
-
-UBUNTU = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
-HALVES = {
-    # kernel, library, its version, in a container: severity, command; or nothing
-    "same": ("580.65.06", UBUNTU, "580.65.06", False, None),
-    "jetson, JetPack 6": ("540.4.0", "/usr/lib/aarch64-linux-gnu/nvidia/libcuda.so.1", "1.1",
-                          False, None),
-    "jetson, JetPack 4": ("", "/usr/lib/aarch64-linux-gnu/tegra/libcuda.so.1", "1.1", False, None),
-    "WSL": ("560.94", "/usr/lib/wsl/lib/libcuda.so.1", "1.1", False, None),
-    "compat in the system's folder": ("535.183.01", UBUNTU, "575.57.08", True, ("info", "")),
-    "compat in its own folder": ("535.183.01", "/usr/local/cuda/compat/libcuda.so.1", "575.57.08",
-                                 False, ("info", "")),
-    "updated, not rebooted": ("550.90.07", UBUNTU, "550.120", False, ("error", "sudo reboot")),
-    "an old copy first": ("580.65.06", UBUNTU, "470.256.02", False, ("error", "ldconfig")),
-    "an image with a driver": ("580.65.06", UBUNTU, "535.183.01", True, ("error", "ls -l")),
-    "no kernel module to be seen": ("", UBUNTU, "580.65.06", True, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", HALVES)
-def test_halves_of_a_driver(case):
-    kernel, library, version, is_container, expected = HALVES[case]
-    driver = DriverFiles(kernel, library, version, 0, ())
-    found = of_driver(driver, is_container=is_container)
-    if expected is None:
-        assert found == []
-    else:
-        severity, command = expected
-        (one,) = found
-        assert one.severity == severity
-        assert one.command.startswith(command)
-        assert bool(one.command) == bool(command)
-
-
-@pytest.mark.parametrize(
     ("key", "version", "major"),
     [
         ("nvidia-cublas-cu12", "12.4.5.8", "12"),
@@ -195,7 +138,7 @@ def test_driver_is_read_from_files(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
     driver = look_at_driver(str(tmp_path))
-    assert (driver.kernel, driver.devices, driver.closed) == ("580.65.06", 1, ())
+    assert (driver.kernel, driver.devices) == ("580.65.06", 1)
     nothing = look_at_driver(str(tmp_path / "nowhere"))
     assert (nothing.kernel, nothing.devices) == ("", 0)
 

@@ -1,1 +1,1 @@
-"""Builds with ``torch.utils.cpp_extension``: stale locks, tools that are missing or do not fit."""
+"""Builds with ``torch.utils.cpp_extension``: locks that stay, and GPUs that torch cannot know."""

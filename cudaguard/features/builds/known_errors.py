@@ -43,6 +43,7 @@ KNOWN = (
         "No GPU is visible where the extension is built, so torch does not know what to build for.",
         "set TORCH_CUDA_ARCH_LIST, for instance to '8.0;8.6;9.0+PTX', and build again",
         command="export TORCH_CUDA_ARCH_LIST='8.0;8.6;9.0+PTX'",
+        unguarded="under cudaguard.install() rule CG031 builds for all that torch and nvcc support",
         any_order=True,
         examples=(
             (
@@ -135,7 +136,7 @@ KNOWN = (
         "The compiler does not find CUDA's {0}.",
         "set CUDA_HOME to the folder of a whole toolkit (nvcc alone has no headers of the "
         "libraries), of the version that torch.version.cuda names",
-        command="cudaguard doctor --only CG907",
+        command='ls "$CUDA_HOME/include/cuda_runtime.h"; which nvcc',
         nouns=("headers",),
         any_order=True,
         examples=("fatal error: cuda_runtime.h: No such file or directory",),

@@ -1,17 +1,14 @@
-"""Finds who holds a lock file, in ``/proc``, and from the kernel where ``/proc`` may not show all.
+"""Tells who holds the lock of a build, as ``/proc`` shows it, and replaces one that nobody holds.
 
-Source: ``proc(5)``, ``mount_namespaces(7)``, ``pid_namespaces(7)``, ``fcntl(2)`` (leases).
+Source: ``proc(5)``, ``mount_namespaces(7)``, ``pid_namespaces(7)``.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import time
 from typing import NamedTuple
-
-from cudaguard.files import open_to_read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,33 +16,65 @@ if TYPE_CHECKING:
 
     Identity = tuple[int, int, int, int]
 
+YOUNG = 3.0  # seconds: a lock is made a moment before anything else shows who works there
 # File systems that only this machine writes to. Others may be shared with machines whose processes
 # cannot be seen from here.
 _LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs",
           "reiserfs", "tmpfs", "xfs", "zfs"}  # fmt: skip
 # Less memory than any Python has in which torch is loaded: no such process has made a lock.
 _SMALLEST = 128 << 20
-_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel: all processes are seen
+_ALL_PROCESSES = "pid:[4026531836]"  # where all of the machine are seen: PROC_PID_INIT_INO
 
 
-class LockFacts(NamedTuple):
-    """What is known of a lock and of those who may have made it.
+class Lock(NamedTuple):
+    """A lock, and whether anybody holds it.
 
     Args:
+        state: ``held`` by a process that has it open, ``in-use`` by one that works in its folder,
+            ``unknown``, ``young``, or ``stale``: nobody holds it, and nobody was overlooked.
         age: Seconds since it was made.
-        is_ours: True if the file belongs to this user.
-        elsewhere: Why processes that cannot be seen from here may use the folder; else empty.
-        holders: Processes that have it open.
-        workers: Processes that work in its folder.
-        hidden: Processes that may not be looked at.
+        pid: The process that holds it or works there; 0 if none was seen.
+        why: Why the state is unknown, as a part of a sentence.
     """
 
+    state: str
     age: float
-    is_ours: bool = True
-    elsewhere: str = ""
-    holders: tuple[int, ...] = ()
-    workers: tuple[int, ...] = ()
-    hidden: tuple[int, ...] = ()
+    pid: int = 0
+    why: str = ""
+
+
+def look(path: str) -> Lock | None:
+    """Return what can be seen of a lock and its holder; None if it is gone."""
+    path = os.path.realpath(path)
+    try:
+        file, folder = os.stat(path), os.stat(os.path.dirname(path))
+    except OSError:
+        return None
+    age = time.time() - file.st_mtime
+    worker = hidden = 0
+    for pid, size in _processes():
+        try:
+            if _has_open(pid, file, os.path.basename(path)):
+                return Lock("held", age, pid)
+            name = os.path.basename(os.path.dirname(path))
+            if pid != os.getpid() and _leads_to(f"/proc/{pid}/cwd", folder, name):
+                worker = pid  # ninja and its compilers outlive a builder that was killed
+        except PermissionError:
+            hidden = pid if size >= _SMALLEST else hidden
+        except OSError:  # it has ended meanwhile
+            continue
+    if worker:
+        return Lock("in-use", age, worker)
+    why = _who_is_not_seen(path)
+    if not why and file.st_uid != os.geteuid():
+        why = "its file belongs to another user"
+    elif not why and hidden:
+        why = f"process {hidden} cannot be inspected"
+    if why:
+        return Lock("unknown", age, why=why)
+    if age <= YOUNG:
+        return Lock("young", age, why="its time is too recent to tell")
+    return Lock("stale", age)
 
 
 def identity(path: str) -> Identity | None:
@@ -60,37 +89,42 @@ def identity(path: str) -> Identity | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns
 
 
-def look(path: str) -> LockFacts | None:
-    """Return what can be seen of a lock and its holders; None if it is gone."""
-    path = os.path.realpath(path)
+def take_over(path: str, of: Identity) -> int | None:
+    """Replace a lock that nobody holds by one of our own, in one step.
+
+    Others that wait for the lock never see it gone: they would take that for a finished build.
+
+    Args:
+        path: The lock.
+        of: The one that nobody holds, see `identity`.
+
+    Returns:
+        The descriptor that holds the new one; None if somebody else was quicker.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    import fcntl
+
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
     try:
-        file = os.stat(path)
-        folder = os.stat(os.path.dirname(path))
-    except OSError:
-        return None
-    own_names = os.path.basename(path), os.path.basename(os.path.dirname(path))
-    holders, workers, hidden = [], [], []
-    for pid, size in _processes():
         try:
-            # A container may have names of its own for them.
-            names = own_names if _shares_names(pid) else ("", "")
-            if _has_open(pid, file, names[0]):
-                holders.append(pid)
-            elif pid != os.getpid() and _leads_to(f"/proc/{pid}/cwd", folder, names[1]):
-                workers.append(pid)
-        except PermissionError:
-            if size >= _SMALLEST:
-                hidden.append(pid)
-        except OSError:  # it has ended meanwhile
-            continue
-    return LockFacts(
-        time.time() - file.st_mtime,
-        file.st_uid == os.geteuid(),
-        "" if holders or workers else _elsewhere(path),
-        tuple(holders),
-        tuple(workers),
-        tuple(hidden),
-    )
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one at a time
+        except BlockingIOError:
+            return None
+        if identity(path) != of:
+            return None
+        new = f"{path}.{os.getpid()}"
+        ours = os.open(new, os.O_CREAT | os.O_EXCL)
+        try:
+            os.rename(new, path)
+        except OSError:
+            os.close(ours)
+            os.unlink(new)
+            raise
+        return ours
+    finally:
+        os.close(folder)
 
 
 def command_of(pid: int) -> list[str]:
@@ -140,23 +174,18 @@ def _leads_to(link: str, found: os.stat_result, name: str) -> bool:
     """Return True if a link of a process leads to that file.
 
     What goes by another name is not looked at: root sees the files of all users, and to look at one
-    whose disk or server is dead takes for ever. Without a name, all are.
+    whose disk or server is dead takes for ever.
     """
-    is_named = not name or os.path.basename(os.readlink(link)) == name
+    is_named = os.path.basename(os.readlink(link)) == name
     return is_named and os.path.samestat(os.stat(link), found)
 
 
-def _shares_names(pid: int) -> bool:
-    """Return True if a process sees the files of this machine as we do."""
-    return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
-
-
-def _elsewhere(path: str) -> str:
+def _who_is_not_seen(path: str) -> str:
     """Return why processes that cannot be seen from here may use a file; else empty."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            mount = mount_of(os.path.realpath(path), file.read())
-        is_alone = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
+            mount = mount_of(path, file.read())
+        sees_all = os.readlink("/proc/self/ns/pid") == _ALL_PROCESSES
     except OSError:
         return "/proc cannot be read"
     if mount is None:
@@ -164,43 +193,10 @@ def _elsewhere(path: str) -> str:
     point, kind = mount
     if kind not in _LOCAL:
         return f"it lies on {kind}, which other machines may use"
-    # A container has a root of its own; a sandbox with processes of its own may have the machine's.
-    if not is_alone and (point != "/" or kind != "overlay"):
+    # A container has a root of its own. All else that it has may be shared with others.
+    if not sees_all and (point != "/" or kind != "overlay"):
         return f"processes outside this container cannot be seen, and may use {point}"
-    # This may be a sandbox within a container, whose files are those of the container; and what is
-    # local here may be exported to other machines.
-    is_open = _is_open(path)
-    if is_open or (is_open is None and not is_alone):
-        return (
-            "somebody who cannot be seen from here, outside this sandbox or on another machine, "
-            f"{'has' if is_open else 'may have'} it open"
-        )
     return ""
-
-
-def _is_open(path: str) -> bool | None:
-    """Return True if any process has a file open, visible from here or not; None if not known.
-
-    The kernel grants a lease on it only if nobody has. Whoever opens the file in the meantime waits
-    for the end of that, microseconds later, and a signal tells us: not SIGIO, as usual, which would
-    end this process, but one that is ignored unless somebody listens to it.
-    """
-    import fcntl
-
-    try:
-        descriptor = open_to_read(path)
-    except OSError:
-        return None
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-    except BlockingIOError:  # somebody has; another one who asks, it may be
-        return True
-    except OSError:  # this file system knows no leases
-        return None
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def mount_of(path: str, mounts: str) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Builds of extensions with torch: locks that stay, tools that are not found or do not fit."""
+"""Builds of extensions with torch: locks that stay, and no GPU to build for."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ from cudaguard.model import Rule
 RULES: tuple[Rule, ...] = (
     Rule(
         id="CG031",
-        title="builds with torch.utils.cpp_extension get the tools and variables that they need",
+        title="torch does not know for which GPUs to build where none is visible",
         watch=("torch.utils.cpp_extension",),
         actions=({"prepare_builds": True},),
         why=(
-            "A build needs ninja on PATH, and a CUDA toolkit and compiler that fit torch. "
-            "Without a GPU it needs TORCH_CUDA_ARCH_LIST too. torch seldom names what is "
-            "missing, and reuses builds made for another torch."
+            "Where no GPU is visible and TORCH_CUDA_ARCH_LIST is not set, as in docker build and "
+            "on login nodes, torch fails with 'IndexError: list index out of range'."
         ),
         links=(
-            "https://github.com/pytorch/pytorch/issues/68905",
-            "https://github.com/Dao-AILab/flash-attention/issues/2079",
-            "https://github.com/SarahWeiii/diso/issues/25",
+            "https://github.com/pytorch/pytorch/issues/137261",
+            "https://github.com/pytorch/extension-cpp/issues/71",
         ),
-        verified="2026-11-20: torch 2.6.0 (CUDA 12.4), 2.11.0 (13.0), 2.13.0 (CPU), nvcc 13.0",
+        verified="2026-11-20: torch 2.13.0 (CUDA 13.0), nvcc 13.0",
     ),
     Rule(
         id="CG032",

@@ -114,7 +114,7 @@ KNOWN = (
         "set such variables before Python starts; if nothing sets one: nvidia-smi shows whether "
         "the "
         "driver works, and sudo modprobe nvidia_uvm makes missing device files",
-        command="nvidia-smi && cudaguard doctor --only CG904",
+        command="nvidia-smi",
         links=("https://github.com/pytorch/pytorch/issues/49081",),
         certainty=LIKELY,
         examples=(

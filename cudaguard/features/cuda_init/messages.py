@@ -165,7 +165,7 @@ def no_context(why: str, error: Exception) -> Finding:
         consequence="libraries create a context when they need one, and may fail in the same way.",
         remedy='fix the error above, or request no context: context="none" in the call, '
         "CUDAGUARD_CONTEXT=none, or `context` in the configuration file",
-        command="cudaguard doctor --only CG904",
+        command="cudaguard doctor --deep --only CG913",
     )
 
 

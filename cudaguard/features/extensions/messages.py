@@ -198,5 +198,5 @@ def need_the_driver(dists: Sequence[str], libraries: Sequence[str]) -> Finding:
         evidence=tuple(f"not found: {library}" for library in libraries),
         consequence=f"importing {'it' if is_one else 'them'} fails where the driver is missing.",
         remedy="start a container with --gpus all; on a machine without a GPU do nothing",
-        command="cudaguard doctor --only CG904",
+        command="cudaguard doctor --deep --only CG913",
     )

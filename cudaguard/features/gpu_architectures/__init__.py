@@ -1,1 +1,1 @@
-"""GPUs that torch, its NVRTC, Triton, CuPy or numba-cuda do not know."""
+"""GPUs that torch, its NVRTC or another library has no code for."""

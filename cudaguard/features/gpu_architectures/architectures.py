@@ -1,9 +1,9 @@
-"""Which GPU architectures the compilers of CUDA know, and which of them torch brings and asks for.
+"""Which GPU architectures NVRTC knows, and which of them torch has code for and asks for.
 
 Data only. An architecture is a number here: 86 is ``sm_86`` and ``compute_86``, of compute
-capability 8.6. Sources: what ``nvrtcGetSupportedArchs`` answers in NVIDIA's wheels, and which
-``--gpu-name`` their ptxas takes, from 11.7 on: ptxas knows what NVRTC of its release knows; before
-that CUDA's release notes. What torch asks for: pytorch/pytorch#48151, #87595, #87611, #87618.
+capability 8.6. Sources: what ``nvrtcGetSupportedArchs`` answers in NVIDIA's wheels from 11.7 on;
+before that CUDA's release notes. What torch asks for: pytorch/pytorch#48151, #87595, #87611,
+#87618.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _CUDA_12_0 = (_CUDA_11_4 | {89, 90}) - {35, 37}
 _CUDA_12_8 = _CUDA_12_0 | {100, 101, 120}
 _CUDA_13_0 = frozenset((75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121))
 
-# Release of CUDA -> what its NVRTC and its ptxas compile for.
+# Release of CUDA -> what its NVRTC compiles for.
 KNOWN: dict[tuple[int, int], frozenset[int]] = {
     **dict.fromkeys(((11, 1), (11, 2), (11, 3)), _CUDA_11_1),
     **dict.fromkeys(((11, 4), (11, 5), (11, 6), (11, 7)), _CUDA_11_4),
@@ -43,54 +43,15 @@ TORCH_WHEELS: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
     ("2.11.0", (13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
 )
 
-# Major release of CUDA -> the distribution that has its NVRTC, those that have NVRTC, NVVM and
-# nvJitLink, and the one that has its ptxas.
+# Major release of CUDA -> the distribution that has its NVRTC.
 NVRTC_WHEELS = {
     11: "nvidia-cuda-nvrtc-cu11",
     12: "nvidia-cuda-nvrtc-cu12",
     13: "nvidia-cuda-nvrtc",
 }
-NUMBA_WHEELS = {
-    12: ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12"),
-    13: ("nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink"),
-}
-PTXAS_WHEELS = {12: "nvidia-cuda-nvcc-cu12", 13: "nvidia-cuda-nvcc"}
-
-# Triton has one ptxas, and in some releases (3.3, 3.6 and later) a second one for new devices. The
-# second spelling of its variable is that of 3.3.
-PTXAS, PTXAS_FOR_NEW = "ptxas", "ptxas-blackwell"
-NEW_FROM = (10, 0)  # in some releases from 9.0 on: both know that
-PTXAS_VARIABLES = {
-    PTXAS: ("TRITON_PTXAS_PATH",),
-    PTXAS_FOR_NEW: ("TRITON_PTXAS_BLACKWELL_PATH", "TRITON_PTXAS-BLACKWELL_PATH"),
-}
-
-# What switches the fusers of TorchScript for GPUs, in torch._C: what tells, and what sets.
-FUSERS = (
-    ("_jit_can_fuse_on_gpu", "_jit_override_can_fuse_on_gpu"),
-    ("_jit_texpr_fuser_enabled", "_jit_set_texpr_fuser_enabled"),
-)
 
 # Integrated GPUs (Jetson): machine code for others does not run on them, nor theirs on others. The
 # last one is 10.1 to CUDA 12. Source: CUDA programming guide, "Binary Compatibility"; torch 2.13,
 # ``torch/cuda/__init__.py`` (``DEVICE_REQUIREMENT``).
 TEGRA = ((3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (11, 0))
 RENAMED = {(10, 1): (11, 0)}
-
-# CuPy asks NVRTC for the architecture of the device, but for no later one than this: release of
-# CuPy from which it holds -> release of NVRTC from which it holds -> architecture. Before 13.4 it
-# compares them as texts, by which 120 comes before 90. Read from CuPy 12.3, 13.0, 13.4, 13.6, 14.0
-# and 14.2.
-CUPY_CAPS: tuple[tuple[tuple[int, int], tuple[tuple[tuple[int, int], int], ...]], ...] = (
-    ((0, 0), (((11, 0), 80), ((11, 1), 86), ((11, 8), 90))),
-    ((13, 4), (((11, 0), 80), ((11, 1), 86), ((11, 8), 90), ((12, 8), 120))),
-    ((14, 0), (((12, 0), 90), ((12, 8), 120), ((12, 9), 121))),
-)
-CUPY_COMPARES_NUMBERS = (13, 4)
-CUPY_NO_CAP = (32, 53, 62, 72, 87)  # Tegra
-
-# From this release on numba-cuda asks NVVM for the very architecture of a device from 9.0 on, with
-# the letter "a", and fails where NVRTC does not know it; for older devices it takes the next one
-# that is known. Read from 0.4 to 0.30.
-NUMBA_SINCE = (0, 24)
-NUMBA_EXACT_FROM = (9, 0)

@@ -1,109 +1,130 @@
-"""CG904, CG918: whether driver, CUDA and NVRTC fit torch, and GPU code the GPUs that are here."""
+"""CG918: whether the GPU code of installed packages runs on the GPUs that are here."""
 
 from __future__ import annotations
 
-import os
+from typing import NamedTuple
 
 from cudaguard.core.checks import Check
-from cudaguard.features.gpu_architectures import installed_code
-from cudaguard.features.gpu_architectures.messages import checks as wording
-from cudaguard.features.gpu_architectures.policy.driver import (
-    first_driver,
-    halves_differ,
-    is_too_old,
-    numbers,
-)
-from cudaguard.system.machine import kinds_of_machine
-from cudaguard.system.nvidia_driver import look_at_driver
-from cudaguard.system.nvrtc import copy_for
+from cudaguard.elf.fat_binaries import gpu_code
+from cudaguard.features.gpu_architectures.messages import gpu_code as wording
+from cudaguard.features.gpu_architectures.policy.gpu_code import cuda_of, verdict
 from cudaguard.system.site import Skipped
-from cudaguard.system.torch_build import folder_of, look_around
 from cudaguard.system.trial import try_imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.features.gpu_architectures.policy.gpu_code import Verdict
     from cudaguard.model import Finding
-    from cudaguard.system.nvidia_driver import DriverFiles
     from cudaguard.system.site import Result, Site
 
+    Pair = tuple[int, int]
 
-# Needs no cuInit, and starts nothing.
-_ASK_DRIVER = """
-from cudaguard.system.driver import Driver
-driver = Driver()
-driver.load()
-_note(f"answer {driver.version()}")
+_ASK_NVML = """
+import json
+from cudaguard.system.machine import look_at_machine
+_note("answer " + json.dumps(look_at_machine().to_dict()))
 """
 
 
+class _Gpus(NamedTuple):
+    """The GPUs that are here.
+
+    Args:
+        names: Compute capability -> the names of the devices that have it.
+        cuda: The newest CUDA of the driver; (0, 0) if it does not say.
+    """
+
+    names: dict[Pair, list[str]]
+    cuda: Pair
+
+
 def check(site: Site) -> Result:
-    """Compare what files tell of each; which CUDA the driver supports is asked of it in a child."""
-    torch, driver = look_around(), look_at_driver()
-    there = bool(driver.kernel or driver.library)
-    if not there and not driver.devices and not torch.cuda:
-        raise Skipped("there is no NVIDIA driver, and torch is none for CUDA")
-    findings = of_driver(driver, is_container="container" in kinds_of_machine())
-    if torch.torch and not torch.cuda:
-        if driver.kernel:
-            findings.append(wording.torch_without_cuda(torch.torch, driver.kernel))
-    elif torch.cuda:
-        if not there:
-            findings.append(wording.no_driver(torch.torch, torch.cuda))
-        elif driver.library and not _is_stand_in(driver):
-            supported = _supported(site)
-            if is_too_old(torch.cuda, supported):
-                first = first_driver(torch.cuda)
-                found = wording.old_driver(driver, supported, torch.torch, torch.cuda, first)
-                findings.append(found)
-        findings += _of_nvrtc(torch.cuda)
-    seen = [f"driver {driver.kernel or 'none'}"]
-    seen += [f"torch for CUDA {torch.cuda}"] if torch.cuda else []
-    return findings, ", ".join(seen)
+    """Compare the GPU code of each distribution with the GPUs; a file that is broken has none."""
+    gpus = _gpus(site)
+    findings: list[Finding] = []
+    found = _code(site)
+    for dist, files in found.items():
+        findings += _findings(dist, site.version(dist) or "", files, gpus)
+    names = ", ".join(f"{a}.{b}" for a, b in gpus.names)
+    return findings, f"packages with GPU code: {len(found)}, compute capabilities here: {names}"
 
 
-def of_driver(driver: DriverFiles, *, is_container: bool) -> list[Finding]:
-    """Return what is wrong with the two halves of a driver."""
-    findings = []
-    how = halves_differ(driver.library_version, driver.kernel)
-    if _is_stand_in(driver):
-        findings.append(wording.stand_in(driver.library))
-    elif how == "newer" and ("compat" in driver.library or is_container):
-        findings.append(wording.compatible(driver))
-    elif how:
-        findings.append(wording.halves_differ(driver, how, is_container=is_container))
-    if driver.kernel and not driver.library:
-        findings.append(wording.no_library(driver.kernel))
-    if driver.devices and not driver.kernel:
-        findings.append(wording.module_not_loaded(driver.devices))
-    if driver.closed:
-        findings.append(wording.devices_closed(driver.closed))
-    return findings
+def _gpus(site: Site) -> _Gpus:
+    ending = try_imports((), site.environ, site.limit, code=_ASK_NVML)
+    machine = ending.answer
+    if machine is None:
+        said = " | ".join((ending.text or ending.kind, *ending.said))
+        raise RuntimeError(f"the child that asks NVML gives no answer: {said}")
+    if machine["nvml"] == "missing":
+        why = "NVML is missing" if machine["driver_library"] else "there is no NVIDIA driver"
+        raise Skipped(why)
+    names: dict[Pair, list[str]] = {}
+    for gpu in machine["gpus"]:
+        if gpu["capability"]:
+            major, minor = gpu["capability"]
+            names.setdefault((major, minor), []).append(gpu["name"])
+    if not names:
+        raise Skipped("NVML lists no GPU")
+    supported = machine["supported"]
+    return _Gpus(names, (supported // 1000, supported % 1000 // 10))
 
 
-def _supported(site: Site) -> int:
-    """Return the newest CUDA that the driver supports, 12040 for 12.4; 0 if it does not say."""
-    return int(try_imports((), site.environ, site.limit, code=_ASK_DRIVER).answer or 0)
+def _code(site: Site) -> dict[str, dict[str, GpuCode]]:
+    """Return distribution -> file -> GPU code, of those that have some."""
+    found: dict[str, dict[str, GpuCode]] = {}
+    for file in site.shared_files:
+        if file.dist == "torch" or file.dist.startswith("nvidia-"):
+            continue
+        try:
+            code = gpu_code(file.path)
+        except (OSError, OverflowError, ValueError):
+            continue
+        if code.parts:
+            found.setdefault(file.dist, {})[file.path] = code
+    if not found:
+        raise Skipped("nothing that is installed has GPU code, torch and NVIDIA's libraries aside")
+    return found
 
 
-def _is_stand_in(driver: DriverFiles) -> bool:
-    return os.path.basename(os.path.dirname(driver.library)) == "stubs"
+def _findings(dist: str, version: str, files: Mapping[str, GpuCode], gpus: _Gpus) -> list[Finding]:
+    without: dict[Pair, list[str]] = {}
+    partly: dict[Pair, list[str]] = {}
+    late: dict[Pair, list[str]] = {}
+    lacking: dict[str, GpuCode] = {}
+    needed = (0, 0)  # CUDA, for PTX
+    for device, names in gpus.names.items():
+        verdicts = {path: verdict(device, code) for path, code in files.items()}
+        answers = [one.ok for one in verdicts.values()]
+        if all(ok is False for ok in answers):
+            without[device] = names
+            continue
+        if False in answers:
+            partly[device] = names
+            lacking.update({path: files[path] for path, one in verdicts.items() if one.ok is False})
+        serving = [one for one in verdicts.values() if one.ok]
+        if serving and all(one.is_compiled_at_first_use for one in serving):
+            late[device] = names
+            needed = max(needed, _cuda_needed(verdicts, files))
+    newer = needed if (0, 0) != gpus.cuda < needed else None
+    is_usable = len(without) < len(gpus.names)
+    found = [wording.no_code(dist, version, without, files, is_usable=is_usable)] if without else []
+    found += [wording.partly(dist, version, partly, lacking)] if partly else []
+    found += [wording.compiled_at_first_use(dist, version, late, newer)] if late else []
+    return found
 
 
-def _of_nvrtc(cuda: str) -> list[Finding]:
-    serving = copy_for(folder_of("torch"))
-    if serving is None or serving.release is None or serving.release >= numbers(cuda)[:2]:
-        return []
-    return [wording.old_nvrtc(serving.path, ".".join(map(str, serving.release)), cuda)]
+def _cuda_needed(verdicts: Mapping[str, Verdict], files: Mapping[str, GpuCode]) -> Pair:
+    """Return the release of CUDA that the driver needs for the file that asks for the least."""
+    asked = [
+        cuda_of(files[path].ptx[one.by])
+        for path, one in verdicts.items()
+        if one.by in files[path].ptx
+    ]
+    return min(asked, default=(0, 0))
 
-
-DRIVER_AND_CUDA = Check(
-    "CG904",
-    "driver, CUDA and NVRTC",
-    "What the driver's kernel module says (/proc/driver/nvidia), its library, the device files, "
-    "the CUDA that torch is built for, and the NVRTC that torch would load. The driver says in a "
-    "child which CUDA it supports, if torch needs one; CUDA is not initialized.",
-    check,
-)
 
 GPU_CODE = Check(
     "CG918",
@@ -111,6 +132,6 @@ GPU_CODE = Check(
     "The headers of the fat binaries in installed extensions and libraries tell for which GPUs "
     "they have code; NVML is asked in a child which GPUs are here. Not looked at: torch, of which "
     "CG913 tells, and NVIDIA's own libraries.",
-    installed_code.check,
+    check,
     "--deep",
 )

@@ -24,8 +24,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cudaguard.features.gpu_architectures.policy.architectures import Torch
     from cudaguard.model import Finding
-    from cudaguard.system.gpus import Compiler, Torch
+    from cudaguard.system.nvrtc import Nvrtc
 
     Capability = tuple[int, int]
 
@@ -41,7 +42,7 @@ class Situation(NamedTuple):
 
     devices: tuple[Capability, ...]
     torch: Torch
-    nvrtc: Compiler | None
+    nvrtc: Nvrtc | None
 
     def with_verdict(self, wanted: str) -> dict[int, Capability]:
         """Return the devices of which a verdict is true, by ordinal."""
@@ -99,7 +100,7 @@ def findings_of(situation: Situation, default: int) -> list[Finding]:
     return found
 
 
-def better_copy(situation: Situation, devices: Sequence[Capability]) -> Compiler | None:
+def better_copy(situation: Situation, devices: Sequence[Capability]) -> Nvrtc | None:
     """Return the installed NVRTC that would serve devices which the present one does not know."""
     if situation.nvrtc is None:
         return None
@@ -111,10 +112,10 @@ def better_copy(situation: Situation, devices: Sequence[Capability]) -> Compiler
     return nearest(fitting)
 
 
-def nearest(copies: Iterable[Compiler]) -> Compiler | None:
+def nearest(copies: Iterable[Nvrtc]) -> Nvrtc | None:
     """Return the copy of the lowest release: the next one to that which torch was made with."""
     return min((c for c in copies if c.release is not None), key=_by_release, default=None)
 
 
-def _by_release(copy: Compiler) -> tuple[int, int]:
+def _by_release(copy: Nvrtc) -> tuple[int, int]:
     return copy.release or (0, 0)

@@ -198,8 +198,8 @@ def _on_gpus(check: ExtensionCheck, gpus: list[Pair]) -> tuple[tuple[str, ...], 
     """Return what a file has code for, and what becomes of it on the GPUs."""
     from cudaguard.elf.fat_binaries import gpu_code
     from cudaguard.features.gpu_architectures.messages.gpu_code import in_words
+    from cudaguard.features.gpu_architectures.policy.architectures import architecture
     from cudaguard.features.gpu_architectures.policy.gpu_code import cuda_of, verdict
-    from cudaguard.system.gpus import architecture
     from cudaguard.tools.check_extension.report import OnGpu
 
     try:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.features.builds.repair.actions import Variables
-
 ERRORS = {
     "frozen": """
         from dataclasses import dataclass
@@ -115,13 +113,3 @@ def test_of_a_guarded_block(scene):
         """
     ran = scene.guarded(CATCH, code, proof="")
     assert (ran.lines, ran.err) == (["Missing ('it',) fail"], "")
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_while_variables_are_set_for_a_build(name):
-    import textwrap
-
-    names: dict = {}
-    exec(textwrap.dedent(ERRORS[name]), names)
-    with pytest.raises(names["Missing"]), Variables().during({"CUDAGUARD_TEST": "1"}):
-        raise names["Missing"]("it")

@@ -51,13 +51,7 @@ int compile_for(int architecture)
 TORCH = {
     "version.py": "__version__ = '{release}'\ncuda = {cuda!r}\n",
     "_C.py": """
-import sys
-switches = {{"gpu": True, "texpr": True}}
 {flags}
-def _jit_can_fuse_on_gpu(): return switches["gpu"]
-def _jit_override_can_fuse_on_gpu(on): switches["gpu"] = on
-def _jit_texpr_fuser_enabled(): return switches["texpr"]
-def _jit_set_texpr_fuser_enabled(on): switches["texpr"] = on
 """,
     "cuda.py": """
 import ctypes, os

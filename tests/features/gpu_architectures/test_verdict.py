@@ -11,7 +11,6 @@ import pytest
 from cudaguard.features.gpu_architectures.architectures import (
     KNOWN,
     NVRTC_WHEELS,
-    PTXAS_WHEELS,
     TORCH_WHEELS,
 )
 from cudaguard.features.gpu_architectures.policy.architectures import (
@@ -26,7 +25,6 @@ from cudaguard.features.gpu_architectures.policy.architectures import (
     verdict,
 )
 from cudaguard.files import os
-from cudaguard.system.gpus import architecture
 from cudaguard.system.torch_build import are_wheels_known
 
 
@@ -85,31 +83,6 @@ def test_what_torch_asks_for():
     assert asked_for((12, 1), new, (12, 8)) == 121
 
 
-@pytest.mark.parametrize(
-    ("flag", "runs_on", "not_on"),
-    [
-        ("sm_80", [(8, 0), (8, 6), (8, 9)], [(7, 5), (9, 0)]),
-        ("sm_86", [(8, 6), (8, 9)], [(8, 0), (9, 0), (8, 7)]),
-        ("sm_87", [(8, 7)], [(8, 9), (8, 6)]),  # Jetson Orin
-        ("compute_80", [(8, 7)], []),
-        ("sm_101", [(10, 1), (11, 0)], [(10, 3)]),  # Jetson Thor, which CUDA 13 has renamed
-        ("sm_110", [(10, 1), (11, 0)], []),
-        ("sm_100", [(10, 0), (10, 3)], [(10, 1)]),
-        ("compute_80", [(8, 0), (9, 0), (12, 1)], [(7, 5)]),
-        ("sm_90a", [(9, 0)], [(9, 1), (10, 0)]),
-        ("compute_90a", [(9, 0)], [(10, 0)]),
-        ("sm_100f", [(10, 0), (10, 3)], [(9, 0), (12, 0)]),
-        ("compute_100f", [(10, 3)], [(12, 0)]),
-        ("sm_120", [(12, 0), (12, 1)], [(10, 0)]),
-        ("sm_90+PTX", [(9, 0), (7, 0)], []),  # of a kind that is not known: nothing is said
-    ],
-)
-def test_where_code_runs(flag, runs_on, not_on):
-    torch = torch_of("2.8.0", (flag,))
-    assert [verdict(d, torch, None) for d in runs_on] == [UNKNOWN] * len(runs_on)
-    assert [verdict(d, torch, None) for d in not_on] == [CANNOT_RUN] * len(not_on)
-
-
 def test_torch_that_does_not_say_what_it_has_code_for():
     assert verdict((12, 1), torch_of("2.8.0", ()), (12, 8)) == NO_JIT
     assert torch_of("main", ()).version == ()
@@ -150,11 +123,6 @@ def test_what_is_to_be_installed(device, major, release, torch, cuda):
     cure = cure_for([device], major)
     assert (cure.release, cure.torch, cure.cuda) == (release, torch, cuda)
     assert cure.wheel == NVRTC_WHEELS[major]
-
-
-def test_what_is_to_be_installed_for_several():
-    assert cure_for([(12, 0), (12, 1)], 12).release == (12, 9)
-    assert cure_for([(12, 1)], 13, PTXAS_WHEELS).wheel == "nvidia-cuda-nvcc"
 
 
 @pytest.mark.parametrize("release", [row[0] for row in TORCH_WHEELS])
@@ -201,7 +169,3 @@ def test_the_page_shows_the_tables(root):
         assert re.search(
             rf"^\| {release}[^|]*\| {cuda[0]}\.{cuda[1]} \| {numbers} \|$", text, re.MULTILINE
         ), release
-
-
-def test_number_of_an_architecture():
-    assert [architecture(d) for d in ((8, 6), (9, 0), (12, 1))] == [86, 90, 121]

@@ -126,7 +126,7 @@ KNOWN = (
         "'nvidia-cuda-nvrtc-cu12==12.9.*', with DIR on PYTHONPATH",
         "ordinary kernels may run; those compiled at run time (TorchScript fusers, jiterator "
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
-        command="cudaguard doctor --deep --only CG904 --only CG913",
+        command="cudaguard doctor --deep --only CG913",
         links=("https://github.com/pytorch/pytorch/issues/87595",),
         unguarded="cudaguard.install() before import torch has it loaded first (rule CG033)",
         examples=("RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",),

@@ -100,7 +100,7 @@ KNOWN = (
         r"unsupported display driver / cuda driver combination|Driver/library version mismatch",
         "The driver's library and its kernel module are of different versions.",
         "reboot after the update of the driver, or start the container with the host's driver",
-        command="cudaguard doctor --only CG904",
+        command="cat /proc/driver/nvidia/version; ldconfig -p | grep libcuda",
         links=("https://github.com/NVIDIA/nvidia-docker/issues/1256",),
         any_order=True,
         examples=(

@@ -1,20 +1,21 @@
-"""The wording of what is said of GPUs that torch, its NVRTC or Triton's ptxas does not know."""
+"""The wording of what is said of GPUs that torch or its NVRTC does not know."""
 
 from __future__ import annotations
 
 from cudaguard.core.messages import guarded_command
+from cudaguard.features.gpu_architectures.policy.architectures import dotted
 from cudaguard.model import Finding
-from cudaguard.system.gpus import architecture, dotted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from cudaguard.system.gpus import Compiler, Cure, Torch, UnknownDevice
+    from cudaguard.features.gpu_architectures.policy.architectures import Cure, Torch
+    from cudaguard.system.nvrtc import Nvrtc
 
     Capability = tuple[int, int]
 
-CANNOT_RUN, NO_JIT, NO_PTXAS = "CG893", "CG894", "CG895"
+CANNOT_RUN, NO_JIT = "CG893", "CG894"
 _REFUSAL = "nvrtc: error: invalid value for --gpu-architecture (-arch)"
 
 
@@ -56,10 +57,10 @@ def cannot_run(
 
 def no_jit(
     devices: Mapping[int, Capability],
-    nvrtc: Compiler,
+    nvrtc: Nvrtc,
     wanted: Sequence[int],
     known: Sequence[int],
-    newer: Compiler | None,
+    newer: Nvrtc | None,
     cure: Cure,
     *,
     loud: bool,
@@ -92,7 +93,7 @@ def no_jit(
     )
 
 
-def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
+def _beside(cure: Cure, newer: Nvrtc | None) -> tuple[str, str]:
     """Return remedy and command for an NVRTC that is too old, or too new."""
     if newer is not None:
         remedy = (
@@ -115,45 +116,6 @@ def _beside(cure: Cure, newer: Compiler | None) -> tuple[str, str]:
     return remedy, f'{install} && export PYTHONPATH="{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
-def no_ptxas(lacks: Sequence[UnknownDevice], cure: Cure, variable: str) -> Finding:
-    """Triton's ptxas does not know devices.
-
-    Args:
-        lacks: One per compute capability, at least one.
-        cure: What is to be installed.
-        variable: By which another ptxas is named to Triton.
-    """
-    used, better = lacks[0].used, lacks[0].better
-    command = ""
-    if better is not None:
-        command = f"export {variable}={better.path}"
-        remedy = (
-            f"set {variable} to the installed ptxas {dotted(better.release)} before the first "
-            "kernel is compiled, or enable rule CG038, which sets it"
-        )
-    elif cure.release is None:
-        remedy = "install a release of triton that supports this GPU"
-    else:
-        remedy = (
-            f"install a newer triton; or install ptxas {dotted(cure.release)} and enable rule "
-            f"CG038, or set {variable} to it"
-        )
-        command = f"pip install '{cure.wheel}=={dotted(cure.release)}.*'"
-    names = " and ".join(f"sm_{architecture(lack.device)}" for lack in lacks)
-    return Finding(
-        NO_PTXAS,
-        f"Triton's ptxas {dotted(used.release)} does not support {names}.",
-        evidence=(used.path,),
-        consequence=(
-            "every Triton kernel, also of torch.compile, fails there with 'ptxas fatal: "
-            "Value ... is not defined for option gpu-name'."
-        ),
-        remedy=remedy,
-        command=command,
-        links=("https://github.com/triton-lang/triton/issues/8539",),
-    )
-
-
 def more_exactly(finding: Finding, ours: Finding) -> Finding:
     """Return what is known of a message in the words of what was found in this process."""
     return finding.replace(
@@ -168,7 +130,7 @@ def more_exactly(finding: Finding, ours: Finding) -> Finding:
 def with_copies(
     finding: Finding,
     devices: Sequence[Capability],
-    copies: Iterable[tuple[Compiler, Sequence[int]]],
+    copies: Iterable[tuple[Nvrtc, Sequence[int]]],
 ) -> Finding:
     """Return what is known of a message, with the devices and the NVRTC of this process.
 
@@ -182,7 +144,7 @@ def with_copies(
     return finding.replace(evidence=(*finding.evidence, *there, *said))
 
 
-def as_it_knows(better: Compiler, own: Compiler, devices: Sequence[Capability]) -> str:
+def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Capability]) -> str:
     """Return why torch is served by another NVRTC, as a clause."""
     names = ", ".join(dict.fromkeys(map(dotted, devices)))
     return (
@@ -191,18 +153,7 @@ def as_it_knows(better: Compiler, own: Compiler, devices: Sequence[Capability]) 
     )
 
 
-def ptxas_named(lack: UnknownDevice, better: Compiler) -> str:
-    """Return what has become of the variable that names a ptxas to Triton."""
-    return (
-        f"set to ptxas {dotted(better.release)}, because Triton's own {dotted(lack.used.release)} "
-        f"does not support sm_{architecture(lack.device)},"
-    )
-
-
-FUSERS_OFF = "the fusers of TorchScript for GPUs switched off (scripted models may run slower)"
-
-
-def compiler_line(compiler: Compiler, known: Sequence[int]) -> str:
+def compiler_line(compiler: Nvrtc, known: Sequence[int]) -> str:
     """Return which compiler it is, and what it can compile for if that is given."""
     knows = f", supports {' '.join(map(str, known))}" if known else ""
     return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from cudaguard.core.messages import and_more, listed
+from cudaguard.features.gpu_architectures.policy.architectures import architecture, dotted
 from cudaguard.model import Finding
-from cudaguard.system.gpus import architecture, dotted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

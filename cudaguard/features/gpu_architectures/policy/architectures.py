@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from cudaguard.features.gpu_architectures.architectures import (
     CAP,
@@ -15,16 +16,58 @@ from cudaguard.features.gpu_architectures.architectures import (
     TEGRA,
     TORCH_WHEELS,
 )
-from cudaguard.system.gpus import Cure, Torch, architecture
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     Pair = tuple[int, int]  # a compute capability, or a release
 
 FINE, CANNOT_RUN, NO_JIT, UNKNOWN = "fine", "cannot run", "no jit", "unknown"
+
+
+class Torch(NamedTuple):
+    """A torch that was built for CUDA.
+
+    Args:
+        release: As it says itself, ``2.6.0+cu124``.
+        version: Its first two numbers; empty if it has none.
+        flags: What it has code for, as in ``("sm_80", "compute_90")``; empty if not known.
+    """
+
+    release: str
+    version: tuple[int, ...]
+    flags: tuple[str, ...]
+
+
+class Cure(NamedTuple):
+    """What is to be installed for a GPU.
+
+    Args:
+        release: The first release of CUDA, of the major one that is used, whose NVRTC knows it;
+            None if there is none.
+        wheel: The distribution that has that NVRTC.
+        torch: Which releases of torch have code for it, as pip takes it; empty if not known.
+        cuda: The CUDA that the first of those is built with, or None.
+    """
+
+    release: Pair | None
+    wheel: str
+    torch: str
+    cuda: Pair | None
+
+
 _FLAG = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
+
+
+def architecture(device: Pair) -> int:
+    """Return the number of a compute capability, 86 for (8, 6): ``sm_86``."""
+    return device[0] * 10 + device[1]
+
+
+def dotted(pair: Pair | None) -> str:
+    """Return a release or a compute capability as it is written, ``12.8``."""
+    return "?" if pair is None else f"{pair[0]}.{pair[1]}"
 
 
 def torch_of(release: str, flags: Iterable[str]) -> Torch:
@@ -78,25 +121,18 @@ def helps(release: Pair | None, devices: Iterable[Pair], torch: Torch, now: Pair
     )
 
 
-def cure_for(
-    devices: Sequence[Pair],
-    major: int,
-    wheels: Mapping[int, str] = NVRTC_WHEELS,
-    *,
-    with_torch: bool = True,
-) -> Cure:
+def cure_for(devices: Sequence[Pair], major: int, *, with_torch: bool = True) -> Cure:
     """Return what is to be installed for devices.
 
     Args:
         devices: Their compute capabilities, at least one.
         major: The major release of CUDA that is used.
-        wheels: Major release -> the distribution that has the compiler.
         with_torch: False on machines for which torch's wheels have other code, or none for GPUs.
     """
     wanted = {architecture(device) for device in devices}
     releases = [r for r, known in KNOWN.items() if r[0] == major and wanted <= known]
     torch = _torch_for(devices[0]) if with_torch else ("", None)
-    return Cure(min(releases, default=None), wheels.get(major, ""), *torch)
+    return Cure(min(releases, default=None), NVRTC_WHEELS.get(major, ""), *torch)
 
 
 def _torch_for(device: Pair) -> tuple[str, Pair | None]:

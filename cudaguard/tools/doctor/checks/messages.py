@@ -20,9 +20,7 @@ RULES, GUARD = "CG901", "CG909"
 ORDERS, ALONE, GPUS, PLUGINS = "CG911", "CG912", "CG913", "CG914"
 # Verbs of actions about what is done once a module is imported.
 _AT_IMPORT = {"before", "late", "needing", "opening"}
-_LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(does)} - {
-    "disable_fusers"
-}
+_LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(does)}
 
 
 # --- rules ---------------------------------------------------------------------------------

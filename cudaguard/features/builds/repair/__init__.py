@@ -1,1 +1,0 @@
-"""Builds: helped along, and looked at before and after."""

@@ -1,0 +1,42 @@
+"""What limits a process, by the files of the kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from cudaguard.system.limits import address_space, oom_kills
+
+V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
+
+
+@pytest.mark.parametrize(
+    ("group", "file", "text", "kills"),
+    [
+        ("0::/job\n", f"{V2}/job/memory.events", "oom 7\noom_kill 3\noom_group_kill 9\n", 3),
+        ("0::/of/the/host\n", f"{V2}/memory.events", "oom_kill 2\n", 2),
+        ("9:cpu,memory:/job\n", f"{V1}/job/memory.oom_control", "under_oom 0\noom_kill 1\n", 1),
+        ("0::/job\n", f"{V2}/job/memory.events", "oom_kill many\n", -1),
+        ("0::/job\n", f"{V1}/job/memory.oom_control", "oom_kill 1\n", -1),
+        ("what is this\n", f"{V2}/memory.events", "oom_kill 1\n", 1),
+        ("", f"{V2}/memory.events", "oom_kill 1\n", -1),
+    ],
+)
+def test_kills_for_want_of_memory(tmp_path, group, file, text, kills):
+    for name, content in (("proc/self/cgroup", group), (file, text)):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text(content, encoding="utf-8")
+    assert oom_kills(str(tmp_path)) == kills
+
+
+def test_limit_of_the_address_space(child):
+    limit = 1 << 34
+    code = """
+        import resource, sys
+        from cudaguard.system.limits import address_space
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), most))
+        print(address_space())
+        """
+    assert child.python(code, str(limit)).stdout.strip() == str(limit)
+    assert address_space() >= 0
