@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from cudaguard.core.reports import Reporter
     from cudaguard.system.loader_list import LoaderList
 
-# What a detector may listen to; the names are those of its methods. Those with a colon are heard
-# of that module only (`imported:torch`), or of libraries whose names begin so (`loaded:libcuda`).
+# What a detector may listen to; the names are those of its methods. An import is heard of that
+# module only (`imported:torch`).
 EVENTS = {
     "begin": "looking begins; `since` says why what is there was not seen to come",
     "unseen": "something was mapped or made global past us, and something is about to be loaded",
@@ -93,7 +93,6 @@ class Detection:
         self._nets: dict[str, Net] = {}
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
         self._ready: dict[str, tuple[str, ...]] = {}  # the same, of those that hear it now
-        self._by_library: tuple[tuple[str, str], ...] = ()  # beginning of a name, event
         self._list: LoaderList | None = None
         self._news = 0  # of the list, that were told
         self.has_begun = False
@@ -151,16 +150,11 @@ class Detection:
             self.publish("before_load")
 
     def loaded(self, load: NativeLoad) -> None:
-        """Tell those who listen to loads, of all or of this library."""
+        """Tell those who listen to loads."""
         if self._is_news():
             self.publish("mapped", load)
         if self._listeners("loaded"):
             self.publish("loaded", load)
-        name = load.library[load.library.rfind("/") + 1 :]
-        for start, event in self._by_library:
-            if name.startswith(start):
-                for entry in self._listeners(event):
-                    self._tell(entry, "loaded", load)
 
     def _is_news(self) -> bool:
         """Return True if something is mapped or global that was not at the last look."""
@@ -200,8 +194,6 @@ class Detection:
             for entry, events in table.index.DETECTORS:
                 for one in events:
                     hears[one] = (*hears.get(one, ()), entry)
-            starts = ((one, one.partition("loaded:")[2]) for one in hears)
-            self._by_library = tuple((start, one) for one, start in starts if start)
             self._hears = hears
         found = self._hears.get(event, ())
         # Who looks at what is loaded is made when looking begins, and never if it does not.

@@ -96,13 +96,12 @@ def read_end(path: Path, most: int) -> bytes:
         os.close(file)
 
 
-def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
+def open_to_write(path: Path, flags: int = O_CREAT) -> int:
     """Return a descriptor of a regular file or standard stream, never one that a link leads to.
 
     Args:
         path: The file.
         flags: Besides those for writing: ``O_CREAT``, ``O_APPEND``, ``O_TRUNC``, ``O_EXCL``.
-        mode: Of a file that is created.
 
     Raises:
         OSError: It cannot be opened, or is something else.
@@ -110,7 +109,7 @@ def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
     """
     is_stream = os.fspath(path).rpartition("/")[0] in _STREAMS
     try:
-        file = os.open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), mode)
+        file = os.open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), 0o600)
     except ours(OSError):
         if not is_stream and not flags & O_EXCL and os.path.islink(path):
             raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
@@ -118,14 +117,14 @@ def open_to_write(path: Path, flags: int = O_CREAT, mode: int = 0o600) -> int:
     return file if is_stream else _regular(file, path)
 
 
-def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
+def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC) -> None:
     """Write a text file; for the arguments and errors see `open_to_write`."""
-    write_bytes(path, text.encode("utf-8", "backslashreplace"), flags, mode)
+    write_bytes(path, text.encode("utf-8", "backslashreplace"), flags)
 
 
-def write_bytes(path: Path, data: bytes, flags: int = O_CREAT | O_TRUNC, mode: int = 0o600) -> None:
+def write_bytes(path: Path, data: bytes, flags: int = O_CREAT | O_TRUNC) -> None:
     """Write a file; for the arguments and errors see `open_to_write`."""
-    file = open_to_write(path, flags, mode)
+    file = open_to_write(path, flags)
     try:
         if os.name == "posix":
             os.set_blocking(file, True)  # a stream may be slow

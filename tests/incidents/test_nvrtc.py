@@ -131,30 +131,6 @@ def test_what_a_release_knows(child, nvrtc, release):
     assert {int(word) for word in known.split()} == KNOWN[release]
 
 
-@pytest.mark.parametrize(
-    ("release", "takes", "refuses"),
-    [
-        ((11, 8), ["sm_89", "sm_90", "sm_35"], ["sm_100"]),
-        ((12, 4), ["sm_50", "sm_90"], ["sm_35", "sm_100", "sm_120", "compute_120"]),
-        ((12, 8), ["sm_70", "sm_100", "sm_120"], ["sm_103", "sm_121"]),
-        ((12, 9), ["sm_70", "sm_103", "sm_121"], ["sm_88", "sm_110"]),
-        ((13, 0), ["sm_75", "sm_88", "sm_110", "sm_121"], ["sm_70", "compute_70", "sm_107"]),
-        ((13, 5), ["sm_107"], ["sm_70"]),
-    ],
-)
-def test_it_compiles_for_these_and_for_no_others(child, nvrtc, release, takes, refuses):
-    (builtins,) = nvrtc(release).parent.glob("libnvrtc-builtins.so.*")
-    done = child.python(
-        # The one of 13.0 does not look beside itself for it.
-        COMPILE + "import sys\nctypes.CDLL(sys.argv[1])\nlibrary = ctypes.CDLL(sys.argv[2])\n"
-        "for architecture in sys.argv[3:]: print(compiled(library, architecture))",
-        builtins, nvrtc(release), *takes, *refuses,
-    )  # fmt: skip
-    results = done.stdout.splitlines()
-    assert [line[:2] for line in results[: len(takes)]] == ["(0"] * len(takes)
-    assert results[len(takes) :] == [str(REFUSED)] * len(refuses)
-
-
 @pytest.mark.parametrize(("first", "accepted"), [((12, 9), True), ((12, 8), False)])
 def test_the_first_one_in_the_process_serves_who_asks_by_name(child, nvrtc, first, accepted):
     done = child.python(

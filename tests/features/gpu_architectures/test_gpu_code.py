@@ -126,10 +126,8 @@ def installed(planted):
 def doctor(planted, driver_stubs):
     """Returns what the check finds with GPUs of these compute capabilities."""
 
-    def doctor(*capabilities, version=13000):
-        env = driver_stubs.environment(
-            len(capabilities), capability=list(capabilities), driver_version=version
-        )
+    def doctor(*capabilities):
+        env = driver_stubs.environment(len(capabilities), capability=list(capabilities))
         return planted.one("CG918", "--deep", env=env)
 
     return doctor
@@ -163,32 +161,10 @@ def test_of_two_gpus_the_one_that_is_lacking_is_named(installed, doctor):
 
 
 @needs_cc
-def test_variants_of_which_one_serves_are_worth_a_note(installed, doctor):
+def test_of_variants_one_has_to_serve(installed, doctor):
     """As bitsandbytes has a library for each CUDA, and calls one of them."""
-    installed(lib118="sm_80 sm_90", lib128="sm_80 sm_90 sm_120")
-    status, (found,) = doctor("12.0")
-    assert (status, found["severity"]) == ("ok", "info")
-    assert found["what"].startswith("1 file of flashy 2.5 has no code for ")
-    assert [path for path in found["evidence"] if "lib118" in path]
-    assert not [path for path in found["evidence"] if "lib128" in path]
-
-
-@needs_cc
-def test_code_that_is_compiled_at_first_use_is_worth_a_note(installed, doctor):
-    installed(_C="sm_80 compute_80")
-    status, (found,) = doctor("9.0")
-    assert (status, found["severity"]) == ("ok", "info")
-    assert "only PTX" in found["what"]
-
-
-@needs_cc
-def test_ptx_that_is_newer_than_the_driver(installed, doctor):
-    """PTX 8.8 is of CUDA 12.9, and the driver is for 12.4."""
-    installed(_C="sm_80 compute_80")
-    status, (found,) = doctor("9.0", version=12040)
-    assert (status, found["severity"]) == ("fail", "error")
-    assert "of CUDA 12.9, newer than this driver" in found["what"]
-    assert "the provided PTX was compiled with an unsupported toolchain" in found["consequence"]
+    installed(lib118="sm_80 sm_90", lib128="sm_80 compute_90")
+    assert doctor("12.0") == ("ok", [])
 
 
 @needs_cc

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 GPU_CODE = "CG918"
 _SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
-_OLD_DRIVER = "the provided PTX was compiled with an unsupported toolchain"
 
 
 def remedy(dist: str, devices: Sequence[Pair]) -> str:
@@ -81,57 +80,6 @@ def no_code(
         remedy=remedy(dist, list(gpus)),
         command=_command(dist, gpus),
         links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),
-    )
-
-
-def partly(
-    dist: str, version: str, gpus: Mapping[Pair, Sequence[str]], files: Mapping[str, GpuCode]
-) -> Finding:
-    """A distribution of which only some files have code for GPUs that are here."""
-    several = len(files) != 1
-    return Finding(
-        GPU_CODE,
-        f"{len(files)} file{'s' * several} of {dist} {version} "
-        f"{'have' if several else 'has'} no code for {_named(gpus)}; others have.",
-        severity="info",
-        evidence=_evidence(files),
-        consequence=f"{dist} fails there when it uses these files.",
-        remedy=remedy(dist, list(gpus)),
-        command=_command(dist, gpus),
-    )
-
-
-def compiled_at_first_use(
-    dist: str, version: str, gpus: Mapping[Pair, Sequence[str]], cuda: Pair | None
-) -> Finding:
-    """A distribution that has PTX only for GPUs that are here.
-
-    Args:
-        dist: The distribution.
-        version: Its version.
-        gpus: The compute capabilities -> the names of the devices.
-        cuda: The release of CUDA that the driver would have to support, and does not; None if
-            it does.
-    """
-    what = f"{dist} {version} has no machine code for {_named(gpus)}, only PTX"
-    if cuda is not None:
-        return Finding(
-            GPU_CODE,
-            f"{what} of CUDA {dotted(cuda)}, newer than this driver.",
-            severity="error",
-            consequence=f"its kernels fail there with '{_OLD_DRIVER}'.",
-            remedy=f"update the driver to one for CUDA {dotted(cuda)}; or "
-            f"{remedy(dist, list(gpus))}",
-            command="nvidia-smi",
-        )
-    return Finding(
-        GPU_CODE,
-        f"{what}.",
-        severity="info",
-        consequence="the driver compiles its kernels at first use, which may take minutes. It "
-        "keeps them in ~/.nv/ComputeCache.",
-        remedy=f"set CUDA_CACHE_MAXSIZE=4294967296 to keep them all, or {remedy(dist, list(gpus))}",
-        command=_command(dist, gpus),
     )
 
 

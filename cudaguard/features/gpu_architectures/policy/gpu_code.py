@@ -35,11 +35,6 @@ class Verdict(NamedTuple):
     by: str = ""
     lacking: int = 0
 
-    @property
-    def is_compiled_at_first_use(self) -> bool:
-        """True if the driver makes machine code of PTX."""
-        return self.by.startswith("compute")
-
 
 def device_of(text: str) -> Pair | None:
     """Return the compute capability that ``sm_90``, ``90`` or ``9.0`` means; None for nonsense."""
