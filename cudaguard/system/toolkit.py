@@ -1,18 +1,12 @@
-"""The tools of a build: nvcc, the compilers, ninja. What is asked of one is asked by running it."""
+"""Versions of nvcc and GCC, which are run for it."""
 
 from __future__ import annotations
 
 import os
 import re
 import subprocess
-import sys
-import sysconfig
 
 from cudaguard.files import ours
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _TIME = 20.0  # seconds; compilers behind wrappers and network file systems start slowly
 
@@ -28,9 +22,9 @@ def _said(*command: str) -> str:
     return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
 
 
-def cuda_version(nvcc: Sequence[str]) -> str:
-    """Return the CUDA version of a command that runs nvcc, as in ``13.0``; empty if unknown."""
-    match = re.search(r"release (\d+\.\d+)", _said(*nvcc, "--version"))
+def cuda_version(nvcc: str) -> str:
+    """Return the CUDA version of an nvcc, as in ``13.0``; empty if unknown."""
+    match = re.search(r"release (\d+\.\d+)", _said(nvcc, "--version"))
     return match[1] if match else ""
 
 
@@ -39,15 +33,3 @@ def gcc_version(compiler: str) -> str:
     if "Free Software Foundation" not in _said(compiler, "--version"):
         return ""
     return _said(compiler, "-dumpfullversion", "-dumpversion").strip()
-
-
-def ninja_folder() -> str:
-    """Return a folder with ninja that belongs to this Python; empty if it has none."""
-    folders = [sysconfig.get_path("scripts"), os.path.join(sys.prefix, "bin")]
-    if sys.executable:
-        folders.append(os.path.dirname(sys.executable))
-    for folder in dict.fromkeys(folders):
-        file = os.path.join(folder, "ninja")
-        if os.path.isfile(file) and os.access(file, os.X_OK):
-            return folder
-    return ""

@@ -201,7 +201,7 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the versions of the tools that build extensions, and where they are."""
     import shutil
 
-    from cudaguard.system.toolkit import cuda_version, gcc_version, ninja_folder
+    from cudaguard.system.toolkit import cuda_version, gcc_version
 
     words = (environ.get("CXX") or "c++").split()
     compiler = shutil.which(words[0]) if words else ""
@@ -209,11 +209,11 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
     home = environ.get("CUDA_HOME") or environ.get("CUDA_PATH")
     if home and os.access(os.path.join(home, "bin", "nvcc"), os.X_OK):
         nvcc = os.path.join(home, "bin", "nvcc")
-    ninja = shutil.which("ninja") or os.path.join(ninja_folder(), "ninja") * bool(ninja_folder())
+    scripts = os.path.dirname(sys.executable)  # of an environment that may not be active
     return {
         "gcc": f"{gcc_version(compiler) or 'other'} ({compiler})" if compiler else "",
-        "nvcc": f"{cuda_version([nvcc]) or 'unknown'} ({nvcc})" if nvcc else "",
-        "ninja": ninja,
+        "nvcc": f"{cuda_version(nvcc) or 'unknown'} ({nvcc})" if nvcc else "",
+        "ninja": shutil.which("ninja") or shutil.which("ninja", path=scripts) or "",
     }
 
 
