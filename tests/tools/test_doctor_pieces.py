@@ -190,10 +190,10 @@ def test_what_is_fine_or_skipped_is_counted_and_listed_on_request():
     checks = [
         CheckResult("CG901", "a", "ok", "looked at"),
         *(CheckResult(f"CG90{n}", "b", "skipped", "no torch") for n in (2, 3)),
-        CheckResult("CG904", "c", "skipped", "no driver is there"),
+        CheckResult("CG915", "c", "skipped", "no driver is there"),
         CheckResult("CG905", "d", "skipped", "not set"),
         CheckResult("CG906", "e", "skipped", "nothing is linked"),
-        CheckResult("CG907", "f", "ok"),
+        CheckResult("CG918", "f", "ok"),
     ]
     report = document(checks, {}, "0")
     assert told(report).splitlines()[2:] == [
@@ -204,7 +204,7 @@ def test_what_is_fine_or_skipped_is_counted_and_listed_on_request():
     ]
     whole = told(report, verbose=True).splitlines()
     assert whole[2:5] == [
-        "ok       CG901  a (looked at)", "ok       CG907  f", "skipped  CG902  b (no torch)",
+        "ok       CG901  a (looked at)", "ok       CG918  f", "skipped  CG902  b (no torch)",
     ]  # fmt: skip
     assert len(whole) == 11
 
