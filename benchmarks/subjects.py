@@ -491,14 +491,12 @@ def protecting() -> Group:
 def texts(size: int) -> Group:
     """Lines of a megabyte: a log, and those that hold patterns up."""
     return Group(
-        f"Texts: a line of {size // 1000} kB explained and redacted, and one pass over a log",
+        f"Texts: a line of {size // 1000} kB explained, and one pass over a log",
         (Subject("texts", ("measuring", str(size)), script="texts.py"),),
         (
             Row("explain(), the worst line", "texts:explain", "texts:pass", 500 / 65, "0.5 s/65 ms",
                 "one pass"),
             Row("explain(), a log", "texts:explain a log", "texts:pass", beside="one pass"),
-            Row("redaction, the worst line", "texts:redact", "texts:pass", beside="one pass"),
-            Row("redaction, a log", "texts:redact a log", "texts:pass", beside="one pass"),
         ),
     )  # fmt: skip
 

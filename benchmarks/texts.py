@@ -1,4 +1,4 @@
-"""What long lines cost that are explained or redacted: ``python texts.py measuring SIZE``.
+"""What long lines cost that are explained: ``python texts.py measuring SIZE``.
 
 The lines are those on which the patterns of the package took longest when they were generated
 (see tests/attacks.py); prints ``name value`` lines, in CPU seconds.
@@ -18,7 +18,6 @@ OF_MESSAGES = (
     "cuda invalid ",
     "C",
 )
-OF_SECRETS = ("SG.", 'a="', "AA:", "9.9.9.9 ")
 A_LOG = "12:00:01 INFO train.py:123 step 12345 loss 0.512 lr 1e-4 cuda:0 12.3 GiB, 1234 tokens/s\n"
 
 
@@ -33,21 +32,16 @@ def time_of(function, text):
 
 
 def measuring(characters):
-    """Explaining and redacting, beside one plain pass over a text of the same length."""
-    from cudaguard.system.redact import redactor
+    """Explaining, beside one plain pass over a text of the same length."""
     from cudaguard.tools.known import explain
 
-    redact = redactor({"USER": "somebody"}, ("/home/somebody",), "somewhere")
     words = re.compile(r"\w+")
     size = int(characters)
     log = line_of(A_LOG, size)
     explain("")  # what it imports is paid for here
-    redact("")
     print("pass", time_of(lambda text: words.sub("", text), log))
     print("explain a log", time_of(explain, log))
-    print("redact a log", time_of(redact, log))
     print("explain", max(time_of(explain, line_of(part, size)) for part in OF_MESSAGES))
-    print("redact", max(time_of(redact, line_of(part, size)) for part in OF_SECRETS))
 
 
 if __name__ == "__main__":

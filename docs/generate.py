@@ -15,6 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from cudaguard.core import id_messages
@@ -29,6 +30,7 @@ from cudaguard.features.array_interface.consumers import (
 )
 from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.model import GRADES
+from cudaguard.system.shareable import VARIABLES
 from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
 
@@ -312,6 +314,11 @@ def coverage() -> str:
     return f"{len(found)} public incidents, by what cudaguard does:\n\n{table_of(head, rows)}"
 
 
+def variables() -> str:
+    """Return the environment variables that documents for others show."""
+    return fill(_code(sorted(VARIABLES)), 118, break_on_hyphens=False) + "\n"
+
+
 # --- files ------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
@@ -329,6 +336,7 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "statuses": ("reference/cli.md", commands.statuses),
     "messages": ("reference/messages.md", gallery.messages),
     "documents": ("reference/json.md", json_documents.documents),
+    "variables": ("explanation/security.md", variables),
     **{
         f"options of {name}": (page, partial(commands.options, name))
         for name, page in commands.pages()

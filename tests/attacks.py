@@ -48,7 +48,10 @@ MADE = {
         "[pattern_of_names(('a*b?c*d*a*e', '*a*b*a*c', '?x*'))]",
         "match",
     ),
-    "cudaguard.system.redact": ("[_any_of(('abc', r'ab(?![\\w-])', r'(?<![^\\W_])b'))]", "sub"),
+    "cudaguard.system.shareable": (
+        "[_any_of(('/ab', '/abab'), r'(?<![^\\W_])', r'(?![\\w-]|\\.\\w)')]",
+        "sub",
+    ),
     "cudaguard.system.name_owners": ("[pattern for pattern, _ in _compiled()]", "match"),
     "cudaguard.core.known_errors": (
         "[_compiled(one.pattern) for one in __import__('tests.attacks').attacks.known()]",

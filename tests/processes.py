@@ -24,12 +24,16 @@ OUTPUTS: list[str] | None = None
 WITHOUT_GIL = {"PYTHON_GIL": "0"} if sysconfig.get_config_var("Py_GIL_DISABLED") else {}
 
 
+# Documents for others leave out the user's name, which the folders of tests hold: pytest-of-NAME.
+NOBODY = {"USER": "root", "LOGNAME": "root", "SUDO_USER": ""}
+
+
 def clean_environment(**variables: str) -> dict[str, str]:
     """The environment without anything that would switch the guard on, plus `variables`."""
     # Ranks as well: under a launcher only local rank 0 warns.
     ours = ("CUDAGUARD", "PYTHON", "COV_", "LOCAL_RANK", "OMPI_", "MPI_", "SLURM_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**kept, **EXTRA, **WITHOUT_GIL, **variables}
+    return {**kept, **NOBODY, **EXTRA, **WITHOUT_GIL, **variables}
 
 
 class Child:

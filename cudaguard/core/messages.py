@@ -15,20 +15,14 @@ if TYPE_CHECKING:
 
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
 PYTHON = "Python itself"  # where it takes the place of a rule: a package before its parts
-LONGEST_COMMAND = 300  # characters; a longer one helps nobody
 
 
 def guarded_command() -> str:
-    """Return the command line of this program with the guard switched on, or "" if unknown."""
-    words: list[str] = getattr(sys, "orig_argv", [])  # Python 3.10+
-    if not words or "-c" in words or "ipykernel_launcher" in words:  # nobody types the latter
-        return ""
-    import shlex
+    """Return what to run before the program, or "" in a notebook, whose kernel has begun.
 
-    from cudaguard.system.redact import redacted_arguments
-
-    line = f"CUDAGUARD=fix {shlex.join(redacted_arguments(words))}"  # warnings end up in logs
-    return line if len(line) <= LONGEST_COMMAND else ""
+    Without the program and its arguments: warnings end up in logs and records.
+    """
+    return "" if "ipykernel" in sys.modules else "export CUDAGUARD=fix"
 
 
 def have_it_repaired(rule: Rule) -> tuple[str, str]:

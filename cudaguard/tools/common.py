@@ -101,6 +101,15 @@ def add_verbose(
     parser.add_argument(*names, action="store_true", help=what)
 
 
+def add_with_arguments(parser: ArgumentParser) -> None:
+    """Declare ``--with-arguments``; see `cudaguard.system.shareable`."""
+    parser.add_argument(
+        "--with-arguments",
+        action="store_true",
+        help="files and JSON show the program's arguments too, lines of its source and its output",
+    )
+
+
 def known_id(id: str, known: Iterable[str], kind: str) -> str:
     """Return an id as it is spelled, given in any case.
 

@@ -20,7 +20,6 @@ HOME, PACKAGES = "/home/me", ".../site-packages"
 TIME_LIMIT = 300.0  # seconds for the commands of one block
 # What differs from run to run, and from machine to machine.
 _SETTLED = (
-    (r"^  run: CUDAGUARD=fix .*\n", ""),  # Python 3.9 does not tell how it was started
     (r"--args python[\d.]* ", "--args python "),
     (r"\d+(?:\.\d+)? (?:ms|s|seconds|minutes)\b", "N s"),
     (r"\d{4}-\d\d-\d\d", "DAY"),

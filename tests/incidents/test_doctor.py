@@ -26,7 +26,7 @@ NVTX = ("nvidia-nvtx-cu11==11.8.86", "nvidia-nvtx-cu12==12.4.127")
 def doctor(python, *arguments, env=None, timeout=600):
     """Run the doctor of this checkout in an environment; returns its status and its checks."""
     done = subprocess.run(
-        [str(python), "-m", "cudaguard", "doctor", "--format", "json", "--no-redact", *arguments],
+        [str(python), "-m", "cudaguard", "doctor", "--format", "json", *arguments],
         env=clean_environment(PYTHONPATH=str(ROOT), **(env or {})),
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
         cwd="/",

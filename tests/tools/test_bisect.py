@@ -28,7 +28,8 @@ def bisect(child):
     """Runs the command; returns exit status and the JSON document."""
 
     def bisect(*arguments, env=None):
-        done = child.command(*BISECT, "--format", "json", *arguments, env=env or {}, check=False)
+        options = ("--with-arguments", "--format", "json")
+        done = child.command(*BISECT, *options, *arguments, env=env or {}, check=False)
         assert done.stdout, done.stderr
         return done.returncode, valid("bisect", done.stdout)
 
@@ -194,6 +195,23 @@ def test_wrong_exit_status_of_the_program_itself(bisect, child):
     assert (status, found["failing"], found["working"]) == (1, ["early", "late"], ["late", "early"])
     assert found["failure"] == {"kind": "status", "signal": "", "status": 3, "error": ""}
     assert found["with_program"] is found["reproducer"]["fails"] is found["rule"]["cures"] is True
+
+
+def test_documents_show_no_arguments(child):
+    """Nor what the program has printed; the program that shows the fault has what it needs."""
+    for name in ("noise", "sound", "early"):
+        child.write(f"{name}.py", "")
+    child.write("late.py", "import sys\nis_spoilt = 'early' in sys.modules\n")
+    child.write("train.py", WRONG.replace("import sys", "import sys; print(sys.argv)"))
+    command = (*BISECT, "-o", "all.json", "-o", "small.py", "train.py", "--key", "s3cr3t")
+    assert "train.py --key s3cr3t" in child.command(*command, check=False).stdout
+    text = (child.folder / "all.json").read_text(encoding="utf-8")
+    assert "s3cr3t" not in text
+    document = valid("bisect", text)
+    assert document["program"] == ["train.py", "<2 arguments>"]
+    assert document["with_program"] is document["reproducer"]["fails"] is True
+    done = child.command(sys.executable, "small.py", check=False)
+    assert (done.returncode, "'s3cr3t'" in done.stdout) == (3, True)
 
 
 def test_import_that_must_come_before_what_the_program_does(bisect, child):

@@ -26,7 +26,7 @@ def test_dead_disk_holds_one_check_only(planted, tmp_path):
     cache = str(disk / "cache")
     with dead_disk(disk):
         variables = {"TORCH_EXTENSIONS_DIR": cache}
-        options = ("--no-redact", "--only", "CG905", "--only", "CG908", "--only", "CG909")
+        options = ("--only", "CG905", "--only", "CG908", "--only", "CG909")
         status, checks = planted.checks("--timeout", "6", *options, env=variables)
         assert planted.run(*options, "--skip", "CG908", env=variables)[0] == 0
     assert (status, checks["CG908"]["status"]) == (3, "broken")
@@ -49,7 +49,7 @@ def stuck(planted):
 @waiting_is_told
 def test_metadata_on_a_dead_disk_are_told_by_name(planted, stuck, child):
     bundle = child.folder / "bundle.md"
-    options = ("--timeout", "2", "--no-redact", "--bundle", str(bundle), "--only", "CG905")
+    options = ("--timeout", "2", "--bundle", str(bundle), "--only", "CG905")
     status, out, err = planted.run(*options)
     assert status == 3
     title = "installed distributions"

@@ -98,12 +98,25 @@ def test_trace_that_cannot_be_recorded_says_so(child):
     assert "cudaguard trace: libraries may be missing from this trace: [Errno 2] No " in done.stderr
 
 
-def test_secrets_among_the_arguments_are_left_out(child):
-    path = child.write("tell.py", "import sys; print(sys.argv[1:])")
-    done = child.command(*TRACE, path, "--api-key", "s3cr3t", "db.password=s3cr3t", "--epochs=3")
-    assert done.stdout == "['--api-key', 's3cr3t', 'db.password=s3cr3t', '--epochs=3']\n"
-    assert "--api-key <secret> db.password=<secret> --epochs=3" in done.stderr
-    assert "s3cr3t" not in done.stderr
+def test_files_show_no_arguments(child):
+    """Of the program, and of what it starts; a line of source is no argument, and stays out too."""
+    start = "import subprocess; subprocess.run([sys.executable, '-m', 'child', *sys.argv[1:]])\n"
+    child.write("child.py", "print('child')\n")
+    child.write("tell.py", f"import sys, os\n{start}os.abort()  # s3cr3t\n")
+    words = ("--api-key", "s3cr3t", "db.password=s3cr3t")
+    outputs = ("t.json", "t.txt", "t.svg", "t.html")
+    options = [part for name in outputs for part in ("-o", name)]
+    child.command(*TRACE, *options, "tell.py", *words, check=False)
+    texts = {name: (child.folder / name).read_text(encoding="utf-8") for name in outputs}
+    assert not any("s3cr3t" in text for text in texts.values())
+    assert "tell.py <3 arguments>" in texts["t.txt"]
+    programs = [one["program"] for one in valid("trace", texts["t.json"])["processes"]]
+    if sys.version_info >= (3, 10):  # before, Python does not tell them
+        assert programs == [["tell.py", "<3 arguments>"], ["-m", "child", "<3 arguments>"]]
+    done = child.command(*TRACE, "tell.py", *words, check=False)
+    assert "tell.py --api-key s3cr3t db.password=s3cr3t" in done.stderr
+    child.command(*TRACE, "--with-arguments", "-o", "t.txt", "tell.py", *words, check=False)
+    assert "tell.py --api-key s3cr3t db" in (child.folder / "t.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -283,10 +296,7 @@ def test_library_whose_constructor_aborts(traced, child, library):
     assert done.returncode == -signal.SIGABRT
     ended = document["ended"]
     assert (ended["kind"], ended["status"], ended["signal"]) == ("signal", 134, "SIGABRT")
-    assert any(
-        line.endswith(f"pack.py:2 in <module>: ctypes.CDLL({str(lib)!r})")
-        for line in ended["stack"]
-    )
+    assert any(line.endswith("pack.py:2 in <module>") for line in ended["stack"])
     assert step(document, "pack")["state"] == "unfinished"
     assert step(document, "libcrashing.so")["state"] == "unfinished"
     assert document["summary"]["died_in"].endswith("libcrashing.so")
@@ -332,7 +342,8 @@ def test_picture_stands_alone_and_no_name_breaks_it(child, library):
     lib = library('lib<b>&"x.so')
     child.write("main.py", f"import ctypes, ssl, sqlite3\nctypes.CDLL({str(lib)!r})\n")
     outputs = ("-o", "t.svg", "-o", "t.html")
-    child.command(*TRACE, *outputs, "main.py", "<script>alert(1)</script>")
+    words = ("main.py", "<script>alert(1)</script>")
+    child.command(*TRACE, "--with-arguments", *outputs, *words)
     text = (child.folder / "t.svg").read_text(encoding="utf-8")
     assert "&lt;b&gt;&amp;&quot;x.so" in text
     root = ET.fromstring(text)

@@ -18,7 +18,7 @@ from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.builds import messages as wording
 from cudaguard.features.builds.locks import YOUNG, Lock, command_of, identity, look, take_over
 from cudaguard.files import ours
-from cudaguard.system.redact import redacted_arguments
+from cudaguard.system.shareable import program_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -170,4 +170,4 @@ def _wait(request: Request, permit: Permit, path: str, pause: float) -> int | No
 def _waits_for(path: str, lock: Lock) -> Finding:
     if lock.state == "stale":
         return wording.stale_lock(path, lock.age, is_removed=False)
-    return wording.waiting(path, lock, " ".join(redacted_arguments(command_of(lock.pid))).strip())
+    return wording.waiting(path, lock, " ".join(program_alone(command_of(lock.pid))))

@@ -21,6 +21,7 @@ from cudaguard.tools.common import (
     UsageError,
     add_format,
     add_verbose,
+    add_with_arguments,
     json_text,
     note,
     show,
@@ -85,6 +86,7 @@ def configure(parser: ArgumentParser) -> None:
         help="also write a file that is not there yet: .toml the rule, .py the program that shows "
         "the fault, anything else all as JSON; may be given several times",
     )  # fmt: skip
+    add_with_arguments(parser)
     add_verbose(parser)
     add_format(parser, DATA, has_output=False)
 
@@ -111,6 +113,7 @@ def execute(args: Namespace) -> int:
     from contextlib import closing
 
     from cudaguard.errors import ConfigError
+    from cudaguard.system.shareable import shareable
     from cudaguard.tools.bisect.messages import write
     from cudaguard.tools.bisect.study import Study
     from cudaguard.tools.layout import Page
@@ -123,16 +126,20 @@ def execute(args: Namespace) -> int:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with closing(Scratch("bisect", tempfile.gettempdir())) as scratch:
-            document = Study(args, scratch.folder).document()
+            study = Study(args, scratch.folder)
+            study.search()
     except ConfigError as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         what = f"a run could not be started: {error}"
         raise UsageError(what, command="cudaguard doctor", status=BROKEN) from error
+    document = study.document()
+    for_others = shareable(study.document(with_arguments=args.with_arguments))
     for path in args.outputs:
-        _write(path, document)
+        # A program has to have its arguments.
+        _write(path, document if path.endswith(".py") else for_others)
     if args.format == "json":
-        show(json_text(document))
+        show(json_text(for_others))
     else:
         page = Page(sys.stdout, verbose=args.verbose)
         write(printable_data(document), page)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cudaguard.system.shareable import program_alone
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -196,12 +198,13 @@ def rule_fields(document: Mapping[str, Any], day: str) -> dict[str, Any]:
     shown = "-".join((*first, "before", *then)).upper()
     id = "".join(sign if sign.isalnum() else "-" for sign in f"LOCAL-{shown}")
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    found = {**document, "program": program_alone(document["program"])}
     return {
         "id": id,
         "watch": list(then),
         "needs": list(first),
         "title": f"{_listed(first)} before {_listed(then)}",
-        "why": f"Found by cudaguard bisect: {headline(document)}",
+        "why": f"Found by cudaguard bisect: {headline(found)}",
         "verified": f"{day}: {versions}" if versions else day,
     }
 

@@ -11,6 +11,7 @@ from importlib.machinery import PathFinder
 from cudaguard.core.passing_errors import explain_text, known_errors
 from cudaguard.files import write_text
 from cudaguard.system.origins import LOCAL, STANDARD, distributions_of, origin_of
+from cudaguard.system.shareable import program_alone
 from cudaguard.tools.bisect import messages as report
 from cudaguard.tools.bisect import search
 from cudaguard.tools.bisect.search import BAD, GOOD
@@ -73,8 +74,8 @@ class Study:
             "reproducer": None,
         }
 
-    def document(self) -> dict[str, Any]:
-        """Search, and return what was found."""
+    def search(self) -> None:
+        """Search; what is found is in `document` then."""
         from time import monotonic
 
         try:
@@ -87,12 +88,25 @@ class Study:
         self._found["runs"] = self._trials.runs
         self._found["unsure"] = self._trials.unsure
         self._found["seconds"] = round(monotonic() - self._started, 1)
-        program = shlex.join(self._args.program)
+
+    def document(self, *, with_arguments: bool = True) -> dict[str, Any]:
+        """Return what was found.
+
+        Args:
+            with_arguments: False to name the program alone, without what it has printed.
+        """
+        found, program = self._found, self._args.program
+        if not with_arguments:
+            program = program_alone(program)
+            found = {**found, "program": program_alone(found["program"]), "evidence": []}
+            if found["reproducer"]:
+                code = self._reproducer(found, program_alone(self._tested.words))
+                found["reproducer"] = {**found["reproducer"], "code": code}
         return {
             "tool": "bisect",
-            "what": report.headline(self._found),
-            **self._found,
-            "command": report.next_command(self._found, program, self._args.timeout),
+            "what": report.headline(found),
+            **found,
+            "command": report.next_command(found, shlex.join(program), self._args.timeout),
         }
 
     # --- what is run ------------------------------------------------------------------------------
@@ -288,9 +302,7 @@ class Study:
 
     def _write_reproducer(self, failure: Failure) -> None:
         """Write a program that fails in the same way, and run it."""
-        program = self._tested.words if self._found["with_program"] else []
-        folder = self._tested.first_folder()
-        code = report.reproducer(self._found, program, folder, is_module=self._tested.is_module)
+        code = self._reproducer(self._found, self._tested.words)
         place = os.path.join(self._folder, "reproducer.py")
         write_text(place, code)
         fails = any(
@@ -301,6 +313,11 @@ class Study:
             ]
         )
         self._found["reproducer"] = {"code": code, "fails": fails}
+
+    def _reproducer(self, found: dict[str, Any], words: list[str]) -> str:
+        program = words if found["with_program"] else []
+        folder = self._tested.first_folder()
+        return report.reproducer(found, program, folder, is_module=self._tested.is_module)
 
 
 def _length(names: Names, seen: Try) -> int:

@@ -8,7 +8,6 @@ import sys
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.system.child import run
 from cudaguard.system.origins import STANDARD, origin_of
-from cudaguard.system.redact import redacted_arguments
 from cudaguard.tools.bisect.messages import SHELL, failure, name_of
 from cudaguard.tools.bisect.search import BAD, CANNOT_SAY, GOOD, UNSURE, Failure, error_of
 from cudaguard.tools.common import Progress
@@ -47,7 +46,7 @@ class TestedProgram:
         self.words: list[str] = args.program[1:] if self.is_module else list(args.program)
         if self.words and not self.is_module:
             self.words[0] = os.path.abspath(self.words[0])
-        self.program = redacted_arguments(self._shell or args.program)
+        self.program: list[str] = self._shell or args.program
         self.shown = name_of(self.program)
 
     def environment(self, *, is_guarded: bool) -> dict[str, str]:

@@ -88,11 +88,6 @@ def configure(parser: ArgumentParser) -> None:
         "--bundle", metavar="FILE",
         help="also write a report there, with system, Python, GPUs, driver, torch and packages",
     )  # fmt: skip
-    parser.add_argument(
-        "--no-redact", dest="redact", action="store_false",
-        help="leave names, home folders and secrets in what is redacted otherwise: JSON, "
-        "annotations and the bundle",
-    )  # fmt: skip
     add_verbose(parser, "show each check, all of each note, and long lists whole")
     add_format(parser)
 
@@ -153,7 +148,7 @@ def execute(args: Namespace) -> int:
             results += core.run_checks(site, [check], _tell)
     finally:
         progress.clear()
-    written = write(args, results, found or Look("unknown", None), site)
+    written = write(args, results, found or Look("unknown", None))
     if any(result.status == core.BROKEN for result in results) or not written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK

@@ -21,11 +21,12 @@ from cudaguard.system.distributions import key_of
 from cudaguard.system.limits import cores
 from cudaguard.system.machine import kinds_of_machine
 from cudaguard.system.nvidia_driver import library_file, look_at_driver
+from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.system.distributions import Distribution
@@ -47,9 +48,6 @@ _NAMED = {"git_version": "commit"}
 _TORCH_SAYS = re.compile(
     r"^(cuda|hip|xpu|debug|git_version)\b[^=\n]*=\s*['\"]?([^'\"\n#]+)", re.MULTILINE
 )
-_MATTERS = ("CUDA", "NVIDIA", "TORCH", "PYTORCH", "TRITON", "LD_", "PYTHON", "CONDA", "VIRTUAL_ENV",
-            "NCCL", "OMP_", "KMP_", "MKL_", "MAX_JOBS", "CC", "CXX", "PATH", "XLA_", "TF_",
-            "JAX_")  # fmt: skip
 _TAG = re.compile(r"^Tag:\s*(\S+)\s*$", re.MULTILINE)
 # The packages that matter where CUDA libraries meet, in the form of PEP 503: all is told of these.
 # Conda's names are among them.
@@ -221,37 +219,6 @@ def libraries() -> dict[str, str]:
     """Return what the loader would take from the system for CUDA's libraries, links resolved."""
     found = {name: library_file(name) for name in _LIBRARIES}
     return {name: os.path.realpath(file) for name, file in found.items() if file}
-
-
-def variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that CUDA programs heed, sorted."""
-    return {name: environ[name] for name in sorted(environ) if name.startswith(_MATTERS)}
-
-
-def redacted(value: Any, redact: Callable[[str], str], name: str = "") -> Any:
-    """Return the inventory with every text redacted.
-
-    A text is judged together with its name: ``HF_TOKEN=...`` is a secret, and ``version=10.3.9.90``
-    no address.
-
-    Args:
-        value: The inventory, or a part of it.
-        redact: As `cudaguard.system.redact.redactor` returns it.
-        name: Of that part.
-    """
-    if isinstance(value, str):
-        told = redact(f"{name}={value}")
-        before = f"{name}="
-        return told[len(before) :] if told.startswith(before) else redact(value)
-    if isinstance(value, list):
-        return [redacted(one, redact, name) for one in value]
-    if isinstance(value, dict):
-        is_versions = name.startswith("other_")
-        return {
-            key: redacted(one, redact, "version" if is_versions else key)
-            for key, one in value.items()
-        }
-    return value
 
 
 def packages(dists: Iterable[Distribution]) -> tuple[list[Package], dict[str, str]]:

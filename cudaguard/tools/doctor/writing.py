@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ from cudaguard.core.checks import BROKEN, STATUSES
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.model import SEVERITIES
+from cudaguard.system.shareable import shareable
 from cudaguard.tools import sarif
 from cudaguard.tools.common import github, json_text, note, show
 from cudaguard.tools.doctor import text
@@ -20,13 +20,10 @@ from cudaguard.tools.output import named
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from cudaguard.core.checks import CheckResult
-    from cudaguard.system.site import Site
-
-    Redact = Callable[[str], str]
 
 ANNOTATIONS = dict(zip(SEVERITIES, ("notice", "warning", "error")))
 
@@ -43,14 +40,13 @@ class Look(NamedTuple):
     inventory: dict[str, Any] | None
 
 
-def write(args: Namespace, results: Iterable[CheckResult], look: Look, site: Site) -> bool:
+def write(args: Namespace, results: Iterable[CheckResult], look: Look) -> bool:
     """Write what was asked for; return whether that went well.
 
     Args:
         args: The command line.
         results: What came of the checks.
         look: What else is told.
-        site: The environment.
     """
     import platform
 
@@ -63,14 +59,11 @@ def write(args: Namespace, results: Iterable[CheckResult], look: Look, site: Sit
         "torch": look.torch,
     }
     report = document(results, environment, cudaguard.__version__)
-    needs_redaction = args.redact and (args.format != "text" or args.bundle)
-    redact = _redactor(site) if needs_redaction else None
-    shown = _shown(args, report, redact)
+    shown = _shown(args, report)
     went_well = True
     if args.bundle:
-        whole = {**report, "inventory": look.inventory}
-        content = bundle(printable_data(report), json_text(_redacted(whole, redact)))
-        went_well = save(args.bundle, redact(content) if redact else content)
+        whole = shareable({**report, "inventory": look.inventory})
+        went_well = save(args.bundle, bundle(printable_data(whole), json_text(whole)))
     if shown:
         show(shown)
     return went_well
@@ -125,30 +118,17 @@ def _fenced(words: str, language: str = "text") -> str:
     return f"{fence}{language}\n{words}\n{fence}"
 
 
-def _shown(args: Namespace, report: dict[str, Any], redact: Redact | None) -> str:
-    """Return the report in the format that was asked for."""
+def _shown(args: Namespace, report: dict[str, Any]) -> str:
+    """Return the report in the format that was asked for; all but text may go to others."""
     if args.format == "json":
-        return json_text(_redacted(report, redact))
+        return json_text(shareable(report))
     if args.format == sarif.FORMAT:
-        return sarif.of_doctor(_redacted(report, redact))
+        return sarif.of_doctor(shareable(report))
     if args.format == "github":  # logs of workflows are public
-        return "\n".join(_annotations(_redacted(report, redact)))
+        return "\n".join(_annotations(shareable(report)))
     page = Page(sys.stdout, verbose=args.verbose)
     text.write(printable_data(report), page)
     return str(page)
-
-
-def _redacted(report: dict[str, Any], redact: Redact | None) -> dict[str, Any]:
-    from cudaguard.system.redact import redacted
-    from cudaguard.tools.doctor import inventory
-
-    if redact is None:
-        return report
-    shown: dict[str, Any] = redacted({**report, "inventory": None}, redact)
-    if "inventory" not in report:
-        del shown["inventory"]
-        return shown
-    return {**shown, "inventory": inventory.redacted(report["inventory"], redact)}
 
 
 def _annotations(report: dict[str, Any]) -> list[str]:
@@ -164,21 +144,6 @@ def _annotations(report: dict[str, Any]) -> list[str]:
             message = "\n".join(filter(None, told))
             lines.append(github(ANNOTATIONS[finding["severity"]], message, title=title))
     return lines
-
-
-def _redactor(site: Site) -> Redact:
-    import platform
-
-    from cudaguard.system.redact import redactor
-
-    homes = [os.path.expanduser("~")]
-    try:  # HOME may be set to another folder, as in containers and jobs
-        import pwd
-
-        homes.append(pwd.getpwuid(os.getuid()).pw_dir)
-    except (ImportError, KeyError):  # not POSIX, or a user id without a name
-        pass
-    return redactor(site.environ, (*homes, *map(os.path.realpath, homes)), platform.node())
 
 
 def save(path: str, content: str) -> bool:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from cudaguard.files import open_to_write
-from cudaguard.tools.common import BROKEN, USAGE, UsageError, add_verbose, note
+from cudaguard.tools.common import BROKEN, USAGE, UsageError, add_verbose, add_with_arguments, note
 from cudaguard.tools.layout import is_terminal
 from cudaguard.tools.run import launch
 
@@ -58,6 +58,7 @@ def configure(parser: ArgumentParser) -> None:
         help="end the program and what it has started after that time, with status 124; the "
         "report says where it was",
     )
+    add_with_arguments(parser)
     add_verbose(parser, is_short=False)
     parser.add_argument(
         "--exec",
@@ -124,7 +125,7 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
             from cudaguard.tools.run.crash import Report
 
             report = Report(found, ended, record.folder, kills, record.problem())
-            report.tell(args.report, verbose=args.verbose)
+            report.tell(args.report, verbose=args.verbose, with_arguments=args.with_arguments)
 
     return run_recorded(
         "run", found.command, environment, record, tell, timeout=args.timeout, on_quit=on_quit

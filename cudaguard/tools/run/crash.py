@@ -6,6 +6,7 @@ import os
 import shlex
 import signal
 import sys
+from copy import copy
 
 from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
@@ -13,7 +14,7 @@ from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
 from cudaguard.system.limits import address_space, oom_kills
-from cudaguard.system.redact import redacted_arguments
+from cudaguard.system.shareable import shareable
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run import messages as wording
@@ -81,15 +82,32 @@ class Report:
         self._kills_before = kills_before
         self._missing = missing
 
-    def tell(self, path: str | None, *, verbose: bool = False) -> None:
-        """Write the report: in words if there is something to say, as JSON to a file if asked."""
+    def without_arguments(self) -> Report:
+        """Return the report with programs alone, and with stacks without lines of source."""
+        report = copy(self)
+        report._launch = self._launch._replace(program=self._launch.program.without_arguments())
+        report._program = self._program.without_arguments()
+        report._sources = Sources(report._program, self._sources.script, shows_lines=False)
+        return report
+
+    def tell(
+        self, path: str | None, *, verbose: bool = False, with_arguments: bool = False
+    ) -> None:
+        """Write the report: in words if there is something to say, as JSON to a file if asked.
+
+        Args:
+            path: The file, for others to read.
+            verbose: True if long lists are to be whole.
+            with_arguments: True if the file, too, is to show the arguments of the program.
+        """
         document = self.document()
         if self._is_told:
             page = Page(sys.stderr, verbose=verbose)
             wording.write(printable_data(document), page)
             say(f"\n{page}\n", sys.stderr)
         if path:
-            write_text(path, json_text(document) + "\n")
+            document = document if with_arguments else self.without_arguments().document()
+            write_text(path, json_text(shareable(document)) + "\n")
 
     @property
     def _has_crashed(self) -> bool:
@@ -149,7 +167,7 @@ class Report:
             "is_program": self._is_program,
             "rank": about.rank,
             "ranks": about.ranks or None,
-            "program": redacted_arguments(self._program.words),
+            "program": list(self._program.words),
             "seconds": round(ended.seconds if self._is_program else max(seconds, 0.0), 3),
         }
 
@@ -183,7 +201,7 @@ class Report:
         process = self._described()
         fitting = self._fits(stack) if self._is_told and not ended.waits else ()
         waits = ended.waits
-        program = redacted_arguments(self._program.words) if self._launch.prefix else []
+        program = self._program.words if self._launch.prefix else ()
         cause = wording.fork_cause(waits, shlex.join(program)) if waits else None
         return {
             "tool": "run",
@@ -193,7 +211,7 @@ class Report:
             "what": wording.summary(
                 how, process, others, fault.what if fault else "", error.text if error else ""
             ),
-            "program": redacted_arguments(self._launch.program.words),
+            "program": list(self._launch.program.words),
             "mode": self._mode or None,
             "ended": how,
             "process": process,
@@ -359,7 +377,7 @@ def _bisect_command(program: Program, story: Story, limit: float = 0.0) -> str:
         names = list(dict.fromkeys(name.partition(".")[0] for name in story.imported))
         return f"cudaguard bisect --imports {','.join(names)}" if len(names) > 1 else ""
     option = f"--timeout {limit:.0f} " if limit else ""
-    return f"cudaguard bisect {option}{shlex.join(redacted_arguments(program.words))}"
+    return f"cudaguard bisect {option}{shlex.join(program.words)}"
 
 
 def filled(command: str, words: Sequence[str]) -> str:
@@ -372,4 +390,4 @@ def filled(command: str, words: Sequence[str]) -> str:
     slots = {"FILE", "SCRIPT"}.intersection(command.split())
     if command.startswith("cudaguard run") or "FILE" in slots or (slots and not words):
         return ""
-    return command.replace("SCRIPT", shlex.join(redacted_arguments(words)))
+    return command.replace("SCRIPT", shlex.join(words))

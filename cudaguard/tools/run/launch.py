@@ -13,6 +13,7 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.files import read_start
+from cudaguard.system.shareable import program_alone
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class Program(NamedTuple):
 
     words: tuple[str, ...]
     script: str
+
+    def without_arguments(self) -> Program:
+        """Return what others may read of it."""
+        return self._replace(words=tuple(program_alone(self.words)))
 
 
 class Launch(NamedTuple):

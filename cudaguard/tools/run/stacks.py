@@ -45,10 +45,12 @@ class Sources:
         program: The program.
         outermost: The file of its outermost frame, which is that of ``-m MODULE``: the module is
             not imported to find it.
+        shows_lines: False for a report that others may read.
     """
 
-    def __init__(self, program: Program, outermost: str) -> None:
+    def __init__(self, program: Program, outermost: str, *, shows_lines: bool = True) -> None:
         self._program = program
+        self._shows_lines = shows_lines
         is_module = program.words[:1] == ("-m",)
         self.script = program.script or (outermost if is_module else "")
         self._lines: dict[str, list[str]] = {}
@@ -72,8 +74,8 @@ class Sources:
 
     def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
         is_program = self._is_program(file)
-        lines = self._lines_of(file)
-        if not lines and is_program and not self.script:
+        lines = self._lines_of(file) if self._shows_lines else []
+        if not lines and is_program and not self.script and self._shows_lines:
             lines = self._program.words[1].splitlines()
         return {
             "file": file,

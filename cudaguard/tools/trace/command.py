@@ -18,6 +18,7 @@ from cudaguard.tools.common import (
     SUFFIXES,
     UsageError,
     add_verbose,
+    add_with_arguments,
     json_text,
     note,
     say,
@@ -88,6 +89,7 @@ def configure(parser: ArgumentParser) -> None:
         type=launch.seconds,
         help="end the program and what it has started after that time, with status 124",
     )
+    add_with_arguments(parser)
     add_verbose(parser, is_short=False)
 
 
@@ -124,12 +126,15 @@ def execute(args: Namespace) -> int:
     record = RunRecord()
 
     def tell(ended: ProgramEnd) -> None:
+        from cudaguard.system.shareable import shareable
         from cudaguard.tools.trace.document import document_of
 
         missing = record.problem()
         if missing:
             note("trace", f"libraries may be missing from this trace: {missing}")
-        _write(document_of(found, ended, record.folder), args)
+        is_whole = args.with_arguments or not args.output
+        document = document_of(found, ended, record.folder, with_arguments=is_whole)
+        _write(shareable(document) if args.output else document, args)
 
     return run_recorded("trace", found.command, environment, record, tell, timeout=args.timeout)
 

@@ -27,7 +27,6 @@ from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library
 from cudaguard.elf.library_version import version_of
 from cudaguard.system.facts import Facts
-from cudaguard.system.redact import redacted_arguments
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import TIMEOUT
 from cudaguard.tools.run.messages import signal_name
@@ -52,20 +51,27 @@ _OF_DRIVER = ("actor", "how", "device")
 _OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver says
 
 
-def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any]:
+def document_of(
+    launch: Launch, ended: ProgramEnd, folder: str, *, with_arguments: bool = True
+) -> dict[str, Any]:
     """Return the trace as JSON-ready data, without the number of the schema.
 
     Args:
         launch: What was run.
         ended: How it ended.
         folder: Where its record is.
+        with_arguments: False to name programs alone, without arguments and lines of source.
     """
     import cudaguard
+    from cudaguard.tools.run.launch import parsed
 
+    if not with_arguments:
+        launch = launch._replace(program=launch.program.without_arguments())
     processes = processes_of(read_events(os.path.join(folder, JOURNAL)), ended.pid)
     _complete(library for process in processes for library in libraries_of(process))
     for process in processes:
-        process["program"] = redacted_arguments(process["program"])
+        if not with_arguments:
+            process["program"] = list(parsed(process["program"])[0].without_arguments().words)
         process["is_program"] = process["pid"] == ended.pid
     name = signal_name(-ended.status) if ended.status < 0 and not ended.is_late else None
     document = {
@@ -73,22 +79,21 @@ def document_of(launch: Launch, ended: ProgramEnd, folder: str) -> dict[str, Any
         "version": cudaguard.__version__,
         "python": Facts().python,
         "platform": f"{sys.platform} {Facts().machine}",
-        "program": redacted_arguments(launch.program.words),
+        "program": list(launch.program.words),
         "mode": processes[0]["mode"] if processes else "",
         "seconds": round(ended.seconds, 3),
         "ended": {
             "kind": "timeout" if ended.is_late else "signal" if name else "exited",
             "status": TIMEOUT if ended.is_late else 128 - ended.status if name else ended.status,
             "signal": name,
-            "stack": _stack(launch, ended, folder),
+            "stack": _stack(launch, ended, folder, shows_lines=with_arguments),
         },
         "summary": {},
         "command": _next_command(launch, ended),
         "processes": processes,
     }
     document["summary"] = summary_of(document)
-    home = os.path.expanduser("~")
-    return _without_home(document, home) if home not in ("~", "/", "") else document
+    return document
 
 
 def _next_command(launch: Launch, ended: ProgramEnd) -> str:
@@ -100,10 +105,10 @@ def _next_command(launch: Launch, ended: ProgramEnd) -> str:
     if not (ended.is_late or has_crashed):
         return ""
     limit = ("--timeout", f"{max(1, round(ended.seconds))}") if ended.is_late else ()
-    return shlex.join(("cudaguard", "run", *limit, *redacted_arguments(launch.program.words)))
+    return shlex.join(("cudaguard", "run", *limit, *launch.program.words))
 
 
-def _stack(launch: Launch, ended: ProgramEnd, folder: str) -> list[str]:
+def _stack(launch: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool) -> list[str]:
     """Return where the program was when it died, or its time was up: a line for each frame."""
     from cudaguard.tools.run.record import faults_in
     from cudaguard.tools.run.stacks import Sources, lines_of
@@ -112,7 +117,8 @@ def _stack(launch: Launch, ended: ProgramEnd, folder: str) -> list[str]:
         return []
     dumps = faults_in(folder).get(ended.pid, [])
     found = [dump for dump in dumps if bool(dump.what) != ended.is_late]
-    return lines_of(Sources(launch.program, "").frames(found[-1].frames)) if found else []
+    sources = Sources(launch.program, "", shows_lines=shows_lines)
+    return lines_of(sources.frames(found[-1].frames)) if found else []
 
 
 def _complete(libraries: Iterable[dict[str, Any]]) -> None:
@@ -134,17 +140,6 @@ def _complete(libraries: Iterable[dict[str, Any]]) -> None:
                 "bytes": file.size,
             }
         entry.update(known[path])
-
-
-def _without_home(value: Any, home: str) -> Any:
-    """Return the document with the home directory as ``~``: it may go to other people."""
-    if isinstance(value, str):
-        return value.replace(home + os.sep, "~" + os.sep)
-    if isinstance(value, list):
-        return [_without_home(part, home) for part in value]
-    if isinstance(value, dict):
-        return {key: _without_home(part, home) for key, part in value.items()}
-    return value
 
 
 # --- steps --------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 
@@ -140,18 +138,7 @@ def test_module_imported_before_the_guard_is_reported_as_too_late(program):
     done = program.run("import target; cudaguard.install(rules=[rule()]); print(found())")
     assert done.stdout.splitlines() == ["CG802"]
     assert "target was imported before cudaguard could repair it (rule ORDER1)" in done.stderr
-
-
-@pytest.mark.skipif(sys.version_info < (3, 10), reason="how Python was started is told since 3.10")
-def test_command_that_has_the_guard_earlier_tells_no_secrets(program):
-    path = program.write(
-        "late.py", "from scene import *\nimport target; cudaguard.install(rules=[rule()])"
-    )
-    done = program.child.command(sys.executable, path, "--token", "s3cr3t", "--epochs", "3")
-    assert (
-        f"run: CUDAGUARD=fix {sys.executable} {path} --token '<secret>' --epochs 3" in done.stderr
-    )
-    assert "s3cr3t" not in done.stderr
+    assert "  run: export CUDAGUARD=fix\n" in done.stderr
 
 
 def test_too_late_is_recorded_only_in_observe(program):

@@ -222,7 +222,7 @@ def test_living_builder_is_waited_for_and_named(start, lock):
     out, err = ended(start(BUILD))
     assert out == "1\n"  # it has not built
     assert f"[CG886] This process waits for process {holder.pid}, which holds the lock in" in err
-    assert "--api-key <secret>" in err
+    assert f"process {holder.pid}: {sys.executable} <" in err
     assert "s3cr3t" not in err
     assert "CG885" not in err
     assert "rm " not in err
