@@ -51,7 +51,7 @@ SLOW = {
     "features/duplicate_libraries": ("test_conda", "test_duplicates"),
     "features/extensions": (
         *("test_by_ctypes", "test_check", "test_command", "test_fuzz", "test_import"),
-        *("test_older_copy", "test_wheels"),
+        "test_older_copy",
     ),
     "features/gpu_architectures": ("test_gpu_code", "test_nvrtc"),
     "features/import_order": ("test_newest", "test_preload"),

@@ -119,16 +119,11 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
 
 def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC) -> None:
     """Write a text file; for the arguments and errors see `open_to_write`."""
-    write_bytes(path, text.encode("utf-8", "backslashreplace"), flags)
-
-
-def write_bytes(path: Path, data: bytes, flags: int = O_CREAT | O_TRUNC) -> None:
-    """Write a file; for the arguments and errors see `open_to_write`."""
     file = open_to_write(path, flags)
     try:
         if os.name == "posix":
             os.set_blocking(file, True)  # a stream may be slow
-        rest = memoryview(data)
+        rest = memoryview(text.encode("utf-8", "backslashreplace"))
         while rest:
             rest = rest[os.write(file, rest) :]
     finally:

@@ -31,7 +31,6 @@ class Import(Record):
             as well, which may be a module or not.
         module: The module that is surely imported: ``torch`` for ``from torch import nn``.
         line: First line of the statement, from 1.
-        column: Its column, from 1.
         last_line: Last line of the statement.
         is_from: True for ``from ... import ...``.
         cell: Number of the cell of a notebook, from 1; 0 in other files.
@@ -39,13 +38,10 @@ class Import(Record):
         call: The call, as in ``importlib.import_module('torch')``; empty for a statement.
     """
 
-    __slots__ = (
-        "branch", "call", "cell", "column", "is_from", "last_line", "line", "module", "name",
-    )  # fmt: skip
+    __slots__ = ("branch", "call", "cell", "is_from", "last_line", "line", "module", "name")
     name: str
     module: str
     line: int
-    column: int
     last_line: int
     is_from: bool
     cell: int
@@ -57,7 +53,6 @@ class Import(Record):
         name: str,
         module: str,
         line: int,
-        column: int,
         last_line: int,
         *,
         is_from: bool = False,
@@ -69,7 +64,6 @@ class Import(Record):
             name=name,
             module=module,
             line=line,
-            column=column,
             last_line=last_line,
             is_from=is_from,
             cell=cell,
@@ -234,7 +228,7 @@ def _by_calls(
         if isinstance(node, ast.Call) and _dotted(node.func) in loaders:
             module = _first_argument(node)
             if module and not module.startswith("."):
-                place = (node.lineno, node.col_offset + 1, node.end_lineno or node.lineno)
+                place = (node.lineno, node.end_lineno or node.lineno)
                 yield Import(module, module, *place, branch=where, call=ast.unparse(node))
 
 
@@ -257,11 +251,7 @@ def _first_argument(call: ast.Call) -> str:
 def _named(
     statement: ast.Import | ast.ImportFrom, branch: tuple[tuple[int, int], ...]
 ) -> Iterator[Import]:
-    place = (
-        statement.lineno,
-        statement.col_offset + 1,
-        statement.end_lineno or statement.lineno,
-    )
+    place = (statement.lineno, statement.end_lineno or statement.lineno)
     if isinstance(statement, ast.Import):
         for alias in statement.names:
             yield Import(alias.name, alias.name, *place, branch=branch)

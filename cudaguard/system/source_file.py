@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.model import Record
 from cudaguard.system.source import Import, imports_in, loaders_in, parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
 NOTEBOOK = ".ipynb"
 IGNORE = "cudaguard: ignore"
@@ -27,36 +27,18 @@ SKIPPED_FOLDERS = frozenset(("__pycache__", "node_modules", "site-packages"))
 ENVIRONMENTS = ("pyvenv.cfg", "conda-meta")  # in their folders
 
 
-class Source(Record):
+class Source(NamedTuple):
     """What was read of one file.
 
     Args:
-        path: The file.
         imports: In the order in which they are executed.
         ignores: (cell, line) -> ids that a comment on that line silences, or `ALL`.
         problem: Why it could not be read, wholly or in part.
-        lines: Cell (0 for a file) -> its lines, as they are written, with their ends.
     """
 
-    __slots__ = ("ignores", "imports", "lines", "path", "problem")
-    path: str
-    imports: tuple[Import, ...]
-    ignores: Mapping[tuple[int, int], frozenset[str]]
-    problem: str
-    lines: Mapping[int, Sequence[str]]
-
-    def __init__(
-        self,
-        path: str,
-        imports: Iterable[Import] = (),
-        ignores: Mapping[tuple[int, int], frozenset[str]] | None = None,
-        problem: str = "",
-        lines: Mapping[int, Sequence[str]] | None = None,
-    ) -> None:
-        self._fill(
-            path=path, imports=tuple(imports), ignores=ignores or {}, problem=problem,
-            lines=lines or {},
-        )  # fmt: skip
+    imports: tuple[Import, ...] = ()
+    ignores: Mapping[tuple[int, int], frozenset[str]] = {}  # never changed
+    problem: str = ""
 
     def is_silenced(self, id: str, *places: Import) -> bool:
         """Return True if a comment on one of these statements silences a rule."""
@@ -72,39 +54,16 @@ def read(path: str) -> Source:
     try:
         data = read_bytes(path, LARGEST)
     except OSError as error:
-        return Source(path, problem=f"cannot be read: {error.strerror or error}")
-    return source_of(path, data)
-
-
-def source_of(path: str, data: bytes) -> Source:
-    """Return what is in a file that was read; what cannot be parsed is told in the result."""
+        return Source(problem=f"cannot be read: {error.strerror or error}")
     if path.endswith(NOTEBOOK):
-        return _notebook(path, data)
+        return _notebook(data)
     try:
-        imports = imports_in(parsed(data, path))
-        return Source(path, imports, dict(_ignores(data, 0)), lines={0: decoded(data)[0]})
+        return Source(tuple(imports_in(parsed(data, path))), dict(_ignores(data, 0)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return Source(path, problem=_words(error))
+        return Source(problem=_words(error))
 
 
-def decoded(data: bytes) -> tuple[list[str], str]:
-    """Return the lines of a Python source with their ends, and its encoding.
-
-    Lines end where Python ends them. The encoding of what begins with a mark is ``utf-8-sig``,
-    which writes the mark again.
-
-    Raises:
-        SyntaxError: The encoding is none that Python knows.
-        ValueError: It is not what is written.
-    """
-    import io
-    import tokenize
-
-    encoding = tokenize.detect_encoding(io.BytesIO(data).readline)[0]
-    return io.StringIO(data.decode(encoding), newline="").readlines(), encoding
-
-
-def _notebook(path: str, data: bytes) -> Source:
+def _notebook(data: bytes) -> Source:
     import json
 
     try:
@@ -116,7 +75,7 @@ def _notebook(path: str, data: bytes) -> Source:
         ]
         language = document.get("metadata", {}).get("kernelspec", {}).get("language", "python")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Source(path, problem="is not a notebook of format 4")
+        return Source(problem="is not a notebook of format 4")
     trees: dict[int, ast.Module] = {}
     ignores: dict[tuple[int, int], frozenset[str]] = {}
     problems: list[str] = []
@@ -134,8 +93,7 @@ def _notebook(path: str, data: bytes) -> Source:
         for number, tree in trees.items()
         for found in imports_in(tree, loaders)
     ]
-    lines = {number: text.splitlines() for number, text in cells}
-    return Source(path, imports, ignores, "; ".join(problems), lines)
+    return Source(tuple(imports), ignores, "; ".join(problems))
 
 
 def _without_magics(text: str) -> str:

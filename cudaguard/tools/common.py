@@ -10,7 +10,7 @@ import os
 import sys
 from io import TextIOWrapper
 
-from cudaguard.files.text import printable, printable_lines
+from cudaguard.files.text import printable
 from cudaguard.tools.layout import columns_of, is_terminal
 
 TYPE_CHECKING = False
@@ -28,11 +28,7 @@ CANNOT_SAY = 125  # as in `git bisect run`
 INTERRUPTED = 130  # by Ctrl-C, as shells tell it
 UNREAD = 141  # nobody reads what is written: what a shell tells of those who die of SIGPIPE
 
-FORMATS = ("text", "json", "github", "sarif")  # of what is found in code and environments
-DATA = ("text", "json")  # of what is looked up
-PICTURES = (*DATA, "svg", "html")  # of what has a course in time
-# What the name of a file says of its format, where no --format does; others are text.
-SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html", ".sarif": "sarif"}
+FORMATS = ("text", "json")
 _MOST_LISTED = 16  # ids that are listed in an error
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 
@@ -64,27 +60,26 @@ class UsageError(Exception):
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
-def add_format(
-    parser: ArgumentParser, formats: Iterable[str] = FORMATS, *, has_output: bool = True
-) -> None:
+def add_format(parser: ArgumentParser, *, has_output: bool = True) -> None:
     """Declare ``--format`` and ``-o FILE``; see `cudaguard.tools.output`.
 
     Args:
         parser: Of the command or task.
-        formats: What it takes; the first one is the default.
         has_output: False if the command declares ``-o`` itself, as it writes several files.
     """
-    formats = tuple(formats)
-    parser.set_defaults(formats=formats)
-    default = f"default: {formats[0]}{', or as the suffix of -o says' if has_output else ''}"
-    parser.add_argument("--format", choices=formats, help=default)
-    if has_output:
-        parser.add_argument(
-            "-o",
-            "--output",
-            metavar="FILE",
-            help="write there, not to standard output; %%h is the name of this host",
-        )
+    if not has_output:
+        parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+        return
+    parser.set_defaults(is_format_by_suffix=True)
+    parser.add_argument(
+        "--format", choices=FORMATS, help="default: text, or as the suffix of -o says"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write there, not to standard output; %%h is the name of this host",
+    )
 
 
 def add_verbose(
@@ -138,17 +133,12 @@ def _range(ids: tuple[str, ...]) -> str:
 
 def json_text(document: Mapping[str, Any]) -> str:
     """Return a JSON document: first the number of its schema, the command, and our version."""
+    import json
+
     from cudaguard import __version__
 
     head = {"schema": SCHEMA, "tool": document["tool"], "version": __version__}
-    return plain_json({**head, **document})
-
-
-def plain_json(document: Mapping[str, Any]) -> str:
-    """Return a JSON document whose form is not ours."""
-    import json
-
-    text = json.dumps(document, indent=2)
+    text = json.dumps({**head, **document}, indent=2)
     return text.replace("##", "\\u0023#")  # Azure takes ##vso[ for a command in the middle of JSON
 
 
@@ -206,29 +196,6 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def github(level: str, message: str, *, title: str = "", **where: object) -> str:
-    """Return a workflow command, which GitHub shows as an annotation.
-
-    Args:
-        level: ``error``, ``warning`` or ``notice``.
-        message: What is said; may have several lines.
-        title: Headline.
-        where: ``file``, ``line``, ``col``: what is None or empty is left out.
-    """
-    properties = {**where, "title": title}
-    told = ",".join(
-        f"{name}={_escaped(value, ':,')}" for name, value in properties.items() if value
-    )
-    return f"::{level}{' ' * bool(told)}{told}::{_escaped(message)}"
-
-
-def _escaped(value: object, more: str = "") -> str:
-    text = printable_lines(str(value))
-    for sign in f"%\r\n{more}":  # the percent sign first: it escapes the others
-        text = text.replace(sign, f"%{ord(sign):02X}")
-    return text
 
 
 class Progress:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
-from cudaguard.tools.common import DATA, FOUND, OK, add_format, add_verbose, json_text, note, show
+from cudaguard.tools.common import FOUND, OK, add_format, add_verbose, json_text, note, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def configure(parser: ArgumentParser) -> None:
         "about", nargs="+", metavar="TEXT", help="a message, an id, or - to read from stdin"
     )
     add_verbose(parser)
-    add_format(parser, DATA)
+    add_format(parser)
 
 
 def execute(args: Namespace) -> int:

@@ -69,7 +69,7 @@ def _run(words: list[str], own: list[str]) -> int:
     from cudaguard.tools import messages
     from cudaguard.tools.command_line import Parser
     from cudaguard.tools.common import USAGE, UsageError, say
-    from cudaguard.tools.output import execute, settle_format
+    from cudaguard.tools.output import execute
 
     table.use(_index)
     parser = Parser(
@@ -109,7 +109,6 @@ def _run(words: list[str], own: list[str]) -> int:
         add_written(page, messages.overview())
         say(f"{page}\n", sys.stderr)
         return USAGE
-    settle_format(args)
     status = execute(args)
     sys.stdout.flush()
     return status

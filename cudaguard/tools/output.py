@@ -7,7 +7,7 @@ import sys
 from contextlib import contextmanager, suppress
 
 from cudaguard.files import open_to_write, write_text
-from cudaguard.tools.common import BROKEN, SUFFIXES, UsageError
+from cudaguard.tools.common import BROKEN, UsageError
 from cudaguard.tools.layout import Document
 
 TYPE_CHECKING = False
@@ -28,26 +28,17 @@ def named(path: str) -> str:
     return path.replace(HOST, platform.node().partition(".")[0] or "localhost")
 
 
-def settle_format(args: Namespace) -> None:
-    """Take the format from the suffix of the file, where ``--format`` does not say it.
-
-    Args:
-        args: What was understood; of a command that has formats, its `formats` are in it.
-    """
-    formats = getattr(args, "formats", None)
-    if formats and args.format is None:
-        path = getattr(args, "output", None)
-        meant = SUFFIXES.get(os.path.splitext(path)[1].lower(), "") if path else ""
-        args.format = meant if meant in formats else formats[0]
-
-
 def execute(args: Namespace) -> int:
     """Execute a command; what it shows goes to the file of ``-o``, if it has that.
+
+    The suffix of that file says the format, where ``--format`` does not.
 
     Raises:
         UsageError: The file cannot be written.
     """
     path = getattr(args, "output", None)
+    if getattr(args, "is_format_by_suffix", False) and args.format is None:
+        args.format = "json" if (path or "").lower().endswith(".json") else "text"
     if not isinstance(path, str):  # standard output, or files of the command's own
         status: int = args.execute(args)
         return status

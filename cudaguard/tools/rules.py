@@ -9,7 +9,7 @@ import sys
 
 from cudaguard.core.verbs import toml_text
 from cudaguard.files.text import printable
-from cudaguard.tools.common import DATA, FOUND, OK, add_format, json_text, known_id, note, show
+from cudaguard.tools.common import FOUND, OK, add_format, json_text, known_id, note, show
 from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ def configure(parser: ArgumentParser) -> None:
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
     showing.add_argument("id", metavar="ID", help="as in CG001")
     for task in (listing, showing, checking):
-        add_format(task, DATA)
+        add_format(task)
 
 
 def execute(args: Namespace) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LOCK = "lock"
-_KINDS = ("run", "bisect", "wheel")
+_KINDS = ("run", "bisect")
 _NAME = re.compile(rf"cudaguard-({'|'.join(_KINDS)})-[0-9a-f]{{16}}")
 
 

@@ -123,18 +123,14 @@ def test_torch_itself(cuda_torch):
     assert [gpu["ok"] for gpu in check["gpus"]] == [False, True]
 
 
-def test_wheel_for_torch_agrees_with_the_loader(kept, cuda_torch, tmp_path):
-    """Before it is installed, and then by the loader itself."""
-    download = (*PIP, "download", "--no-deps", "--only-binary", ":all:", "-d")
+def test_what_is_built_for_torch_agrees_with_the_loader(kept, cuda_torch):
+    install = (*PIP, "install", "--no-deps", "--only-binary", ":all:", "--target")
     folder = kept.folder(
-        "torchvision-wheel", (about(str(cuda_torch)), TORCHVISION),
-        lambda folder: run_python(cuda_torch, *download, folder, TORCHVISION),
+        "torchvision", (about(str(cuda_torch)), TORCHVISION),
+        lambda folder: run_python(cuda_torch, *install, folder, TORCHVISION),
     )  # fmt: skip
-    (wheel,) = folder.glob("*.whl")
-    status, checks = checked(cuda_torch, "--gpu", "sm_70", "--gpu", "sm_121", str(wheel))
+    status, checks = checked(cuda_torch, "--gpu", "sm_70", "--gpu", "sm_121", str(folder))
     assert (status, {check["ok"] for check in checks}) == (1, {True})
     by_name = {check["path"].rpartition("/")[2]: check for check in checks}
     assert [gpu["ok"] for gpu in by_name["_C.so"]["gpus"]] == [False, True]
-    run_python(cuda_torch, *PIP, "install", "--no-deps", "--target", tmp_path, wheel)
-    files = [tmp_path / "torchvision" / name for name in by_name]
-    run_python(cuda_torch, "-c", LOAD, *files)
+    run_python(cuda_torch, "-c", LOAD, *(check["path"] for check in checks))

@@ -1,4 +1,4 @@
-"""What the commands share: color, annotations, progress."""
+"""What the commands share: color, progress."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cudaguard.tools.common import Progress, github, json_text
+from cudaguard.tools.common import Progress, json_text
 from cudaguard.tools.layout import has_color, paint
 
 
@@ -47,12 +47,6 @@ def test_paint(monkeypatch):
     assert paint("x", "red", io.StringIO()) == "\033[31mx\033[0m"
     monkeypatch.setenv("NO_COLOR", "1")
     assert paint("x", "red", io.StringIO()) == "x"
-
-
-def test_annotation_is_escaped():
-    assert github("error", "50%\nmore, or: less\r") == "::error::50%25%0Amore, or: less\\r"
-    line = github("warning", "m", title="a: b, 100%", file="x,y:z.py", line=3, col=None)
-    assert line == "::warning file=x%2Cy%3Az.py,line=3,title=a%3A b%2C 100%25::m"
 
 
 def test_number_of_the_schema_comes_first():

@@ -190,7 +190,6 @@ def test_wrong_usage(planted, child, report):
     saved(child, "none.md", report, inventory=None)
     for arguments, said in (
         (["a.md"], "got 1 file, expected two or more"),
-        (["a.md", "a.md", "--format", "github"], "its formats are text and json"),
         (["a.md", "none.md"], "none.md has no inventory"),
     ):
         status, out, err = planted.run("--diff", *arguments)

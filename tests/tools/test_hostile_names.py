@@ -29,11 +29,11 @@ links = [{text}]
 """
 
 
-def harmless(text: str, *, commands: bool = False) -> bool:
-    """Would a terminal show all of it, and a log take none of it (but our own) for a command?"""
+def harmless(text: str) -> bool:
+    """Would a terminal show all of it, and a log take none of it for a command?"""
     for line in text.split("\n"):
         steers = [one for one in line if not one.isprintable() and one != "\t"]
-        is_command = "##vso[" in line or (line.lstrip().startswith("::") and not commands)
+        is_command = "##vso[" in line or line.lstrip().startswith("::")
         if steers or is_command:
             return False
     return True
@@ -82,16 +82,7 @@ def test_lint(child, rules):
     child.write(name, "import late\nimport early\n")
     child.write(f"{EVIL}2.py", "import (\n")
     done = child.command(*CUDAGUARD, "lint", "--config", rules, name, f"{EVIL}2.py", check=False)
-    shown(done, out=f"{SHOWN}.py:1:8: LOCAL001", err=f"{SHOWN}2.py: ")
-    child.write(f"{EVIL}3.py", "import late # ##vso[task.complete]\x1b[31m\nimport early\n")
-    for options in ((), ("--diff",)):
-        command = (*CUDAGUARD, "lint", "--config", rules, *options, f"{EVIL}3.py")
-        shown(child.command(*command, check=False), out="import late # \\x23#vso[task")
-    done = child.command(
-        *CUDAGUARD, "lint", "--config", rules, name, "--format", "github", check=False
-    )
-    assert harmless(done.stdout, commands=True)
-    assert done.stdout.count("\n") == 1
+    shown(done, out=f"{SHOWN}.py:1: LOCAL001", err=f"{SHOWN}2.py: ")
     done = child.command(
         *CUDAGUARD, "lint", "--config", rules, name, "--format", "json", check=False
     )
@@ -106,11 +97,6 @@ def test_check_extension(child):
         child.command(*CUDAGUARD, "check-extension", f"{EVIL}.so", check=False), out=f"{SHOWN}.so: "
     )
     shown(child.command(*CUDAGUARD, "check-extension", EVIL, check=False), err=SHOWN)
-    done = child.command(
-        *CUDAGUARD, "check-extension", "--format", "github", f"{EVIL}.so", check=False
-    )
-    assert harmless(done.stdout, commands=True)
-    assert done.stdout.count("\n") == 1
 
 
 def test_rules(child, rules):
@@ -149,7 +135,6 @@ def test_doctor(child, planted):
     assert SHOWN[5:] in told
     document = json.loads(exact.partition("```json\n")[2].rpartition("\n```")[0])
     assert EVIL in document["checks"][0]["findings"][0]["what"]
-    assert harmless(planted.run(*options, "--format", "github")[1], commands=True)
 
 
 @supervised

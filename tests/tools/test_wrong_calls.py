@@ -113,7 +113,7 @@ def test_error_is_a_document_where_json_was_asked_for(cudaguard, line):
 
 
 def test_error_is_text_where_it_was_not(cudaguard):
-    for line in ("doctor --only ZZ", "doctor --format text --only ZZ", "doctor --format github x"):
+    for line in ("doctor --only ZZ", "doctor --format text --only ZZ", "doctor --format html x"):
         assert cudaguard(line)[1] == ""
 
 

@@ -15,7 +15,6 @@ from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
     CANNOT_SAY,
-    DATA,
     FOUND,
     OK,
     UsageError,
@@ -88,7 +87,7 @@ def configure(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_with_arguments(parser)
     add_verbose(parser)
-    add_format(parser, DATA, has_output=False)
+    add_format(parser, has_output=False)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
-from typing import NamedTuple
 
-from cudaguard.tools import sarif
+from cudaguard.tools.check_extension import messages
+from cudaguard.tools.check_extension.messages import OnGpu, Result
 from cudaguard.tools.common import (
-    BROKEN,
     FOUND,
     OK,
     UsageError,
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.extension_check import ExtensionCheck
     from cudaguard.elf.forecast import Settled
-    from cudaguard.tools.check_extension.report import OnGpu, Result
-    from cudaguard.tools.check_extension.targets import File
 
     Pair = tuple[int, int]
 
@@ -41,30 +37,13 @@ examples:
   cudaguard check-extension build/my_ext.so         one file: would it load, and if not, why?
   cudaguard check-extension flash-attn mmcv         all extensions of installed distributions
   cudaguard check-extension ./build                 all in a folder
-  cudaguard check-extension dist/my_ext-1.0-cp311-cp311-linux_x86_64.whl
-                                                    all in a wheel, before it is installed
   cudaguard check-extension --gpu sm_90 flash-attn  and have they code for an H100?
   cudaguard check-extension --torch ../other/venv my_ext.so
                                                     with the torch of another environment
-  cudaguard check-extension --format github ./build annotations for a workflow
 
 exit status: 0 all would load or cannot be judged, 1 one would not, or has no code for a GPU that
 is named, 2 wrong usage
 """
-
-
-class _Wanted(NamedTuple):
-    """What is asked for.
-
-    Args:
-        given: Modules that are taken for imported.
-        gpus: Compute capabilities.
-        gpu_code: True if a library is reported for its GPU code alone.
-    """
-
-    given: tuple[str, ...]
-    gpus: list[Pair]
-    gpu_code: bool
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -74,7 +53,7 @@ def configure(parser: ArgumentParser) -> None:
         "what",
         nargs="+",
         metavar="PATH",
-        help="a file, a folder to search, a wheel, or the name of an installed distribution",
+        help="a file, a folder to search, or the name of an installed distribution",
     )
     parser.add_argument(
         "--gpu", action="append", default=[], metavar="SM",
@@ -83,7 +62,7 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--torch", metavar="PATH",
         help="judge with this torch, not the installed one: its folder, a site-packages folder, an "
-        "environment, its interpreter, or a wheel",
+        "environment, or its interpreter",
     )  # fmt: skip
     add_verbose(parser, "show each file, each missing symbol, and long lists whole")
     add_format(parser)
@@ -91,11 +70,9 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
-    import signal
-
     from cudaguard.features.gpu_architectures.policy.gpu_code import device_of
-    from cudaguard.tools.check_extension import messages
-    from cudaguard.tools.check_extension.targets import Targets, WrongUsageError
+    from cudaguard.system.torch_build import take_for_installed
+    from cudaguard.tools.check_extension.targets import files_of, torch_at
 
     gpus = []
     for name in args.gpu:
@@ -103,107 +80,100 @@ def execute(args: Namespace) -> int:
         if device is None:
             raise UsageError(messages.BAD_GPU.format(name))
         gpus.append(device)
-    # So that what was unpacked goes when a supervisor ends us.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with ExitStack() as stack:
-        targets = Targets(stack)
-        try:
-            given = ("torch",) if args.torch else ()
-            if args.torch:
-                from cudaguard.system.torch_build import take_for_installed
-
-                take_for_installed(targets.torch(args.torch))
-            files: dict[str, File] = {}
-            for what in args.what:
-                for file in targets.of(what):
-                    known = files.get(file.path, file)
-                    is_named = file.is_named or known.is_named
-                    files[file.path] = file._replace(is_named=is_named)
-        except WrongUsageError as error:
-            raise UsageError(str(error)) from error
-        except OSError as error:
-            raise UsageError(str(error), status=BROKEN) from error
-        wanted = _Wanted(given, list(dict.fromkeys(gpus)), args.verbose or bool(gpus))
-        results = _judged(files.values(), wanted, targets.shown)
-    _show(results, args.format, args.given, verbose=args.verbose)
+    if args.torch:
+        take_for_installed(torch_at(args.torch))
+    files: dict[str, bool] = {}
+    for what in args.what:
+        for path, is_named in files_of(what):
+            files[path] = files.get(path, False) or is_named
+    results = _judged(
+        files,
+        ("torch",) if args.torch else (),
+        list(dict.fromkeys(gpus)),
+        gpu_code=args.verbose or bool(gpus),
+    )
+    if args.format == "json":
+        show(json_text(messages.data(results)))
+    else:
+        _show(results, args)
     return FOUND if any(one.is_wrong for one in results) else OK
 
 
-def _show(results: list[Result], form: str, given: list[str], *, verbose: bool) -> None:
-    from cudaguard.tools.check_extension import report
+def _show(results: list[Result], args: Namespace) -> None:
     from cudaguard.tools.layout import Page
 
-    if form in ("json", sarif.FORMAT):
-        document = report.data(results)
-        as_sarif = form == sarif.FORMAT
-        show(sarif.of_extensions(document["checks"]) if as_sarif else json_text(document))
-        return
-    if form == "text":
-        page = Page(sys.stdout, verbose=verbose)
-        report.write(results, page)
-        if page.is_cut:
-            import shlex
+    page = Page(sys.stdout, verbose=args.verbose)
+    messages.write(results, page)
+    if page.is_cut:
+        import shlex
 
-            page.labeled("run", shlex.join(("cudaguard", given[0], "--verbose", *given[1:])), 0)
-        show(str(page))
-        return
-    for line in report.workflow_commands(results):
-        show(line)
+        command, *rest = args.given
+        page.labeled("run", shlex.join(("cudaguard", command, "--verbose", *rest)), 0)
+    show(str(page))
 
 
-def _judged(files: Iterable[File], wanted: _Wanted, shown: Mapping[str, str]) -> list[Result]:
+def _judged(
+    files: Mapping[str, bool], given: tuple[str, ...], gpus: list[Pair], *, gpu_code: bool
+) -> list[Result]:
     """Return what is reported of files.
 
     Args:
-        files: The files.
-        wanted: What is asked for.
-        shown: Folder -> what is shown in its place.
+        files: Path -> True if it was named itself.
+        given: Modules that are taken for imported.
+        gpus: Compute capabilities.
+        gpu_code: True if a library is reported for its GPU code alone.
     """
-    from cudaguard.features.extensions.checks import checked, load_demangler
-    from cudaguard.tools.check_extension.report import Result
-
-    given, gpus = wanted.given, wanted.gpus
-    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
-    found = [
-        (file, *((file.known, ()) if file.known else checked(file.path, settled, given)))
-        for file in files
-    ]
-    if any(check.missing_symbols for _, check, _ in found) and load_demangler():
-        found = [
-            (file, *(checked(file.path, settled, given) if check.missing_symbols else (check, its)))
-            for file, check, its in found
-        ]
     results = []
-    for file, check, its in found:
-        has = _on_gpus(check, gpus) if check.ok is not None and not file.known else ((), ())
-        is_open = not file.is_named and not _is_told_of(check)
-        if is_open and not (wanted.gpu_code and has[0]):
+    for path, (check, its) in _checked(files, given).items():
+        architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
+        is_open = not files[path] and not _is_reported(check)
+        if is_open and not (gpu_code and architectures):
             continue
-        remedy = _gpu_remedy(has[1], gpus)
-        told = _with_names(check.replace(ok=None) if is_open else check, shown)
         results.append(
-            Result(_shown(file.path, shown), told, its, file.is_named, *has, remedy, is_open)
+            Result(
+                path,
+                check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok),
+                its,
+                files[path],
+                architectures,
+                answers,
+                _gpu_remedy(answers, gpus),
+                is_open,
+            )
         )
     return results
 
 
-def _is_told_of(check: ExtensionCheck) -> bool:
+def _checked(
+    paths: Iterable[str], given: tuple[str, ...]
+) -> dict[str, tuple[ExtensionCheck, tuple[str, ...]]]:
+    """Return path -> its check, and the modules that it took for imported."""
+    from cudaguard.features.extensions.checks import checked, load_demangler
+
+    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
+    found = {path: checked(path, settled, given) for path in paths}
+    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
+    if unnamed and load_demangler():
+        found.update((path, checked(path, settled, given)) for path in unnamed)
+    return found
+
+
+def _is_reported(check: ExtensionCheck) -> bool:
     """Return False for a library of a folder that may get what it lacks from who loads it."""
     from cudaguard.features.extensions.checks import CERTAIN_OF_LIBRARIES, is_library
 
     return check.ok is True or not is_library(check.path) or check.cause in CERTAIN_OF_LIBRARIES
 
 
-def _on_gpus(check: ExtensionCheck, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
+def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
     from cudaguard.elf.fat_binaries import gpu_code
     from cudaguard.features.gpu_architectures.messages.gpu_code import in_words
     from cudaguard.features.gpu_architectures.policy.architectures import architecture
     from cudaguard.features.gpu_architectures.policy.gpu_code import cuda_of, verdict
-    from cudaguard.tools.check_extension.report import OnGpu
 
     try:
-        code = gpu_code(check.path)
+        code = gpu_code(path)
     except (OSError, OverflowError, ValueError):  # then there is more wrong, which is told
         return (), ()
     if not code.parts and not code.has_more:
@@ -222,18 +192,3 @@ def _gpu_remedy(answers: tuple[OnGpu, ...], gpus: list[Pair]) -> str:
 
     lacking = [device for device, one in zip(gpus, answers) if one.ok is False]
     return remedy("it", lacking) if lacking else ""
-
-
-def _with_names(check: ExtensionCheck, shown: Mapping[str, str]) -> ExtensionCheck:
-    """Return a check in which a wheel is named, and not the folder that it was unpacked to."""
-    return check.replace(
-        path=os.path.abspath(_shown(check.path, shown)),
-        message=_shown(check.message, shown),
-        remedy=_shown(check.remedy, shown),
-    )
-
-
-def _shown(text: str, shown: Mapping[str, str]) -> str:
-    for folder, wheel in shown.items():
-        text = text.replace(folder, wheel)
-    return text

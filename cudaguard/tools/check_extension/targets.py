@@ -4,122 +4,45 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
-from contextlib import closing
-from typing import NamedTuple
 
 from cudaguard.tools.check_extension import messages
-from cudaguard.tools.check_extension.wheels import (
-    WheelError,
-    is_wheel,
-    link_neighbors,
-    misfit,
-    unpack,
-)
+from cudaguard.tools.common import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import ExitStack
-    from typing import Any
-
-    from cudaguard.elf.extension_check import ExtensionCheck
 
 
-class WrongUsageError(Exception):
-    """Raised for an argument that stands for nothing; the text says why."""
+def files_of(what: str) -> list[tuple[str, bool]]:
+    """Return the files that an argument stands for, and True for one that is named itself.
 
+    A path wins over a name.
 
-class File(NamedTuple):
-    """One that is to be judged.
-
-    Args:
-        path: The file.
-        is_named: True if it was named itself.
-        known: The judgement, where there is one already: of a wheel that does not fit.
+    Raises:
+        UsageError: It stands for nothing.
     """
-
-    path: str
-    is_named: bool = False
-    known: ExtensionCheck | None = None
-
-
-class Targets:
-    """Finds the files, and unpacks wheels.
-
-    Args:
-        stack: Closes what is unpacked.
-
-    Attributes:
-        shown: Folder of what is unpacked -> the wheel that it comes from.
-    """
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-        self.shown: dict[str, str] = {}
-        self._sites = [sysconfig.get_path(name) for name in ("platlib", "purelib")]
-
-    def of(self, what: str) -> list[File]:
-        """Return the files that an argument stands for; a path wins over a name.
-
-        Raises:
-            WrongUsageError: It stands for nothing, or is a wheel that is not unpacked.
-            OSError: A wheel cannot be read or unpacked.
-        """
-        if os.path.isdir(what):
-            return [File(path) for path in sorted(_below(what))]
-        if os.path.exists(what):
-            return self._of_wheel(what) if is_wheel(what) else [File(what, is_named=True)]
+    if os.path.isdir(what):
+        found = sorted(_below(what))
+    elif os.path.exists(what):
+        return [(what, True)]
+    else:
         found = _of_distribution(what)
-        if found is None:
-            raise WrongUsageError(f"{what}: {messages.EXPECTED}")
-        return [File(path) for path in found]
+    return [(path, False) for path in found]
 
-    def _of_wheel(self, path: str) -> list[File]:
-        wrong = misfit(path)
-        if wrong is not None:
-            return [File(path, is_named=True, known=wrong)]
-        root, files = self._unpacked(path)
-        link_neighbors(root, dict.fromkeys(self._sites), _installed_files(path))
-        return [File(file) for file in files if _is_candidate(file)]
 
-    def _unpacked(self, path: str) -> tuple[str, tuple[str, ...]]:
-        import tempfile
+def torch_at(path: str) -> str:
+    """Return the folder of the torch that a path leads to.
 
-        from cudaguard.tools.scratch import Scratch
-
-        parent = os.path.realpath(tempfile.gettempdir())
-        scratch = self._stack.enter_context(closing(Scratch("wheel", parent)))
-        root = os.path.join(scratch.folder, "unpacked")
-        os.mkdir(root)
-        try:
-            unpacked = unpack(path, root)
-        except WheelError as error:
-            raise WrongUsageError(f"{path}: {error}") from error
-        self.shown[root] = path
-        return unpacked.root, unpacked.files
-
-    def torch(self, path: str) -> str:
-        """Return the folder of the torch that is meant, which from now on is a neighbor of wheels.
-
-        Raises:
-            WrongUsageError: There is none, or not for this Python.
-            OSError: A wheel cannot be read or unpacked.
-        """
-        if os.path.isfile(path) and is_wheel(path):
-            wrong = misfit(path)
-            if wrong is not None:
-                raise WrongUsageError(f"--torch: {wrong.message}")
-            path = self._unpacked(path)[0]
-            link_neighbors(path, dict.fromkeys(self._sites), ["torch"])
-        found = list(dict.fromkeys(_torch_folders(os.path.abspath(path))))
-        if len(found) > 1:
-            raise WrongUsageError(messages.several_torches(path, found))
-        if not found:
-            raise WrongUsageError(messages.no_torch(path))
-        _refuse_other_python(found[0])
-        self._sites.insert(0, os.path.dirname(found[0]))
-        return found[0]
+    Raises:
+        UsageError: There is none, more than one, or not for this Python.
+    """
+    found = list(dict.fromkeys(_torch_folders(os.path.abspath(path))))
+    if len(found) > 1:
+        raise UsageError(messages.several_torches(path, found))
+    if not found:
+        raise UsageError(messages.no_torch(path))
+    _refuse_other_python(found[0])
+    return found[0]
 
 
 def _below(folder: str) -> Iterator[str]:
@@ -137,29 +60,16 @@ def _is_candidate(path: str) -> bool:
     return is_extension(path) or is_library(path)
 
 
-def _of_distribution(name: str) -> list[str] | None:
-    paths = _paths(name)
-    if paths is None:
-        return None
-    found = (os.path.normpath(str(path.locate())) for path in paths)
-    return sorted(file for file in found if _is_candidate(file))
-
-
-def _installed_files(wheel: str) -> list[str]:
-    """Return what is installed of the distribution of a wheel, relative to site-packages."""
-    name = os.path.basename(wheel).partition("-")[0]
-    return [os.path.normpath(str(path)) for path in _paths(name) or ()]
-
-
-def _paths(name: str) -> list[Any] | None:
-    """Return what a distribution lists as its files, None if it is not installed."""
+def _of_distribution(name: str) -> list[str]:
     from cudaguard.system.distributions import metadata_library
     from cudaguard.system.facts import distribution
 
     try:
-        return list(distribution(metadata_library(), name).files or ())
-    except Exception:  # not installed, or broken metadata
-        return None
+        listed = list(distribution(metadata_library(), name).files or ())
+    except Exception as error:  # not installed, or broken metadata
+        raise UsageError(f"{name}: {messages.EXPECTED}") from error
+    files = (os.path.normpath(str(path.locate())) for path in listed)
+    return sorted(file for file in files if _is_candidate(file))
 
 
 def _torch_folders(path: str) -> Iterator[str]:
@@ -180,7 +90,6 @@ def _torch_folders(path: str) -> Iterator[str]:
 
 
 def _is_torch(folder: str) -> bool:
-    # An unpacked wheel may lack all but these.
     return all(os.path.exists(os.path.join(folder, name)) for name in ("version.py", "lib"))
 
 
@@ -191,4 +100,4 @@ def _refuse_other_python(torch: str) -> None:
     built = {built_for_python(name) for name in os.listdir(torch) if name.endswith(".so")} - {""}
     if built and own not in built:
         version = min(built)
-        raise WrongUsageError(messages.torch_of_another_python(torch, version, own))
+        raise UsageError(messages.torch_of_another_python(torch, version, own))

@@ -43,8 +43,7 @@ examples:
   cudaguard doctor --deep                      also import what is watched, in children
   cudaguard doctor --orders decord,torch,cv2   do these imports work, in every order?
   cudaguard doctor --python ~/train/.venv      look at another environment
-  cudaguard doctor --format github --fail-on warning
-                                               in a workflow
+  cudaguard doctor --fail-on warning           in a workflow
   cudaguard doctor --bundle report.md          for an issue, with what is installed
   cudaguard doctor --bundle doctor-%h.md       on each host
   cudaguard doctor --diff doctor-*.md          which host differs, and in what?

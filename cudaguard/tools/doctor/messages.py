@@ -46,16 +46,8 @@ def old_python(path: str, version: Sequence[int], oldest: Sequence[int]) -> str:
 
 # --- doctor --diff -------------------------------------------------------------------------
 
+TOO_FEW = "--diff: got 1 file, expected two or more, as in --diff a.md b.md"
 _WRITE = "run: cudaguard doctor --bundle FILE.md"
-
-
-def diff_problem(files: int, format: str) -> str:
-    """What is wrong with the arguments of ``--diff``; empty if nothing is."""
-    if files < 2:
-        return f"--diff: got {files} file, expected two or more, as in --diff a.md b.md"
-    if format == "github":
-        return "--diff: its formats are text and json"
-    return ""
 
 
 def unreadable(path: str, why: str) -> str:

@@ -1,17 +1,15 @@
-"""Writes what doctor has found: as text, data, annotations, and as a bundle for an issue."""
+"""Writes what doctor has found: as text, as data, and as a bundle for an issue."""
 
 from __future__ import annotations
 
 import sys
 from typing import NamedTuple
 
-from cudaguard.core.checks import BROKEN, STATUSES
+from cudaguard.core.checks import STATUSES
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
-from cudaguard.model import SEVERITIES
 from cudaguard.system.shareable import shareable
-from cudaguard.tools import sarif
-from cudaguard.tools.common import github, json_text, note, show
+from cudaguard.tools.common import json_text, note, show
 from cudaguard.tools.doctor import text
 from cudaguard.tools.doctor.other_python import command_here
 from cudaguard.tools.layout import Page
@@ -24,8 +22,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.checks import CheckResult
-
-ANNOTATIONS = dict(zip(SEVERITIES, ("notice", "warning", "error")))
 
 
 class Look(NamedTuple):
@@ -122,28 +118,9 @@ def _shown(args: Namespace, report: dict[str, Any]) -> str:
     """Return the report in the format that was asked for; all but text may go to others."""
     if args.format == "json":
         return json_text(shareable(report))
-    if args.format == sarif.FORMAT:
-        return sarif.of_doctor(shareable(report))
-    if args.format == "github":  # logs of workflows are public
-        return "\n".join(_annotations(shareable(report)))
     page = Page(sys.stdout, verbose=args.verbose)
     text.write(printable_data(report), page)
     return str(page)
-
-
-def _annotations(report: dict[str, Any]) -> list[str]:
-    """Return a workflow command for each finding, and for each check that has failed."""
-    lines = []
-    for check in report["checks"]:
-        title = f"{check['id']}: {check['title']}"
-        if check["status"] == BROKEN:
-            lines.append(github("error", check["reason"], title=title))
-        for finding in check["findings"]:
-            parts = (finding[key] for key in ("what", "consequence", "remedy", "command"))
-            told = [finding["what"], *finding["evidence"], *list(parts)[1:]]
-            message = "\n".join(filter(None, told))
-            lines.append(github(ANNOTATIONS[finding["severity"]], message, title=title))
-    return lines
 
 
 def save(path: str, content: str) -> bool:

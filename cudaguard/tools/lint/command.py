@@ -1,38 +1,36 @@
-"""Findings import statements whose order a rule forbids, without running or importing anything.
+"""Report import statements whose order a rule forbids, without running or importing anything.
 
 Reads Python files and notebooks. What functions import is left out, as it runs later or never, and
-so is what stands under `if TYPE_CHECKING`. --fix puts imports in order where nothing but imports
-stands between them.
+so is what stands under `if TYPE_CHECKING`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 
-from cudaguard.tools.common import UsageError, add_format, add_verbose, note
+from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
+from cudaguard.tools.layout import Page
+from cudaguard.tools.lint import messages
+from cudaguard.tools.lint.policy import misplaced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from cudaguard.model import Rule
-    from cudaguard.system.source_file import Source
 
 EXAMPLES = """\
 examples:
   cudaguard lint src train.py                  everything below src, and one file
   cudaguard lint --config cudaguard.toml .     with rules of your own
-  cudaguard lint --diff .                      what --fix would change
-  cudaguard lint --fix .                       puts imports in order, so that sorters keep it
-  cudaguard lint --format github .             annotations in a workflow
-  cudaguard lint --format sarif .              for code scanning
+  cudaguard lint --format json .               as data
 
 checked: rules of your own, opt-in rules that are enabled, and built-in rules about the versions
 installed here. `# cudaguard: ignore[CG041]` on the line silences one rule,
 `# cudaguard: ignore` all.
 
-exit status: 0 nothing found (or all of it fixed), 1 found, 2 wrong usage, 3 a file could not be
-read or written
+exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
 """
 
 
@@ -43,39 +41,51 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
     )
-    add_verbose(parser, "also say which rules need no order, on stderr")
-    doing = parser.add_mutually_exclusive_group()
-    doing.add_argument("--fix", action="store_true", help="put imports in order, in the files")
-    doing.add_argument("--diff", action="store_true", help="show what --fix would change, only")
     add_format(parser)
 
 
 def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
     from cudaguard.errors import ConfigError, RuleError
-    from cudaguard.system.source_file import files_below
-    from cudaguard.tools.lint.report import Findings
+    from cudaguard.files.text import printable_data
+    from cudaguard.system.source_file import files_below, read
 
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
     try:
-        checked, others = _rules(args.config)
+        rules = _rules(args.config)
     except (ConfigError, RuleError) as error:
         raise UsageError(str(error)) from error
-    if args.diff and args.format != "text":
-        raise UsageError(f"--diff writes a diff, and takes no --format {args.format}")
-    report = Findings(args, checked)
-    for file in dict.fromkeys(file for path in args.path for file in files_below(path)):
-        source = report.look(file)
-        if args.verbose:
-            _tell_more(source, others)
-    report.show()
-    return report.status()
+    files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
+    found = []
+    unreadable = 0
+    for file in files:
+        source = read(file)
+        if source.problem:
+            unreadable += 1
+            note("lint", f"{file}: {source.problem}")
+        found += [
+            messages.finding(file, one)
+            for one in misplaced(source.imports, rules)
+            if not source.is_silenced(one.rule.id, one.then, one.first)
+        ]
+    if args.format == "json":
+        document = {
+            "tool": "lint", "files": len(files), "unreadable": unreadable, "findings": found,
+        }  # fmt: skip
+        show(json_text(document))
+    else:
+        for one in found:
+            page = Page(sys.stdout)
+            messages.write(printable_data(one), page)
+            show(str(page))
+        note("lint", messages.summary(len(found), len(files)))
+    return BROKEN if unreadable else FOUND if found else OK
 
 
-def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
-    """Return (rules whose order is checked, other rules in force).
+def _rules(config_file: str | None) -> list[Rule]:
+    """Return the rules whose order is checked.
 
     Raises:
         ConfigError: The configuration file cannot be used.
@@ -99,34 +109,14 @@ def _rules(config_file: str | None) -> tuple[list[Rule], list[Rule]]:
     facts = Facts()
     active = active_rules()
     ids = {rule.id for rule in active}
-    ours = {rule.id: rule for rule in RULES}
-    here = {rule.id for rule in applying([rule for rule in RULES if rule.needs], facts)}
-    chosen: list[Rule] = []
-    for rule in active:
-        # What the user has written or switched on is meant for where the program runs.
-        is_users = rule is not ours.get(rule.id) or switches.get(rule.id, False)
-        if rule.needs and (may_apply(rule, facts) if is_users else rule.id in here):
-            chosen.append(rule)
     # Those that are off change programs; to tell of them changes nothing.
-    chosen += [
-        rule
-        for rule in RULES
-        if rule.id not in ids and switches.get(rule.id, True)
-        if rule.id in here
-    ]
-    return chosen, [rule for rule in active if rule not in chosen]
+    off = [rule for rule in RULES if rule.id not in ids and switches.get(rule.id, True)]
+    built_in = {rule.id: rule for rule in RULES}
+    here = {rule.id for rule in applying([rule for rule in RULES if rule.needs], facts)}
 
+    def counts(rule: Rule) -> bool:
+        # What the user has written or switched on is meant for where the program runs.
+        is_users = rule is not built_in.get(rule.id) or switches.get(rule.id, False)
+        return may_apply(rule, facts) if is_users else rule.id in here
 
-def _tell_more(source: Source, others: list[Rule]) -> None:
-    from cudaguard.tools.lint import messages as report
-    from cudaguard.tools.lint.policy import imports
-
-    for rule in others:
-        for watched in rule.watch:
-            for one in source.imports:
-                if imports(one, watched):
-                    if rule.needs:
-                        note("lint", report.unchecked(rule))
-                    else:
-                        note("lint", report.needs_no_order(source.path, one.line, watched, rule))
-                    break
+    return [rule for rule in (*active, *off) if rule.needs and counts(rule)]

@@ -14,8 +14,6 @@ from cudaguard.files import open_to_write, write_text
 from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
-    PICTURES,
-    SUFFIXES,
     UsageError,
     add_verbose,
     add_with_arguments,
@@ -34,6 +32,9 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.run.supervise import ProgramEnd
 
+FORMATS = ("text", "json", "svg", "html")
+# What the name of a file says of its format, where no --format does; others are text.
+_SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}
 _WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout")
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
@@ -69,7 +70,7 @@ def configure(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=PICTURES,
+        choices=FORMATS,
         help="write FILE in this format, whatever its suffix (default without FILE: text)",
     )
     parser.add_argument(
@@ -149,7 +150,7 @@ def _write(document: dict[str, Any], args: Namespace) -> None:
         say(f"{_rendered(document, 'text', page)}\n", sys.stderr)
     for path in args.output:
         suffix = os.path.splitext(path)[1].lower()
-        form = args.format or SUFFIXES.get(suffix, "text")
+        form = args.format or _SUFFIXES.get(suffix, "text")
         text = _rendered(document, form, Page(verbose=args.verbose))
         write_text(path, text + "\n")
 
