@@ -8,12 +8,16 @@ import json
 import pytest
 
 from cudaguard.tools.common import Progress, json_text
-from cudaguard.tools.layout import has_color, paint
+from cudaguard.tools.layout import has_color
 
 
 class Terminal(io.StringIO):
     def isatty(self):
         return True
+
+
+CLOSED = io.StringIO()
+CLOSED.close()
 
 
 @pytest.mark.parametrize(
@@ -28,25 +32,12 @@ class Terminal(io.StringIO):
         (io.StringIO(), {}, False),
         (io.StringIO(), {"FORCE_COLOR": "1"}, True),
         (io.StringIO(), {"FORCE_COLOR": ""}, False),
+        (CLOSED, {}, False),
         (None, {}, False),  # pythonw, or a closed descriptor
     ],
 )
 def test_color(stream, environ, expected):
     assert has_color(stream, environ) is expected
-
-
-def test_closed_stream_gets_no_color():
-    stream = io.StringIO()
-    stream.close()
-    assert has_color(stream, {}) is False
-
-
-def test_paint(monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert paint("x", "red", io.StringIO()) == "\033[31mx\033[0m"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert paint("x", "red", io.StringIO()) == "x"
 
 
 def test_number_of_the_schema_comes_first():

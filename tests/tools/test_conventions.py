@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import pty
 import re
 import sys
 
@@ -16,7 +14,6 @@ from cudaguard.tools.command_line import Parser
 from cudaguard.tools.main import MODULES
 from cudaguard.tools.messages import COMMANDS
 
-from ..conftest import clean_environment
 from ..documents import valid
 
 CUDAGUARD = (sys.executable, "-m", "cudaguard")
@@ -45,7 +42,7 @@ def test_help_of_all(child):
     assert child.command(*CUDAGUARD, check=False).returncode == 2
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["rules", "test", "--help"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["rules", "list", "--help"]])
 def test_help_and_version_import_nothing_heavy(child, arguments):
     code = f"""
         import sys
@@ -60,44 +57,6 @@ def test_help_and_version_import_nothing_heavy(child, arguments):
     *_, last = child.python(code).stdout.splitlines()
     assert set(last.split()) & set(HEAVY) == set()
     assert "argparse" in last
-
-
-@pytest.mark.parametrize("task", [["list"], ["show", "CG001"]])
-def test_no_color_where_nobody_sees_it(child, task):
-    for env in ({}, {"NO_COLOR": "1"}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}):
-        done = child.command(*CUDAGUARD, "rules", *task, env=env, check=False)
-        assert "\033" not in done.stdout + done.stderr
-    forced = {"FORCE_COLOR": "1"}
-    json = child.command(*CUDAGUARD, "rules", *task, "--format", "json", env=forced, check=False)
-    assert "\033" not in json.stdout
-
-
-def test_color_where_it_is_asked_for_or_seen(child):
-    doctor = ("doctor", "--only", "CG905")
-    done = child.command(*CUDAGUARD, *doctor, env={"FORCE_COLOR": "1"}, check=False)
-    assert "\033[32m" in done.stdout
-    assert "\033[32m" in on_a_terminal(*doctor)
-    assert "\033" not in on_a_terminal(*doctor, NO_COLOR="1")
-
-
-def on_a_terminal(*arguments, **variables):
-    """Return what a command writes to a terminal."""
-    child, terminal = pty.fork()
-    if child == 0:
-        environment = clean_environment(TERM="xterm", **variables)
-        os.execve(sys.executable, [*CUDAGUARD, *arguments], environment)
-    shown = b""
-    while True:
-        try:
-            data = os.read(terminal, 4096)
-        except OSError:  # as Linux ends it
-            data = b""
-        if not data:
-            break
-        shown += data
-    os.waitpid(child, 0)
-    os.close(terminal)
-    return shown.decode()
 
 
 def test_list_is_one_line_per_rule(child):
