@@ -10,7 +10,6 @@ import importlib
 import pkgutil
 import sys
 from pathlib import Path
-from pprint import pformat
 
 ROOT = Path(__file__).parent.parent
 INDEX = ROOT / "cudaguard" / "features" / "_index.py"
@@ -142,10 +141,14 @@ def index() -> str:
         "CHECKS": dict(checks),
         "IDS": dict(sorted(ids.items())),
     }  # fmt: skip
-    lines = (
-        f"{name} = {pformat(value, width=98, sort_dicts=False)}\n" for name, value in parts.items()
-    )
-    return HEAD + "\n".join(lines)
+    return HEAD + "\n".join(f"{name} = {_rows(value)}\n" for name, value in parts.items())
+
+
+def _rows(value: tuple | dict) -> str:
+    """Return a table as code, with a row on each line."""
+    if isinstance(value, dict):
+        return "".join(("{\n", *(f"    {key!r}: {row!r},\n" for key, row in value.items()), "}"))
+    return "".join(("(\n", *(f"    {row!r},\n" for row in value), ")"))
 
 
 def main() -> int:
