@@ -8,7 +8,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-import cudaguard
 from cudaguard.tools.command_line import Parser
 from cudaguard.tools.doctor import command as doctor
 from cudaguard.tools.main import MODULES
@@ -210,9 +209,3 @@ def test_hook_of_pre_commit_is_a_command(root):
     text = (root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")
     (command,) = re.findall(r"^  entry: cudaguard (\S+)$", text, re.MULTILINE)
     assert command in MODULES
-
-
-def test_release_has_a_section_in_the_changelog(root):
-    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-    section = rf"^## \[{re.escape(cudaguard.__version__)}\] - \d{{4}}-\d\d-\d\d$"
-    assert re.search(section, text, re.MULTILINE)
