@@ -26,6 +26,7 @@ _OF_DEVICE_LINKER = 2  # version of a record
 _IMAGE = 48  # bytes of an image's header that are looked at; more follow
 _PTX, _MACHINE_CODE = 1, 2
 _LETTERS = ((1 << 20, "a"), (1 << 21, "f"))
+_FLAG = 64  # bytes of memory for a name in a set
 _MOST_IMAGES = 1 << 18
 _MOST_RECORDS = 1 << 16
 _MOST_PADDING = 1 << 12
@@ -92,6 +93,7 @@ class _Reader:
         parts = [_flags(binary) for binary in linked]
         if to_link:  # the driver links these for a GPU that all of them have something for
             common = frozenset.intersection(*map(_flags, to_link))
+            self._file.budget.spend(_FLAG * len(common) * len(parts))
             parts = [part | common for part in parts] or [common]
         return GpuCode(
             tuple(part for part in parts if part), ptx, any(not image.flag for image in images)

@@ -80,6 +80,14 @@ def test_what_the_driver_may_link_counts_where_all_of_it_can_be(tmp_path):
     assert code.parts == (frozenset({"sm_80", "compute_80"}),)
 
 
+def test_parts_that_would_take_gigabytes_are_given_up(tmp_path):
+    """Each part that is linked can also use what is linked by the driver."""
+    to_link = [binary(*(f"sm_{number}" for number in range(1000, 4000)))]
+    text = source(tmp_path, [binary("sm_80")] * 3000, to_link)
+    with pytest.raises(ValueError, match="it is damaged"):
+        gpu_code(str(compiled(tmp_path / "large.so", text)))
+
+
 def test_image_of_an_unknown_kind_is_told_of(tmp_path):
     code = gpu_code(str(library(tmp_path / "odd.so", "sm_80", "odd_90")))
     assert (code.architectures, code.has_more) == (("sm_80",), True)
