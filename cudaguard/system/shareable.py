@@ -82,8 +82,12 @@ def program_alone(words: Sequence[str]) -> list[str]:
 
 def shareable(document: Any) -> Any:
     """Return lists and tables of texts as others may read them; the keys are words of ours."""
-    homes = _any_of(_own_homes(), r"(?<![\w.~-])", r"(?![\w-]|\.\w)")
-    names = _any_of(_own_names(), r"(?<![^\W_])", r"(?![^\W_])")
+    users = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} - {"", "root"}
+    # HOME may be set to another folder than that of the account, as in jobs and containers.
+    given = {os.path.expanduser(f"~{user}") for user in ("", *users)}
+    folders = {folder.rstrip("/") for home in given for folder in (home, os.path.realpath(home))}
+    homes = _any_of(filter(os.path.isabs, folders), r"(?<![\w.~-])", r"(?![\w-]|\.\w)")
+    names = _any_of(users, r"(?<![^\W_])", r"(?![^\W_])")
 
     def of_path(word: re.Match[str]) -> str:
         return names.sub(USER, word[0]) if "/" in word[0] else word[0]
@@ -113,28 +117,6 @@ def _host_and_path(text: str) -> str:
     if not _HOST.fullmatch(host.rstrip(_SIGNS)):  # a password with a slash, perhaps
         return LEFT_OUT
     return host + _TOKEN_OF_CONDA.sub(f"/t/{LEFT_OUT}", slash + path)
-
-
-def _own_homes() -> set[str]:
-    """Return the home folders of this account: HOME may be set to another one, as in containers."""
-    homes = {home for home in (os.path.expanduser("~"), _account()[1]) if os.path.isabs(home)}
-    return {home.rstrip("/") for home in homes.union(map(os.path.realpath, homes))} - {""}
-
-
-def _own_names() -> set[str]:
-    known = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")} - {""}
-    return (known or {_account()[0]}) - {"", "root"}
-
-
-def _account() -> tuple[str, str]:
-    """Return the name and the home of this account, as the system has them."""
-    try:
-        import pwd
-
-        account = pwd.getpwuid(os.getuid())
-    except (ImportError, KeyError):  # not POSIX, or a user id without a name
-        return "", ""
-    return account.pw_name, account.pw_dir
 
 
 def _any_of(texts: Iterable[str], before: str, behind: str) -> re.Pattern[str]:

@@ -93,7 +93,7 @@ def _ann(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "/scratch/jobs/17")
     monkeypatch.setenv("USER", "ann")
     account = pwd.struct_passwd(("ann", "x", 1, 1, "", "/home/ann", "/bin/sh"))
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    monkeypatch.setattr(pwd, "getpwnam", lambda _: account)
     monkeypatch.delenv("LOGNAME", raising=False)
     monkeypatch.delenv("SUDO_USER", raising=False)
 
@@ -122,11 +122,6 @@ def test_paths_name_no_user(text, told):
 
 def test_account_without_a_name(monkeypatch):
     """As in containers that run under any number."""
-
-    def unknown(number):
-        raise KeyError(number)
-
-    monkeypatch.setattr(pwd, "getpwuid", unknown)
     for name in ("USER", "LOGNAME", "SUDO_USER"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/")
