@@ -49,11 +49,9 @@ def test_bundle_names_what_is_installed_and_what_is_set(planted, child):
     assert "UNRELATED" not in text
 
 
-@pytest.mark.parametrize(
-    ("format", "is_whole"), [("json", False), ("github", False), ("text", True)]
-)
+@pytest.mark.parametrize(("format", "is_whole"), [("json", False), ("text", True)])
 def test_home_is_whole_in_text_alone(planted, env, format, is_whole):
-    """Logs of workflows are public; a command in the text is there to be typed."""
+    """A command in the text is there to be typed."""
     planted.write("half-1.0.dist-info/METADATA", "Name: half\n")
     env["HOME"] = str(planted.folder)
     _, out, _ = planted.run("--only", "CG905", "--format", format, env=env)
