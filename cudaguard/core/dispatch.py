@@ -15,11 +15,11 @@ from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, CtypesPatch, FlagsPatc
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
+from cudaguard.core.last_error import LastError
 from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.loader import NOTHING, Slots
 from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
-from cudaguard.core.program_end import ProgramEnd
 from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
 from cudaguard.core.replace import Replacements
@@ -60,7 +60,7 @@ class Dispatch:
         self.ctypes = CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
         self.flags = FlagsPatch(self.scope_of_extensions, self)
         self.lazy = LazyFilter()
-        self.end = ProgramEnd(self.detection.error_passes)
+        self.end = LastError(self.detection.error_passes)
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).

@@ -40,7 +40,7 @@ class CondaPackage(NamedTuple):
     metadata: frozenset[str]
 
 
-class Replaced(NamedTuple):
+class ReplacedPackage(NamedTuple):
     """A package of conda's of which pip has installed another release.
 
     Args:
@@ -74,7 +74,7 @@ def conda_packages(prefix: str) -> list[CondaPackage]:
     return found
 
 
-def replaced(packages: Iterable[CondaPackage]) -> Iterator[Replaced]:
+def replaced(packages: Iterable[CondaPackage]) -> Iterator[ReplacedPackage]:
     """Yield the packages of which ``site-packages`` has metadata that conda does not list."""
     owners = {folder: package for package in packages for folder in package.metadata}
     there = _names_in(sysconfig.get_path("purelib"))
@@ -82,10 +82,10 @@ def replaced(packages: Iterable[CondaPackage]) -> Iterator[Replaced]:
     for folder, package in owners.items():
         name, _ = _name_and_version(folder)
         if name in pips:
-            yield Replaced(package, name, pips[name], folder in there)
+            yield ReplacedPackage(package, name, pips[name], folder in there)
 
 
-def requiring_another(one: Replaced, packages: Iterable[CondaPackage]) -> Iterator[str]:
+def requiring_another(one: ReplacedPackage, packages: Iterable[CondaPackage]) -> Iterator[str]:
     """Yield what of conda's requires another release than pip has installed, and which."""
     name = one.package.name
     asks = re.compile(rf'"{re.escape(name)} ([^" ]+)'.encode())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from cudaguard.features.duplicate_libraries.policy import Copy, Want
     from cudaguard.model import Severity
-    from cudaguard.system.conda import Replaced
+    from cudaguard.system.conda import ReplacedPackage
     from cudaguard.system.distributions import Distribution
     from cudaguard.system.runtimes import Runtime
 
@@ -558,7 +558,7 @@ def hidden(torch: Distribution, other: Distribution, users: Sequence[str]) -> Fi
 # --- what is installed: conda and pip ------------------------------------------------------------
 
 
-def mixed_releases(one: Replaced, wanted: Sequence[str]) -> Finding:
+def mixed_releases(one: ReplacedPackage, wanted: Sequence[str]) -> Finding:
     """A package that pip installed beside conda's, or in place of one that others of conda's need.
 
     Args:
@@ -581,7 +581,7 @@ def mixed_releases(one: Replaced, wanted: Sequence[str]) -> Finding:
     )
 
 
-def replaced(found: Sequence[Replaced]) -> Finding:
+def replaced(found: Sequence[ReplacedPackage]) -> Finding:
     """Packages of conda's that pip replaced, which is no fault yet."""
     said = [f"{p.name} {p.version}: now {dist} {version}" for p, dist, version, _ in found]
     first, *rest = (f"{one.package.name} {one.package.version}" for one in found)

@@ -116,9 +116,9 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
     kills = oom_kills()
     on_quit = None
     if record.folder and is_terminal(sys.stderr):  # Ctrl-\ is typed, and shown there
-        from cudaguard.tools.run.stacks import Look
+        from cudaguard.tools.run.stacks import NewStacks
 
-        on_quit = Look(found.program, record.folder).show
+        on_quit = NewStacks(found.program, record.folder).show
 
     def tell(ended: ProgramEnd) -> None:
         if ended.status or ended.is_late or args.report:

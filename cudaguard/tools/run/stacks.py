@@ -208,7 +208,7 @@ def _heading(group: Sequence[dict[str, Any]]) -> str:
 # --- while it runs ------------------------------------------------------------------
 
 
-class Look:
+class NewStacks:
     """Looks at what processes have written down since it looked last.
 
     Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class ProgramEnd:
+class LastError:
     """Looks at the last error once, at exit.
 
     Args:
