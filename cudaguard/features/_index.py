@@ -184,7 +184,7 @@ KNOWN_ERRORS = (
     'cudaguard.features.cuda_init.known_errors:EXPLAINER',
     'cudaguard.features.array_interface.known_errors:EXPLAINER',
     'cudaguard.features.cuda_graphs.known_errors:EXPLAINER',
-    'cudaguard.features.gpu_architectures.known_errors.explainer:EXPLAINER',
+    'cudaguard.features.gpu_architectures.known_errors:EXPLAINER',
     'cudaguard.features.builds.known_errors:EXPLAINER',
     'cudaguard.features.extensions.known_errors.explainer:EXPLAINER',
     'cudaguard.features.other_errors.known_errors:EXPLAINER',

@@ -36,9 +36,9 @@ SYMPTOMS = (
     ("Two copies of one library", ("duplicate_libraries",), "howto/extensions.md"),
     ("A package that must be imported first", ("import_order",), "reference/commands/lint.md"),
     ("CUDA in forked processes, threads and contexts", ("cuda_init",), "howto/cuda.md"),
-    ("A GPU that a compiler does not know", ("gpu_architectures.compilers",),
+    ("A GPU that a compiler does not know", ("gpu_architectures:COMPILERS",),
      "howto/new-gpu.md"),
-    ("The NVIDIA driver", ("gpu_architectures.driver",), "reference/commands/doctor.md"),
+    ("The NVIDIA driver", ("gpu_architectures:DRIVER",), "reference/commands/doctor.md"),
     ("Arrays between libraries", ("array_interface",), "howto/arrays.md"),
     ("CUDA graphs", ("cuda_graphs",), "howto/graphs.md"),
     ("Builds of extensions", ("builds",), "howto/builds.md"),
@@ -71,9 +71,10 @@ def errors() -> str:
 
 def _known(places: tuple[str, ...]) -> Iterator[KnownError]:
     for place in places:
-        feature, _, part = place.partition(".")
+        where, _, these = place.partition(":")
+        feature, _, part = where.partition(".")
         name = f"cudaguard.features.{feature}.known_errors{part and f'.{part}'}"
-        yield from importlib.import_module(name).KNOWN
+        yield from getattr(importlib.import_module(name), these or "KNOWN")
 
 
 def _entry(one: KnownError, page: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cudaguard.features.gpu_architectures.architectures import KNOWN
+from cudaguard.features.gpu_architectures.policy import KNOWN
 
 from .cuda_torch import cuda_torch as cuda_torch
 

@@ -21,7 +21,7 @@ PACKAGE = Path(cudaguard.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent.parent
 MESSAGES = approved()
 # They change a finding that another function has worded.
-CHANGE = {"more_exactly", "with_copies"}
+CHANGE = set()
 MOST_WORDS = 20  # in a sentence
 MOST_OF_CONSEQUENCE = 40
 # Quoted errors, code, paths, links and what is said in passing count as one word.

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from cudaguard.core.checks import Check
 from cudaguard.elf.fat_binaries import gpu_code
-from cudaguard.features.gpu_architectures.messages import gpu_code as wording
-from cudaguard.features.gpu_architectures.policy.gpu_code import verdict
+from cudaguard.features.gpu_architectures import messages as wording
+from cudaguard.features.gpu_architectures.policy import verdict_of_code
 from cudaguard.system.site import Skipped
 from cudaguard.system.trial import try_imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
     from cudaguard.system.site import Result, Site
-
-    Pair = tuple[int, int]
 
 _ASK_NVML = """
 import json
@@ -34,7 +33,7 @@ def check(site: Site) -> Result:
         without = {
             device: names
             for device, names in gpus.items()
-            if all(verdict(device, code).ok is False for code in files.values())
+            if all(verdict_of_code(device, code).ok is False for code in files.values())
         }
         if without:
             is_usable = len(without) < len(gpus)

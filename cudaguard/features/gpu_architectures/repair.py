@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from cudaguard.core.messages import loaded_before, not_preloaded
 from cudaguard.core.request import Done, Refused
-from cudaguard.features.gpu_architectures.architectures import KNOWN
-from cudaguard.features.gpu_architectures.messages import architectures as wording
-from cudaguard.features.gpu_architectures.policy.architectures import helps, torch_of
+from cudaguard.features.gpu_architectures import messages as wording
+from cudaguard.features.gpu_architectures.policy import KNOWN, helps, nearest, torch_of
 from cudaguard.files import os
 from cudaguard.system.preload import has_driver, is_mapped, open_all
 
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from cudaguard.core.request import Outcome, Request
-
-    Capability = tuple[int, int]
+    from cudaguard.features.gpu_architectures.policy import Pair
 
 _NVML = "libnvidia-ml.so.1"
 
@@ -28,7 +26,6 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     """
     if not request.permit.acts or request.name != "torch" or not has_driver():
         return
-    from cudaguard.features.gpu_architectures.torch_builds import nearest
     from cudaguard.system.nvrtc import builtins_of, copy_for, installed_copies
     from cudaguard.system.torch_build import architectures, release_of
 
@@ -54,7 +51,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
         yield Done(better.path, how)
 
 
-def _ask_nvml(request: Request) -> tuple[Capability, ...]:
+def _ask_nvml(request: Request) -> tuple[Pair, ...]:
     """Return the compute capabilities of the visible devices; that NVML is loaded is noted."""
     from cudaguard.system.devices import compute_capabilities
 

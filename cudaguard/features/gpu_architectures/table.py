@@ -12,13 +12,9 @@ IDS = {
     "CG894": ("torch's NVRTC does not support a GPU", "CudaGuardWarning"),
 }
 DETECTORS = {
-    "detector:ArchitectureDetector": (
-        "begin",
-        "imported:torch",
-        "forget",
-    ),
+    "detector:ArchitectureDetector": ("begin", "imported:torch", "forget"),
 }
-KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
+KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG893": (

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
-from cudaguard.features.gpu_architectures.architectures import KNOWN
-from cudaguard.features.gpu_architectures.messages import architectures as wording
-from cudaguard.features.gpu_architectures.policy.architectures import (
+from cudaguard.features.gpu_architectures import messages as wording
+from cudaguard.features.gpu_architectures.policy import (
     CANNOT_RUN,
     FINE,
+    KNOWN,
     NO_JIT,
     asked_for,
     cure_for,
+    nearest,
     torch_of,
     verdict,
 )
@@ -22,13 +23,9 @@ from cudaguard.system.torch_build import are_wheels_known, folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from cudaguard.features.gpu_architectures.policy.architectures import Torch
+    from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.model import Finding
     from cudaguard.system.nvrtc import Nvrtc
-
-    Capability = tuple[int, int]
 
 
 class Situation(NamedTuple):
@@ -40,11 +37,11 @@ class Situation(NamedTuple):
         nvrtc: The NVRTC that serves it, or will; None if that is not known.
     """
 
-    devices: tuple[Capability, ...]
+    devices: tuple[Pair, ...]
     torch: Torch
     nvrtc: Nvrtc | None
 
-    def with_verdict(self, wanted: str) -> dict[int, Capability]:
+    def with_verdict(self, wanted: str) -> dict[int, Pair]:
         """Return the devices of which a verdict is true, by ordinal."""
         release = None if self.nvrtc is None else self.nvrtc.release
         return {
@@ -54,7 +51,7 @@ class Situation(NamedTuple):
         }
 
 
-def look_at_torch(devices: tuple[Capability, ...]) -> Situation | None:
+def look_at_torch(devices: tuple[Pair, ...]) -> Situation | None:
     """Return how the imported torch gets on with the devices; None if it is none for CUDA.
 
     Args:
@@ -86,36 +83,20 @@ def findings_of(situation: Situation, default: int) -> list[Finding]:
     nvrtc = situation.nvrtc
     if lame and nvrtc is not None and nvrtc.release is not None:
         devices = list(lame.values())
+        better = nearest(
+            copy
+            for copy in installed_copies(nvrtc.name)
+            if all(verdict(device, situation.torch, copy.release) == FINE for device in devices)
+        )
         found.append(
             wording.no_jit(
                 lame,
                 nvrtc,
                 sorted({asked_for(device, situation.torch, nvrtc.release) for device in devices}),
                 sorted(KNOWN[nvrtc.release]),
-                better_copy(situation, devices),
+                better,
                 cure_for(devices, nvrtc.release[0], with_torch=are_wheels_known()),
                 loud=default in lame,
             )
         )
     return found
-
-
-def better_copy(situation: Situation, devices: Sequence[Capability]) -> Nvrtc | None:
-    """Return the installed NVRTC that would serve devices which the present one does not know."""
-    if situation.nvrtc is None:
-        return None
-    fitting = [
-        copy
-        for copy in installed_copies(situation.nvrtc.name)
-        if all(verdict(device, situation.torch, copy.release) == FINE for device in devices)
-    ]
-    return nearest(fitting)
-
-
-def nearest(copies: Iterable[Nvrtc]) -> Nvrtc | None:
-    """Return the copy of the lowest release: the next one to that which torch was made with."""
-    return min((c for c in copies if c.release is not None), key=_by_release, default=None)
-
-
-def _by_release(copy: Nvrtc) -> tuple[int, int]:
-    return copy.release or (0, 0)

@@ -70,7 +70,7 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Check, print, and return the exit status."""
-    from cudaguard.features.gpu_architectures.policy.gpu_code import device_of
+    from cudaguard.features.gpu_architectures.policy import device_of
     from cudaguard.system.torch_build import take_for_installed
     from cudaguard.tools.check_extension.targets import files_of, torch_at
 
@@ -168,9 +168,8 @@ def _is_reported(check: ExtensionCheck) -> bool:
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
     from cudaguard.elf.fat_binaries import gpu_code
-    from cudaguard.features.gpu_architectures.messages.gpu_code import in_words
-    from cudaguard.features.gpu_architectures.policy.architectures import architecture
-    from cudaguard.features.gpu_architectures.policy.gpu_code import cuda_of, verdict
+    from cudaguard.features.gpu_architectures.messages import in_words
+    from cudaguard.features.gpu_architectures.policy import architecture, cuda_of, verdict_of_code
 
     try:
         code = gpu_code(path)
@@ -180,7 +179,7 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
         return (), ()
     answers = []
     for device in gpus:
-        found = verdict(device, code)
+        found = verdict_of_code(device, code)
         cuda = cuda_of(code.ptx[found.by]) if found.by in code.ptx else None
         words = in_words(device, code, found, cuda)
         answers.append(OnGpu(f"sm_{architecture(device)}", found.ok, found.by, words))
@@ -188,7 +187,7 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
 
 
 def _gpu_remedy(answers: tuple[OnGpu, ...], gpus: list[Pair]) -> str:
-    from cudaguard.features.gpu_architectures.messages.gpu_code import remedy
+    from cudaguard.features.gpu_architectures.messages import build_remedy
 
     lacking = [device for device, one in zip(gpus, answers) if one.ok is False]
-    return remedy("it", lacking) if lacking else ""
+    return build_remedy("it", lacking) if lacking else ""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cudaguard.features.gpu_architectures.architectures import KNOWN
+from cudaguard.features.gpu_architectures.policy import KNOWN
 
 from ...features.cuda_init.program import SCENE, Program, Ran
 

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from cudaguard.elf.fat_binaries import GpuCode
-from cudaguard.features.gpu_architectures.policy.gpu_code import (
+from cudaguard.features.gpu_architectures.policy import (
     Verdict,
     cuda_of,
     device_of,
-    verdict,
+    verdict_of_code,
 )
 
 from ...fat_binaries import library
@@ -54,16 +54,18 @@ def code(*parts, **more):
     ],
 )
 def test_what_runs_where(has, device, by):
-    assert verdict(device, code(has)) == (Verdict(True, by) if by else Verdict(False))
+    assert verdict_of_code(device, code(has)) == (Verdict(True, by) if by else Verdict(False))
 
 
 def test_parts_for_other_gpus_are_counted():
-    assert verdict((8, 0), code("sm_80", "sm_90a", "sm_80 sm_90")) == Verdict(True, "sm_80", 1)
+    assert verdict_of_code((8, 0), code("sm_80", "sm_90a", "sm_80 sm_90")) == Verdict(
+        True, "sm_80", 1
+    )
 
 
 def test_unknown_kinds_are_not_judged():
-    assert verdict((9, 0), code("sm_80", has_more=True)) == Verdict(None)
-    assert verdict((8, 0), code("sm_80", has_more=True)) == Verdict(True, "sm_80")
+    assert verdict_of_code((9, 0), code("sm_80", has_more=True)) == Verdict(None)
+    assert verdict_of_code((8, 0), code("sm_80", has_more=True)) == Verdict(True, "sm_80")
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from cudaguard.features.gpu_architectures.architectures import (
-    KNOWN,
-    NVRTC_WHEELS,
-    TORCH_WHEELS,
-)
-from cudaguard.features.gpu_architectures.policy.architectures import (
+from cudaguard.features.gpu_architectures.policy import (
     CANNOT_RUN,
     FINE,
+    KNOWN,
     NO_JIT,
+    NVRTC_WHEELS,
+    TORCH_WHEELS,
     UNKNOWN,
     asked_for,
     cure_for,

@@ -9,7 +9,7 @@ from itertools import permutations
 from cudaguard.api import active_rules
 from cudaguard.core.checks import Check
 from cudaguard.core.plugins import scan
-from cudaguard.features.gpu_architectures.policy.architectures import torch_of
+from cudaguard.features.gpu_architectures.policy import torch_of
 from cudaguard.features.gpu_architectures.torch_builds import Situation, findings_of
 from cudaguard.system.nvrtc import copy_for
 from cudaguard.system.site import Skipped

@@ -1,27 +1,71 @@
-"""Tells whether torch runs on a GPU, and whether code can be compiled for it at run time."""
+"""Which GPUs torch, its NVRTC and the GPU code of a library serve.
+
+An architecture is a number here: 86 is ``sm_86`` and ``compute_86``, of compute capability 8.6.
+Sources: what ``nvrtcGetSupportedArchs`` answers in NVIDIA's wheels from 11.7 on; before that
+CUDA's release notes. What torch asks for: pytorch/pytorch#48151, #87595, #87611, #87618.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from cudaguard.features.gpu_architectures.architectures import (
-    CAP,
-    CAPPED_FROM,
-    CAPPED_SINCE_TORCH,
-    CAPPED_TO,
-    KNOWN,
-    NVRTC_WHEELS,
-    RENAMED,
-    TEGRA,
-    TORCH_WHEELS,
-)
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.system.nvrtc import Nvrtc
+
     Pair = tuple[int, int]  # a compute capability, or a release
+
+_CUDA_11_1 = frozenset((35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86))
+_CUDA_11_4 = _CUDA_11_1 | {87}
+_CUDA_12_0 = (_CUDA_11_4 | {89, 90}) - {35, 37}
+_CUDA_12_8 = _CUDA_12_0 | {100, 101, 120}
+_CUDA_13_0 = frozenset((75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121))
+
+# Release of CUDA -> what its NVRTC compiles for.
+KNOWN: dict[tuple[int, int], frozenset[int]] = {
+    **dict.fromkeys(((11, 1), (11, 2), (11, 3)), _CUDA_11_1),
+    **dict.fromkeys(((11, 4), (11, 5), (11, 6), (11, 7)), _CUDA_11_4),
+    (11, 8): _CUDA_11_4 | {89, 90},
+    **dict.fromkeys(((12, minor) for minor in range(7)), _CUDA_12_0),
+    (12, 8): _CUDA_12_8,
+    (12, 9): _CUDA_12_8 | {103, 121},
+    **dict.fromkeys(((13, minor) for minor in range(4)), _CUDA_13_0),
+    **dict.fromkeys(((13, 4), (13, 5)), _CUDA_13_0 | {107}),
+}
+
+# Where the NVRTC of the process is one of these, torch from a release on asks for no more than the
+# architecture given, as PTX; from CUDA 11.8 on, and in older releases, for that of the device.
+CAPPED_FROM, CAPPED_TO = (11, 1), (11, 7)
+CAP, CAPPED_SINCE_TORCH = 86, (1, 13)
+
+# Releases of torch on PyPI, each up to the next one, the CUDA they are built with, and what they
+# have code for: read from the wheels of 2.0.1, 2.1.2, 2.4.1, 2.5.1 to 2.7.1, 2.8.0 to 2.12.0, for
+# x86-64.
+TORCH_WHEELS: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
+    ("2.0.1", (11, 7), ("sm_37", "sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86")),
+    ("2.1.2", (12, 1), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+    ("2.5.1", (12, 4), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+    ("2.7.1", (12, 6), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+    ("2.8.0", (12, 8), ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+    ("2.11.0", (13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+)
+
+# Major release of CUDA -> the distribution that has its NVRTC.
+NVRTC_WHEELS = {
+    11: "nvidia-cuda-nvrtc-cu11",
+    12: "nvidia-cuda-nvrtc-cu12",
+    13: "nvidia-cuda-nvrtc",
+}
+
+# Integrated GPUs (Jetson): machine code for others does not run on them, nor theirs on others. The
+# last one is 10.1 to CUDA 12. Source: CUDA programming guide, "Binary Compatibility"; torch 2.13,
+# ``torch/cuda/__init__.py`` (``DEVICE_REQUIREMENT``).
+TEGRA = ((3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (11, 0))
+RENAMED = {(10, 1): (11, 0)}
 
 FINE, CANNOT_RUN, NO_JIT, UNKNOWN = "fine", "cannot run", "no jit", "unknown"
 
@@ -165,3 +209,76 @@ def runs_on(flag: str, device: Pair) -> bool:
     if letter == "a" or (kind == "sm" and (built in TEGRA or device in TEGRA)):
         return built == device
     return built <= device and (built[0] == device[0] or (kind == "compute" and not letter))
+
+
+def nearest(copies: Iterable[Nvrtc]) -> Nvrtc | None:
+    """Return the copy of the lowest release: the next one to that which torch was made with."""
+    return min((c for c in copies if c.release), key=lambda c: c.release or (0, 0), default=None)
+
+
+_GPU = re.compile(r"(?:(?:sm_|compute_)?(\d{1,2})(\d)[af]?|(\d{1,2})\.(\d))")
+_OLDEST, _NEWEST = 3, 29  # major versions of compute capability
+_PTX_OF_CUDA_12 = 8
+_AFTER_12_6 = 6  # PTX 8.5 is of CUDA 12.5 and 12.6, PTX 8.6 of CUDA 12.7, 8.7 of 12.8 ...
+
+
+class Verdict(NamedTuple):
+    """Whether the GPU code of a library runs on a device.
+
+    Args:
+        ok: True, False, or None where that cannot be said.
+        by: The architecture whose code runs there, as in ``sm_80`` or ``compute_80``: that is PTX,
+            which the driver compiles at the first use. Empty where `ok` is not True.
+        lacking: How many parts of the library have no code for the device, where others do.
+    """
+
+    ok: bool | None
+    by: str = ""
+    lacking: int = 0
+
+
+def device_of(text: str) -> Pair | None:
+    """Return the compute capability that ``sm_90``, ``90`` or ``9.0`` means; None for nonsense."""
+    match = _GPU.fullmatch(text.strip().lower())
+    if match is None:
+        return None
+    device = int(match[1] or match[3]), int(match[2] or match[4])
+    return device if _OLDEST <= device[0] <= _NEWEST else None
+
+
+def verdict_of_code(device: Pair, code: GpuCode) -> Verdict:
+    """Return whether the code of a library runs on a device.
+
+    A library whose parts are for different GPUs is taken for one that knows which of them to call.
+
+    Args:
+        device: Its compute capability.
+        code: What the library has, not nothing.
+    """
+    by = best(code.architectures, device)
+    if not by:
+        return Verdict(None if code.has_more else False)
+    lacking = 0 if code.has_more else sum(not best(part, device) for part in code.parts)
+    return Verdict(True, by, lacking)
+
+
+def best(architectures: Iterable[str], device: Pair) -> str:
+    """Return the architecture whose code a device would run; empty if there is none."""
+    fitting = [one for one in architectures if runs_on(one, device)]
+    return max(fitting, key=_preferred, default="")
+
+
+def _preferred(architecture: str) -> tuple[bool, int]:
+    """Machine code comes before PTX, and the newest of either first."""
+    kind, _, number = architecture.partition("_")
+    return kind == "sm", int(number.rstrip("af"))
+
+
+def cuda_of(ptx: Pair) -> Pair:
+    """Return the release of CUDA that a driver has to support to compile PTX of a version.
+
+    Source: PTX ISA, "Release Notes": 7.x came with CUDA 11.x, 9.x with CUDA 13.x.
+    """
+    major, minor = ptx
+    skipped = major == _PTX_OF_CUDA_12 and minor >= _AFTER_12_6
+    return major + 4, minor + skipped

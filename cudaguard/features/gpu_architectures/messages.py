@@ -1,27 +1,25 @@
-"""The wording of what is said of GPUs that torch or its NVRTC does not know."""
+"""The wording of what is said of GPUs that torch, its NVRTC or a library does not know."""
 
 from __future__ import annotations
 
-from cudaguard.core.messages import guarded_command
-from cudaguard.features.gpu_architectures.policy.architectures import dotted
+from cudaguard.core.messages import and_more, guarded_command, listed
+from cudaguard.features.gpu_architectures.policy import architecture, dotted
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from cudaguard.features.gpu_architectures.policy.architectures import Cure, Torch
+    from cudaguard.elf.fat_binaries import GpuCode
+    from cudaguard.features.gpu_architectures.policy import Cure, Pair, Torch, Verdict
     from cudaguard.system.nvrtc import Nvrtc
 
-    Capability = tuple[int, int]
-
-CANNOT_RUN, NO_JIT = "CG893", "CG894"
 _REFUSAL = "nvrtc: error: invalid value for --gpu-architecture (-arch)"
+_SHOWN = 3
+_FAILS = "no kernel image is available for execution on the device"
 
 
-def cannot_run(
-    torch: Torch, devices: Mapping[int, Capability], cure: Cure, *, loud: bool
-) -> Finding:
+def cannot_run(torch: Torch, devices: Mapping[int, Pair], cure: Cure, *, loud: bool) -> Finding:
     """This torch has no code for devices.
 
     Args:
@@ -41,7 +39,7 @@ def cannot_run(
             f" (built with CUDA {dotted(cure.cuda)} or later)" if is_newer else ""
         )
     return Finding(
-        CANNOT_RUN,
+        "CG893",
         f"torch {torch.release} has no code for {named(devices)}.",
         severity="warning" if loud else "info",
         evidence=(f"it was built for {' '.join(torch.flags)}",),
@@ -56,7 +54,7 @@ def cannot_run(
 
 
 def no_jit(
-    devices: Mapping[int, Capability],
+    devices: Mapping[int, Pair],
     nvrtc: Nvrtc,
     wanted: Sequence[int],
     known: Sequence[int],
@@ -78,7 +76,7 @@ def no_jit(
     """
     remedy, command = _beside(cure, newer)
     return Finding(
-        NO_JIT,
+        "CG894",
         f"torch's NVRTC {dotted(nvrtc.release)} does not support "
         f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
         severity="warning" if loud else "info",
@@ -116,35 +114,7 @@ def _beside(cure: Cure, newer: Nvrtc | None) -> tuple[str, str]:
     return remedy, f'{install} && export PYTHONPATH="{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
 
 
-def more_exactly(finding: Finding, ours: Finding) -> Finding:
-    """Return what is known of a message in the words of what was found in this process."""
-    return finding.replace(
-        what=ours.what,
-        evidence=(*finding.evidence, *ours.evidence),
-        consequence=ours.consequence,
-        remedy=ours.remedy,
-        command=ours.command,
-    )
-
-
-def with_copies(
-    finding: Finding,
-    devices: Sequence[Capability],
-    copies: Iterable[tuple[Nvrtc, Sequence[int]]],
-) -> Finding:
-    """Return what is known of a message, with the devices and the NVRTC of this process.
-
-    Args:
-        finding: What the message means.
-        devices: Compute capabilities, by ordinal.
-        copies: The copies of NVRTC, and what each can compile for.
-    """
-    there = [f"device {n} has compute capability {dotted(d)}" for n, d in enumerate(devices)]
-    said = [compiler_line(copy, known) for copy, known in copies]
-    return finding.replace(evidence=(*finding.evidence, *there, *said))
-
-
-def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Capability]) -> str:
+def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
     """Return why torch is served by another NVRTC, as a clause."""
     names = ", ".join(dict.fromkeys(map(dotted, devices)))
     return (
@@ -159,13 +129,82 @@ def compiler_line(compiler: Nvrtc, known: Sequence[int]) -> str:
     return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"
 
 
-def named(devices: Mapping[int, Capability]) -> str:
+def named(devices: Mapping[int, Pair]) -> str:
     """Return the devices in words, those of one kind together."""
-    kinds: dict[Capability, list[int]] = {}
+    kinds: dict[Pair, list[int]] = {}
     for ordinal, device in devices.items():
         kinds.setdefault(device, []).append(ordinal)
     return " and ".join(
         f"device{'s' if len(found) > 1 else ''} {', '.join(map(str, found))} (compute capability "
         f"{dotted(kind)})"
         for kind, found in kinds.items()
+    )
+
+
+def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
+    """Return what to do about a library without code for devices."""
+    told = ";".join(map(dotted, devices))
+    build = f"build it with TORCH_CUDA_ARCH_LIST='{told}' (CMake: CMAKE_CUDA_ARCHITECTURES="
+    numbers = ";".join(str(architecture(device)) for device in devices)
+    return f"install a build of {dist} for this GPU, or {build}'{numbers}')"
+
+
+def in_words(device: Pair, code: GpuCode, found: Verdict, cuda: Pair | None = None) -> str:
+    """Return what a library does on a device, in a sentence without its end.
+
+    Args:
+        device: Its compute capability.
+        code: What the library has.
+        found: What follows from that.
+        cuda: The release of CUDA that compiles its PTX; None if none is compiled.
+    """
+    name = f"sm_{architecture(device)}"
+    has = " ".join(code.architectures)
+    if found.ok is None:
+        return f"{name}: unknown, because some of its GPU code is of an unknown kind"
+    if not found.ok:
+        return f"{name}: no code for it, only {has}: every kernel fails with '{_FAILS}'"
+    told = f"{name}: runs its machine code for {found.by}"
+    if cuda is not None:
+        told = (
+            f"{name}: runs its PTX for {found.by}, JIT-compiled at first use by a driver for CUDA "
+            f"{dotted(cuda)} or later"
+        )
+    if found.lacking:
+        told += f"; {found.lacking} of its {len(code.parts)} parts have code for other GPUs only"
+    return told
+
+
+def no_code(
+    dist: str,
+    version: str,
+    gpus: Mapping[Pair, Sequence[str]],
+    files: Mapping[str, GpuCode],
+    *,
+    is_usable: bool,
+) -> Finding:
+    """A distribution of which no file has code for GPUs that are here.
+
+    Args:
+        dist: The distribution.
+        version: Its version.
+        gpus: The compute capabilities that are not served -> the names of the devices.
+        files: Its files with GPU code.
+        is_usable: True if it has code for another GPU that is here, as beside one for a display.
+    """
+    names = [f"{listed(sorted(set(some)))} (sm_{architecture(gpu)})" for gpu, some in gpus.items()]
+    told = " ".join(f"--gpu sm_{architecture(device)}" for device in gpus)
+    shown = list(files.items())[:_SHOWN]
+    return Finding(
+        "CG918",
+        f"{dist} {version} has no code for {listed(names)}.",
+        severity="warning" if is_usable else "error",
+        evidence=(
+            *(f"{path}: {' '.join(code.architectures)}" for path, code in shown),
+            *and_more(len(files) - _SHOWN, "files"),
+        ),
+        consequence=f"its compiled kernels fail there with '{_FAILS}'.",
+        remedy=build_remedy(dist, list(gpus)),
+        command=f"cudaguard check-extension {told} --verbose {dist}",
+        links=("https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility",),
     )

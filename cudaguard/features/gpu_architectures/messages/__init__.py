@@ -1,1 +1,0 @@
-"""What is said of GPUs that compilers do not know."""

@@ -1,1 +1,0 @@
-"""Which compiler can compile for which GPU."""
