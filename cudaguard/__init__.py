@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from cudaguard.features.array_interface.functions import normalize as normalize
     from cudaguard.features.array_interface.functions import validate as validate
     from cudaguard.features.cuda_graphs.functions import graph_safe as graph_safe
-    from cudaguard.features.cuda_init.devices import ContextHandle as ContextHandle
-    from cudaguard.features.cuda_init.devices import Device as Device
+    from cudaguard.features.cuda_init.repair import ContextHandle as ContextHandle
+    from cudaguard.features.cuda_init.repair import Device as Device
     from cudaguard.model import Event as Event
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
@@ -62,11 +62,11 @@ _HOMES = {
     "CheckResult": "core.checks",
     "ConfigError": "errors",
     "ContextError": "errors",
-    "ContextHandle": "features.cuda_init.devices",
+    "ContextHandle": "features.cuda_init.repair",
     "ContextWarning": "errors",
     "CudaGuardError": "errors",
     "CudaGuardWarning": "errors",
-    "Device": "features.cuda_init.devices",
+    "Device": "features.cuda_init.repair",
     "Event": "model",
     "ExtensionCheck": "elf.extension_check",
     "ExtensionError": "errors",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from cudaguard.config import Mode
     from cudaguard.core.settings import Layer
-    from cudaguard.features.cuda_init.devices import ContextHandle
+    from cudaguard.features.cuda_init.repair import ContextHandle
     from cudaguard.model import Names, Rule, Status
 
 table.use(_index)
@@ -217,7 +217,7 @@ def create_context(device: int | str | None = None) -> ContextHandle:
             forked child of a process that uses CUDA, a device in a compute mode that forbids it,
             or any failure of the driver; the message says which, and what to do.
     """
-    from cudaguard.features.cuda_init.repair.context import create
+    from cudaguard.features.cuda_init.repair import create
 
     return create(activation.core, device)
 

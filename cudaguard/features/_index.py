@@ -57,8 +57,8 @@ VERBS = {
     'preload_newest': {'before': 'cudaguard.features.import_order.newest:preload_newest', 'first': 'cudaguard.features.import_order.newest:preload_newest'},
     'fetch_from_wheels': {'lacking': 'cudaguard.features.import_order.repair:fetch'},
     'preload_static_tls': {'before': 'cudaguard.features.import_order.repair:preload_static_tls'},
-    'set_env': {'before': 'cudaguard.features.cuda_init.repair.stand_ins:set_env'},
-    'replace_module': {'before': 'cudaguard.features.cuda_init.repair.stand_ins:replace_module'},
+    'set_env': {'before': 'cudaguard.features.cuda_init.repair:set_env'},
+    'replace_module': {'before': 'cudaguard.features.cuda_init.repair:replace_module'},
     'normalize_argument': {'after': 'cudaguard.features.array_interface.repair:put_up'},
     'fix_array_interface': {'after': 'cudaguard.features.array_interface.repair:put_up'},
     'disable_cuda_graphs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
@@ -102,14 +102,14 @@ DETECTORS = (
     ('cudaguard.features.symbol_scope.detector:RuntimeDetector', ('runtime_exported',)),
     ('cudaguard.features.import_order.detector:SearchPathDetector', ('not_found',)),
     ('cudaguard.features.duplicate_libraries.detector:DuplicateDetector', ('begin', 'unseen', 'mapped', 'imported:jax', 'imported:onnxruntime', 'imported:paddle', 'imported:tensorflow', 'imported:torch')),
-    ('cudaguard.features.cuda_init.detector.contexts:CudaDetector', ('begin', 'ctypes_comes', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
+    ('cudaguard.features.cuda_init.detector:CudaDetector', ('begin', 'ctypes_comes', 'unseen', 'before_load', 'around_import', 'mapped', 'loaded', 'error_passes', 'forget', 'imported:accelerate.launchers', 'imported:lightning.fabric.strategies.launchers.multiprocessing', 'imported:lightning_fabric.strategies.launchers.multiprocessing', 'imported:distributed.comm.ucx', 'imported:distributed_ucxx.ucxx', 'imported:torch.cuda.memory')),
     ('cudaguard.features.gpu_architectures.detector:ArchitectureDetector', ('begin', 'imported:torch', 'forget')),
     ('cudaguard.features.extensions.detector:ExtensionDetector', ('truncated', 'load_failed', 'refused', 'error_passes', 'forget')),
     ('cudaguard.features.extensions.static_tls:StaticTlsDetector', ('load_failed', 'error_passes')),
 )
 
 PREREQUISITES = {
-    'context': 'cudaguard.features.cuda_init.repair.context:prepare',
+    'context': 'cudaguard.features.cuda_init.repair:prepare',
 }
 
 INITIALIZERS = (

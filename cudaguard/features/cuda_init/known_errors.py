@@ -43,11 +43,6 @@ _ERROR_3 = (
 )
 
 
-def is_certain(line: str) -> bool:
-    """Return True if only CUDA after a fork says this, and not also an uninitialized driver."""
-    return any(part in line for part in _CERTAIN)
-
-
 def line_of_fork(text: str) -> str:
     """Return the line of an error's text that tells of CUDA after a fork, empty if none does.
 

@@ -291,11 +291,6 @@ def was_too_late(name: str, value: str, devices: int) -> Finding:
     )
 
 
-def default_set(target: str) -> str:
-    """Return what has become of a variable that was given a default."""
-    return f"set before {target}"
-
-
 def default_missing(rule: Rule, name: str, value: str, target: str, where: str) -> Finding:
     """A variable that a rule has a default for is not set, and the mode forbids setting it."""
     return Finding(
@@ -308,8 +303,3 @@ def default_missing(rule: Rule, name: str, value: str, target: str, where: str) 
         command=f"export {name}={shlex.quote(value)}",
         links=rule.links,
     )
-
-
-def replaced_by(other: str) -> str:
-    """Return what has become of a module that was replaced by another."""
-    return f"replaced with {other}"

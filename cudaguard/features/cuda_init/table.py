@@ -12,7 +12,7 @@ VERBS = (
         "XLA_PYTHON_CLIENT_PREALLOCATE",
         "Set an environment variable before the import, unless it is set; `beside`: only with that "
         "module.",
-        {"before": "repair.stand_ins:set_env"},
+        {"before": "repair:set_env"},
         parameters=(
             Parameter("value", TEXT, "false"),
             Parameter("beside", MODULE, "dask_cuda", required=False),
@@ -20,7 +20,7 @@ VERBS = (
     ),
 )
 # What a built-in rule alone asks for.
-REPAIRS = {"replace_module": {"before": "repair.stand_ins:replace_module"}}
+REPAIRS = {"replace_module": {"before": "repair:replace_module"}}
 
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
 
@@ -37,7 +37,7 @@ IDS = {
     "CG822": ("CUDA was used before a call that needs it unused", "ContextWarning"),
 }
 DETECTORS = {
-    "detector.contexts:CudaDetector": (
+    "detector:CudaDetector": (
         "begin",
         "ctypes_comes",
         "unseen",
@@ -50,8 +50,8 @@ DETECTORS = {
         *(f"imported:{module}" for module in dict.fromkeys(one.module for one in EXPECTATIONS)),
     ),
 }
-PREREQUISITES = {"context": "repair.context:prepare"}
-INITIALIZERS = "initializers:INITIALIZERS"
+PREREQUISITES = {"context": "repair:prepare"}
+INITIALIZERS = "facts:INITIALIZERS"
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {

@@ -358,7 +358,7 @@ import torch
 before = len(events())
 cudaguard.uninstall()
 before = len(events())
-from cudaguard.features.cuda_init.detector.process import ProcessDetector
+from cudaguard.features.cuda_init.detector import ProcessDetector
 for name in ("before_fork", "after_fork_in_child", "variable_changes"):
     setattr(ProcessDetector, name, lambda *_: print("called"))
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
@@ -376,7 +376,7 @@ print(ids(), len(events()) - before)
 def test_failure_of_the_guard_in_the_hook_breaks_no_fork(run):
     ran = run(
         """
-from cudaguard.features.cuda_init.detector.contexts import CudaDetector
+from cudaguard.features.cuda_init.detector import CudaDetector
 def broken(*_):
     raise ZeroDivisionError("made to fail")
 # Code of the guard, by its module: what another raises is not the guard's to contain.

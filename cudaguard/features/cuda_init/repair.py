@@ -1,9 +1,9 @@
-"""Pre-create the primary context of one CUDA device, and keep it for the life of the process.
+"""Contexts created ahead, defaults of variables, modules put in place of others.
 
-On request, by setting, or because a rule needs one.
-
-The context is retained and not made current: torch, CuPy and everything else that uses the CUDA
-runtime finds it active and joins it, and the current context of no thread changes.
+The primary context of one device is created on request, by setting, or because a rule needs one,
+and kept for the life of the process. It is retained and not made current: torch, CuPy and
+everything else that uses the CUDA runtime finds it active and joins it, and the current context of
+no thread changes.
 
 Source: CUDA driver API reference, "Initialization", "Device Management", "Primary Context
 Management"; CUDA programming guide, "CUDA Environment Variables".
@@ -11,18 +11,22 @@ Management"; CUDA programming guide, "CUDA Environment Variables".
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from operator import index
 
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
+from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
+from cudaguard.core.foresight import coming
+from cudaguard.core.patterns import actions_of, values_of
+from cudaguard.core.prerequisites import import_first
 from cudaguard.core.reports import Later
+from cudaguard.core.request import Done, WouldDo
 from cudaguard.errors import ContextError
 from cudaguard.features.cuda_init import messages as wording
-from cudaguard.features.cuda_init.detector.contexts import CudaDetector
-from cudaguard.features.cuda_init.devices import ContextHandle, Device
+from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
+from cudaguard.model import Record
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
 from cudaguard.system.driver_status import meaning
 from cudaguard.system.facts import built_for
@@ -30,11 +34,51 @@ from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.core.request import Outcome, Request
 
 _INSTANCE = " MIG "  # in the name of a part of a GPU: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _KINDS = ("gpu-", "mig-")  # of UUIDs: 16 bytes to the driver, which has no kinds
 _COMPUTE_MODE, _PROHIBITED, _EXCLUSIVE = 20, 2, 3
+
+
+class Device(Record):
+    """A CUDA device as this process sees it.
+
+    Args:
+        ordinal: Its number among the visible devices. NVML counts differently; never mix them.
+        uuid: As in ``GPU-8f3c...``; empty if the driver does not say.
+        pci_bus_id: As in ``0000:3b:00.0``; empty if the driver does not say.
+        name: Its product name.
+    """
+
+    __slots__ = ("name", "ordinal", "pci_bus_id", "uuid")
+    ordinal: int
+    uuid: str
+    pci_bus_id: str
+    name: str
+
+    def __init__(self, ordinal: int, uuid: str = "", pci_bus_id: str = "", name: str = "") -> None:
+        self._fill(ordinal=ordinal, uuid=uuid, pci_bus_id=pci_bus_id, name=name)
+
+
+class ContextHandle(Record):
+    """A primary context that `create_context` has retained for the life of the process.
+
+    Args:
+        device: The device it is on.
+        bytes: Device memory that it took, where NVML tells; else None.
+    """
+
+    __slots__ = ("bytes", "device")
+    device: Device
+    bytes: int | None
+
+    def __init__(self, device: Device, bytes: int | None = None) -> None:
+        self._fill(device=device, bytes=bytes)
+
 
 # Handles of the contexts that were retained here, by process and ordinal: never released, as the
 # order against the destructors of torch and the runtime at exit is not ours to choose.
@@ -156,6 +200,8 @@ def _check(status: int, call: str) -> None:
 
 
 def _devices(driver: Driver) -> list[Device]:
+    import ctypes
+
     number = ctypes.c_int()
     _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
     if not number.value:
@@ -178,6 +224,8 @@ def describe(driver: Driver, ordinal: int) -> Device:
     Raises:
         ContextError: There is no such device.
     """
+    import ctypes
+
     handle = ctypes.c_int()
     _check(driver.call("cuDeviceGet", ctypes.byref(handle), ordinal), "cuDeviceGet")
     text, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
@@ -253,6 +301,8 @@ def _normal(identity: str) -> str:
 
 
 def _refuse_by_mode(driver: Driver, device: Device, is_asked_for: bool) -> None:
+    import ctypes
+
     mode, handle = ctypes.c_int(), ctypes.c_int()
     _check(driver.call("cuDeviceGet", ctypes.byref(handle), device.ordinal), "cuDeviceGet")
     driver.call("cuDeviceGetAttribute", ctypes.byref(mode), _COMPUTE_MODE, handle)
@@ -285,6 +335,8 @@ def _dotted(version: int) -> str:
 
 
 def _retain(driver: Driver, device: Device) -> ContextHandle:
+    import ctypes
+
     from cudaguard.system.devices import used_memory
 
     handle, context = ctypes.c_int(), ctypes.c_void_p()
@@ -295,3 +347,37 @@ def _retain(driver: Driver, device: Device) -> ContextHandle:
     after = used_memory(device.uuid)
     took = None if before is None or after is None else max(0, after - before)
     return ContextHandle(device, took)
+
+
+def set_env(request: Request) -> Iterator[Outcome]:
+    """Set the variables that a rule wants set before a module, where the program has not."""
+    for action in actions_of(request.rule, "set_env"):
+        beside = action.get("beside", "")  # which the program must have imported, or be about to
+        if not beside or beside in sys.modules or coming(frozenset((beside,))):
+            name, value = action["set_env"], action["value"]
+            if name in os.environ:
+                continue
+            if request.permit.acts:
+                os.environ[name] = value
+                yield Done(f"{name}={value}", f"set before {request.name}")
+            else:
+                yield WouldDo(
+                    wording.default_missing(request.rule, name, value, request.name, request.where)
+                )
+
+
+def replace_module(request: Request) -> Iterator[Outcome]:
+    """Publish another module under the name of the one that is about to be imported."""
+    name = request.name
+    if not request.permit.acts or name in sys.modules or name not in request.rule.watch:
+        return
+    for other in values_of(request.rule, "replace_module"):
+        outcome = import_first(other, request.rule.id)
+        module = sys.modules.get(other)
+        if outcome.error is not None:
+            yield WouldDo(messages.prerequisite_failed(request.rule.id, other, name, outcome.error))
+        elif module is not None:
+            # The loader finds it there and runs nothing.
+            sys.modules[name] = module
+            yield Done(name, f"replaced with {other}")
+            return

@@ -1,1 +1,0 @@
-"""Looks at the driver, at forks and at the environment."""

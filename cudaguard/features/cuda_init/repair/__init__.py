@@ -1,1 +1,0 @@
-"""Contexts created ahead, defaults of variables, modules put in place of others."""
