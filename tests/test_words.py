@@ -42,7 +42,7 @@ def is_text(path: Path) -> bool:
         or (parts[0] == "features" and (bool(names & set(parts[2:])) or parts[-1] == "table"))
         or (parts[0] in ("core", "tools") and "messages" in parts[-1])
         or (parts[0] == "tools" and "messages" in parts)
-        or parts[-1] in ("known_errors", "known_messages")
+        or parts[-1] in ("known_errors", "id_messages")
     )
 
 

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudaguard.core.explainer import Explainer
+    from cudaguard.core.known_errors import Explainer
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Finding
 

@@ -250,7 +250,7 @@ def _known_switches(switches: Mapping[str, bool], source: str) -> Mapping[str, b
 def _rules_of(file: config.Settings) -> list[Sourced]:
     if not file.tables:
         return []
-    from cudaguard.core.rule_files import rules_from_tables
+    from cudaguard.core.rule_check import rules_from_tables
 
     found = rules_from_tables(file.tables, file.source, known=table.rule_ids)
     return [(entry_of(rule), file.source) for rule in found]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.api import active_rules
-from cudaguard.core import known_messages as known
+from cudaguard.core import id_messages as known
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.near import same_id
 from cudaguard.core.passing_errors import (

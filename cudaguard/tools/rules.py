@@ -127,7 +127,7 @@ def _checked(file: str) -> tuple[list[str], list[str]]:
         ConfigError: The file cannot be used.
         RuleError: A rule in it is malformed.
     """
-    from cudaguard.core.rule_files import rules_from_tables
+    from cudaguard.core.rule_check import rules_from_tables
     from cudaguard.core.settings import layer_of_call
     from cudaguard.core.table import table
 

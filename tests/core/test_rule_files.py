@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.core import settings as layers
-from cudaguard.core.rule_files import rules_from_tables
+from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.model import Rule
 

@@ -11,7 +11,7 @@ import pytest
 from cudaguard import errors
 from cudaguard.core.checks import Check
 from cudaguard.core.detection import EVENTS
-from cudaguard.core.explainer import Explainer
+from cudaguard.core.known_errors import Explainer
 from cudaguard.core.repairs import MOMENTS
 from cudaguard.core.table import table
 from cudaguard.core.verbs import declared

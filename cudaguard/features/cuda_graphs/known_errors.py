@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.core.explainer import Explainer
-from cudaguard.core.known_errors import KnownError
+from cudaguard.core.known_errors import Explainer, KnownError
 from cudaguard.features.cuda_graphs import messages as wording
 
 TYPE_CHECKING = False

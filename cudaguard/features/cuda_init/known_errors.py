@@ -6,8 +6,7 @@ API, error 3; pytorch/pytorch#17357.
 
 from __future__ import annotations
 
-from cudaguard.core.explainer import Explainer
-from cudaguard.core.known_errors import LIKELY, KnownError
+from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
 
 # Nothing else makes a library say this.
 _CERTAIN = ("re-initialize CUDA in forked subprocess", "CUDA initialized before forking")

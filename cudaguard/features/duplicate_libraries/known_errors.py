@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.explainer import Explainer
-from cudaguard.core.known_errors import LIKELY, KnownError
+from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
 
 _ONE_CUDNN = (
     "keep only the copy of cuDNN that this package pins; others may come from a second "

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.evidence import line_at
-from cudaguard.core.explainer import Explainer
-from cudaguard.core.known_errors import LIKELY, KnownError
+from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
 from cudaguard.features.gpu_architectures import messages as wording
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch

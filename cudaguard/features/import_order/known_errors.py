@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.explainer import Explainer
-from cudaguard.core.known_errors import KnownError
+from cudaguard.core.known_errors import Explainer, KnownError
 
 KNOWN = (
     KnownError(

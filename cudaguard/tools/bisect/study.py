@@ -271,7 +271,7 @@ class Study:
         from datetime import date
 
         from cudaguard.config import read_file
-        from cudaguard.core.rule_files import rules_from_tables
+        from cudaguard.core.rule_check import rules_from_tables
         from cudaguard.errors import RuleError
 
         fields = report.rule_fields(self._found, date.today().isoformat())

@@ -94,7 +94,7 @@ def _rules(config_file: str | None) -> list[Rule]:
     from cudaguard import config
     from cudaguard.api import active_rules
     from cudaguard.core.decide import applying, may_apply
-    from cudaguard.core.rule_files import rules_from_tables
+    from cudaguard.core.rule_check import rules_from_tables
     from cudaguard.system.facts import Facts
     from cudaguard.tools.catalog import RULES
 

@@ -10,7 +10,7 @@ from cudaguard.core.checks import Check
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.modes import starts_by
 from cudaguard.core.plugins import scan
-from cudaguard.core.rule_files import rules_from_tables
+from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.catalog import RULES
