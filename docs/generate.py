@@ -32,7 +32,7 @@ from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.model import GRADES
 from cudaguard.system.shareable import VARIABLES
 from cudaguard.tools.catalog import RULES
-from cudaguard.tools.doctor.catalog import CHECKS, all_checks, check_of
+from cudaguard.tools.doctor.checks import CHECKS, all_checks, check_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
 

@@ -12,7 +12,7 @@ import pytest
 
 import cudaguard
 from cudaguard.tools.catalog import DETECTORS, RULES
-from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.checks import CHECKS
 
 from .test_words import SPELLING, WORDS
 

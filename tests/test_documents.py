@@ -100,7 +100,7 @@ def test_generated_tables_name_every_rule_verb_id_and_consumer_once(root, genera
     from cudaguard.core.verbs import declared
     from cudaguard.features.array_interface.consumers import CONSUMERS
     from cudaguard.tools.catalog import DETECTORS, RULES
-    from cudaguard.tools.doctor.catalog import CHECKS
+    from cudaguard.tools.doctor.checks import CHECKS
 
     def names_of(name, part):
         text = (root / "docs" / "reference" / name).read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 import cudaguard
 from cudaguard.core.passing_errors import known_errors
 from cudaguard.tools.catalog import DETECTORS, RULES
-from cudaguard.tools.doctor.catalog import CHECKS
+from cudaguard.tools.doctor.checks import CHECKS
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -33,6 +33,11 @@ WORDS = re.compile(rf"\b(?:{'|'.join(FORBIDDEN)})\b", re.IGNORECASE)
 SPELLING = re.compile(rf"\b_*(?:{'|'.join(BRITISH)})\b", re.IGNORECASE)
 
 
+# Commands whose words stand beside what uses them.
+ONE_MODULE = {("main",), ("lint",), ("check_extension",), ("doctor", "comparison"),
+              ("doctor", "other_python")}  # fmt: skip
+
+
 def is_text(path: Path) -> bool:
     """Returns whether a module is there for what it says."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
@@ -41,7 +46,7 @@ def is_text(path: Path) -> bool:
         parts in {("errors",), ("api",)}
         or (parts[0] == "features" and (bool(names & set(parts[2:])) or parts[-1] == "table"))
         or (parts[0] in ("core", "tools") and "messages" in parts[-1])
-        or (parts[0] == "tools" and "messages" in parts)
+        or (parts[0] == "tools" and ("messages" in parts or parts[1:] in ONE_MODULE))
         or parts[-1] in ("known_errors", "id_messages")
     )
 

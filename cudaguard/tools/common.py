@@ -1,4 +1,4 @@
-"""What the commands share: exit statuses, formats, progress, notes.
+"""What the commands share: exit statuses, formats, where documents go, progress, notes.
 
 Standard output holds one document and nothing else; whatever is said besides goes to standard
 error, through `note` and `Progress`.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 
+from cudaguard.files import open_to_write, write_text
 from cudaguard.files.text import printable
-from cudaguard.tools.layout import columns_of, is_terminal
+from cudaguard.tools.layout import Document, Page, columns_of, is_terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Iterable, Mapping
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Any, TextIO
 
 OK = 0
@@ -29,6 +31,7 @@ INTERRUPTED = 130  # by Ctrl-C, as shells tell it
 UNREAD = 141  # nobody reads what is written: what a shell tells of those who die of SIGPIPE
 
 FORMATS = ("text", "json")
+HOST = "%h"  # in the name of a file
 _MOST_LISTED = 16  # ids that are listed in an error
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 
@@ -60,16 +63,8 @@ class UsageError(Exception):
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
-def add_format(parser: ArgumentParser, *, has_output: bool = True) -> None:
-    """Declare ``--format`` and ``-o FILE``; see `cudaguard.tools.output`.
-
-    Args:
-        parser: Of the command or task.
-        has_output: False if the command declares ``-o`` itself, as it writes several files.
-    """
-    if not has_output:
-        parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
-        return
+def add_format(parser: ArgumentParser) -> None:
+    """Declare ``--format`` and ``-o FILE``; see `execute`."""
     parser.set_defaults(is_format_by_suffix=True)
     parser.add_argument(
         "--format", choices=FORMATS, help="default: text, or as the suffix of -o says"
@@ -122,13 +117,62 @@ def known_id(id: str, known: Iterable[str], kind: str) -> str:
     found = same_id(id, known)
     if not found:
         right = closest_id(id, known)
-        expected = "" if right else f"; expected one of {_range(known)}"
+        ids = ", ".join(known) if len(known) <= _MOST_LISTED else f"{min(known)} to {max(known)}"
+        expected = "" if right else f"; expected one of {ids}"
         raise UsageError(f"there is no {kind} {id!r}{expected}", wrong=id, right=right)
     return found
 
 
-def _range(ids: tuple[str, ...]) -> str:
-    return ", ".join(ids) if len(ids) <= _MOST_LISTED else f"{min(ids)} to {max(ids)}"
+def named(path: str) -> str:
+    """Return the name of a file with that of this machine in place of `HOST`."""
+    if HOST not in path:
+        return path
+    import platform
+
+    return path.replace(HOST, platform.node().partition(".")[0] or "localhost")
+
+
+def execute(args: Namespace) -> int:
+    """Execute a command; what it shows goes to the file of ``-o``, if it has that.
+
+    The suffix of that file says the format, where ``--format`` does not.
+
+    Raises:
+        UsageError: The file cannot be written.
+    """
+    path = getattr(args, "output", None)
+    if getattr(args, "is_format_by_suffix", False) and args.format is None:
+        args.format = "json" if (path or "").lower().endswith(".json") else "text"
+    if not isinstance(path, str):  # standard output, or files of the command's own
+        status: int = args.execute(args)
+        return status
+    path = named(path)
+    is_new = not os.path.lexists(path)
+    with _told(path):
+        os.close(open_to_write(path))  # now, not when minutes have been spent
+    shown, sys.stdout = sys.stdout, Document()
+    try:
+        status = args.execute(args)
+        text = sys.stdout.getvalue()
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                os.unlink(path)
+        raise
+    finally:
+        sys.stdout = shown
+    with _told(path):
+        write_text(path, text)
+    return status
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said = getattr(error, "strerror", None) or error
+        raise UsageError(f"{path} cannot be written: {said}", status=BROKEN) from error
 
 
 def json_text(document: Mapping[str, Any]) -> str:
@@ -154,8 +198,6 @@ def show(text: str) -> None:
 
 def note(tool: str, text: str, run: str = "") -> None:
     """Say something besides the document, on standard error, with the command to run next."""
-    from cudaguard.tools.layout import Page
-
     page = Page(sys.stderr)
     page.add(printable(text), lead=f"cudaguard{' ' * bool(tool)}{tool}: ")
     if run:

@@ -13,7 +13,7 @@ from cudaguard.core.passing_errors import (
     known_errors,
 )
 from cudaguard.core.table import table
-from cudaguard.tools.doctor.catalog import CHECKS, check_of
+from cudaguard.tools.doctor.checks import CHECKS, check_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

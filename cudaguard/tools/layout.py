@@ -66,11 +66,6 @@ def is_terminal(stream: TextIO) -> bool:
         return False
 
 
-def paint(text: str, style: str, stream: TextIO) -> str:
-    """Return `text` in a style of `STYLES`, plain where the stream gets no color."""
-    return f"\033[{STYLES[style]}m{text}\033[0m" if has_color(stream) else text
-
-
 def width_of(stream: TextIO | None) -> int:
     """Return the columns that text is wrapped to, 40 to 120; 0 where it is not wrapped.
 
@@ -221,9 +216,9 @@ class Page:
 
     def painted(self, text: str, style: str) -> str:
         """Return a text in a style, or as it is where the stream gets no color."""
-        if not (style and text) or self._stream is None:
+        if not (style and text) or self._stream is None or not has_color(self._stream):
             return text
-        return paint(text, style, self._stream)
+        return f"\033[{STYLES[style]}m{text}\033[0m"
 
 
 def add_written(page: Page, text: str) -> None:

@@ -11,17 +11,51 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+SUMMARY = "Run-time import-order guard for Python programs that mix CUDA libraries."
+EXAMPLES = """\
+examples:
+  cudaguard doctor                    what would break in this environment?
+  cudaguard run train.py --epochs 3   the program, guarded; if it dies, why
+  cudaguard bisect train.py           which imports make it fail?
+  cudaguard explain CG001             what does that id, or a message, mean?
+
+`cudaguard COMMAND --help` has more. Exit status: 0 nothing was found, 1 a fault was found, 2 wrong
+usage, 3 a check could not be made; `cudaguard run` ends as the program does.
+"""
 MODULES = {
     "run": "run.command",
     "doctor": "doctor.command",
     "trace": "trace.command",
     "bisect": "bisect.command",
-    "check-extension": "check_extension.command",
-    "lint": "lint.command",
+    "check-extension": "check_extension",
+    "lint": "lint",
     "rules": "rules",
     "explain": "explain",
     "demo": "demo",
 }
+COMMANDS = {
+    "run": "run a program under the guard from its first line",
+    "doctor": "report what would break here, before anything is run",
+    "trace": "show when a program maps which native library, and who initializes CUDA",
+    "bisect": "find the imports, and their order, with which a program fails",
+    "check-extension": "report whether compiled extensions would load, and have code for a GPU",
+    "lint": "report import statements whose order a rule forbids",
+    "rules": "list the rules, show one, or check a file with your own",
+    "explain": "explain an error message or an id, and what to do",
+    "demo": "show a real fault and its cure side by side",
+}
+# What one wants, and the call for it; in the order in which a user comes to need them.
+_WANTS = (
+    ("see what would break here, before you run anything", "cudaguard doctor"),
+    ("run a program with repairs, and learn why it dies", "cudaguard run train.py"),
+    ("understand an error message or an id", "cudaguard explain 'undefined symbol: ...'"),
+    ("find the imports that make a program fail", "cudaguard bisect train.py"),
+    ("see which import maps which library", "cudaguard trace train.py"),
+    ("check a compiled extension without loading it", "cudaguard check-extension my_ext.so"),
+    ("check the order of import statements in CI", "cudaguard lint ."),
+    ("see the rules, or check your own", "cudaguard rules list"),
+    ("see a fault and its cure", "cudaguard demo"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,21 +100,19 @@ def _run(words: list[str], own: list[str]) -> int:
     from cudaguard.core.near import closest
     from cudaguard.core.table import table
     from cudaguard.features import _index
-    from cudaguard.tools import messages
     from cudaguard.tools.command_line import Parser
-    from cudaguard.tools.common import USAGE, UsageError, say
-    from cudaguard.tools.output import execute
+    from cudaguard.tools.common import USAGE, UsageError, execute, say
 
     table.use(_index)
     parser = Parser(
         prog="cudaguard",
-        description=messages.SUMMARY,
-        epilog=messages.EXAMPLES,
+        description=SUMMARY,
+        epilog=EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=f"cudaguard {cudaguard.__version__}")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     program: list[str] = []
-    for name, summary in messages.COMMANDS.items():
+    for name, summary in COMMANDS.items():
         sub = commands.add_parser(name, help=summary)
         if words[:1] != [name]:  # `run` stands before programs: the others are not its business
             continue
@@ -93,7 +125,8 @@ def _run(words: list[str], own: list[str]) -> int:
             own[:] = [name, *options]
     if own and not own[0].startswith("-") and own[0] not in MODULES:
         right = closest(own[0].lower(), MODULES)
-        raise UsageError(messages.no_command(own[0], right), wrong=own[0], right=right)
+        expected = "" if right else f"; expected one of {', '.join(COMMANDS)}"
+        raise UsageError(f"there is no command {own[0]!r}{expected}", wrong=own[0], right=right)
     try:
         args, unknown = parser.parse_known_args(own)
     except SystemExit:  # after a help, say
@@ -106,9 +139,16 @@ def _run(words: list[str], own: list[str]) -> int:
         from cudaguard.tools.layout import Page, add_written
 
         page = Page(sys.stderr)
-        add_written(page, messages.overview())
+        add_written(page, overview())
         say(f"{page}\n", sys.stderr)
         return USAGE
     status = execute(args)
     sys.stdout.flush()
     return status
+
+
+def overview() -> str:
+    """Return the commands by what one wants, for a call without any."""
+    width = max(len(want) for want, _ in _WANTS)
+    lines = (f"  {want:<{width}}  {call}" for want, call in _WANTS)
+    return "\n".join(("What do you want to do?", "", *lines, "", "Options: cudaguard --help"))

@@ -8,9 +8,9 @@ from argparse import SUPPRESS
 from typing import TYPE_CHECKING
 
 from _generate.markdown import code, plain, table_of
-from cudaguard.tools import common, messages
+from cudaguard.tools import common
 from cudaguard.tools.command_line import Parser
-from cudaguard.tools.main import MODULES
+from cudaguard.tools.main import COMMANDS, MODULES
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser
@@ -21,7 +21,7 @@ def overview() -> str:
     """Return the table of commands."""
     rows = (
         (f"[`cudaguard {name}`](commands/{name}.md)", plain(summary))
-        for name, summary in messages.COMMANDS.items()
+        for name, summary in COMMANDS.items()
     )
     return table_of(("command", "what it does"), rows)
 

@@ -10,7 +10,7 @@ import cudaguard
 from _generate import DOCS
 from _generate.markdown import code, plain, table_of
 from cudaguard.core.table import table
-from cudaguard.tools.doctor.catalog import check_of
+from cudaguard.tools.doctor.checks import check_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,7 @@ import pytest
 
 from cudaguard.tools.catalog import RULES
 from cudaguard.tools.command_line import Parser
-from cudaguard.tools.main import MODULES
-from cudaguard.tools.messages import COMMANDS
+from cudaguard.tools.main import COMMANDS, MODULES
 
 from ..documents import valid
 

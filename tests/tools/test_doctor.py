@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from cudaguard import explain
-from cudaguard.tools.doctor.catalog import all_checks
+from cudaguard.tools.doctor.checks import all_checks
 
 from ..conftest import clean_environment
 from .doctor import DOCTOR

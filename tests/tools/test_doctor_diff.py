@@ -10,7 +10,7 @@ import pytest
 from cudaguard.core.checks import CheckResult
 from cudaguard.model import Finding
 from cudaguard.system.site import Site
-from cudaguard.tools.common import json_text
+from cudaguard.tools.common import UsageError, json_text
 from cudaguard.tools.doctor.comparison import compare, facts_of, labels, read_facts, write
 from cudaguard.tools.doctor.inventory import inventory
 from cudaguard.tools.doctor.writing import bundle, document
@@ -169,9 +169,9 @@ def test_file_that_is_no_bundle(tmp_path, monkeypatch, content, said):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         (tmp_path / "b.md").write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ValueError, match=r"\Ab\.md ") as raised:
+    with pytest.raises(UsageError, match=r"\Ab\.md ") as raised:
         read_facts("b.md")
-    assert str(raised.value).startswith(said)
+    assert f"{raised.value} run: {raised.value.command}".startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_file_that_is_no_bundle(tmp_path, monkeypatch, content, said):
 def test_bundle_that_was_damaged(child, report, damage):
     report["inventory"].update(damage)
     path = saved(child, "b.md", report)
-    with pytest.raises(ValueError, match=r"b\.md is damaged\. Write it again\."):
+    with pytest.raises(UsageError, match=r"b\.md is damaged\. Write it again\."):
         read_facts(str(path))
 
 

@@ -19,11 +19,10 @@ from cudaguard.features.duplicate_libraries.checks import (
 from cudaguard.model import Finding
 from cudaguard.system.nvidia_driver import look_at_driver
 from cudaguard.tools.catalog import DETECTORS, RULES
-from cudaguard.tools.doctor.catalog import CHECKS, all_checks
+from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.checks.children import together, unexplained
 from cudaguard.tools.doctor.command import LEVELS, is_reached
-from cudaguard.tools.doctor.text import write
-from cudaguard.tools.doctor.writing import bundle, document
+from cudaguard.tools.doctor.writing import bundle, document, lay_out
 from cudaguard.tools.layout import Page
 
 
@@ -149,7 +148,7 @@ def test_older_kernel_module_says_it_in_other_words(tmp_path):
 
 def told(report, *, verbose=False):
     page = Page(verbose=verbose)
-    write(report, page)
+    lay_out(report, page)
     return str(page)
 
 

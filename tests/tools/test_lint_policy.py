@@ -13,7 +13,7 @@ from cudaguard import Rule
 from cudaguard.core.decide import may_apply
 from cudaguard.system.source import imports_in
 from cudaguard.system.source_file import files_below, read
-from cudaguard.tools.lint.policy import misplaced
+from cudaguard.tools.lint import misplaced
 
 AB = Rule("R1", ("b",), "b wants a first", needs=("a",))
 

@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from cudaguard.tools.messages import COMMANDS
+from cudaguard.tools.main import COMMANDS
 
 from ..conftest import clean_environment
 from ..terminals import Terminal

@@ -7,8 +7,7 @@ import shlex
 import pytest
 
 from cudaguard.tools.command_line import asks_for_json
-from cudaguard.tools.main import MODULES, main
-from cudaguard.tools.messages import COMMANDS, overview
+from cudaguard.tools.main import COMMANDS, MODULES, main, overview
 
 from ..documents import valid
 

@@ -15,10 +15,10 @@ from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
     CANNOT_SAY,
+    FORMATS,
     FOUND,
     OK,
     UsageError,
-    add_format,
     add_verbose,
     add_with_arguments,
     json_text,
@@ -87,7 +87,7 @@ def configure(parser: ArgumentParser) -> None:
     )  # fmt: skip
     add_with_arguments(parser)
     add_verbose(parser)
-    add_format(parser, has_output=False)
+    parser.add_argument("--format", choices=FORMATS, default="text", help="default: text")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

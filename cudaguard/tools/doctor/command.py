@@ -22,7 +22,6 @@ from cudaguard.tools.common import (
     note,
     say,
 )
-from cudaguard.tools.doctor import messages as wording
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def execute(args: Namespace) -> int:
     from cudaguard.core import checks as core
     from cudaguard.system import lending
     from cudaguard.system.site import Site
-    from cudaguard.tools.doctor.catalog import CHECKS, all_checks
+    from cudaguard.tools.doctor.checks import CHECKS, all_checks
     from cudaguard.tools.doctor.inventory import inventory
     from cudaguard.tools.doctor.other_python import enter
     from cudaguard.tools.doctor.writing import Look, write
@@ -114,11 +113,7 @@ def execute(args: Namespace) -> int:
     if problem:
         raise UsageError(problem)
     if args.python is not None and not lending.host:
-        try:
-            enter(args.python, args.given)
-        except ValueError as error:
-            what, command = wording.parted(str(error))
-            raise UsageError(what, command=command) from error
+        enter(args.python, args.given)
     orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
     given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
     wanted = [

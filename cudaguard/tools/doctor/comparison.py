@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ from cudaguard.core.checks import SKIPPED
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.text import printable_data
 from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show
-from cudaguard.tools.doctor import messages as wording
 from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
@@ -41,18 +41,14 @@ _MOST = 4  # names of reports in a line
 _WIDTH = 10
 ABSENT = "absent"
 _PRONOUN = ("it", "them")
+_WRITE = "cudaguard doctor --bundle FILE.md"
 
 
 def execute(args: Namespace) -> int:
     """Compare the files of ``--diff``: 0 if they are alike in what matters, 1 if not."""
     if len(args.diff) < 2:
-        raise UsageError(wording.TOO_FEW)
-    try:
-        facts = [read_facts(path) for path in args.diff]
-    except ValueError as error:
-        what, command = wording.parted(str(error))
-        raise UsageError(what, command=command) from error
-    found = compare(facts, labels(args.diff))
+        raise UsageError("--diff: got 1 file, expected two or more, as in --diff a.md b.md")
+    found = compare([read_facts(path) for path in args.diff], labels(args.diff))
     if args.format == "json":
         show(json_text({"tool": "doctor --diff", **found}))
     else:
@@ -66,24 +62,27 @@ def read_facts(path: str) -> dict[Fact, str]:
     """Return the facts of the report in a bundle.
 
     Raises:
-        ValueError: It cannot be read, or is none; the text says why and what to do.
+        UsageError: It cannot be read, or is none.
     """
     try:
         document = json.loads(_last_block(read_bytes(path, LARGEST).decode("utf-8")))
     except OSError as error:
-        raise ValueError(wording.unreadable(path, error.strerror or str(error))) from None
+        told = f"{path} cannot be read: {error.strerror or error}."
+        raise UsageError(told, command=f"ls -l {shlex.quote(path)}") from None
     except (ValueError, RecursionError):
-        raise ValueError(wording.no_bundle(path)) from None
+        document = None
     if not isinstance(document, dict) or document.get("tool") != "doctor":
-        raise ValueError(wording.no_bundle(path))
+        raise UsageError(f"{path} is no bundle of doctor. Write one there.", command=_WRITE)
     if document.get("schema") != SCHEMA:
-        raise ValueError(wording.other_release(path))
+        told = f"{path} was written by another release of cudaguard. Write it again."
+        raise UsageError(told, command=_WRITE)
     if document.get("inventory") is None:
-        raise ValueError(wording.without_inventory(path))
+        told = f"{path} has no inventory: what is installed could not be read there."
+        raise UsageError(told, command=_WRITE)
     try:
         return facts_of(document)
     except (AttributeError, KeyError, TypeError):  # it may have been edited
-        raise ValueError(wording.damaged(path)) from None
+        raise UsageError(f"{path} is damaged. Write it again.", command=_WRITE) from None
 
 
 def _last_block(bundle: str) -> str:

@@ -7,7 +7,7 @@ import shlex
 import sys
 
 from cudaguard.system import lending
-from cudaguard.tools.doctor import messages as wording
+from cudaguard.tools.common import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,25 +29,29 @@ def enter(path: str, arguments: Sequence[str]) -> NoReturn:
         arguments: Those of this command line.
 
     Raises:
-        ValueError: That is no interpreter, or it is too old; the text says so.
+        UsageError: That is no interpreter, or it is too old.
     """
-    python = interpreter(path)
+    python = _file(path)
+    version, said = _version(python)
+    if not version:
+        raise _not_python(path, said)
+    if version < OLDEST:
+        has, needs = (".".join(map(str, one)) for one in (version, OLDEST))
+        raise UsageError(
+            f"--python: {path} is Python {has}. cudaguard needs {needs} or newer there."
+        )
     program = lending.visit(path, os.environ)
     try:
         os.execve(python, [python, "-c", program, *arguments], {**os.environ, "CUDAGUARD": "off"})
     except OSError as error:
-        raise ValueError(wording.not_python(path, error.strerror or str(error))) from None
+        raise _not_python(path, error.strerror or str(error)) from None
 
 
-def interpreter(path: str) -> str:
-    """Return the file of an interpreter; raises what `enter` does."""
-    file = _file(path)
-    version, said = _version(path, file)
-    if not version:
-        raise ValueError(wording.not_python(path, said))
-    if version < OLDEST:
-        raise ValueError(wording.old_python(path, version, OLDEST))
-    return file
+def _not_python(path: str, said: str) -> UsageError:
+    return UsageError(
+        f"--python: {path} is not a working Python interpreter: {said}.",
+        command=f"{shlex.quote(path)} --version",
+    )
 
 
 def _file(path: str) -> str:
@@ -58,16 +62,22 @@ def _file(path: str) -> str:
         for name in _IN_FOLDER:
             if os.path.isfile(os.path.join(place, name)):
                 return os.path.abspath(os.path.join(place, name))
-        raise ValueError(wording.no_python_in(path, _IN_FOLDER[0]))
+        raise UsageError(
+            f"--python: {path} is no environment: it has no {_IN_FOLDER[0]}.",
+            command=f"ls -a {shlex.quote(path)}",
+        )
     found = shutil.which(place)  # a path with a slash is taken as it is
     if found:
         return os.path.abspath(found)  # links are kept: by its path it knows its environment
-    raise ValueError(
-        wording.not_executable(path) if os.path.exists(place) else wording.no_such_python(path)
+    quoted = shlex.quote(path)
+    if os.path.exists(place):
+        raise UsageError(f"--python: {path} cannot be executed.", command=f"ls -l {quoted}")
+    raise UsageError(
+        f"--python: {quoted} does not exist. Give an interpreter or the folder of a venv."
     )
 
 
-def _version(path: str, file: str) -> tuple[tuple[int, ...], str]:
+def _version(file: str) -> tuple[tuple[int, ...], str]:
     """Return the version of an interpreter, or nothing and what it has said instead."""
     from cudaguard.system.child import run
 

@@ -16,7 +16,7 @@ from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import architectures, folder_of, look_around
 from cudaguard.system.trial import Ending, end_children, try_imports
 from cudaguard.tools.doctor.checks import messages as wording
-from cudaguard.tools.doctor.checks.rules import affected, applying
+from cudaguard.tools.doctor.checks.guard import affected, applying
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,416 @@
+"""Tell whether compiled extensions would load, and why not, without loading them.
+
+What an extension names as its prerequisite (torch, for one that links libtorch) is taken for
+imported, and looked up in its files. Ends with status 1 if one would not load, or has no code for
+a GPU that is named.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+from cudaguard.files.text import printable
+from cudaguard.tools.common import FOUND, OK, UsageError, add_format, add_verbose, json_text, show
+from cudaguard.tools.layout import Page
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from cudaguard.elf.extension_check import ExtensionCheck
+    from cudaguard.elf.forecast import Settled
+
+    Pair = tuple[int, int]
+
+EXAMPLES = """\
+examples:
+  cudaguard check-extension build/my_ext.so         one file: would it load, and if not, why?
+  cudaguard check-extension flash-attn mmcv         all extensions of installed distributions
+  cudaguard check-extension ./build                 all in a folder
+  cudaguard check-extension --gpu sm_90 flash-attn  and have they code for an H100?
+  cudaguard check-extension --torch ../other/venv my_ext.so
+                                                    with the torch of another environment
+
+exit status: 0 all would load or cannot be judged, 1 one would not, or has no code for a GPU that
+is named, 2 wrong usage
+"""
+_SHOWN = 3  # symbols
+_MOST_LINES = 3  # healthy files that are named one by one
+_INDENT = 4
+_STYLES = ("red", "yellow", "green")  # of what is wrong, cannot be judged, is in order
+_WORDS = {True: "would load", False: "would NOT load", None: "cannot be judged"}
+
+
+class OnGpu(NamedTuple):
+    """What becomes of a file's GPU code on a GPU.
+
+    Args:
+        gpu: As in ``sm_90``.
+        ok: True, False, or None where it cannot be said.
+        by: The architecture whose code runs, as in ``sm_80``; empty if none does.
+        message: The same in words.
+    """
+
+    gpu: str
+    ok: bool | None
+    by: str
+    message: str
+
+
+class Result(NamedTuple):
+    """A file that was judged.
+
+    Args:
+        name: The file as it was named, or found below a folder that was.
+        check: Would it load?
+        given: Modules that were taken for imported.
+        is_named: True if the file was named itself.
+        architectures: What it has GPU code for.
+        gpus: What becomes of that on the GPUs that were asked for.
+        gpu_remedy: What to do where it has no code for one.
+        is_open: True for a library that may get what it lacks from who loads it: only its GPU code
+            is judged.
+    """
+
+    name: str
+    check: ExtensionCheck
+    given: tuple[str, ...]
+    is_named: bool
+    architectures: tuple[str, ...]
+    gpus: tuple[OnGpu, ...]
+    gpu_remedy: str
+    is_open: bool
+
+    @property
+    def lacks_gpus(self) -> tuple[OnGpu, ...]:
+        """The GPUs that it has no code for."""
+        return tuple(one for one in self.gpus if one.ok is False)
+
+    @property
+    def is_fine(self) -> bool:
+        """True if there is nothing to tell."""
+        return (self.check.ok is True or self.is_open) and not self.lacks_gpus
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if it would not load, or has no code for a GPU that was asked for."""
+        return self.check.ok is False or bool(self.lacks_gpus)
+
+
+def configure(parser: ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="PATH",
+        help="a file, a folder to search, or the name of an installed distribution",
+    )
+    parser.add_argument(
+        "--gpu", action="append", default=[], metavar="SM",
+        help="tell also whether there is code for this GPU, as in sm_90 or 9.0; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--torch", metavar="PATH",
+        help="judge with this torch, not the installed one: its folder, a site-packages folder, an "
+        "environment, or its interpreter",
+    )  # fmt: skip
+    add_verbose(parser, "show each file, each missing symbol, and long lists whole")
+    add_format(parser)
+
+
+def execute(args: Namespace) -> int:
+    """Check, print, and return the exit status."""
+    from cudaguard.features.gpu_architectures.policy import device_of
+    from cudaguard.system.torch_build import take_for_installed
+
+    gpus = []
+    for name in args.gpu:
+        device = device_of(name)
+        if device is None:
+            expected = "expected a compute capability such as sm_90 or 9.0"
+            raise UsageError(f"--gpu: got {name!r}, {expected}")
+        gpus.append(device)
+    if args.torch:
+        take_for_installed(_torch_at(args.torch))
+    files: dict[str, bool] = {}
+    for what in args.what:
+        for path, is_named in _files_of(what):
+            files[path] = files.get(path, False) or is_named
+    results = _judged(
+        files,
+        ("torch",) if args.torch else (),
+        list(dict.fromkeys(gpus)),
+        gpu_code=args.verbose or bool(gpus),
+    )
+    if args.format == "json":
+        checks = [
+            {
+                **one.check.to_dict(),
+                "assume_imported": list(one.given),
+                "architectures": list(one.architectures),
+                "gpus": [{**gpu._asdict(), "by": gpu.by or None} for gpu in one.gpus],
+            }
+            for one in results
+        ]
+        show(json_text({"tool": "check-extension", "checks": checks}))
+    else:
+        page = Page(sys.stdout, verbose=args.verbose)
+        _write(results, page)
+        if page.is_cut:
+            import shlex
+
+            command, *rest = args.given
+            page.labeled("run", shlex.join(("cudaguard", command, "--verbose", *rest)), 0)
+        show(str(page))
+    return FOUND if any(one.is_wrong for one in results) else OK
+
+
+def _judged(
+    files: Mapping[str, bool], given: tuple[str, ...], gpus: list[Pair], *, gpu_code: bool
+) -> list[Result]:
+    """Return what is reported of files.
+
+    Args:
+        files: Path -> True if it was named itself.
+        given: Modules that are taken for imported.
+        gpus: Compute capabilities.
+        gpu_code: True if a library is reported for its GPU code alone.
+    """
+    from cudaguard.features.gpu_architectures.messages import build_remedy
+
+    results = []
+    for path, (check, its) in _checked(files, given).items():
+        architectures, answers = _on_gpus(path, gpus) if check.ok is not None else ((), ())
+        is_open = not files[path] and not _is_reported(check)
+        if is_open and not (gpu_code and architectures):
+            continue
+        lacking = [device for device, one in zip(gpus, answers) if one.ok is False]
+        results.append(
+            Result(
+                path,
+                check.replace(path=os.path.abspath(path), ok=None if is_open else check.ok),
+                its,
+                files[path],
+                architectures,
+                answers,
+                build_remedy("it", lacking) if lacking else "",
+                is_open,
+            )
+        )
+    return results
+
+
+def _checked(
+    paths: Iterable[str], given: tuple[str, ...]
+) -> dict[str, tuple[ExtensionCheck, tuple[str, ...]]]:
+    """Return path -> its check, and the modules that it took for imported."""
+    from cudaguard.features.extensions.checks import checked, load_demangler
+
+    settled: dict[object, Settled] = {}  # most extensions of a package need the same libraries
+    found = {path: checked(path, settled, given) for path in paths}
+    unnamed = [path for path, (check, _) in found.items() if check.missing_symbols]
+    if unnamed and load_demangler():
+        found.update((path, checked(path, settled, given)) for path in unnamed)
+    return found
+
+
+def _is_reported(check: ExtensionCheck) -> bool:
+    """Return False for a library of a folder that may get what it lacks from who loads it."""
+    from cudaguard.features.extensions.checks import CERTAIN_OF_LIBRARIES, is_library
+
+    return check.ok is True or not is_library(check.path) or check.cause in CERTAIN_OF_LIBRARIES
+
+
+def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
+    """Return what a file has code for, and what becomes of it on the GPUs."""
+    from cudaguard.elf.fat_binaries import gpu_code
+    from cudaguard.features.gpu_architectures.messages import in_words
+    from cudaguard.features.gpu_architectures.policy import architecture, cuda_of, verdict_of_code
+
+    try:
+        code = gpu_code(path)
+    except (OSError, OverflowError, ValueError):  # then there is more wrong, which is told
+        return (), ()
+    if not code.parts and not code.has_more:
+        return (), ()
+    answers = []
+    for device in gpus:
+        found = verdict_of_code(device, code)
+        cuda = cuda_of(code.ptx[found.by]) if found.by in code.ptx else None
+        words = in_words(device, code, found, cuda)
+        answers.append(OnGpu(f"sm_{architecture(device)}", found.ok, found.by, words))
+    return code.architectures, tuple(answers)
+
+
+def _files_of(what: str) -> list[tuple[str, bool]]:
+    """Return the files that an argument stands for, and True for one that is named itself.
+
+    A path wins over a name.
+
+    Raises:
+        UsageError: It stands for nothing.
+    """
+    if os.path.isdir(what):
+        found = sorted(_below(what))
+    elif os.path.exists(what):
+        return [(what, True)]
+    else:
+        found = _of_distribution(what)
+    return [(path, False) for path in found]
+
+
+def _torch_at(path: str) -> str:
+    """Return the folder of the torch that a path leads to.
+
+    Raises:
+        UsageError: There is none, more than one, or not for this Python.
+    """
+    found = list(dict.fromkeys(_torch_folders(os.path.abspath(path))))
+    if len(found) > 1:
+        told = f"has more than one torch, name one of: {', '.join(found)}"
+        raise UsageError(f"--torch: {path} {told}")
+    if not found:
+        raise UsageError(
+            f"--torch: there is no torch at {path}; expected its folder, a site-packages folder, "
+            "an environment, or its interpreter"
+        )
+    _refuse_other_python(found[0])
+    return found[0]
+
+
+def _below(folder: str) -> Iterator[str]:
+    for root, folders, names in os.walk(folder):
+        # What wheels bundle is loaded by way of what needs it, and may well fail alone.
+        folders[:] = [name for name in folders if not name.endswith(".libs")]
+        yield from (os.path.join(root, name) for name in names if _is_candidate(name))
+
+
+def _is_candidate(path: str) -> bool:
+    from cudaguard.features.extensions.checks import is_extension, is_library
+
+    if os.path.dirname(path).endswith(".libs"):
+        return False
+    return is_extension(path) or is_library(path)
+
+
+def _of_distribution(name: str) -> list[str]:
+    from cudaguard.system.distributions import metadata_library
+    from cudaguard.system.facts import distribution
+
+    try:
+        listed = list(distribution(metadata_library(), name).files or ())
+    except Exception as error:  # not installed, or broken metadata
+        expected = "expected a file, a folder, or the name of an installed distribution"
+        raise UsageError(f"{name}: {expected}") from error
+    files = (os.path.normpath(str(path.locate())) for path in listed)
+    return sorted(file for file in files if _is_candidate(file))
+
+
+def _torch_folders(path: str) -> Iterator[str]:
+    """Yield the folders of torch that a path may mean; nothing is run to know."""
+    from glob import escape, glob
+
+    if os.path.isfile(path):  # an interpreter: no link is followed, it leads out of environments
+        path = os.path.dirname(os.path.dirname(path))
+    if _is_torch(path):
+        yield path
+        return
+    places = ("", "lib*/python*/site-packages", "lib/python*/dist-packages")
+    for place in places:
+        for site in sorted(glob(os.path.join(escape(path), place))):
+            folder = os.path.join(os.path.realpath(site), "torch")  # lib64 is a link to lib
+            if _is_torch(folder):
+                yield folder
+
+
+def _is_torch(folder: str) -> bool:
+    return all(os.path.exists(os.path.join(folder, name)) for name in ("version.py", "lib"))
+
+
+def _refuse_other_python(torch: str) -> None:
+    from cudaguard.system.extensions.causes import built_for_python
+
+    own = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    built = {built_for_python(name) for name in os.listdir(torch) if name.endswith(".so")} - {""}
+    if built and own not in built:
+        version = min(built)
+        raise UsageError(
+            f"--torch: {torch} is for Python {version}, this is Python {own}: run cudaguard with "
+            f"Python {version}"
+        )
+
+
+def _write(results: Sequence[Result], page: Page) -> None:
+    """Write them, faults first: those in order are only counted where there are many."""
+    is_short = len(results) <= _MOST_LINES
+    for one in sorted(results, key=_place):
+        if not one.is_fine or page.verbose or (one.is_named and is_short):
+            _one(one, page)
+    style = _STYLES[min(map(_place, results), default=1)]
+    page.add(_summary(results), style=style)
+
+
+def _place(one: Result) -> int:
+    """Return where a file stands: what is wrong first, what is in order last."""
+    return 0 if one.is_wrong else 2 if one.is_fine else 1
+
+
+def _one(one: Result, page: Page) -> None:
+    page.add(printable(_headline(one)), style=_STYLES[_place(one)])
+    check = one.check
+    if not one.is_open:
+        page.add(printable(check.message), _INDENT)
+        _symbols(check, page)
+        _remedy(check.remedy, page)
+    if page.verbose and not one.gpus:
+        page.add(f"GPU code: {' '.join(one.architectures) or 'none'}", _INDENT)
+    for gpu in one.gpus:
+        page.add(printable(gpu.message), _INDENT)
+    _remedy(one.gpu_remedy, page)
+
+
+def _remedy(text: str, page: Page) -> None:
+    if text:
+        page.labeled("remedy", printable(text), _INDENT)
+
+
+def _headline(one: Result) -> str:
+    is_assumed = one.given and one.check.cause != "torch-not-imported"
+    assumed = f" (once {' and '.join(one.given)} is imported)" if is_assumed else ""
+    cause = f" [{one.check.cause}]" if one.check.cause else ""
+    lacks = ", ".join(gpu.gpu for gpu in one.lacks_gpus)
+    if one.is_open:
+        return f"{one.name}: has {f'NO code for {lacks}' if lacks else 'GPU code'}"
+    lacks = f", and has NO code for {lacks}" if lacks else ""
+    return f"{one.name}: {_WORDS[one.check.ok]}{assumed}{cause}{lacks}"
+
+
+def _symbols(check: ExtensionCheck, page: Page) -> None:
+    """Add the symbols that are missing; the first few stand in most messages."""
+    symbols = check.missing_symbols
+    if page.verbose:
+        for name, readable in symbols:
+            mangled = f" ({name})" if name != readable else ""
+            page.labeled("missing symbol", printable(f"{readable}{mangled}"), _INDENT)
+    elif symbols and (check.missing_libraries or len(symbols) > _SHOWN):
+        whose = ", with those of missing libraries" if check.missing_libraries else ""
+        names = page.listed([printable(readable) for _, readable in symbols], _SHOWN)
+        page.add(f"missing symbols{whose}: {names}", _INDENT)
+
+
+def _summary(results: Sequence[Result]) -> str:
+    if not results:
+        return "no extensions or libraries found"
+    loads = [one.check.ok for one in results if not one.is_open]
+    counts = (("would load", True), ("would not load", False), ("cannot be judged", None))
+    parts = [f"{loads.count(ok)} {words}" for words, ok in counts if ok in loads]
+    is_open = sum(one.is_open for one in results)
+    parts += [f"{is_open} for GPU code only"] if is_open else []
+    for gpu in dict.fromkeys(gpu.gpu for one in results for gpu in one.gpus):
+        lacking = sum(gpu == lack.gpu for one in results for lack in one.lacks_gpus)
+        parts += [f"{lacking} with no code for {gpu}"] if lacking else []
+    return f"{len(results)} checked: {', '.join(parts)}"

@@ -1,1 +1,0 @@
-"""``cudaguard check-extension``: whether compiled extensions would load, and run on a GPU."""

@@ -1,1 +1,0 @@
-"""``cudaguard lint``: imports in an order that a rule forbids."""
