@@ -13,7 +13,7 @@ import pytest
 from ..conftest import clean_environment
 from .doctor import DOCTOR
 from .doctor import planted as planted
-from .test_doctor_checks import decord, plugin
+from .test_doctor_checks import decord
 
 SEGFAULT = "import sys, ctypes\nif {before!r} in sys.modules: ctypes.string_at(0)\n"
 
@@ -81,14 +81,10 @@ def test_what_lies_in_the_working_folder_is_not_imported(planted, child):
     assert orders(planted, "mine", env={"PYTHONPATH": "."}) == ("ok", [])
 
 
-def test_nor_by_the_children_that_ask_nvml_and_load_plugins(planted, child):
+def test_nor_by_the_child_that_asks_nvml(planted, child):
     child.write("pynvml.py", "raise SystemExit('not for doctor')")
-    child.write("mod.py", "raise SystemExit('not for doctor')")
-    planted.write("mod.py", "RULES = []\n")
-    plugin(planted, "mod:RULES")
-    _, checks = planted.checks("--deep", "--only", "CG913", "--only", "CG914")
+    _, checks = planted.checks("--deep", "--only", "CG913")
     assert checks["CG913"]["status"] in ("ok", "warning", "skipped", "fail")
-    assert checks["CG914"]["status"] == "ok"
 
 
 def test_order_that_the_guard_repairs_is_a_warning(planted, modules, child):
@@ -154,7 +150,7 @@ def test_too_many_are_refused(planted):
 
 def test_nothing_is_imported_in_children_unless_asked(planted):
     _, checks = planted.checks()
-    assert not {"CG911", "CG912", "CG913", "CG914"} & set(checks)
+    assert not {"CG911", "CG912", "CG913"} & set(checks)
 
 
 def test_deep_tells_of_a_package_that_cannot_be_imported(planted):
@@ -196,31 +192,6 @@ def test_nvml_that_hangs_makes_the_check_broken(planted, child):
     status, checks = planted.checks("--only", "CG913", "--deep", "--timeout", "2")
     assert (status, checks["CG913"]["status"]) == (3, "broken")
     assert "does not end within 2 s" in checks["CG913"]["reason"]
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ("1 / 0", "ZeroDivisionError: division by zero"),
-        ("RULES = 3", "RuleError: plug-in mod:RULES"),
-        ("import ctypes; ctypes.string_at(0)", "is ended by SIGSEGV"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
-    ],
-)
-def test_plugin_that_cannot_be_loaded(planted, body, said):
-    plugin(planted, "mod:RULES")
-    planted.write("mod.py", f"{body}\n")
-    status, findings = planted.one("CG914", "--deep")
-    assert status == "warning"
-    assert "mod:RULES of cg_plugin-1.0 cannot be loaded" in findings[0]["what"]
-    assert said in findings[0]["what"]
-
-
-def test_plugin_that_loads(planted):
-    plugin(planted, "mod:RULES")
-    rule = "cudaguard.Rule(id='LOCAL1', watch=('thing',), needs=('x',), why='y')"
-    planted.write("mod.py", f"import cudaguard\nRULES = [{rule}]\n")
-    assert planted.one("CG914", "--deep") == ("ok", [])
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -18,7 +18,6 @@ _OWN = {
     "CG911": "children:ORDERS",
     "CG912": "children:IMPORTS",
     "CG913": "children:GPUS",
-    "CG914": "children:PLUGINS",
 }
 CHECKS = tuple(sorted({*_OWN, *table.index.CHECKS}))  # ids
 

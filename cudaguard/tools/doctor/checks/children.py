@@ -1,14 +1,12 @@
-"""CG911 to CG914: imports, NVML and rule plug-ins, each tried in a child."""
+"""CG911 to CG913: imports and NVML, each tried in a child."""
 
 from __future__ import annotations
 
 import os
-import sys
 from itertools import permutations
 
 from cudaguard.api import active_rules
 from cudaguard.core.checks import Check
-from cudaguard.core.plugins import scan
 from cudaguard.features.gpu_architectures.policy import torch_of
 from cudaguard.features.gpu_architectures.torch_builds import Situation, findings_of
 from cudaguard.system.nvrtc import copy_for
@@ -42,15 +40,6 @@ _ASK_NVML = """
 import json
 from cudaguard.system.machine import look_at_machine
 _note("answer " + json.dumps(look_at_machine().to_dict()))
-"""
-_LOAD_PLUGIN = """
-import json
-from cudaguard.tools.catalog import RULES
-from cudaguard.core.plugins import Entry, load
-try:
-    load(Entry({module!r}, {value!r}, {origin!r}), known=[rule.id for rule in RULES])
-except BaseException as error:
-    _note("answer " + json.dumps(type(error).__name__ + ": " + str(error)))
 """
 
 
@@ -208,21 +197,6 @@ def _of_architectures(capabilities: tuple[tuple[int, int], ...]) -> list[Finding
     return [finding.replace(id=wording.GPUS) for finding in found]
 
 
-def check_plugins(site: Site) -> Result:
-    """Load each rule plug-in, each in a child."""
-    entries = [entry for found in scan(sys.path).values() for entry in found]
-    if not entries:
-        raise Skipped("no rule plug-in is installed")
-    findings = []
-    for entry in entries:
-        code = _LOAD_PLUGIN.format(module=entry.module, value=entry.value, origin=entry.origin)
-        ending = try_imports((), site.environ, site.limit, code=code)
-        error = ending.answer or (wording.words(ending, site.limit) if ending.kind else "")
-        if error:
-            findings.append(wording.plugin_failed(entry.value, entry.origin, error))
-    return findings, f"plug-ins: {len(entries)}"
-
-
 ORDERS = Check(
     "CG911",
     "import orders",
@@ -246,13 +220,5 @@ GPUS = Check(
     "GPUs of this machine",
     "NVML is asked in a child: driver, devices, and whether torch has code for them.",
     check_gpus,
-    "--deep",
-)
-
-PLUGINS = Check(
-    "CG914",
-    "rule plug-ins",
-    "The entry points of the group cudaguard.rules are loaded in a child with a time limit.",
-    check_plugins,
     "--deep",
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cudaguard.system.trial import Ending
 
 RULES, GUARD = "CG901", "CG909"
-ORDERS, ALONE, GPUS, PLUGINS = "CG911", "CG912", "CG913", "CG914"
+ORDERS, ALONE, GPUS = "CG911", "CG912", "CG913"
 # Verbs of actions about what is done once a module is imported.
 _AT_IMPORT = {"before", "late", "needing", "opening"}
 _LATER = {v for v, does in table.index.VERBS.items() if _AT_IMPORT.isdisjoint(does)}
@@ -181,18 +181,6 @@ def finders_ahead(names: Sequence[str]) -> Finding:
         remedy="call cudaguard.install() after the code that installs "
         f"{'it' if is_one else 'them'}",
         command="python -c 'import sys; print(sys.meta_path)'",
-    )
-
-
-def plugin_failed(value: str, origin: str, error: str) -> Finding:
-    """A rule plug-in that raises."""
-    return Finding(
-        PLUGINS,
-        f"The rule plug-in {value} of {origin.partition('.dist-info')[0]} cannot be loaded: "
-        f"{error}.",
-        consequence="its rules do not act.",
-        remedy="fix or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
-        command=f"python -c 'import {value.partition(':')[0]}'",
     )
 
 
