@@ -33,11 +33,11 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 54135,
-    "modules of the package": 429,
-    "lines of the tests": 64490,
-    "lines loaded by install()": 6401,
-    "lines loaded by install(); import ctypes": 11047,
+    "lines of the package": 41998,
+    "modules of the package": 262,
+    "lines of the tests": 50161,
+    "lines loaded by install()": 6016,
+    "lines loaded by install(); import ctypes": 10844,
 }
 LOADED = """
 import sys

@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from _thread import allocate_lock
 
-from cudaguard.core.caller import caller_frame, describe, module_of
-from cudaguard.core.frames import hide_frame
+from cudaguard.core.caller import caller_frame, describe, hide_frame, module_of
 from cudaguard.core.host import call_each, fetched, look_at_failure
 from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
+from cudaguard.core.caller import hide_frame, of_import_system
 from cudaguard.core.dlopen import getdlopenflags
-from cudaguard.core.frames import hide_frame, of_import_system
 from cudaguard.core.host import (
     NOTHING,
     brought,

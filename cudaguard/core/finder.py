@@ -6,7 +6,7 @@ import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import RLock, _local, allocate_lock
 
-from cudaguard.core.frames import hide_frame, of_import_system
+from cudaguard.core.caller import hide_frame, of_import_system
 from cudaguard.core.loader import GuardLoader
 from cudaguard.core.net import contained
 from cudaguard.files import standard_library

@@ -11,7 +11,7 @@ import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 from _thread import _local
 
-from cudaguard.core.frames import hide_frame, of_import_system
+from cudaguard.core.caller import hide_frame, of_import_system
 from cudaguard.core.host import (
     NOTHING,
     Slots,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard import system
 from cudaguard.core.caller import caller_frame, describe, importing
-from cudaguard.elf.mapped import mapped_files
+from cudaguard.elf.process import mapped_files
 from cudaguard.files import os
 from cudaguard.system.modules import peek
 

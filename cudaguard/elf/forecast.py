@@ -87,7 +87,8 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
     if len(header) < 64:
         return "truncated", f"it has {len(header)} bytes"
     if machine_of(header) != own_machine():
-        return "wrong-machine", f"it is for {_machine(header)}, this is {_machine(_own_header())}"
+        own = _machine(header_of("/proc/self/exe"))
+        return "wrong-machine", f"it is for {_machine(header)}, this is {own}"
     if file.is_truncated:
         return "truncated", "it ends before the parts that its headers name"
     flags = file.value(_DT_FLAGS_1)
@@ -98,10 +99,6 @@ def problem_of(file: ElfFile) -> tuple[str, str]:
     if flags & _NOT_FOR_DLOPEN:
         return "unknown", "it is marked as not to be opened by programs (DF_1_NOOPEN)"
     return "", ""
-
-
-def _own_header() -> bytes:
-    return header_of("/proc/self/exe")
 
 
 def _machine(header: bytes) -> str:

@@ -86,7 +86,8 @@ def _capabilities(nvml: Any) -> tuple[Capability, ...]:
     if listed is None:
         return tuple(capabilities)
     shown = _shown(listed, uuids, gpu_of)
-    is_in_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or not _is_number(listed)
+    is_numbered = _NUMBER.match(listed.strip()) is not None
+    is_in_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or not is_numbered
     if is_in_order or len(set(capabilities)) <= 1 or not shown:
         return tuple(capabilities[index] for index in shown)
     return tuple(capabilities)  # the fastest comes first, and NVML does not say which that is
@@ -124,10 +125,6 @@ def _shown(listed: str, uuids: Sequence[str], gpu_of: Callable[[str], str]) -> l
             return []
         shown += found
     return shown
-
-
-def _is_number(listed: str) -> bool:
-    return _NUMBER.match(listed.strip()) is not None
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,8 @@ from cudaguard.files import (
     read_start,
     write_text,
 )
-from cudaguard.system import build_traces, source, source_file
+from cudaguard.system import source, source_file
+from cudaguard.system.extensions import judgement
 from cudaguard.system.torch_build import architectures, release_of
 from cudaguard.tools.run.record import read_faults
 
@@ -106,7 +107,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "look", "nothing"),
     [
-        ("lib.so", build_traces.torch_folder, ""),
+        ("lib.so", judgement.torch_folder, ""),
         ("lib.so", library_facts.read_library, library_facts.LibraryFile("", None, "")),
         ("lib.so", lambda path: read_elf(path).needed, ()),
         ("lib.so", is_truncated, False),

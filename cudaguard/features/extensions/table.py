@@ -15,7 +15,7 @@ DETECTORS = {
         "error_passes",
         "forget",
     ),
-    "static_tls:StaticTlsDetector": ("load_failed", "error_passes"),
+    "detector:StaticTlsDetector": ("load_failed", "error_passes"),
 }
 KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.

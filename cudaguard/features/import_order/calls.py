@@ -10,8 +10,7 @@ import functools
 import sys
 from types import FunctionType, ModuleType
 
-from cudaguard.core.caller import describe, frame_outside_of
-from cudaguard.core.frames import hide_frame
+from cudaguard.core.caller import describe, frame_outside_of, hide_frame
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.patterns import actions_of, texts_of
 from cudaguard.core.replace import Replaced
@@ -173,7 +172,7 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
 
 def _taken(pattern: str) -> list[str]:
     """Return the files in the process that have the names of other files, which a pattern finds."""
-    from cudaguard.elf.mapped import mapped_files
+    from cudaguard.elf.process import mapped_files
     from cudaguard.system.preload import installed
 
     own = {os.path.basename(file): os.path.realpath(file) for file in installed(pattern)}

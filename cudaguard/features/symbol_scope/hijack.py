@@ -84,14 +84,11 @@ def _is_at_home(owner: str, package: str, load: NativeLoad | None, since: str) -
         or matches(name, LEGITIMATE_OWNERS)
     ):
         return True
-    if any(name == os.path.basename(path) for path in _preloaded()):
+    preloaded = at_start("LD_PRELOAD").replace(":", " ").split()
+    if any(name == os.path.basename(path) for path in preloaded):
         return True
     # There from the start and in no package: it came with the program that Python is part of.
     return load is None and since in (GUARD, CTYPES) and not package
-
-
-def _preloaded() -> list[str]:
-    return at_start("LD_PRELOAD").replace(":", " ").split()
 
 
 def _rules_about(core: Dispatch, owner: str, package: str, load: NativeLoad | None) -> list[Rule]:

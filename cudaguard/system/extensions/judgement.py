@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from cudaguard.elf.demangle import readable
 from cudaguard.elf.extension_check import ExtensionCheck
 from cudaguard.elf.forecast import forecast
 from cudaguard.elf.loaded import serving_file
 from cudaguard.elf.reader import needed_libraries
-from cudaguard.files import os
-from cudaguard.system.build_traces import torch_folder
+from cudaguard.files import os, ours, read_start
 from cudaguard.system.extensions.causes import built_for_python, cause_of, library_of
 from cudaguard.system.extensions.words import words_for
 from cudaguard.system.torch_build import extensions_of, homes_of, look_around
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.extension_check import Forecast, Lack
     from cudaguard.elf.forecast import Settled
+
+_HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
+_MOST = 1 << 25  # the code of a large extension comes after its constants at times
 
 
 def check_extension(
@@ -107,3 +111,15 @@ def _with_library(lack: Lack, found: Forecast) -> Lack:
     needed = found.needed if is_own else needed_libraries(lack.needed_by)
     name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
     return lack._replace(library=serving_file(name) or name) if name else lack
+
+
+def torch_folder(path: str) -> str:
+    """Return the folder of the torch that an extension was built against, empty if unknown.
+
+    Assertions in torch's headers leave the path of the header.
+    """
+    try:
+        match = _HEADER.search(read_start(path, _MOST))
+    except ours(OSError, ValueError):
+        return ""
+    return f"{match[1].decode('ascii')}/torch" if match else ""

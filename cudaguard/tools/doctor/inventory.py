@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 import sys
 from glob import glob
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     Package = dict[str, str]
 
+_TIME = 20.0  # seconds; compilers behind wrappers and network file systems start slowly
 _LINES = 1 << 16  # bytes of a file of which the beginning tells
 # Those of the system that count where a package has none of its own.
 _LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcudnn.so.9", "libcudnn.so.8",
@@ -199,8 +201,6 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the versions of the tools that build extensions, and where they are."""
     import shutil
 
-    from cudaguard.system.toolkit import cuda_version, gcc_version
-
     words = (environ.get("CXX") or "c++").split()
     compiler = shutil.which(words[0]) if words else ""
     nvcc = shutil.which("nvcc")
@@ -213,6 +213,30 @@ def tools(environ: Mapping[str, str]) -> dict[str, str]:
         "nvcc": f"{cuda_version(nvcc) or 'unknown'} ({nvcc})" if nvcc else "",
         "ninja": shutil.which("ninja") or shutil.which("ninja", path=scripts) or "",
     }
+
+
+def _said(*command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=_TIME, check=False, env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+
+def cuda_version(nvcc: str) -> str:
+    """Return the CUDA version of an nvcc, as in ``13.0``; empty if unknown."""
+    match = re.search(r"release (\d+\.\d+)", _said(nvcc, "--version"))
+    return match[1] if match else ""
+
+
+def gcc_version(compiler: str) -> str:
+    """Return the version of a compiler that is GCC, as in ``12.2.0``; empty for any other."""
+    if "Free Software Foundation" not in _said(compiler, "--version"):
+        return ""
+    return _said(compiler, "-dumpfullversion", "-dumpversion").strip()
 
 
 def libraries() -> dict[str, str]:

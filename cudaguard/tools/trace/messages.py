@@ -124,7 +124,8 @@ def write(document: Mapping[str, Any], page: Page) -> None:
         for row in process["rows"]:
             text, style = _line(row, page)
             depth = min(row["depth"], page.width // 6 if page.width else _DEEPEST)
-            lead = f"{row['at']:6.3f}  {_took(row)}  {'  ' * depth}"
+            took = " " * 6 if row["seconds"] is None else f"{row['seconds']:6.3f}"
+            lead = f"{row['at']:6.3f}  {took}  {'  ' * depth}"
             page.add(text, lead=lead, style=style, hanging=len(lead) + 2)
     if page.is_cut:
         page.add("--verbose lists the libraries that are only counted here", style="dim")
@@ -142,10 +143,6 @@ def process_title(process: Mapping[str, Any]) -> str:
         return f"process {process['pid']}: the program"
     by = f", started by {process['parent']}" if process["parent"] else ""
     return f"process {process['pid']}{by}: {command_line(process['program']) or 'a fork'}"
-
-
-def _took(row: Row) -> str:
-    return " " * 6 if row["seconds"] is None else f"{row['seconds']:6.3f}"
 
 
 def _line(row: Row, page: Page) -> tuple[str, str]:

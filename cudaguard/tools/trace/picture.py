@@ -161,7 +161,8 @@ def as_svg(document: Mapping[str, Any]) -> str:
             height += _ROW
     back = [_grid(at, scale, top + 16, height) for at in scale.ticks()]
     back += [_gap(start, stop, scale, top + 16, height) for start, stop in scale.gaps]
-    back += [_initialized(row, scale, top + 16, height) for row in rows if _is_initializer(row)]
+    initializers = (row for row in rows if (row["kind"], row["what"]) == ("cuda", "initialized"))
+    back += [_initialized(row, scale, top + 16, height) for row in initializers]
     height += 12
     body = "\n".join([*back, *ticks, *drawn])
     return (
@@ -233,10 +234,6 @@ def _gap(start: float, stop: float, scale: Scale, top: int, bottom: int) -> str:
         f'<rect x="{left}" y="{top}" width="{right - left:.1f}" height="{bottom - top}" '
         f'style="fill:var(--line)"><title>{told}</title></rect>'
     )
-
-
-def _is_initializer(row: Row) -> bool:
-    return bool(row["kind"] == "cuda" and row["what"] == "initialized")
 
 
 def _initialized(row: Row, scale: Scale, top: int, bottom: int) -> str:

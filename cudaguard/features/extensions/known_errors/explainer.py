@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.known_errors import Explainer
-from cudaguard.elf.mapped import mapped_files
+from cudaguard.elf.process import mapped_files
 from cudaguard.features.extensions.known_errors import libraries, pairs, symbols
 from cudaguard.files import os
 from cudaguard.system.preload import CUDA_FOLDERS, installed
