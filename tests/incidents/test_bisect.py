@@ -73,8 +73,8 @@ def bisect(child, cached_environment, root):
             )
 
         plain = run(*program)
-        files = ("-o", "rule.toml", "-o", "small.py")
-        done = run("-m", "cudaguard", "bisect", "--format", "json", *files, *program)
+        options = ("--format", "json", "--with-arguments", "-o", "rule.toml", "-o", "small.py")
+        done = run("-m", "cudaguard", "bisect", *options, *program)
         assert done.returncode == 1, done.stderr
         return plain, valid("bisect", done.stdout), run
 
