@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # As conda names a document: name, version, build.
 _DOCUMENT = re.compile(r"(.+)-([^-]+)-([^-]+)\.json")
 _METADATA = re.compile(rb'site-packages/([^/"\\]+\.dist-info)/')
+_REQUIREMENT = re.compile(rb'"([\w.-]{1,100}) ([^" ]{1,200})')
 
 
 class CondaPackage(NamedTuple):
@@ -88,9 +89,9 @@ def replaced(packages: Iterable[CondaPackage]) -> Iterator[ReplacedPackage]:
 def requiring_another(one: ReplacedPackage, packages: Iterable[CondaPackage]) -> Iterator[str]:
     """Yield what of conda's requires another release than pip has installed, and which."""
     name = one.package.name
-    asks = re.compile(rf'"{re.escape(name)} ([^" ]+)'.encode())
     for package in packages:
-        for wanted in asks.findall(_data(package.document)) if package is not one.package else ():
+        asks = _REQUIREMENT.findall(_data(package.document)) if package is not one.package else ()
+        for wanted in (wanted for asked, wanted in asks if asked == name.encode()):
             versions = wanted.decode("utf-8", "replace")
             if _is_outside(one.version, versions):
                 yield f"{package.name} {package.version} requires {name} {versions}"

@@ -161,7 +161,8 @@ def as_svg(document: Mapping[str, Any]) -> str:
             height += _ROW
     back = [_grid(at, scale, top + 16, height) for at in scale.ticks()]
     back += [_gap(start, stop, scale, top + 16, height) for start, stop in scale.gaps]
-    initializers = (row for row in rows if (row["kind"], row["what"]) == ("cuda", "initialized"))
+    used = (row for row in rows if row["kind"] == "cuda")
+    initializers = (row for row in used if row["what"] == "initialized")
     back += [_initialized(row, scale, top + 16, height) for row in initializers]
     height += 12
     body = "\n".join([*back, *ticks, *drawn])
