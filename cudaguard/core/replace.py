@@ -128,7 +128,7 @@ class Replacements:
                 permit.switch(self._permit_now(rule) if is_kept else None)
                 if is_kept:
                     kept.append((rule, permit))
-            # Without the rule it was made for another one has it made anew.
+            # If the rule that asked for it is gone, the next rule replaces it again.
             is_served = bool(kept) and place.users[:1] == kept[:1]
             place.users[:] = kept
             if not is_served:

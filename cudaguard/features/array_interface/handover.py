@@ -60,13 +60,13 @@ class View:
 
 
 def hand_over(obj: Any, consumer: Consumer, stream: Any, reporter: Reporter) -> Any:
-    """Return what to give the consumer: the array itself if it will read that rightly.
+    """Return what to give the consumer: the array itself if it reads that correctly.
 
     Args:
         obj: The array. Its interface is read once.
         consumer: Who is to read it.
         stream: As for `cudaguard.normalize`.
-        reporter: Is told of what the program should hear of.
+        reporter: Receives the findings.
 
     Raises:
         ArrayInterfaceError: As for `cudaguard.normalize`.

@@ -157,7 +157,7 @@ def read_version(value: object) -> int:
 
 
 def read_stream(value: object) -> int:
-    """Read ``stream`` where it is not None; 0 is left to whoever knows the producer."""
+    """Read ``stream`` where it is not None; what 0 means depends on the producer."""
     stream = whole_number(value, "stream")
     if not 0 <= stream < ADDRESS_SPACE:
         raise refused("stream", value)
