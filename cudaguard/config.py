@@ -11,11 +11,11 @@ import sys
 
 from cudaguard.errors import ConfigError
 from cudaguard.files import read_bytes
-from cudaguard.model import MODES, Record
+from cudaguard.model import KW_ONLY, MODES, Record, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any, Literal
 
     Mode = Literal["off", "observe", "warn", "fix", "strict"]
@@ -69,51 +69,16 @@ class Settings(Record):
         source: Where this was said, for messages.
     """
 
-    __slots__ = (
-        "config",
-        "context",
-        "journal",
-        "mode",
-        "plugins",
-        "source",
-        "switches",
-        "tables",
-        "watch",
-    )
-    mode: Mode | None
-    switches: Mapping[str, bool]
-    journal: str
-    plugins: bool | None
-    context: str | None
-    watch: tuple[str, ...]
-    config: str
-    tables: tuple[Mapping[str, Any], ...]
     source: str
-
-    def __init__(
-        self,
-        source: str,
-        *,
-        mode: Mode | None = None,
-        switches: Mapping[str, bool] | None = None,
-        journal: str = "",
-        plugins: bool | None = None,
-        context: str | None = None,
-        watch: Iterable[str] = (),
-        config: str = "",
-        tables: Iterable[Mapping[str, Any]] = (),
-    ) -> None:
-        self._fill(
-            source=source,
-            mode=mode,
-            switches=switches or {},
-            journal=journal,
-            plugins=plugins,
-            context=context,
-            watch=tuple(watch),
-            config=config,
-            tables=tuple(tables),
-        )
+    _: KW_ONLY
+    mode: Mode | None = None
+    switches: Mapping[str, bool] = Table({})
+    journal: str = ""
+    plugins: bool | None = None
+    context: str | None = None
+    watch: tuple[str, ...] = ()
+    config: str = ""
+    tables: tuple[Mapping[str, Any], ...] = ()
 
 
 def parse_mode(value: object, source: str) -> Mode:
@@ -290,7 +255,7 @@ def _from_table(table: Mapping[str, Any], name: str) -> Settings:
         plugins=plugins,
         context=parse_context(table["context"], f"{name}: context") if "context" in table else None,
         watch=parse_watch(table.get("watch", []), f"{name}: watch"),
-        tables=tables,
+        tables=tuple(tables),
     )
 
 

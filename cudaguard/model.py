@@ -1,39 +1,98 @@
 """The vocabulary of the guard: rules, events, findings, plans, status.
 
-Plain slotted classes rather than dataclasses: they are imported on the first line of a
-program, and ``dataclasses`` alone would cost several times the whole start-up budget.
+A class of our own rather than dataclasses: it is imported on the first line of a program, and
+``dataclasses`` alone would cost several times the whole start-up budget.
 """
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, Literal, NoReturn
+    import dataclasses
+    from collections.abc import Mapping, Sequence
+    from inspect import Signature
+    from typing import Any, ClassVar, Generic, Literal, NoReturn, TypeVar
 
-    from typing_extensions import Self
+    from typing_extensions import Self, dataclass_transform
+
+    Given = TypeVar("Given")
+    Kept = TypeVar("Kept")
+
+    class Field(Generic[Given, Kept]):
+        """A field that takes more than it keeps."""
+
+        def __get__(self, record: object, kind: object) -> Kept: ...
+        def __set__(self, record: object, value: Given) -> None: ...
 
     # No Iterable: a text is an iterable of texts too.
     Names = list[str] | tuple[str, ...] | set[str] | frozenset[str]
+    Strings = Field[Names, tuple[str, ...]]
+    Tables = Field[Sequence[Mapping[str, Any]], tuple[Mapping[str, Any], ...]]
     Grade = Literal["automatic", "opt-in", "report"]
     Severity = Literal["info", "warning", "error"]
+    KW_ONLY = dataclasses.KW_ONLY
+    _EMPTY: Any
     _Dict = dict[str, Any]
 else:
+    KW_ONLY = None
+    _EMPTY = ()
     _Dict = dict
+
+    def dataclass_transform(**_):
+        """Return a decorator that does nothing."""
+        return lambda kind: kind
+
 
 MODES = ("off", "observe", "warn", "fix", "strict")
 GRADES = ("automatic", "opt-in", "report")
 SEVERITIES = ("info", "warning", "error")
 
 
+class _SignatureOf:
+    def __get__(self, record: Record | None, kind: type[Record]) -> Signature:
+        from inspect import Parameter, Signature
+
+        parameters, by_name = [], False
+        for name, type in kind._types.items():
+            by_name = by_name or name == "_"
+            if name != "_":
+                how = Parameter.KEYWORD_ONLY if by_name else Parameter.POSITIONAL_OR_KEYWORD
+                default = kind._defaults.get(name, Parameter.empty)
+                parameters.append(Parameter(name, how, default=default, annotation=type))
+        return Signature(parameters)
+
+
+@dataclass_transform(frozen_default=True)
 class Record:
-    """An immutable value whose fields are its slots, compared and shown field by field."""
+    """An immutable value, compared and shown field by field.
 
-    __slots__: tuple[str, ...] = ()
+    The annotations of a class are its fields, in the order of the arguments; those that follow
+    ``_: KW_ONLY`` are given by name.
+    """
 
-    def _fill(self, **values: object) -> None:
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+    _types: ClassVar[dict[str, str]] = {}
+    _fields: ClassVar[tuple[str, ...]] = ()  # sorted, so that documents are stable
+    _defaults: ClassVar[dict[str, Any]] = {}
+    __signature__ = _SignatureOf()
+
+    def __init_subclass__(cls) -> None:
+        types = cls._types = {**cls._types, **cls.__annotations__}
+        own = vars(cls)
+        cls._fields = tuple(sorted(types.keys() - {"_"}))
+        cls._defaults = {**cls._defaults, **{name: own[name] for name in types if name in own}}
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        kind = type(self)
+        placed = dict(zip(kind._types, given))  # with `_`, if one too many is given
+        values = {**kind._defaults, **placed, **named}
+        if values.keys() != {*kind._fields} or len(given) > len(placed.keys() - named):
+            raise _refusal(kind, given, named)
+        self._complete(values)
+        self.__dict__.update(values)
+
+    @staticmethod
+    def _complete(values: dict[str, Any]) -> None:
+        """Change the values before they are kept."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only; use replace()")
@@ -42,7 +101,7 @@ class Record:
         raise AttributeError(f"{type(self).__name__}.{name} is read-only")
 
     def _values(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self._fields}
 
     def replace(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""
@@ -68,6 +127,19 @@ class Record:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self._values())
+
+
+def _refusal(kind: type[Record], given: tuple[Any, ...], named: dict[str, Any]) -> TypeError:
+    places = [*kind._types, "_"]
+    places = places[: min(len(given), places.index("_"))]
+    wrong = {
+        "too many arguments": given[len(places) :],
+        "given twice": named.keys() & places,
+        "unknown": named.keys() - {*kind._fields},
+        "missing": {*kind._fields}.difference(places, named, kind._defaults),
+    }
+    words = (f"{how}: {', '.join(sorted(map(repr, what)))}" for how, what in wrong.items() if what)
+    return TypeError(f"{kind.__name__}(): {'; '.join(words)}")
 
 
 def _rebuild(cls: type[Record], values: dict[str, Any]) -> Record:
@@ -109,6 +181,11 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
+def _listed(values: Any) -> Any:
+    # Anything else stays as it is: `watch="torch"` is refused later, not taken for five names.
+    return tuple(values) if isinstance(values, (list, set, frozenset)) else values
+
+
 class Rule(Record):
     """One piece of knowledge: what goes wrong around an import, where, and the cure.
 
@@ -142,50 +219,25 @@ class Rule(Record):
             any values; a malformed rule is refused where its origin is known.
     """
 
-    __slots__ = (
-        "actions", "dist", "fixed_in", "grade", "id", "links", "needs", "title", "verified",
-        "watch", "when", "why",
-    )  # fmt: skip
     id: str
-    watch: tuple[str, ...]
+    watch: Strings
     why: str
-    title: str
-    dist: tuple[str, ...]
-    when: Mapping[str, Any]
-    needs: tuple[str, ...]
-    actions: tuple[Mapping[str, Any], ...]
-    grade: Grade
-    links: tuple[str, ...]
-    fixed_in: str | None
-    verified: str | None
+    _: KW_ONLY
+    title: str = ""
+    dist: Strings = _EMPTY
+    when: Mapping[str, Any] = Table({})
+    needs: Strings = _EMPTY
+    actions: Tables = _EMPTY
+    grade: Grade = "automatic"
+    links: Strings = _EMPTY
+    fixed_in: str | None = None
+    verified: str | None = None
 
-    def __init__(
-        self,
-        id: str,
-        watch: Names,
-        why: str,
-        *,
-        title: str = "",
-        dist: Names = (),
-        when: Mapping[str, Any] | None = None,
-        needs: Names = (),
-        actions: Sequence[Mapping[str, Any]] = (),
-        grade: Grade = "automatic",
-        links: Names = (),
-        fixed_in: str | None = None,
-        verified: str | None = None,
-    ) -> None:
-        self._fill(
-            id=id, watch=_listed(watch), why=why, title=title, dist=_listed(dist),
-            when=_frozen({} if when is None else when), needs=_listed(needs),
-            actions=_frozen(actions), grade=grade, links=_listed(links), fixed_in=fixed_in,
-            verified=verified,
-        )  # fmt: skip
-
-
-def _listed(values: Any) -> Any:
-    # Anything else stays as it is: `watch="torch"` is refused later, not taken for five names.
-    return tuple(values) if isinstance(values, (list, set, frozenset)) else values
+    @staticmethod
+    def _complete(values: dict[str, Any]) -> None:
+        for name in ("watch", "dist", "needs", "links"):
+            values[name] = _listed(values[name])
+        values.update(when=_frozen(values["when"]), actions=_frozen(values["actions"]))
 
 
 class Event(Record):
@@ -203,15 +255,11 @@ class Event(Record):
         where: ``file:line`` of the code that caused it, or an empty string.
     """
 
-    __slots__ = ("kind", "name", "thread", "time", "where")
     kind: str
     name: str
     time: float
     thread: int
-    where: str
-
-    def __init__(self, kind: str, name: str, time: float, thread: int, where: str = "") -> None:
-        self._fill(kind=kind, name=name, time=time, thread=thread, where=where)
+    where: str = ""
 
 
 class Finding(Record):
@@ -229,39 +277,23 @@ class Finding(Record):
         links: Where it was reported or is documented.
     """
 
-    __slots__ = (
-        "command", "consequence", "evidence", "id", "links", "remedy", "rule", "severity", "what",
-    )  # fmt: skip
     id: str
     what: str
-    rule: str | None
-    severity: Severity
-    evidence: tuple[str, ...]
-    consequence: str
-    remedy: str
-    command: str
-    links: tuple[str, ...]
+    _: KW_ONLY
+    rule: str | None = None
+    severity: Severity = "warning"
+    evidence: Strings = _EMPTY
+    consequence: str = ""
+    remedy: str = ""
+    command: str = ""
+    links: Strings = _EMPTY
 
-    def __init__(
-        self,
-        id: str,
-        what: str,
-        *,
-        rule: str | None = None,
-        severity: Severity = "warning",
-        evidence: Iterable[str] = (),
-        consequence: str = "",
-        remedy: str = "",
-        command: str = "",
-        links: Iterable[str] = (),
-    ) -> None:
-        links = tuple(links)
-        if not command and not links and severity != "info" and id.startswith("CG"):
-            command = f"cudaguard explain {id}"
-        self._fill(
-            id=id, what=what, rule=rule, severity=severity, evidence=tuple(evidence),
-            consequence=consequence, remedy=remedy, command=command, links=links,
-        )  # fmt: skip
+    @staticmethod
+    def _complete(values: dict[str, Any]) -> None:
+        values.update(evidence=tuple(values["evidence"]), links=tuple(values["links"]))
+        is_told = values["command"] or values["links"] or values["severity"] == "info"
+        if not is_told and values["id"].startswith("CG"):
+            values["command"] = f"cudaguard explain {values['id']}"
 
     def __str__(self) -> str:
         """Return a headline and labeled lines; what is empty is left out."""
@@ -290,20 +322,10 @@ class Plan(Record):
         problems: Contradictions among the rules, in words.
     """
 
-    __slots__ = ("name", "needs", "problems", "told")
     name: str
-    needs: tuple[tuple[str, str], ...]
-    told: tuple[Rule, ...]
-    problems: tuple[str, ...]
-
-    def __init__(
-        self,
-        name: str,
-        needs: Iterable[tuple[str, str]] = (),
-        told: Iterable[Rule] = (),
-        problems: Iterable[str] = (),
-    ) -> None:
-        self._fill(name=name, needs=tuple(needs), told=tuple(told), problems=tuple(problems))
+    needs: tuple[tuple[str, str], ...] = ()
+    told: tuple[Rule, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 class Status(Record):
@@ -319,27 +341,12 @@ class Status(Record):
             `uninstall` cannot take back ends in ``(stays)``.
     """
 
-    __slots__ = ("changes", "events", "findings", "mode", "rules", "watched")
     mode: str
-    watched: tuple[str, ...]
-    events: tuple[Event, ...]
-    findings: tuple[Finding, ...]
-    rules: tuple[Rule, ...]
-    changes: tuple[str, ...]
-
-    def __init__(
-        self,
-        mode: str,
-        watched: Iterable[str] = (),
-        events: Iterable[Event] = (),
-        findings: Iterable[Finding] = (),
-        rules: Iterable[Rule] = (),
-        changes: Iterable[str] = (),
-    ) -> None:
-        self._fill(
-            mode=mode, watched=tuple(watched), events=tuple(events), findings=tuple(findings),
-            rules=tuple(rules), changes=tuple(changes),
-        )  # fmt: skip
+    watched: tuple[str, ...] = ()
+    events: tuple[Event, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the mode, what was changed and what was found, for a terminal."""

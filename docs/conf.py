@@ -17,7 +17,8 @@ nitpick_ignore = [
         ("py:class", name)
         for name in (
             "CheckStatus", "F", "Grade", "Layer", "ModuleType", "Mode", "Names", "Severity",
-            "StoredTensors", "Strategy", "os.PathLike",
+            "StoredTensors", "Strategy", "Strings", "Tables",
+            "os.PathLike",
         )
     ),
     *(

@@ -42,31 +42,12 @@ class CheckResult(Record):
         findings: What it has found.
     """
 
-    __slots__ = ("findings", "id", "reason", "seconds", "status", "title")
     id: str
     title: str
     status: CheckStatus
-    reason: str
-    seconds: float
-    findings: tuple[Finding, ...]
-
-    def __init__(
-        self,
-        id: str,
-        title: str,
-        status: CheckStatus,
-        reason: str = "",
-        seconds: float = 0.0,
-        findings: Iterable[Finding] = (),
-    ) -> None:
-        self._fill(
-            id=id,
-            title=title,
-            status=status,
-            reason=reason,
-            seconds=seconds,
-            findings=tuple(findings),
-        )
+    reason: str = ""
+    seconds: float = 0.0
+    findings: tuple[Finding, ...] = ()
 
 
 class Check(NamedTuple):
@@ -152,7 +133,7 @@ def _run(site: Site, check: Check, tell: Callable[[str, BaseException], None]) -
 
     def ended(status: CheckStatus, reason: str, findings: Iterable[Finding] = ()) -> CheckResult:
         seconds = round(monotonic() - started, 3)
-        return CheckResult(check.id, check.title, status, reason, seconds, findings)
+        return CheckResult(check.id, check.title, status, reason, seconds, tuple(findings))
 
     try:
         findings, seen = check.run(site)

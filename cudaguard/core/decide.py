@@ -124,7 +124,7 @@ def plan(
         facts: Facts about this process.
     """
     own = [rule for rule in rules_of(name) if applies(rule, facts)]
-    told = [rule for rule in own if rule.grade == "report"]
+    told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(name, told=told)
     from cudaguard.core.messages import PYTHON
@@ -162,9 +162,9 @@ def plan(
     }
     return Plan(
         name,
-        needs=((module, asked[module]) for module in order if module in asked),
+        needs=tuple((module, asked[module]) for module in order if module in asked),
         told=told,
-        problems=problems,
+        problems=tuple(problems),
     )
 
 

@@ -63,82 +63,23 @@ class KnownError(Record):
             one; docs/troubleshooting.md has them all.
     """
 
-    __slots__ = (
-        "any_order",
-        "certainty",
-        "command",
-        "consequence",
-        "examples",
-        "hints",
-        "id",
-        "leads",
-        "links",
-        "nouns",
-        "pattern",
-        "remedy",
-        "tell",
-        "title",
-        "unguarded",
-        "what",
-        "words",
-    )
     id: str
     title: str
     hints: tuple[str, ...]
     pattern: str
     what: str
     remedy: str
-    consequence: str
-    command: str
-    links: tuple[str, ...]
-    certainty: int
-    nouns: tuple[str, ...]
-    unguarded: str
-    leads: bool
-    words: Callable[[re.Match[str]], tuple[str, ...] | None] | None
-    tell: Callable[[re.Match[str]], Finding | None] | None
-    any_order: bool
-    examples: tuple[str, ...]
-
-    def __init__(
-        self,
-        id: str,
-        title: str,
-        hints: Iterable[str],
-        pattern: str,
-        what: str,
-        remedy: str,
-        consequence: str = "",
-        command: str = "",
-        links: Iterable[str] = (),
-        certainty: int = CERTAIN,
-        nouns: Iterable[str] = (),
-        unguarded: str = "",
-        leads: bool = False,
-        words: Callable[[re.Match[str]], tuple[str, ...] | None] | None = None,
-        tell: Callable[[re.Match[str]], Finding | None] | None = None,
-        any_order: bool = False,
-        examples: Iterable[str] = (),
-    ) -> None:
-        self._fill(
-            id=id,
-            title=title,
-            hints=tuple(hints),
-            pattern=pattern,
-            what=what,
-            remedy=remedy,
-            consequence=consequence,
-            command=command,
-            links=tuple(links),
-            certainty=certainty,
-            nouns=tuple(nouns),
-            unguarded=unguarded,
-            leads=leads,
-            words=words,
-            tell=tell,
-            any_order=any_order,
-            examples=tuple(examples),
-        )
+    consequence: str = ""
+    command: str = ""
+    links: tuple[str, ...] = ()
+    certainty: int = CERTAIN
+    nouns: tuple[str, ...] = ()
+    unguarded: str = ""
+    leads: bool = False
+    words: Callable[[re.Match[str]], tuple[str, ...] | None] | None = None
+    tell: Callable[[re.Match[str]], Finding | None] | None = None
+    any_order: bool = False
+    examples: tuple[str, ...] = ()
 
     def explain(self, match: re.Match[str]) -> Finding | None:
         """Return what a message means that fits the pattern, None if it is another one."""

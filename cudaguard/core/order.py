@@ -16,14 +16,10 @@ class Before(Record):
         rank: Decides between two rules that say the opposite of one pair; the greater wins.
     """
 
-    __slots__ = ("first", "rank", "rule", "then")
     first: str
     then: str
     rule: str
-    rank: tuple[int, ...]
-
-    def __init__(self, first: str, then: str, rule: str, rank: tuple[int, ...] = ()) -> None:
-        self._fill(first=first, then=then, rule=rule, rank=rank)
+    rank: tuple[int, ...] = ()
 
 
 def without_opposites(edges: Iterable[Before]) -> list[Before]:

@@ -31,13 +31,9 @@ class Entry(Record):
         origin: The distribution's folder, for messages.
     """
 
-    __slots__ = ("module", "origin", "value")
     module: str
     value: str
     origin: str
-
-    def __init__(self, module: str, value: str, origin: str) -> None:
-        self._fill(module=module, value=value, origin=origin)
 
 
 def scan(path: Iterable[str]) -> dict[str, tuple[Entry, ...]]:

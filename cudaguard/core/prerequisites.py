@@ -47,16 +47,10 @@ class Outcome(Record):
         error: What it raised, for ``failed``.
     """
 
-    __slots__ = ("error", "module", "rule", "state")
     module: str
     rule: str
     state: str
-    error: BaseException | None
-
-    def __init__(
-        self, module: str, rule: str, state: str, error: BaseException | None = None
-    ) -> None:
-        self._fill(module=module, rule=rule, state=state, error=error)
+    error: BaseException | None = None
 
 
 def import_first(module: str, rule: str) -> Outcome:

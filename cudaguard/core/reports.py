@@ -56,14 +56,10 @@ class Repaired(Record):
         how: What has become of it, in words that follow the subject.
     """
 
-    __slots__ = ("how", "rule", "subject", "verb")
     rule: str
     verb: str
     subject: str
     how: str
-
-    def __init__(self, rule: str, verb: str, subject: str, how: str) -> None:
-        self._fill(rule=rule, verb=verb, subject=subject, how=how)
 
     @property
     def words(self) -> str:

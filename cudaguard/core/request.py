@@ -6,6 +6,7 @@ from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outsid
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import LATER
 from cudaguard.errors import ImportOrderError
+from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MISSED = object()  # an outcome of the moment `late`: the module came too early for this
 
 
-class Done:
+class Done(Record):
     """A repair has worked.
 
     Args:
@@ -35,21 +36,15 @@ class Done:
         left: A fault that is left all the same.
     """
 
-    __slots__ = ("how", "left", "stays", "subject", "verb")
-
-    def __init__(
-        self,
-        subject: str,
-        how: str,
-        *,
-        verb: str = "",
-        stays: bool = True,
-        left: Finding | None = None,
-    ) -> None:
-        self.subject, self.how, self.verb, self.stays, self.left = subject, how, verb, stays, left
+    subject: str
+    how: str
+    _: KW_ONLY
+    verb: str = ""
+    stays: bool = True
+    left: Finding | None = None
 
 
-class WouldDo:
+class WouldDo(Record):
     """A repair that is needed was not permitted.
 
     Args:
@@ -57,10 +52,8 @@ class WouldDo:
         about: See `cudaguard.core.reports.Reporter.is_told_about`.
     """
 
-    __slots__ = ("about", "finding")
-
-    def __init__(self, finding: Finding, about: str = "") -> None:
-        self.finding, self.about = finding, about
+    finding: Finding
+    about: str = ""
 
 
 class Refused:
@@ -83,7 +76,7 @@ class Refused:
         self.finding, self.error, self.cause = finding, error, cause
 
 
-class Opening:
+class Opening(Record):
     """Something that is to be opened with RTLD_GLOBAL.
 
     Args:
@@ -92,13 +85,13 @@ class Opening:
         is_file: Is it a library?
     """
 
-    __slots__ = ("is_file", "source", "subject")
+    source: str
+    subject: str
+    _: KW_ONLY
+    is_file: bool
 
-    def __init__(self, source: str, subject: str, *, is_file: bool) -> None:
-        self.source, self.subject, self.is_file = source, subject, is_file
 
-
-class Scope:
+class Scope(Record):
     """What is to be done with an `Opening`.
 
     Args:
@@ -106,10 +99,8 @@ class Scope:
         opened: Yields what has become of it, once it is opened.
     """
 
-    __slots__ = ("opened", "stays_local")
-
-    def __init__(self, stays_local: bool, opened: Callable[[], Outcomes]) -> None:
-        self.stays_local, self.opened = stays_local, opened
+    stays_local: bool
+    opened: Callable[[], Outcomes]
 
 
 class Request:

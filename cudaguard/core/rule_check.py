@@ -87,9 +87,9 @@ def rules_from_tables(
     for number, table in enumerate(tables, 1):
         where = f"{origin}: [[rules]] number {number}"
         for key in table:
-            if key not in Rule.__slots__:
+            if key not in Rule._fields:
                 raise RuleError(
-                    f"{where}: unknown key {key!r}; expected one of {', '.join(Rule.__slots__)}"
+                    f"{where}: unknown key {key!r}; expected one of {', '.join(Rule._fields)}"
                 )
         for key in REQUIRED:
             if key not in table:

@@ -10,7 +10,7 @@ from cudaguard import config
 from cudaguard.core.registry import built_in, entry_of
 from cudaguard.core.table import RESERVED_PREFIX, table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.model import Record
+from cudaguard.model import Record, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,34 +34,13 @@ class Layer(Record):
         children: Are the Python processes that this one starts to be guarded as well?
     """
 
-    __slots__ = ("alone", "children", "context", "file", "mode", "rules", "switches")
-    mode: str | None
-    switches: Mapping[str, bool]
-    rules: tuple[Sourced, ...]
-    file: config.Settings | None
-    context: str | None
-    alone: bool
-    children: bool
-
-    def __init__(
-        self,
-        mode: str | None = None,
-        switches: Mapping[str, bool] | None = None,
-        rules: Iterable[Sourced] = (),
-        file: config.Settings | None = None,
-        context: str | None = None,
-        alone: bool = False,
-        children: bool = False,
-    ) -> None:
-        self._fill(
-            mode=mode,
-            switches=switches or {},
-            rules=tuple(rules),
-            file=file,
-            context=context,
-            alone=alone,
-            children=children,
-        )
+    mode: str | None = None
+    switches: Mapping[str, bool] = Table({})
+    rules: tuple[Sourced, ...] = ()
+    file: config.Settings | None = None
+    context: str | None = None
+    alone: bool = False
+    children: bool = False
 
     def over(self, older: Layer) -> Layer:
         """Return this layer on top of an older one, as one."""
@@ -89,7 +68,6 @@ class InForce(Record):
         problems: What in the environment or its file could not be used, in words.
     """
 
-    __slots__ = ("context", "journal", "mode", "plugins", "problems", "rules", "switches", "watch")
     mode: str
     switches: Mapping[str, bool]
     rules: tuple[Sourced, ...]
@@ -98,28 +76,6 @@ class InForce(Record):
     context: str
     watch: tuple[str, ...]
     problems: tuple[str, ...]
-
-    def __init__(
-        self,
-        mode: str,
-        switches: Mapping[str, bool],
-        rules: Iterable[Sourced],
-        journal: str,
-        plugins: bool,
-        context: str,
-        watch: tuple[str, ...],
-        problems: Iterable[str],
-    ) -> None:
-        self._fill(
-            mode=mode,
-            switches=switches,
-            rules=tuple(rules),
-            journal=journal,
-            plugins=plugins,
-            context=context,
-            watch=watch,
-            problems=tuple(problems),
-        )
 
 
 def layer_of_call(
@@ -150,7 +106,7 @@ def layer_of_call(
     return Layer(
         None if mode is None else config.parse_mode(mode, f"{origin}: mode"),
         _known_switches(switches, origin),
-        ((_checked(rule, origin), origin) for rule in rules),
+        tuple((_checked(rule, origin), origin) for rule in rules),
         file,
         None if context is None else config.parse_context(context, f"{origin}: context"),
         children=children,
@@ -209,7 +165,7 @@ def combine(
     return InForce(
         mode,
         switches,
-        rules,
+        tuple(rules),
         said.journal or (file.journal if file is not None else ""),
         plugins is not False,
         next((layer.context for layer in reversed(layers) if layer.context), None)
@@ -217,7 +173,8 @@ def combine(
         or (file.context if file is not None else None)
         or "none",
         (*said.watch, *(file.watch if file is not None else ())),
-        () if said.mode == "off" else problems,  # who has switched us off hears nothing of us
+        # Who has switched us off hears nothing of us.
+        () if said.mode == "off" else tuple(problems),
     )
 
 

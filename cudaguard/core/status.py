@@ -26,7 +26,7 @@ def status() -> Status:
         record_bypassed(core)
     return Status(
         core.reporter.mode,
-        watched=sorted(core.finder.watched),
+        watched=tuple(sorted(core.finder.watched)),
         events=core.journal.events,
         findings=tuple(core.reporter.channel.findings),
         rules=core.registry.rules if is_up else (),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from cudaguard.core.near import closest
 from cudaguard.core.table import RESERVED_PREFIX, table
-from cudaguard.model import GRADES, Record
+from cudaguard.model import GRADES, KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,20 +33,10 @@ class Kind(Record):
         fits: Returns False for values of another type or form.
     """
 
-    __slots__ = ("expected", "fits", "problem", "schema")
     expected: str
     fits: Callable[[object], bool]
-    problem: Callable[[str], str]
     schema: Mapping[str, Any]
-
-    def __init__(
-        self,
-        expected: str,
-        fits: Callable[[object], bool],
-        schema: Mapping[str, Any],
-        problem: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        self._fill(expected=expected, fits=fits, schema=schema, problem=problem)
+    problem: Callable[[str], str] = lambda _: ""
 
 
 class Parameter(Record):
@@ -59,21 +49,11 @@ class Parameter(Record):
         required: False if it may be left out.
     """
 
-    __slots__ = ("example", "kind", "name", "required")
     name: str
     kind: Kind
     example: object
-    required: bool
-
-    def __init__(
-        self,
-        name: str,
-        kind: Kind,
-        example: object,
-        *,
-        required: bool = True,
-    ) -> None:
-        self._fill(name=name, kind=kind, example=example, required=required)
+    _: KW_ONLY
+    required: bool = True
 
 
 class Verb(Record):
@@ -90,35 +70,14 @@ class Verb(Record):
         grades: The grades that a rule with this verb may have.
     """
 
-    __slots__ = ("does", "example", "grades", "kind", "meaning", "name", "parameters")
     name: str
     kind: Kind
     example: object
     meaning: str
-    parameters: tuple[Parameter, ...]
     does: Mapping[str, str]
-    grades: tuple[str, ...]
-
-    def __init__(
-        self,
-        name: str,
-        kind: Kind,
-        example: object,
-        meaning: str,
-        does: Mapping[str, str],
-        *,
-        parameters: tuple[Parameter, ...] = (),
-        grades: tuple[str, ...] = GRADES,
-    ) -> None:
-        self._fill(
-            name=name,
-            kind=kind,
-            example=example,
-            meaning=meaning,
-            parameters=parameters,
-            does=does,
-            grades=grades,
-        )
+    _: KW_ONLY
+    parameters: tuple[Parameter, ...] = ()
+    grades: tuple[str, ...] = GRADES
 
 
 # --- kinds of values -----------------------------------------------------------------------------

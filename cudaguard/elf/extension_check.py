@@ -38,9 +38,9 @@ class ExtensionCheck(Record):
         path: The file.
         cause: Why not: one of ``truncated``, ``not-elf``, ``wrong-machine``,
             ``torch-not-imported``, ``torch-flavor``, ``cuda-major``, ``library-missing``,
-            ``symbol-version``, ``python-abi``, ``older-library``, ``cuda-not-linked``,
-            ``cxx11-abi``, ``other-torch``, ``own-source-missing`` and ``unknown``; None where
-            `ok` is True.
+            ``symbol-version``, ``python-abi``, ``numpy-abi``, ``older-library``,
+            ``cuda-not-linked``, ``cxx11-abi``, ``other-torch``, ``own-source-missing`` and
+            ``unknown``; None where `ok` is True.
         message: The same in words; empty where `ok` is True.
         missing_symbols: Pairs of a name that no library defines: mangled, as in the file, and
             readable, as in the source. All of them: where libraries are missing, what these would
@@ -49,42 +49,13 @@ class ExtensionCheck(Record):
         remedy: What to do.
     """
 
-    __slots__ = (
-        "cause",
-        "message",
-        "missing_libraries",
-        "missing_symbols",
-        "ok",
-        "path",
-        "remedy",
-    )
     ok: bool | None
     path: str
-    cause: str | None
-    message: str
-    missing_symbols: tuple[tuple[str, str], ...]
-    missing_libraries: tuple[str, ...]
-    remedy: str
-
-    def __init__(
-        self,
-        ok: bool | None,
-        path: str,
-        cause: str | None = None,
-        message: str = "",
-        missing_symbols: Iterable[tuple[str, str]] = (),
-        missing_libraries: Iterable[str] = (),
-        remedy: str = "",
-    ) -> None:
-        self._fill(
-            ok=ok,
-            path=path,
-            cause=cause,
-            message=message,
-            missing_symbols=tuple(missing_symbols),
-            missing_libraries=tuple(missing_libraries),
-            remedy=remedy,
-        )
+    cause: str | None = None
+    message: str = ""
+    missing_symbols: tuple[tuple[str, str], ...] = ()
+    missing_libraries: tuple[str, ...] = ()
+    remedy: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as plain lists, strings and truth values (JSON-ready)."""

@@ -82,28 +82,11 @@ class Elf(Record):
             all the same, and the first look at what is not there ends the process (SIGBUS).
     """
 
-    __slots__ = ("is_truncated", "needed", "runtime", "search_path", "soname")
-    needed: tuple[str, ...]
-    runtime: tuple[str, ...]
-    soname: str
-    search_path: str
-    is_truncated: bool
-
-    def __init__(
-        self,
-        needed: tuple[str, ...] = (),
-        runtime: tuple[str, ...] = (),
-        soname: str = "",
-        search_path: str = "",
-        is_truncated: bool = False,
-    ) -> None:
-        self._fill(
-            needed=needed,
-            runtime=runtime,
-            soname=soname,
-            search_path=search_path,
-            is_truncated=is_truncated,
-        )
+    needed: tuple[str, ...] = ()
+    runtime: tuple[str, ...] = ()
+    soname: str = ""
+    search_path: str = ""
+    is_truncated: bool = False
 
 
 def read_elf(path: str) -> Elf:

@@ -26,14 +26,10 @@ class Ended(Record):
         seconds: How long it ran.
     """
 
-    __slots__ = ("errors", "output", "seconds", "status")
     status: int | None
     output: str
     errors: str
     seconds: float
-
-    def __init__(self, status: int | None, output: str, errors: str, seconds: float) -> None:
-        self._fill(status=status, output=output, errors=errors, seconds=seconds)
 
 
 def run(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:

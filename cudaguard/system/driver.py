@@ -40,42 +40,13 @@ class DriverState(Record):
         current: Device of the context that is current in the calling thread, -1 for none.
     """
 
-    __slots__ = (
-        "active",
-        "current",
-        "devices",
-        "error",
-        "is_forked",
-        "is_initialized",
-        "is_mapped",
-    )
-    is_mapped: bool
-    is_initialized: bool
-    is_forked: bool
-    error: int
-    devices: int
-    active: tuple[int, ...]
-    current: int
-
-    def __init__(
-        self,
-        is_mapped: bool = False,
-        is_initialized: bool = False,
-        is_forked: bool = False,
-        error: int = SUCCESS,
-        devices: int = 0,
-        active: tuple[int, ...] = (),
-        current: int = NOWHERE,
-    ) -> None:
-        self._fill(
-            is_mapped=is_mapped,
-            is_initialized=is_initialized,
-            is_forked=is_forked,
-            error=error,
-            devices=devices,
-            active=active,
-            current=current,
-        )
+    is_mapped: bool = False
+    is_initialized: bool = False
+    is_forked: bool = False
+    error: int = SUCCESS
+    devices: int = 0
+    active: tuple[int, ...] = ()
+    current: int = NOWHERE
 
 
 ABSENT, LOADED = DriverState(), DriverState(is_mapped=True)

@@ -41,12 +41,8 @@ class GpuFacts(Record):
         capability: Compute capability as in (8, 0), or None.
     """
 
-    __slots__ = ("capability", "name")
-    name: str
-    capability: tuple[int, int] | None
-
-    def __init__(self, name: str = "", capability: tuple[int, int] | None = None) -> None:
-        self._fill(name=name, capability=capability)
+    name: str = ""
+    capability: tuple[int, int] | None = None
 
 
 class Machine(Record):
@@ -61,31 +57,12 @@ class Machine(Record):
         problems: What is wrong, and what to do about it, in words.
     """
 
-    __slots__ = ("driver_library", "driver_version", "gpus", "nvml", "problems", "supported")
-    driver_library: str
-    driver_version: str
-    supported: int
-    nvml: str
-    gpus: tuple[GpuFacts, ...]
-    problems: tuple[str, ...]
-
-    def __init__(
-        self,
-        driver_library: str = "",
-        driver_version: str = "",
-        supported: int = 0,
-        nvml: str = "missing",
-        gpus: Iterable[GpuFacts] = (),
-        problems: Iterable[str] = (),
-    ) -> None:
-        self._fill(
-            driver_library=driver_library,
-            driver_version=driver_version,
-            supported=supported,
-            nvml=nvml,
-            gpus=tuple(gpus),
-            problems=tuple(problems),
-        )
+    driver_library: str = ""
+    driver_version: str = ""
+    supported: int = 0
+    nvml: str = "missing"
+    gpus: tuple[GpuFacts, ...] = ()
+    problems: tuple[str, ...] = ()
 
 
 def look_at_machine(root: str = "/") -> Machine:

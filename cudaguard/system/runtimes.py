@@ -7,7 +7,7 @@ its own (``libgomp-a34b3233.so.1.0.0``), and then each package has the copy that
 
 from __future__ import annotations
 
-from cudaguard.model import Record
+from cudaguard.model import KW_ONLY, Record
 
 _HEX = frozenset("0123456789abcdef")
 _MARK = 8  # digits that auditwheel puts into a name
@@ -27,32 +27,13 @@ class Runtime(Record):
         wheel: The middle of the name of NVIDIA's package that brings it, ``nvidia-<wheel>-cu12``.
     """
 
-    __slots__ = ("danger", "is_checked", "part_of", "rival", "title", "wheel")
     title: str
-    danger: str
-    part_of: str
-    rival: str
-    is_checked: bool
-    wheel: str
-
-    def __init__(
-        self,
-        title: str,
-        danger: str = "",
-        *,
-        part_of: str = "",
-        rival: str = "",
-        is_checked: bool = False,
-        wheel: str = "",
-    ) -> None:
-        self._fill(
-            title=title,
-            danger=danger,
-            part_of=part_of,
-            rival=rival,
-            is_checked=is_checked,
-            wheel=wheel,
-        )
+    danger: str = ""
+    _: KW_ONLY
+    part_of: str = ""
+    rival: str = ""
+    is_checked: bool = False
+    wheel: str = ""
 
 
 def _cuda(title: str, wheel: str, danger: str = "", part_of: str = "") -> Runtime:

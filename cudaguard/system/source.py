@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.model import Record
+from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,38 +38,15 @@ class Import(Record):
         call: The call, as in ``importlib.import_module('torch')``; empty for a statement.
     """
 
-    __slots__ = ("branch", "call", "cell", "is_from", "last_line", "line", "module", "name")
     name: str
     module: str
     line: int
     last_line: int
-    is_from: bool
-    cell: int
-    branch: tuple[tuple[int, int], ...]
-    call: str
-
-    def __init__(
-        self,
-        name: str,
-        module: str,
-        line: int,
-        last_line: int,
-        *,
-        is_from: bool = False,
-        cell: int = 0,
-        branch: Iterable[tuple[int, int]] = (),
-        call: str = "",
-    ) -> None:
-        self._fill(
-            name=name,
-            module=module,
-            line=line,
-            last_line=last_line,
-            is_from=is_from,
-            cell=cell,
-            branch=tuple(branch),
-            call=call,
-        )
+    _: KW_ONLY
+    is_from: bool = False
+    cell: int = 0
+    branch: tuple[tuple[int, int], ...] = ()
+    call: str = ""
 
     def excludes(self, other: Import) -> bool:
         """Return True if the two are in different arms of one ``if`` or ``try``."""

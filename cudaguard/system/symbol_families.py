@@ -22,22 +22,11 @@ class Family(Record):
         danger: What a library risks that is bound to another copy than it was built for.
     """
 
-    __slots__ = ("canaries", "danger", "names", "owners", "title")
     title: str
     canaries: tuple[str, ...]
     names: tuple[str, ...]
     owners: tuple[str, ...]
     danger: str
-
-    def __init__(
-        self,
-        title: str,
-        canaries: tuple[str, ...],
-        names: tuple[str, ...],
-        owners: tuple[str, ...],
-        danger: str,
-    ) -> None:
-        self._fill(title=title, canaries=canaries, names=names, owners=owners, danger=danger)
 
 
 # The worst first: a message tells what the first two of those concerned do.

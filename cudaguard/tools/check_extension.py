@@ -233,8 +233,10 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
 
     try:
         code = gpu_code(path)
-    except (OSError, OverflowError, ValueError):  # then there is more wrong, which is told
-        return (), ()
+    except (OSError, OverflowError, ValueError) as error:
+        words = f"unknown, because its GPU code cannot be read: {error}"
+        names = [f"sm_{architecture(device)}" for device in gpus]
+        return (), tuple(OnGpu(name, None, "", f"{name}: {words}") for name in names)
     if not code.parts and not code.has_more:
         return (), ()
     answers = []

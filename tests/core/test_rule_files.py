@@ -77,7 +77,7 @@ def test_unknown_key_is_named_with_those_that_are_known():
         rules_from_tables([{**MINIMAL, "need": ["x"]}], "some.toml")
     message = str(caught.value)
     assert message.startswith("some.toml: [[rules]] number 1: unknown key 'need'; expected one of ")
-    for field in Rule.__slots__:
+    for field in Rule._fields:
         assert field in message
 
 

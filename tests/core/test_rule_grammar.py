@@ -253,7 +253,7 @@ def said_of(rule):
     return None
 
 
-@pytest.mark.parametrize("field", Rule.__slots__)
+@pytest.mark.parametrize("field", Rule._fields)
 @settings(max_examples=60)
 @given(value=GARBAGE)
 def test_garbage_in_any_field_is_a_rule_error_and_nothing_else(field, value):

@@ -37,7 +37,6 @@ class Change(Record):
         thread: ``threading.get_ident()`` of the thread that noticed.
     """
 
-    __slots__ = ("actor", "device", "how", "kind", "pid", "thread", "where")
     kind: str
     device: int
     actor: str
@@ -45,13 +44,6 @@ class Change(Record):
     where: str
     pid: int
     thread: int
-
-    def __init__(
-        self, kind: str, device: int, actor: str, how: str, where: str, pid: int, thread: int
-    ) -> None:
-        self._fill(
-            kind=kind, device=device, actor=actor, how=how, where=where, pid=pid, thread=thread
-        )
 
 
 def said(change: Change, *, where: bool = False) -> str:

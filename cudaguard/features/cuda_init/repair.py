@@ -54,14 +54,10 @@ class Device(Record):
         name: Its product name.
     """
 
-    __slots__ = ("name", "ordinal", "pci_bus_id", "uuid")
     ordinal: int
-    uuid: str
-    pci_bus_id: str
-    name: str
-
-    def __init__(self, ordinal: int, uuid: str = "", pci_bus_id: str = "", name: str = "") -> None:
-        self._fill(ordinal=ordinal, uuid=uuid, pci_bus_id=pci_bus_id, name=name)
+    uuid: str = ""
+    pci_bus_id: str = ""
+    name: str = ""
 
 
 class ContextHandle(Record):
@@ -72,12 +68,8 @@ class ContextHandle(Record):
         bytes: Device memory that it took, where NVML tells; else None.
     """
 
-    __slots__ = ("bytes", "device")
     device: Device
-    bytes: int | None
-
-    def __init__(self, device: Device, bytes: int | None = None) -> None:
-        self._fill(device=device, bytes=bytes)
+    bytes: int | None = None
 
 
 # Handles of the contexts that were retained here, by process and ordinal: never released, as the

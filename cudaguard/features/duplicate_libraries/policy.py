@@ -27,18 +27,12 @@ class Copy(Record):
         how: Who loaded it and where, in words that follow its path.
     """
 
-    __slots__ = ("by", "how", "identity", "path", "soname", "stem")
     path: str
     stem: str
     soname: str
     identity: object
     by: str
     how: str
-
-    def __init__(
-        self, path: str, stem: str, soname: str, identity: object, by: str, how: str
-    ) -> None:
-        self._fill(path=path, stem=stem, soname=soname, identity=identity, by=by, how=how)
 
 
 class Stray(Record):
@@ -52,17 +46,11 @@ class Stray(Record):
         is_part: True if it asks for a part of the same library.
     """
 
-    __slots__ = ("asking", "how", "is_part", "meant", "serving")
     asking: str
     how: str
     serving: Copy
     meant: Copy
-    is_part: bool
-
-    def __init__(
-        self, asking: str, how: str, serving: Copy, meant: Copy, is_part: bool = False
-    ) -> None:
-        self._fill(asking=asking, how=how, serving=serving, meant=meant, is_part=is_part)
+    is_part: bool = False
 
 
 class Want(Record):
@@ -76,17 +64,11 @@ class Want(Record):
         least: The earliest release that serves: major and minor.
     """
 
-    __slots__ = ("by", "least", "package", "said", "wheel")
     package: str
     by: str
     said: str
     wheel: str
     least: tuple[int, ...]
-
-    def __init__(
-        self, package: str, by: str, said: str, wheel: str, least: tuple[int, ...]
-    ) -> None:
-        self._fill(package=package, by=by, said=said, wheel=wheel, least=least)
 
 
 def are_alike(one: str, other: str) -> bool:

@@ -96,8 +96,8 @@ def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
         found.path,
         cause,
         message,
-        missing_symbols=symbols,
-        missing_libraries=dict.fromkeys(lack.name for lack in found.libraries),
+        missing_symbols=tuple(symbols),
+        missing_libraries=tuple(dict.fromkeys(lack.name for lack in found.libraries)),
         remedy=remedy,
     )
 

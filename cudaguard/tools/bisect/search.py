@@ -7,7 +7,7 @@ The answer to one trial of one order is `GOOD`, `BAD` (the failure that is looke
 
 from __future__ import annotations
 
-from cudaguard.model import Record
+from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,16 +36,11 @@ class Failure(Record):
         error: Last line of the Python traceback that it printed, if it did.
     """
 
-    __slots__ = ("error", "kind", "signal", "status")
     kind: str
-    signal: str
-    status: int | None
-    error: str
-
-    def __init__(
-        self, kind: str, *, signal: str = "", status: int | None = None, error: str = ""
-    ) -> None:
-        self._fill(kind=kind, signal=signal, status=status, error=error)
+    _: KW_ONLY
+    signal: str = ""
+    status: int | None = None
+    error: str = ""
 
     def is_like(self, other: Failure) -> bool:
         """Return True if that is the same failure, as far as can be told from outside."""
@@ -88,22 +83,10 @@ class Answer(Record):
         then: The imports that they must precede; empty if that is the program itself.
     """
 
-    __slots__ = ("failing", "first", "then", "working")
     failing: Names
-    working: Names
-    first: Names
-    then: Names
-
-    def __init__(
-        self,
-        failing: Sequence[str],
-        working: Sequence[str] = (),
-        first: Sequence[str] = (),
-        then: Sequence[str] = (),
-    ) -> None:
-        self._fill(
-            failing=tuple(failing), working=tuple(working), first=tuple(first), then=tuple(then)
-        )
+    working: Names = ()
+    first: Names = ()
+    then: Names = ()
 
 
 def ddmin(items: Sequence[str], holds: Callable[[Names], bool]) -> Names:
