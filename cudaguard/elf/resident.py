@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 
 from cudaguard.elf.image import Image
-from cudaguard.elf.loaded import ENTRY, Library
+from cudaguard.elf.loaded import ENTRY, Library, entries, first_entry
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.shared_object import SharedObject
 from cudaguard.elf.symbols import AddressInfo
@@ -56,7 +56,7 @@ class Resident:
         self._place.restype = self._close.restype = self._about.restype = ctypes.c_int
         self._forget_error.restype = ctypes.c_void_p
         self._handles: dict[str, int] = {}
-        self._memory = Memory()
+        self.memory = Memory()
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +70,7 @@ class Resident:
         for handle in filter(None, self._handles.values()):
             self._close(handle)
         self._forget_error()  # of what nobody has: the next caller may ask for his own
-        self._memory.__exit__(None, None, None)
+        self.memory.__exit__(None, None, None)
 
     def handle(self, name: str) -> int:
         """Return the handle of a library that is mapped, by name or path; 0 if it is not."""
@@ -82,7 +82,7 @@ class Resident:
 
     def path(self, handle: int) -> str:
         """Return the file of a library as the loader has it; empty for the program."""
-        return os.fsdecode(self._memory.text(self._memory.number(handle + 8)))
+        return os.fsdecode(self.memory.text(self.memory.number(handle + 8)))
 
     def object(self, handle: int) -> SharedObject:
         """Return the symbol tables of a library, as they are in memory.
@@ -90,9 +90,25 @@ class Resident:
         Raises:
             OSError: They cannot be read.
         """
-        words = self._memory.read(handle, ENTRY)
+        return SharedObject(Image(self.memory, self._library(handle)))
+
+    def libraries(self) -> list[Library]:
+        """Return the libraries in the order in which they were mapped; none can be unloaded now.
+
+        Raises:
+            OSError: The list of the loader cannot be read.
+        """
+        found = []
+        for entry, *_ in tuple(entries(self.memory, first_entry())):
+            path = self.path(entry)
+            if self.handle(path) == entry:  # else it was unloaded meanwhile
+                found.append(self._library(entry, os.path.realpath(path) if path else ""))
+        return found
+
+    def _library(self, handle: int, path: str = "") -> Library:
+        words = self.memory.read(handle, ENTRY)
         base, _, dynamic = (int.from_bytes(words[at : at + 8], "little") for at in (0, 8, 16))
-        return SharedObject(Image(self._memory, Library("", base, dynamic)))
+        return Library(path, base, dynamic)
 
     def owner(self, handle: int, name: bytes) -> int:
         """Return the handle of whichever library has a symbol that `handle` finds; 0 if unknown."""

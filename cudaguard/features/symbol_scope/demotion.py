@@ -5,20 +5,23 @@ marked hidden (``STV_HIDDEN``) in the symbol table of its library, while the lib
 references bind to it still. The table is marked in the memory of this process; files stay as
 they are, and so does what was bound before.
 
+One thread at a time does that, and no library is unloaded meanwhile. One byte per name is written
+and read back. If anything fails, all of it is undone.
+
 Source: ``elf.h``; ``proc(5)``; the look-up predicate of glibc's ``elf/dl-lookup.c``.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import sys
+from _thread import RLock
 from typing import NamedTuple
 
 from cudaguard.core.patterns import actions_of, matches, texts_of
 from cudaguard.elf.bound import ThreadLocals, bound_addresses
 from cudaguard.elf.image import SYMBOL, Image
-from cudaguard.elf.loaded import first_entry, loaded_libraries
-from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import uses_glibc
 from cudaguard.elf.resident import Resident
 from cudaguard.elf.symbols import GlobalScope
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.image import Symbols
     from cudaguard.elf.loaded import Library
+    from cudaguard.elf.memory import Memory
     from cudaguard.model import Rule
 
 _MACHINES = ("x86_64", "AMD64", "aarch64") if sys.maxsize >> 32 else ()  # where it was tried
@@ -47,6 +51,16 @@ _SHOWN = (0, 3)  # STV_DEFAULT, STV_PROTECTED
 _PLAIN = (0, 1, 2)  # STT_NOTYPE, STT_OBJECT, STT_FUNC
 _PER_THREAD, _BY_FUNCTION = 6, 10  # STT_TLS, STT_GNU_IFUNC
 _GLOBAL = 1  # STB_GLOBAL
+_OTHER = 5  # where in a symbol `st_other` is, whose lower two bits are the visibility
+_AS_HIDDEN = bytes(byte & ~3 | _HIDDEN for byte in range(256))
+_PROT_WRITE, _PROT_EXEC = 2, 4
+
+# Re-entrant: a signal handler may import something while we are at it. A fork waits for it: the
+# child would have half of the names hidden, and a lock that nobody releases.
+_lock = RLock()
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 
 
 class Demotion(NamedTuple):
@@ -54,14 +68,15 @@ class Demotion(NamedTuple):
 
     Args:
         state: ``done``, ``local`` (nothing to do: none of it is global), ``absent`` (not
-            loaded), ``refused`` or ``failed``.
+            loaded), ``refused``, ``failed``, or ``half`` (failed, and not all could be undone).
         reason: Why it was refused, or what failed.
         library: File of the library that the rule names.
         libraries: How many libraries were changed.
         names: How many names were hidden.
         bound: Who had bound to them before and stays so: modules, packages or libraries, and
             to how many names.
-        left: Libraries of the package that were not changed, each with the reason, in words.
+        left: Libraries of the package that were not changed, each with the reason, and those
+            whose pages stay writable; in words.
         runtime: Whose own C++ runtime hiding would have broken, if it was refused for that.
     """
 
@@ -89,14 +104,14 @@ def demote(rule: Rule, machine: str) -> Demotion:
     if machine not in _MACHINES or not uses_glibc():
         return Demotion("refused", "it is supported on x86-64 and AArch64 with glibc only")
     try:
-        with Memory() as memory:
-            return _demote(rule, memory)
-    except OSError as error:
+        with _lock, Resident() as resident:
+            return _demote(rule, resident)
+    except ours(OSError) as error:
         return Demotion("failed", f"{error.strerror or error}")
 
 
-def _demote(rule: Rule, memory: Memory) -> Demotion:
-    everything = loaded_libraries(memory, first_entry())
+def _demote(rule: Rule, resident: Resident) -> Demotion:
+    memory, everything = resident.memory, resident.libraries()
     files = [os.path.basename(lib.path) for lib in everything]
     actions = [
         action
@@ -134,7 +149,7 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
             return Demotion("refused", reason, library, runtime=bad)
         images = {lib: Image(memory, lib) for lib in everything}
         _refuse_what_breaks(members, [images[lib] for lib in everything if lib not in group])
-        hidden = Hidden(members)
+        hidden = Hidden(members, resident)
         _refuse_lazy_users(hidden.addresses, images.values(), scope)
         # What was loaded before the first of them was bound before as well.
         first = min(everything.index(member.image.library) for member in members)
@@ -146,16 +161,21 @@ def _demote(rule: Rule, memory: Memory) -> Demotion:
         members = [member for member, owner in zip(members, owners) if not owner]
         if not members:
             raise _RefusedError(left[0])
-        _write_all(members)
+        pages = Pages()
+        reason, counts = _hide(members, memory, scope, pages)
+        left += tuple(
+            f"the symbol table of {member.image.library.path} stays writable: its pages could not "
+            "be protected again"
+            for member in members
+            if member.symbols.address in pages.left_writable
+        )
     except _RefusedError as refused:
         return Demotion("refused", str(refused), library)
-    except OSError as error:
+    except ours(OSError) as error:
         return Demotion("failed", f"{error.strerror or error}", library)
-    shown = [m.image.library.path for m in members if _finds_any(m, m.hidden, scope)]
-    if shown:
-        return Demotion("failed", f"names of {shown[0]} are still found", library)
-    names = sum(len(member.hidden) for member in members)
-    return Demotion("done", "", library, len(members), names, bound, left)
+    state = "done" if not reason else "half" if counts else "failed"
+    bound = bound if counts else ()
+    return Demotion(state, reason, library, len(counts), sum(counts), bound, left)
 
 
 def _texts(actions: Iterable[Mapping[str, Any]], parameter: str) -> tuple[str, ...]:
@@ -170,15 +190,36 @@ def _refuse_library(library: Library, is_own: bool, own: frozenset[str]) -> None
         raise _RefusedError(f"{library.path} lies outside the folders of {folders}")
 
 
-def _write_all(members: list[Member]) -> None:
-    """Mark the names of all members, or of none."""
-    for written, member in enumerate(members):
-        try:
-            _write(member)
-        except OSError:
-            for earlier in members[:written]:
-                _write(earlier, undo=True)
+def _hide(
+    members: list[Member], memory: Memory, scope: GlobalScope, pages: Pages
+) -> tuple[str, list[int]]:
+    """Hide the names of all members; if that fails, show them again.
+
+    Returns:
+        Why it failed, if it did; and how many names of each library are hidden now.
+    """
+    reason = ""
+    try:
+        for member in members:
+            pages.write(member, member.others.translate(_AS_HIDDEN))
+        counts = [_count_hidden(member, memory) for member in members]
+        for member, count in zip(members, counts):
+            if count < len(member.hidden) or _finds_any(member, member.hidden, scope):
+                path = member.image.library.path
+                raise OSError(errno.EIO, f"names of {path} are still found")
+    except BaseException as error:
+        for member in members:
+            try:
+                pages.write(member, member.others)
+            except ours(OSError):  # what stays hidden is counted
+                continue
+        if not isinstance(error, ours(OSError)):
             raise
+        reason = f"{error.strerror or error}"
+        counts = [_count_hidden(member, memory) for member in members]
+    finally:
+        LoaderNews.everything.note_hidden()
+    return reason, list(filter(None, counts))
 
 
 def _planned(image: Image, hides: re.Pattern[bytes] | None, keeps: re.Pattern[bytes]) -> Member:
@@ -263,13 +304,10 @@ def _left(member: Member, owner: str) -> str:
     return f"{name} is left as it is: {owner} was loaded after it and calls into it"
 
 
-def _write(member: Member, *, undo: bool = False) -> None:
-    """Mark the names in memory, or as they were."""
-    table = bytearray(member.symbols.table)
-    for index in () if undo else member.hidden:
-        place = index * SYMBOL + 5  # st_other, whose lower two bits are the visibility
-        table[place] = table[place] & ~3 | _HIDDEN
-    write_symbols(member.symbols.address, table)
+def _count_hidden(member: Member, memory: Memory) -> int:
+    """Return how many of the names are hidden now."""
+    now = memory.read(member.symbols.address, len(member.symbols.table))[_OTHER::SYMBOL]
+    return [now[index] & 3 for index in member.hidden].count(_HIDDEN)
 
 
 # --- who had bound to the names before, and stays so ----------------------------------------------
@@ -287,6 +325,11 @@ class Member(NamedTuple):
     image: Image
     symbols: Symbols
     hidden: tuple[int, ...]
+
+    @property
+    def others(self) -> bytes:
+        """The byte of each name that says how visible it is."""
+        return self.symbols.table[_OTHER::SYMBOL]
 
     def addresses(self, indices: Iterable[int]) -> list[int]:
         """Return the addresses of names, where these are in the table."""
@@ -317,32 +360,31 @@ class Hidden:
 
     Args:
         members: The libraries that have it.
+        resident: Knows where it lies, if the table does not say so.
 
     Raises:
         OSError: A library cannot be read.
     """
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, members: Sequence[Member], resident: Resident) -> None:
         self._spans = [member.image.segments()[0] for member in members]
-        with Resident() as resident:
-            self._thread_locals = ThreadLocals()
-            self._indices = [self._placed(member, resident) for member in members]
+        self._thread_locals = ThreadLocals()
+        self._indices = [self._placed(member, resident) for member in members]
         self.addresses = frozenset().union(*self._indices)
 
     def _placed(self, member: Member, resident: Resident) -> dict[int, int]:
         """Return address -> index of the names of a library."""
         kinds = member.symbols.table[4::SYMBOL]
-        found = {}
-        for index, address in zip(member.hidden, member.addresses(member.hidden)):
-            kind, place = kinds[index] & 15, address
-            if kind in (_PER_THREAD, _BY_FUNCTION):
-                (name,) = member.names((index,))
-                handle = resident.handle(member.image.library.path)
-                place = resident.address(handle, name)  # the table does not have it
-                if place and kind == _PER_THREAD:
-                    module = resident.thread_local_module(handle)
-                    offset = address - member.image.library.base
-                    self._thread_locals.add(module, offset, place)
+        odd = [i for i in member.hidden if kinds[i] & 15 in (_PER_THREAD, _BY_FUNCTION)]
+        plain = sorted(set(member.hidden).difference(odd)) if odd else member.hidden
+        found = dict(zip(member.addresses(plain), plain))
+        for index, address, name in zip(odd, member.addresses(odd), member.names(odd)):
+            handle = resident.handle(member.image.library.path)
+            place = resident.address(handle, name)  # the table does not have it
+            if place and kinds[index] & 15 == _PER_THREAD:
+                module = resident.thread_local_module(handle)
+                offset = address - member.image.library.base
+                self._thread_locals.add(module, offset, place)
             found[place] = index
         found.pop(0, None)
         return found
@@ -405,70 +447,72 @@ def by_module(users: Iterable[User], packages: Packages) -> tuple[tuple[str, int
     return tuple(counts.items())
 
 
-# --- writing to memory that is mapped read-only, its protection left as it is ---------------------
+# --- writing to memory that is mapped read-only ---------------------------------------------------
 
 
-def write_symbols(address: int, data: bytearray) -> None:
-    """Write bytes to an address of a symbol table.
+class Pages:
+    """The pages of symbol tables: bytes are written to them, one by one, and they stay protected.
+
+    Attributes:
+        left_writable: Addresses of the tables whose pages could not be protected again.
 
     Raises:
-        OSError: The kernel forbids it.
+        OSError: by `write` as well, where the kernel forbids it.
     """
-    try:
-        _write_as_debugger(address, data)
-    except ours(OSError):  # a hardened kernel
-        _write_unprotected(address, data)
-    LoaderNews.everything.note_hidden()
+
+    def __init__(self) -> None:
+        self.left_writable: set[int] = set()
+        self._protect = ctypes.pythonapi["mprotect"]
+        self._protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        bits = {"r": 1, "w": _PROT_WRITE, "x": _PROT_EXEC}
+        self._areas = []
+        with open_file("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                area, flags = line.split(maxsplit=2)[:2]
+                start, stop = (int(number, 16) for number in area.split("-"))
+                self._areas.append((start, stop, sum(bits.get(sign, 0) for sign in flags)))
+
+    def write(self, member: Member, others: bytes) -> None:
+        """Write how visible its names are to be, of those that are to be hidden."""
+        try:
+            self._write_unprotected(member, others)
+        except ours(OSError):  # a hardened kernel, or pages of code
+            _write_as_debugger(member, others)
+
+    def _write_unprotected(self, member: Member, others: bytes) -> None:
+        symbols = member.symbols
+        page, end = os.sysconf("SC_PAGESIZE"), symbols.address + len(symbols.table)
+        first, last = symbols.address - symbols.address % page, end + -end % page
+        changed = [
+            (max(start, first), min(stop, last), bits)
+            for start, stop, bits in self._areas
+            if start < last and stop > first
+        ]
+        # On AArch64, pages of code may be marked so that jumps land only where they should
+        # (PROT_BTI); nothing says which, and the mark would be lost.
+        if os.uname().machine == "aarch64" and any(bits & _PROT_EXEC for _, _, bits in changed):
+            raise OSError(errno.EACCES, "the symbol table lies in pages of code")
+        try:
+            for start, stop, bits in changed:
+                # Execution stays allowed: old libraries keep the table beside their code.
+                if self._protect(start, stop - start, bits | _PROT_WRITE):
+                    raise OSError(errno.EACCES, "the symbol table cannot be made writable")
+            array = (ctypes.c_ubyte * len(symbols.table)).from_address(symbols.address)
+            table = memoryview(array).cast("B")
+            for index in member.hidden:
+                table[SYMBOL * index + _OTHER] = others[index]
+        finally:
+            failed = [self._protect(start, stop - start, bits) for start, stop, bits in changed]
+            note = self.left_writable.add if any(failed) else self.left_writable.discard
+            note(symbols.address)
 
 
-def _write_as_debugger(address: int, data: bytearray) -> None:
-    """Write through ``/proc/self/mem``, past the protection of the pages, which stays."""
+def _write_as_debugger(member: Member, others: bytes) -> None:
+    """Write through ``/proc/self/mem``, past the protection of the pages; that takes longer."""
     file = os.open("/proc/self/mem", os.O_WRONLY | os.O_CLOEXEC)
     try:
-        done = 0
-        while done < len(data):
-            done += os.pwrite(file, data[done:], address + done)
+        for index in member.hidden:
+            place = member.symbols.address + SYMBOL * index + _OTHER
+            os.pwrite(file, others[index : index + 1], place)
     finally:
         os.close(file)
-
-
-def _write_unprotected(address: int, data: bytearray) -> None:
-    """Make the pages writable, write, and protect them as before."""
-    import ctypes
-    import mmap
-
-    protect = ctypes.pythonapi["mprotect"]
-    protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    end = address + len(data)
-    changed = [
-        (max(start, address - address % mmap.PAGESIZE), min(stop, end + -end % mmap.PAGESIZE), bits)
-        for start, stop, bits in _protections()
-        if start < end and stop > address
-    ]
-    # On AArch64, pages of code may be marked so that jumps land only where they should (PROT_BTI);
-    # nothing says which, and the mark would be lost.
-    if os.uname().machine == "aarch64" and any(bits & mmap.PROT_EXEC for _, _, bits in changed):
-        raise OSError(errno.EACCES, "the symbol table lies in pages of code")
-    try:
-        for start, stop, bits in changed:
-            # Execution stays allowed: old libraries keep the table in the segment of their code.
-            if protect(start, stop - start, bits | mmap.PROT_WRITE):
-                raise OSError(errno.EACCES, "the symbol table cannot be made writable")
-        ctypes.memmove(address, (ctypes.c_char * len(data)).from_buffer(data), len(data))
-    finally:
-        for start, stop, bits in changed:
-            protect(start, stop - start, bits)
-
-
-def _protections() -> list[tuple[int, int, int]]:
-    """Return start, end and protection of each mapping of this process."""
-    import mmap
-
-    bits = {"r": mmap.PROT_READ, "w": mmap.PROT_WRITE, "x": mmap.PROT_EXEC}
-    found = []
-    with open_file("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            area, flags = line.split()[:2]
-            start, _, stop = area.partition("-")
-            found.append((int(start, 16), int(stop, 16), sum(bits.get(sign, 0) for sign in flags)))
-    return found

@@ -273,30 +273,26 @@ def hidden(done: Demotion) -> str:
     return f"{counted(done.names, 'symbols')}{others} hidden from the global symbol scope"
 
 
-def _bound(done: Demotion) -> str:
-    return ", ".join(f"{name} ({counted(count, 'references')})" for name, count in done.bound)
-
-
-def _hidden_of(done: Demotion) -> str:
-    return f"{os.path.basename(done.library)}: {hidden(done)}"
+def _evidence(done: Demotion) -> tuple[str, ...]:
+    if done.state == "done":
+        what = f"{os.path.basename(done.library)}: {hidden(done)}"
+    else:
+        how = "not hidden" if done.state != "half" else f"{hidden(done)}, and not the others"
+        what = f"{done.library or 'its symbols'}: {how}, as {done.reason}"
+    users = ", ".join(f"{name} ({counted(count, 'references')})" for name, count in done.bound)
+    return (f"{what}; still bound to them: {users}" if users else what, *done.left)
 
 
 def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) -> Finding:
     """A library was global before its rule was in force, and not all of that could be undone."""
     late = too_late(rule, module, at_start=at_start)
-    bound = _bound(done)
-    evidence = (
-        f"{done.library or 'its symbols'}: not hidden, as {done.reason}"
-        if done.state != "done"
-        else f"{_hidden_of(done)}; still bound to them: {bound}"
-    )
     return Finding(
         late.id,
         late.what,
         rule=rule.id,
-        evidence=(evidence, *done.left),
+        evidence=_evidence(done),
         consequence=rule.why
-        if done.state != "done"
+        if done.state != "done" or not done.bound
         else "libraries loaded from now on do not use the hidden symbols. Those listed still do, "
         "and may fail.",
         remedy=STAY_GLOBAL if done.runtime else late.remedy,
@@ -307,20 +303,18 @@ def taken_back_late(rule: Rule, module: str, done: Demotion, *, at_start: bool) 
 
 def not_taken_back(rule: Rule, module: str, done: Demotion) -> Finding:
     """Names came into the global scope in spite of a rule, and could not all be taken back."""
-    bound = _bound(done)
     remedy = f"load it without RTLD_GLOBAL, or import the packages in danger before {module}"
     if done.state == "done":
-        remedy = f"import the libraries listed above before {module}"
-        what = f"{module} put its symbols into the global scope, and some libraries use them."
-        evidence = f"{_hidden_of(done)}; still bound to them: {bound}"
+        if done.bound:
+            remedy = f"import the libraries listed above before {module}"
+        fault = "some libraries use them" if done.bound else "hiding them left memory writable"
     else:
-        what = f"{module} put its symbols into the global scope, and they could not be hidden."
-        evidence = f"{done.library or 'its symbols'}: not hidden, as {done.reason}"
+        fault = "they could not all be hidden" if done.names else "they could not be hidden"
     return Finding(
         rule.id,
-        what,
+        f"{module} put its symbols into the global scope, and {fault}.",
         rule=rule.id,
-        evidence=(evidence, *done.left),
+        evidence=_evidence(done),
         consequence=rule.why,
         remedy=STAY_GLOBAL if done.runtime else remedy,
         links=rule.links,

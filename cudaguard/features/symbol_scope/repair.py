@@ -108,9 +108,9 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
         left = wording.taken_back_late(rule, request.name, done, at_start=request.at_start)
     else:
         left = wording.not_taken_back(rule, request.name, done)
-    if done.state == "done":
+    if done.state in ("done", "half"):
         subject = os.path.basename(done.library)
-        how, fault = wording.hidden(done), left if done.bound else None
+        how, fault = wording.hidden(done), left if done.reason or done.bound or done.left else None
         yield Done(subject, how, verb="hide_symbols", left=fault)
     else:
         yield Refused(left)
