@@ -59,6 +59,12 @@ def descendants(pid: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+def has_had_children() -> bool:
+    """Return True if this process has started others, whether they run or have ended."""
+    times = os.times()
+    return bool(times.children_user + times.children_system or descendants(os.getpid()))
+
+
 def is_below(pid: int, top: int) -> bool:
     """Return True if a process is `top`, or one that it has started, directly or not."""
     for _ in range(_DEEPEST):

@@ -9,20 +9,23 @@ fork. It becomes a finding where a child uses CUDA all the same.
 
 from __future__ import annotations
 
+import atexit
+import re
 import sys
 from _thread import _local, get_ident
 
 from cudaguard.config import local_rank
-from cudaguard.core import audit
 from cudaguard.core.caller import (
     caller_frame,
     describe,
     describe_line,
     frame_outside,
     frame_outside_of,
+    may_look_at_threads,
     module_of,
 )
 from cudaguard.core.loader import ON_PURPOSE, print_instead
+from cudaguard.core.messages import counted
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import messages as wording
 from cudaguard.features.cuda_init.facts import (
@@ -35,7 +38,7 @@ from cudaguard.features.cuda_init.facts import (
     TORCH,
 )
 from cudaguard.features.cuda_init.messages import Change
-from cudaguard.files import os, ours
+from cudaguard.files import os, ours, read_bytes
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.modules import has_ctypes, peek
 
@@ -56,14 +59,9 @@ INITIALIZED, CONTEXT = "initialized", "context"
 # parts of it are read later.
 _ALLOCATOR_READ_AT_IMPORT = (2, 11)
 _BACKEND_READ_AT_IMPORT = (2, 0)
-_HOOKS = "sys.addaudithook, os.register_at_fork: one each, silent after uninstall"
+_AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-# Set CUDA_VISIBLE_DEVICES for the worker that they run in, and not for children of it: a part of
-# the path, and the function if others there do it for children.
-_FOR_THEMSELVES = (
-    (f"{os.sep}ray{os.sep}train{os.sep}", ""),
-    (f"{os.sep}distributed{os.sep}nanny.py", "_run"),
-)
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -102,7 +100,7 @@ class CudaDetector:
         state = self.driver.state()
         if state != ABSENT:
             self._update(state, "", "before")
-            self._tell_what_came_too_late(state)
+            self._listen().look_at_environment()
         if "torch" in sys.modules:
             self._torch_is_there()
         if any(name in sys.modules for name in READERS):
@@ -120,6 +118,8 @@ class CudaDetector:
         """Open a window around the import of a module; return what closes it."""
         actors = self._actors()
         before = self.look()
+        if self._process is not None:
+            self._process.look_at_environment()
         if before.current != NOWHERE:  # made current by calls, between two imports
             self._look_at_current(actors[-1] if actors else "", before)
         actors.append(spec.name)
@@ -235,13 +235,6 @@ class CudaDetector:
         if kind == INITIALIZED:
             self._core.detection.publish("cuda_initialized")
 
-    def _tell_what_came_too_late(self, state: DriverState) -> None:
-        """Tell of a variable that hides devices which the driver of this process has."""
-        listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if listed is not None and state.devices > len([*filter(None, listed.split(","))]):
-            finding = wording.was_too_late("CUDA_VISIBLE_DEVICES", listed, state.devices)
-            self._core.reporter.found(finding, caller_frame())
-
     def _listen(self) -> ProcessDetector:
         """Begin to listen to forks and to the environment: CUDA is in the process."""
         if self._process is None:
@@ -317,8 +310,43 @@ def _parts(version: object) -> tuple[int, ...]:
     return tuple(int(word) for word in words) if all(word.isdecimal() for word in words) else ()
 
 
+def _hides(visible: str | None, devices: int) -> bool:
+    """Return True if CUDA_VISIBLE_DEVICES names fewer devices than the driver has."""
+    return visible is not None and devices > len([*filter(None, visible.split(","))])
+
+
+def _where_set(name: str, frame: FrameType | None) -> str:
+    """Return the last line that sets a variable in the file of a frame, or else in the script."""
+    sets = re.compile(rf"""\b{name}["']?\]?\s*(=(?!=)|:)|(del|pop|setdefault)\b.*\b{name}\b""")
+    for file in (describe(frame).rpartition(":")[0], *sys.argv[:1]):  # __main__ has none at exit
+        try:
+            lines = read_bytes(file, 1 << 20).decode("utf-8", "replace").splitlines()
+        except ours(OSError, ValueError, TypeError):
+            continue
+        found = [number for number, line in enumerate(lines, 1) if sets.search(line)]
+        if found:
+            return f"{file}:{found[-1]}"
+    return ""
+
+
+# The one that listens. At-fork functions stay for good.
+_listening: list[ProcessDetector | None] = []
+
+
+def _before_fork() -> None:
+    for one in _listening:
+        if one is not None:
+            one.before_fork()
+
+
+def _after_fork_in_child() -> None:
+    for one in _listening:
+        if one is not None:
+            one.after_fork_in_child()
+
+
 class ProcessDetector:
-    """Listens to forks and to changes of the environment.
+    """Listens to forks, and compares the environment with what was read of it for good.
 
     Args:
         core: Is told.
@@ -329,7 +357,8 @@ class ProcessDetector:
         self._core = core
         self._cuda = cuda
         self._here = _local()  # .busy: this thread is inside one of the calls below
-        self._told: set[tuple[str, str]] = set()
+        self._pid = os.getpid()
+        self._told: set[str] = set()  # variables
         self._expected: set[str] = set()  # functions of which was told
         self._told_in = 0  # the process in which a use of CUDA after a fork was told
         self._latched: dict[str, str | None] = {}
@@ -339,8 +368,11 @@ class ProcessDetector:
 
     def begin(self) -> None:
         """Listen from now on."""
-        audit.listen(self)
-        self._core.reporter.changed(_HOOKS, stays=True)
+        if not _listening:  # once per process: Python takes neither away again
+            os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+        _listening[:] = [self]
+        atexit.register(self.look_at_environment)
+        self._core.reporter.changed(_AT_FORK, stays=True)
 
     def latch(self, moment: Moment) -> None:
         """Remember the variables that have been read for good now, as they are."""
@@ -354,7 +386,7 @@ class ProcessDetector:
         for name in OLDER_TORCH:
             self._latched.setdefault(name + BACKEND, os.environ.get(name))
 
-    # --- called by the audit hook: nothing may be raised from these ------------------
+    # --- called by Python at a fork and at the end: nothing may be raised from these -----------
 
     def before_fork(self) -> None:
         """Take note that a process that uses CUDA is forked."""
@@ -366,10 +398,10 @@ class ProcessDetector:
         if self._cuda.initializer is not None:
             self._quietly("watching torch in a forked process", self.watch_torch)
 
-    def variable_changes(self, name: str, value: str | None) -> None:
-        """Tell of a variable that is set too late by the program itself."""
-        if name in LATCHES:
-            self._quietly(f"looking at {name}", lambda: self._look_at(name, value))
+    def look_at_environment(self) -> None:
+        """Tell of variables that the program has set too late, unless it may be for children."""
+        if os.getpid() == self._pid:
+            self._quietly("looking at the environment", self._look_at_environment)
 
     def _quietly(self, what: str, action: Any) -> None:
         if getattr(self._here, "busy", False) or not self._core.is_up:
@@ -386,7 +418,7 @@ class ProcessDetector:
 
     def _note_fork(self) -> None:
         # Another thread may be inside the driver, which then would have us wait, and the fork.
-        is_certain = len(sys._current_frames()) == 1
+        is_certain = may_look_at_threads() and len(sys._current_frames()) == 1
         if is_certain:
             self._cuda.look()
         first = self._cuda.initializer
@@ -398,30 +430,46 @@ class ProcessDetector:
             )
             self._watch_data_loader()
 
-    def _look_at(self, name: str, value: str | None) -> None:
-        moment, key = LATCHES[name], name
-        if moment is DRIVER:
-            self._cuda.look()
-        elif moment is TORCH and TORCH not in self._moments:
-            if BACKEND in (value or "") and name + BACKEND in self._latched:
-                key = name + BACKEND
-            else:
-                moment = OLDER_TORCH[name]
-        if moment.has_come():  # the value of now is that of then, or there was a finding
-            self._latched.setdefault(name, os.environ.get(name))
-        if key not in self._latched or value == self._latched[key]:
+    def _look_at_environment(self) -> None:
+        devices = self._cuda.look().devices
+        for name, when in LATCHES.items():
+            if name in self._told:
+                continue
+            value, key, moment = os.environ.get(name), name, when
+            if when is TORCH and TORCH not in self._moments:
+                if BACKEND in (value or "") and name + BACKEND in self._latched:
+                    key = name + BACKEND
+                else:
+                    moment = OLDER_TORCH[name]
+            if moment.has_come():  # was it set before that? It may have been
+                self._latched.setdefault(name, value)
+            is_late = key in self._latched and value != self._latched[key]
+            if is_late or (name == _VISIBLE and _hides(value, devices)):
+                self._tell_late(name, value, key, moment, devices)
+
+    def _tell_late(
+        self, name: str, value: str | None, key: str, moment: Moment, devices: int
+    ) -> None:
+        from cudaguard.system.processes import has_had_children
+
+        self._told.add(name)
+        self._core.journal.note("environment", f"{name} changed after {moment.text}")
+        if has_had_children():  # it may have been set for them
             return
         frame = caller_frame()
-        where = describe(frame)
-        self._core.journal.note("environment", f"{name} changed after {moment.text}", where)
-        # Once per line: a loop over values for children says the same each time.
-        if _is_users(frame) and (name, where) not in self._told:
-            self._told.add((name, where))
-            first = self._cuda.initializer if moment is DRIVER else None
-            finding = wording.too_late_to_set(
-                name, value, self._latched[key], moment.text, where, first
-            )
-            self._core.reporter.found(finding, frame)
+        used = self._latched.get(key, value)
+        words = "no value" if used is None else repr(used)
+        if used == value:  # read before we looked, and it has hidden nothing
+            words = counted(devices, "devices")
+        finding = wording.too_late_to_set(
+            name,
+            value,
+            words,
+            moment.text,
+            _where_set(name, frame),
+            self._cuda.initializer if moment is DRIVER else None,
+        )
+        self._core.reporter.found(finding, frame)
 
     # --- called where a forked child touches CUDA -------------------------------------
 
@@ -549,7 +597,8 @@ class ProcessDetector:
 
     def leave(self) -> None:
         """Put the functions back, and listen no longer."""
-        audit.listen(None)
+        _listening[:] = [None]
+        atexit.unregister(self.look_at_environment)
         for owner, name, original, stand_in in self._stand_ins:
             if peek(owner, name) is stand_in:  # else a later patch calls ours
                 setattr(owner, name, original)
@@ -566,10 +615,4 @@ def _is_users(frame: FrameType | None) -> bool:
     if frame is None or frame.f_code.co_filename.startswith(_STANDARD_LIBRARY):
         return False
     file = frame.f_code.co_filename
-    return bool(file) and (
-        not any(part in file for part in _INSTALLED)
-        or any(
-            part in file and function in ("", frame.f_code.co_name)
-            for part, function in _FOR_THEMSELVES
-        )
-    )
+    return bool(file) and not any(part in file for part in _INSTALLED)

@@ -64,8 +64,8 @@ def line_of_fork(text: str) -> str:
 KNOWN = (
     FORK,
     KnownError(
-        "CG716",
-        "CUDA was initialized before a launcher could fork",
+        "CG822",
+        "CUDA was used before a call that needs it unused",
         (
             "CUDA has been initialized before",
             "create new processes if CUDA is already",
@@ -143,8 +143,8 @@ KNOWN = (
         ),
     ),
     KnownError(
-        "CG879",
-        "something of one CUDA context is used in another",
+        "CG816",
+        "libraries use different CUDA contexts",
         ("invalid resource handle", "context is destroyed", "non-primary CUDA context"),
         rf"(?:{_CUDA})(?:(?!{_CUDA})[^\n]){{0,200}}(?:invalid resource handle|context is "
         r"destroyed)|cannot operate on non-primary CUDA context",
@@ -153,7 +153,7 @@ KNOWN = (
         "let all libraries share the primary context: with PyCUDA import pycuda.autoprimaryctx in "
         "place of autoinit (rule CG013); otherwise make the context of the object current before "
         "the call",
-        unguarded="under cudaguard.install() CG816 names what left a context of its own",
+        unguarded="under cudaguard.install() you are told which import left a context of its own",
         links=(
             "https://github.com/NVIDIA/TensorRT/issues/4335",
             "https://github.com/taichi-dev/taichi/issues/5502",

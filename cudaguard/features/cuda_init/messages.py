@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.messages import FIX, counted, switch_off
+from cudaguard.core.messages import FIX, switch_off
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
@@ -230,55 +230,31 @@ def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Fi
 
 
 def too_late_to_set(
-    name: str,
-    value: str | None,
-    latched: str | None,
-    moment: str,
-    where: str,
-    first: Change | None,
+    name: str, value: str | None, used: str, moment: str, where: str, first: Change | None
 ) -> Finding:
     """A variable was set when nobody reads it any more.
 
     Args:
         name: The variable.
         value: What it is set to; None for unset.
-        latched: What it was when it was read.
-        moment: When that is.
-        where: The line that sets it.
+        used: What this process uses, in words.
+        moment: When it was read.
+        where: The line that probably sets it.
         first: Who initialized CUDA, where that is the moment.
     """
-    action = f"{name} was unset" if value is None else f"{name} was set to {value!r}"
+    action = "unset" if value is None else f"set to {value!r}"
+    reader, _, event = moment.partition(" is ")
     return Finding(
         LATCHED,
-        f"{action}{_at(where)}, after {moment.partition(' is ')[0]} was "
-        f"{moment.partition(' is ')[2]} and had read it.",
+        f"{name} was {action}{f' (probably at {where})' if where else ''} after {reader} was "
+        f"{event} and had read it.",
         evidence=(
-            f"this process uses {'no value' if latched is None else repr(latched)}",
+            f"this process uses {used}",
             *((said(first, where=True),) if first is not None else ()),
         ),
         consequence="the new value has no effect in this process, only in processes started later.",
         remedy="set it in the shell that starts the program, or at the top of the program",
         command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
-        links=("https://github.com/pytorch/pytorch/issues/159641",),
-    )
-
-
-def was_too_late(name: str, value: str, devices: int) -> Finding:
-    """A variable was set in vain before the guard came.
-
-    Args:
-        name: The variable.
-        value: What it says now.
-        devices: How many devices the driver of this process has.
-    """
-    return Finding(
-        LATCHED,
-        f"{name} was set to {value!r} after CUDA was initialized.",
-        evidence=(f"the driver of this process has {counted(devices, 'devices')}",),
-        consequence="the new value has no effect in this process, only in processes started later.",
-        remedy="set it in the shell that starts the program, or before the first import; call "
-        "cudaguard.install() first to see which import initialized CUDA",
-        command=f"export {name}={shlex.quote(value)}",
         links=("https://github.com/pytorch/pytorch/issues/159641",),
     )
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cudaguard.core.request import Outcome, Request
 
 _INSTANCE = " MIG "  # in the name of a part of a GPU: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
-_KINDS = ("gpu-", "mig-")  # of UUIDs: 16 bytes to the driver, which has no kinds
+_KINDS = ("gpu-", "mig-")  # of UUIDs
 _COMPUTE_MODE, _PROHIBITED, _EXCLUSIVE = 20, 2, 3
 
 
@@ -126,7 +126,8 @@ def prepare(core: Dispatch, rule: str, target: str, device: str = "") -> None:
 def create_context(device: int | str | None = None, *, is_asked_for: bool = True) -> ContextHandle:
     """Retain the primary context of a device; the same handle again while it is active.
 
-    After a device reset (``cudaDeviceReset``) it is created and retained again.
+    After a device reset (``cudaDeviceReset``) it is created again. It is retained at each call:
+    after a reset somebody else may have made the active one, and nobody says who holds it.
 
     Args:
         device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
@@ -136,6 +137,8 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     Raises:
         ContextError: It cannot be created, with the reason.
     """
+    from cudaguard.system.devices import used_memory
+
     driver = Driver()
     _open(driver)
     _refuse_old(driver)
@@ -148,9 +151,15 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     _check(status, "cuInit")
     chosen = _choose(device, _devices(driver))
     key = os.getpid(), chosen.ordinal
-    if key not in _retained or chosen.ordinal not in driver.state().active:
+    if key in _retained and chosen.ordinal in driver.state().active:
+        _retain(driver, chosen)
+    else:
         _refuse_by_mode(driver, chosen, is_asked_for)
-        _retained[key] = _retain(driver, chosen)
+        before = used_memory(chosen.uuid)
+        _retain(driver, chosen)
+        after = used_memory(chosen.uuid)
+        took = None if before is None or after is None else max(0, after - before)
+        _retained[key] = ContextHandle(chosen, took)
         tell_torch()
     return _retained[key]
 
@@ -274,8 +283,8 @@ def _by_identity(text: str, devices: list[Device]) -> Device:
     for device in devices:
         if wanted and wanted == _normal(device.pci_bus_id):
             return device
-    digits = wanted[4:] if wanted.startswith(_KINDS) else ""
-    found = [d for d in devices if digits and d.uuid[4:].lower().startswith(digits)]
+    is_uuid = wanted.startswith(_KINDS) and wanted not in _KINDS
+    found = [d for d in devices if is_uuid and d.uuid.lower().startswith(wanted)]
     if len(found) == 1:
         return found[0]
     problem = "fits several devices" if found else "fits no visible device"
@@ -326,19 +335,13 @@ def _dotted(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
 
-def _retain(driver: Driver, device: Device) -> ContextHandle:
+def _retain(driver: Driver, device: Device) -> None:
     import ctypes
-
-    from cudaguard.system.devices import used_memory
 
     handle, context = ctypes.c_int(), ctypes.c_void_p()
     _check(driver.call("cuDeviceGet", ctypes.byref(handle), device.ordinal), "cuDeviceGet")
-    before = used_memory(device.uuid)
     status = driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
     _check(status, f"cuDevicePrimaryCtxRetain for device {device.ordinal} ({device.name})")
-    after = used_memory(device.uuid)
-    took = None if before is None or after is None else max(0, after - before)
-    return ContextHandle(device, took)
 
 
 def set_env(request: Request) -> Iterator[Outcome]:

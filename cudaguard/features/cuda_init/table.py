@@ -27,7 +27,7 @@ CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left un
 IDS = {
     "CG814": ("CUDA was initialized", "ContextWarning"),
     "CG815": ("a CUDA context was created", "ContextWarning"),
-    "CG816": ("an import left its own CUDA context current", "ContextWarning"),
+    "CG816": ("libraries use different CUDA contexts", "ContextWarning"),
     "CG817": ("a CUDA context could not be created", "ContextWarning"),
     "CG818": ("a forked process uses CUDA, which its parent had initialized", "ForkWarning"),
     "CG819": (
@@ -68,22 +68,9 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "choose the device before the first use of CUDA, if it is the wrong one",
         "howto/cuda.md",
     ),
-    "CG816": (
-        (
-            "libraries that use the CUDA runtime (torch, CuPy) work in that context, or fail with "
-            "'invalid resource handle'."
-        ),
-        "use the primary context: with PyCUDA import pycuda.autoprimaryctx (rule CG013)",
-        "howto/cuda.md",
-    ),
     "CG817": (
         "libraries create a context when they need one, and may fail in the same way.",
         "fix the error that the message names",
-        "howto/cuda.md",
-    ),
-    "CG822": (
-        "forked workers cannot use CUDA. Other workers may keep a context on the wrong device.",
-        "move the first use of CUDA into the function that the workers run",
         "howto/cuda.md",
     ),
     "CG819": (

@@ -179,6 +179,20 @@ def test_variable_forbids_plugins(program, word):
     ) == ["target False"]
 
 
+@pytest.mark.parametrize(("word", "is_run"), [("", True), ("0", False)])
+def test_plugin_that_lies_beside_a_script(child, word, is_run):
+    """Its folder comes first on sys.path, and nobody has installed anything."""
+    child.write("planted-1.0.dist-info/METADATA", "Name: planted\nVersion: 1.0\n")
+    child.write(
+        "planted-1.0.dist-info/entry_points.txt", "[cudaguard.rules]\ntarget = planted:RULES\n"
+    )
+    child.write("planted.py", "print('planted runs')\nRULES = []\n")
+    child.write("target.py", "")
+    script = child.write("train.py", "import cudaguard; cudaguard.install(); import target")
+    done = child.command(sys.executable, script, env={"CUDAGUARD_PLUGINS": word})
+    assert ("planted runs" in done.stdout) is is_run
+
+
 @pytest.mark.parametrize(
     ("variable", "configuration", "expected"),
     [

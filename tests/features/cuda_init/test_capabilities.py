@@ -14,11 +14,13 @@ def by_driver():
     return Driver().capabilities()
 """
 INSTANCE = "MIG-12345678-9abc-def0-1234-56789abcdef0"
+WHOLE = "c1b25c6f-1e42-4a1b-8d22-000000000bb1"  # no part, and not a name of one
 # Values of CUDA_VISIBLE_DEVICES, with devices numbered as they lie on the bus.
 LISTED = [
     "", "-1", "7", "0", "1,0", " 1 , 0", "1,7,0", "1,-1,0", "1,x", "x", "1x,0", "0,1,0", ",0",
     "GPU-c1,GPU-c0a1", "GPU-c1,GPU-c", "GPU-c1,0", "0,GPU-c1", "GPU-c0,GPU-c0a", "GPU-e", "GPU-",
     INSTANCE, f"{INSTANCE},{INSTANCE}", "MIG-1", "GPU-c1,MIG-1", f"GPU-c1,{INSTANCE}",
+    f"MIG-GPU-{WHOLE}", f"MIG-{WHOLE}",
 ]  # fmt: skip
 
 

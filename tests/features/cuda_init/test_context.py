@@ -161,6 +161,21 @@ print(cudaguard.create_context() is again)
     assert output(code) == ["True (0,)", "0 ()", "True False (0,)", "True"]
 
 
+def test_context_that_somebody_else_made_and_releases_is_kept(output):
+    code = """
+import ctypes
+from cudaguard.system.driver import Driver
+cu, context = driver(), ctypes.c_void_p()
+state = Driver().state
+first = cudaguard.create_context()
+print(cu.cuDevicePrimaryCtxRelease_v2(0), state().active)  # of more than was retained
+print(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), state().active)
+print(cudaguard.create_context() is first)
+print(cu.cuDevicePrimaryCtxRelease_v2(0), state().active)
+"""
+    assert output(code) == ["0 ()", "0 (0,)", "True", "0 (0,)"]
+
+
 WRONG_DEVICES = {
     "3": "device 3: 3 visible",
     "True": "device True: 3 visible",
@@ -169,6 +184,8 @@ WRONG_DEVICES = {
     "'0000:99:00.0'": "device '0000:99:00.0' fits no visible device",
     "''": "device '' fits no visible device",
     "'cuda:0'": "device 'cuda:0' fits no visible device",
+    # The UUID of a whole GPU, under the name of a part.
+    "'MIG-c1b25c6f-1e42-4a1b-8d22-000000000bb1'": "device 'MIG-c1b25c6f-1e42-4a1b-8d22-0000000",
     "object": "device <class 'object'>: expected",
 }
 
@@ -331,13 +348,12 @@ def test_child_of_a_process_that_has_not_may_create(program, output):
 
 
 @on_both_drivers
-def test_context_is_kept_made_current_nowhere_and_retained_once(program):
+def test_context_is_kept_and_made_current_nowhere(program):
     code = """
         import ctypes
         from cudaguard.system.driver import Driver
         cudaguard.install()
-        for _ in range(3):
-            cudaguard.create_context(0)
+        cudaguard.create_context(0)
         cudaguard.uninstall()
         seen, cu, current = Driver(), driver(), ctypes.c_void_p(1)
         print(seen.state().active, seen.state().current, seen.has_foreign_context())
@@ -619,7 +635,6 @@ def test_auto_takes_the_device_of_the_rank_and_a_named_one_is_not_made_twice(nee
     assert ran.out[0] == "needy (1,) False"
     ran = auto(needy, code.format("'1'"), env={"LOCAL_RANK": "0"})
     assert ran.out[0] == "needy (1,) False"
-    assert ran.calls.count("cuDevicePrimaryCtxRetain") == 1
 
 
 @pytest.mark.parametrize(

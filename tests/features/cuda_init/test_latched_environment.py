@@ -20,6 +20,7 @@ CUDA_TORCH = "class version: cuda = '13.0'\n__version__ = '2.11.0'"
 def run(program):
     """Runs code in a process that has initialized CUDA, CUDA_VISIBLE_DEVICES being "0,1"."""
     program.module("kaolin", INITIALIZE)
+    program.module("apex")  # watched too: what has changed is noticed at its import
 
     def run(code, *arguments, start=START, visible="0,1", **how):
         return program.run(start + code, *arguments, visible=visible, **how)
@@ -38,54 +39,40 @@ def devices():
 before = devices()
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # late
 print(repr(os.environ["CUDA_VISIBLE_DEVICES"]), ids(), devices() == before > 0)
-print(found("CG819")[0])
+import apex  # noticed
+print(ids())
 """
     )
-    assert ran.out[0] == "'' ['CG814', 'CG819'] True"
-    assert ran.warned == ["CG819"]
-    late, init = program.where("late"), program.where("init")
+    assert ran.out == ["'' ['CG814'] True", "['CG814', 'CG819']"]
+    late, init, noticed = (program.where(line) for line in ("late", "init", "noticed"))
     (warning,) = ran.warnings
-    assert warning.startswith(f"{late}: LateEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
-    assert f"'' at {late}, after " in warning
-    text = "\n".join(ran.out)
-    assert f"kaolin initialized CUDA at {init}" in text
-    assert "'0,1'" in text  # what counts
-    assert "in the shell that starts the program" in text
+    assert warning.startswith(f"{noticed}: LateEnvironmentWarning: [CG819] CUDA_VISIBLE_DEVICES ")
+    assert f"set to '' (probably at {late}) after CUDA was initialized" in warning
+    assert f"kaolin initialized CUDA at {init}" in ran.err
+    assert "this process uses '0,1'" in ran.err
+    assert "in the shell that starts the program" in ran.err
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "words"),
     [
-        "os.environ[name] = value",
-        "os.putenv(name, value)",
-        "[os.environ.__setitem__(name, value) for _ in range(3)]",
-        "os.environ |= {name: value}",
+        ("os.environ['CUDA_DEVICE_ORDER'] = 'PCI_BUS_ID'", "set to 'PCI_BUS_ID'"),
+        ("os.environ |= {'CUDA_DEVICE_ORDER': 'PCI_BUS_ID'}", "set to 'PCI_BUS_ID'"),
+        ("os.environ.update(CUDA_DEVICE_ORDER='PCI_BUS_ID')", "set to 'PCI_BUS_ID'"),
+        ("del os.environ['CUDA_DEVICE_ORDER']", "unset"),
+        ("os.environ.pop('CUDA_DEVICE_ORDER')", "unset"),
     ],
 )
-def test_all_ways_to_set_it(run, program, statement):
-    code = f"name, value = 'CUDA_DEVICE_ORDER', 'PCI_BUS_ID'\n{statement}  # late\n"
-    ran = run(code + "print(ids())")
-    assert ran.warned == ["CG819"]
-    assert f"CUDA_DEVICE_ORDER was set to 'PCI_BUS_ID' at {program.where('late')}" in ran.err
-    assert ran.out == ["['CG814', 'CG819']"]
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "del os.environ[name]",
-        "os.unsetenv(name)",
-    ],
-)
-def test_all_ways_to_unset_it(run, program, statement):
-    ran = run(f"name = 'CUDA_VISIBLE_DEVICES'\n{statement}  # late\nprint(ids())")
-    assert ran.warned == ["CG819"]
-    assert f"CUDA_VISIBLE_DEVICES was unset at {program.where('late')}" in ran.err
+def test_all_ways_to_change_it_are_noticed_at_the_end(run, program, statement, words):
+    ran = run(f"{statement}  # late\nprint(ids())", order="FASTEST_FIRST")
+    assert (ran.out, ran.warned) == (["['CG814']"], ["CG819"])
+    assert f"CUDA_DEVICE_ORDER was {words} (probably at {program.where('late')})" in ran.err
 
 
 def test_what_makes_no_difference_is_not_told(run):
     ran = run(
         """
+os.environ["CUDA_VISIBLE_DEVICES"] = "1"
 os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
 os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -99,18 +86,6 @@ print(ids(), events("environment"))
         order="PCI_BUS_ID",
     )
     assert (ran.out, ran.err) == (["ok None", "['CG814'] []"], "")
-
-
-def test_each_line_once_whatever_the_value(run):
-    ran = run(
-        """
-for value in "11101":
-    os.environ["CUDA_VISIBLE_DEVICES"] = value
-print(ids().count("CG819"))
-"""
-    )
-    assert ran.out == ["1"]
-    assert ran.warned == ["CG819"]
 
 
 @on_both_drivers
@@ -128,92 +103,32 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     assert (ran.out, ran.err) == (["['CG814'] []"], "")
 
 
-# --- who sets it --------------------------------------------------------------------------------
+# --- for whom it is set -------------------------------------------------------------------------
 
-SETTER = "import os\ndef set(value): os.environ['CUDA_VISIBLE_DEVICES'] = value\n"
+CHILDREN = {
+    "subprocess": "subprocess.run([sys.executable, '-c', ''], check=True)",
+    "still running": "child = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)",
+    "fork": "in_child(lambda: None if sum(range(10**6)) else None)",
+    "spawn": "multiprocessing.get_context('spawn').Process(target=print).start()",
+}
 
 
-def test_installed_package_is_an_event_only(run, program):
-    """Launchers set such variables for the processes that they start."""
-    path = program.child.write("lib/site-packages/launcher.py", SETTER)
+@pytest.mark.parametrize("start", CHILDREN)
+def test_parent_that_sets_it_for_its_children_hears_nothing(run, start):
+    """One process per GPU, as launchers start them."""
     ran = run(
-        """
-sys.path.insert(0, sys.argv[1])
-import launcher
-launcher.set("1")
-print(ids())
-for event in events("environment"): print(event.name, event.where)
+        f"""
+import multiprocessing, subprocess
+if __name__ == "__main__":
+    for device in "01":
+        os.environ["CUDA_VISIBLE_DEVICES"] = device
+        {CHILDREN[start]}
+    import apex
+    print(ids())
 """,
-        path.parent,
+        flags=("-W", "ignore::DeprecationWarning", "-W", "ignore::ResourceWarning"),
     )
-    assert ran.err == ""
-    assert ran.out[0] == "['CG814']"
-    (event,) = ran.out[1:]
-    assert event.startswith("CUDA_VISIBLE_DEVICES changed after CUDA is initialized")
-    assert event.endswith(f"{path}:2")
-
-
-def test_ray_sets_it_for_the_worker_that_it_runs_in(run, program):
-    """Which has initialized CUDA before, and does not see the devices of the others."""
-    path = program.child.write("lib/site-packages/ray/train/workers.py", SETTER)
-    ran = run(
-        """
-sys.path.insert(0, sys.argv[1])
-import workers
-workers.set("0,1,2,3")
-""",
-        path.parent,
-    )
-    assert ran.warned == ["CG819"]
-    assert f"CUDA_VISIBLE_DEVICES was set to '0,1,2,3' at {path}:2" in ran.err
-
-
-NANNY = "import os\ndef _run(value): os.environ.update(CUDA_VISIBLE_DEVICES=value)\nstart = _run\n"
-FOR_CHILDREN = NANNY.replace("_run", "start")
-
-
-@pytest.mark.parametrize(("source", "is_told"), [(NANNY, True), (FOR_CHILDREN, False)])
-def test_dask_sets_it_for_the_worker_that_it_runs_in(run, program, source, is_told):
-    """Which has imported the program again, and with it what initializes CUDA."""
-    path = program.child.write("lib/site-packages/distributed/nanny.py", source)
-    ran = run("sys.path.insert(0, sys.argv[1])\nimport nanny\nnanny.start('1,0')", path.parent)
-    assert (ran.warned == ["CG819"]) is is_told
-    assert ("kaolin initialized CUDA" in ran.err) is is_told
-
-
-def test_environment_of_a_child_only_is_nobodys_fault(run):
-    ran = run(
-        """
-import subprocess
-env = {**os.environ, "CUDA_VISIBLE_DEVICES": "1"}
-subprocess.run([sys.executable, "-c", ""], env=env, check=True)
-print(ids(), events("environment"))
-"""
-    )
-    assert (ran.out, ran.err) == (["['CG814'] []"], "")
-
-
-def test_threads_that_set_it_while_others_fork(run):
-    ran = run(
-        """
-import threading
-def work(name):
-    for i in range(50):
-        os.environ["CUDA_VISIBLE_DEVICES"] = name
-        os.environ[f"OTHER_{name}"] = str(i)
-threads = [threading.Thread(target=work, args=[n]) for n in "01"]
-for thread in threads: thread.start()
-for _ in range(10):
-    process = os.fork()
-    if not process: os._exit(0)
-    os.waitpid(process, 0)
-for thread in threads: thread.join()
-print(ids().count("CG819"))
-""",
-        flags=("-W", "ignore::DeprecationWarning"),
-    )
-    assert ran.out == ["1"]
-    assert ran.warned == ["CG819"]
+    assert ("CG819" in ran.err, "['CG814']" in ran.out) == (False, True)
 
 
 # --- the allocator of torch ---------------------------------------------------------------------
@@ -221,6 +136,7 @@ print(ids().count("CG819"))
 ALLOCATOR = """
 for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
     os.environ[name] = "expandable_segments:True"
+import apex
 print(ids())
 """
 
@@ -239,7 +155,7 @@ def test_torch_without_cuda_has_no_such_allocator(run, program):
     program.module("torch", "class version: cuda = None")
     start = "cudaguard.install()\nimport torch\ndriver().cuInit(0)\n"
     ran = run(ALLOCATOR, start=start)
-    assert (ran.out, ran.err) == (["[]"], "")
+    assert (ran.out, ran.err) == (["['CG814']"], "")
 
 
 # --- modes and filters --------------------------------------------------------------------------
@@ -248,8 +164,8 @@ def test_torch_without_cuda_has_no_such_allocator(run, program):
 @pytest.mark.parametrize("mode", ["off", "observe", "strict"])
 def test_modes(run, mode):
     start = START.replace("install()", f"install({mode!r})")
-    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nprint(os.environ["CUDA_VISIBLE_DEVICES"])'
-    ran = run(code + "\nprint(ids())\nimport json, decimal", start=start)
+    code = 'os.environ["CUDA_VISIBLE_DEVICES"] = "1"\nimport apex, json, decimal\n'
+    ran = run(code + "print(os.environ['CUDA_VISIBLE_DEVICES'])\nprint(ids())", start=start)
     assert ran.out == ["1", "[]" if mode == "off" else "['CG814', 'CG819']"]
     assert ran.warned == (["CG819"] if mode in ("warn", "fix", "strict") else [])
 
@@ -269,46 +185,16 @@ FILTERS = {
 
 
 @pytest.mark.parametrize("filter", FILTERS)
-def test_filters_of_the_user_never_break_an_assignment(run, filter):
+def test_filters_of_the_user_never_break_the_end(run, filter):
     ran = run(
         f"""
 import warnings
 {FILTERS[filter]}
 os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-del os.environ["CUDA_VISIBLE_DEVICES"]
-os.putenv("CUDA_VISIBLE_DEVICES", "0")
-print(os.environ.get("CUDA_VISIBLE_DEVICES"), ids().count("CG819"))
 """,
     )
-    assert ran.out == ["None 3"]
-    assert "Traceback" not in ran.err
-
-
-def test_show_of_the_users_that_sets_variables_itself_does_not_go_round_in_circles(run):
-    ran = run(
-        """
-import warnings
-def show(*_, **__):
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-    print("shown")
-warnings.showwarning = show
-os.environ["CUDA_VISIBLE_DEVICES"] = "1"
-print(ids())
-"""
-    )
-    assert ran.out == ["shown", "['CG814', 'CG819']"]
-
-
-def test_standard_library_is_an_event_only(run):
-    ran = run(
-        """
-from unittest import mock
-with mock.patch.dict(os.environ, {"CUDA_VISIBLE_DEVICES": "1"}):
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-print(ids(), len(events("environment")) > 0)
-"""
-    )
-    assert (ran.out, ran.err) == (["['CG814'] True"], "")
+    assert (ran.status, "Traceback" in ran.err) == (0, False)
+    assert ("CG819" in ran.err) == (filter != "ignored")
 
 
 # --- too late already when the guard comes --------------------------------------------------------
@@ -329,7 +215,7 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
         driver().cuInit(0)
         value = {value!r}
         if value is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = value
+            os.environ["CUDA_VISIBLE_DEVICES"] = value  # late
         cudaguard.install()  # install
         print(ids())
         """,
@@ -339,7 +225,8 @@ def test_variable_that_hides_devices_which_the_driver_has(program, value, device
     assert ran.warned == ["CG819"] * said
     if said:
         assert ran.err.startswith(f"{program.where('install')}: LateEnvironmentWarning: ")
-        assert f"CUDA_VISIBLE_DEVICES was set to {value!r} after" in ran.err
+        late = program.where("late")
+        assert f"was set to {value!r} (probably at {late}) after CUDA was" in ran.err
 
 
 # --- what libraries read at moments of their own ------------------------------------------------
@@ -361,6 +248,7 @@ LIBRARIES = {
     "    _initialized = True",
     "torch/_inductor/__init__": "",
     "torch/_inductor/config": "",
+    "apex": "",
 }
 MOMENTS = {
     # variable: what is imported, what makes the library read it, and the words
@@ -371,7 +259,7 @@ MOMENTS = {
     "CUPY_CUDA_ARRAY_INTERFACE_SYNC": ("cupy", "", "after cupy was imported"),
     "PYTORCH_CUDA_ALLOC_CONF": ("torch", "torch.cuda.init()", "after torch's CUDA was initialized"),
     "PYTORCH_NO_CUDA_MEMORY_CACHING": ("torch", "torch.cuda.init()", "after torch's CUDA was"),
-    "TORCHINDUCTOR_CUDAGRAPHS": ("torch", "import torch._inductor.config", "config was imported"),
+    "TORCHINDUCTOR_CUDAGRAPHS": ("torch", "import torch._inductor.config", "after torch._inductor"),
 }
 
 
@@ -384,25 +272,24 @@ def libraries(child):
 
 @pytest.mark.parametrize("variable", MOMENTS)
 def test_library_that_has_read_its_variable(libraries, variable):
+    """A change between two looks may have come before the library read it: nothing is said."""
     module, reads, words = MOMENTS[variable]
     program = f"""
 import os
 import cudaguard; cudaguard.install()
 import {module}
-os.environ[{variable!r}] = "0"
-before = [f.id for f in cudaguard.status().findings]
+{reads and f"os.environ[{variable!r}] = '0'"}
 {reads}
-os.environ[{variable!r}] = "0"
+import apex
 os.environ.update({variable}="1")  # late
-print(before, [f.what for f in cudaguard.status().findings if f.id == "CG819"])
+print(cudaguard.status().findings)
 """
     path = libraries.write("main.py", program)
     done = libraries.command(sys.executable, path, env={variable: "2"})
-    assert done.stderr.count("[CG819]") == (1 if reads else 3)  # one for each line
-    assert words in done.stdout
-    if reads:
-        assert done.stdout.startswith("[]")
-        assert f"{path}:9, after " in done.stdout
+    assert done.stdout == "()\n"
+    assert done.stderr.count("[CG819]") == 1
+    assert f"{variable} was set to '1' (probably at {path}:8) {words}" in done.stderr
+    assert f"this process uses '{0 if reads else 2}'" in done.stderr
 
 
 def test_backend_of_the_allocator_is_chosen_when_torch_is_imported(libraries):
@@ -412,19 +299,20 @@ import os
 import cudaguard; cudaguard.install()
 import torch
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+import apex
 before = [f.id for f in cudaguard.status().findings]
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
-print(before, [f.what for f in cudaguard.status().findings])
+print(before)
 """
     path = libraries.write("main.py", program)
     done = libraries.command(sys.executable, path)
-    assert "after torch was imported" in done.stdout
-    assert done.stdout.startswith("[]")
+    assert done.stdout == "[]\n"
     assert done.stderr.count("[CG819]") == 1
+    assert "after torch was imported" in done.stderr
     same = libraries.command(
         sys.executable, path, env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
     )
-    assert (same.stdout, same.stderr) == ("[] []\n", "")
+    assert (same.stdout, same.stderr) == ("[]\n", "")
 
 
 def test_variables_of_libraries_that_have_not_read_them_are_not_spoken_of(libraries):
