@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import sys
 
 from cudaguard import elf, system
@@ -9,7 +10,7 @@ from cudaguard.files import os, passes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import CodeType, FrameType, TracebackType
     from typing import Any, TypeVar
 
     Function = TypeVar("Function")
@@ -25,6 +26,7 @@ _OF_STATEMENTS = ("_find_and_load", "_handle_fromlist")  # of importlib: what st
 _FOR_THE_PROGRAM = "IMPORTS_FOR_THE_PROGRAM"
 # Ours that call others for facts. The rest calls code of the program, or stands in for it.
 _FOR_OURSELVES = (f"{elf.__name__}.", f"{system.__name__}.")
+_INTERPRETERS = ("_interpreters", "_xxsubinterpreters")  # who has imported neither has one
 _MODULES_BETWEEN = (
     *("importlib", "contextlib", "ctypes", "os", "collections", "runpy", "site"),
     "_cudaguard_boot",
@@ -53,6 +55,16 @@ def frame_outside_of(package: str) -> FrameType | None:
     return frame
 
 
+def may_look_at_threads() -> bool:
+    """Return True if ``sys._current_frames`` is safe: if there is no other interpreter.
+
+    It makes objects of their frames too, in the memory of the asking one. Since Python 3.12 each
+    may have its own, and the process crashes when the frame ends.
+    """
+    is_main = getattr(_thread, "_is_main_interpreter", None)
+    return is_main is None or (is_main() and not any(n in sys.modules for n in _INTERPRETERS))
+
+
 def _outside(frame: FrameType | None, packages: tuple[str, ...]) -> FrameType | None:
     while frame is not None:
         if not frame.f_code.co_filename.startswith(_FILES_BETWEEN):
@@ -66,6 +78,24 @@ def _outside(frame: FrameType | None, packages: tuple[str, ...]) -> FrameType | 
 def is_between(frame: FrameType) -> bool:
     """Return True if a frame is ours or the import system's."""
     return frame.f_code.co_filename.startswith(_FILES_BETWEEN)
+
+
+# Code and place of the last `with` statements of our own blocks.
+own_blocks: list[tuple[CodeType, int]] = []
+_MOST_BLOCKS = 50
+
+
+def note_block(frame: FrameType) -> None:
+    """Remember a `with` of ours, which keeps no error from the program."""
+    own_blocks.append((frame.f_code, frame.f_lasti))
+    del own_blocks[:-_MOST_BLOCKS]
+
+
+def is_outermost(frame: FrameType) -> bool:
+    """Return True for the code that Python runs as the program."""
+    name, function = module_of(frame), frame.f_code.co_name
+    is_runpy = name == "runpy" and function == "_run_module_as_main"
+    return is_runpy or (name == "__main__" and function == "<module>")
 
 
 def module_of(frame: FrameType | None) -> str:

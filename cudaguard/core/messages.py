@@ -61,14 +61,28 @@ def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
     )
 
 
-def out_of_order(rule: Rule, need: str, target: str, where: str) -> Finding:
-    """The order a rule asks for was not kept, since the mode or the grade forbids repairs."""
+def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = "") -> Finding:
+    """The order a rule asks for was not kept, since the mode or the grade forbids repairs.
+
+    Args:
+        rule: The rule.
+        need: What should have come first.
+        target: What was imported.
+        where: The line that imports it.
+        follows: The line that will import what should have come first.
+    """
     how, command = have_it_repaired(rule)
+    if follows:  # what stands between may matter to what comes first: the user has to say
+        switch = f"CUDAGUARD_RULES=+{rule.id}"
+        how, command = f"set {switch} to have cudaguard do it", f"export {switch}"
     return Finding(
         rule.id,
         f"{target} was imported before {need}.",
         rule=rule.id,
-        evidence=(f"imported at {where}",) if where else (),
+        evidence=(
+            *((f"imported at {where}",) if where else ()),
+            *((f"{need} is imported at {follows}",) if follows else ()),
+        ),
         consequence=rule.why,
         remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {how}",
         command=command,
@@ -130,18 +144,6 @@ def prerequisite_failed(rule: str, need: str, target: str, error: BaseException)
         consequence=f"the import of {target} goes on without {need}; in mode 'strict' it fails.",
         remedy=f"find out why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
         command=f'python -c "import {need}"',
-    )
-
-
-def position_lost(other: object) -> Finding:
-    """Another finder keeps being put before ours."""
-    name = getattr(other, "__qualname__", None) or type(other).__qualname__
-    return Finding(
-        "CG803",
-        f"{name} is before cudaguard on sys.meta_path.",
-        severity="info",
-        consequence="cudaguard does not see the modules that it finds.",
-        remedy=f"call cudaguard.install() after the code that installs {name}",
     )
 
 

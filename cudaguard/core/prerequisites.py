@@ -10,12 +10,12 @@ from _thread import _local
 
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
-from cudaguard.core.decide import named_versions, plan
+from cudaguard.core.decide import applies, named_versions, plan
 from cudaguard.core.foresight import coming
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
-from cudaguard.files import is_of_signal_handler
+from cudaguard.files import is_of_signal_handler, theirs
 from cudaguard.model import Record
 from cudaguard.system.facts import Facts
 
@@ -89,7 +89,7 @@ def is_installed(module: str) -> bool:
         return sys.modules[root] is not None
     try:
         return importlib.util.find_spec(root) is not None
-    except Exception:  # a foreign finder may raise anything
+    except theirs(Exception):  # a foreign finder may raise anything
         return False
 
 
@@ -114,22 +114,37 @@ class Prerequisites:
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
-        self._woken = self._wake()
+        likely: dict[str, str] = {}
+        self._woken = self._wake(likely)
         found = plan(name, self._rules_of, self._registry.is_users, Facts())
+        if likely:
+            self._tell_likely(name, likely)
         if not (found.needs or found.told or found.problems):
             return []
         return [lambda spec: self._follow(found, spec)]
 
-    def _wake(self) -> dict[str, Rule]:
-        """Return the rules that are off and whose needs the program will import all the same."""
+    def _wake(self, likely: dict[str, str]) -> dict[str, Rule]:
+        """Return the rules that are off and whose needs the program will import all the same.
+
+        Args:
+            likely: Gets what it will probably import, and the line.
+        """
         entries = {one.id: one for some in self._registry.dormant.values() for one in some}
         missing = {
             id: frozenset(need for need in one.needs if need not in sys.modules)
             for id, one in entries.items()
         }
         wanted = frozenset(need for needs in missing.values() for need in needs)
-        known = coming(wanted) if wanted else frozenset()
+        known = coming(wanted, likely) if wanted else frozenset()
         return {id: entries[id].rule for id, needs in missing.items() if needs and needs <= known}
+
+    def _tell_likely(self, name: str, likely: Mapping[str, str]) -> None:
+        """Tell of orders that the program should keep: to move its statements may change it."""
+        for entry in self._registry.dormant.get(name, ()):
+            for need in entry.needs:
+                is_left = need in likely and entry.id not in self._woken
+                if is_left and applies(entry.rule, Facts()):
+                    self._tell_order(entry.rule, need, name, caller_frame(), likely[need])
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
         sleeping = self._registry.dormant.get(name, ())
@@ -181,9 +196,11 @@ class Prerequisites:
         if absent and target in sys.modules:
             reporter.found(messages.cyclic_prerequisite(rule, need, target))
 
-    def _tell_order(self, rule: Rule, need: str, target: str, frame: FrameType | None) -> None:
+    def _tell_order(
+        self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""
+    ) -> None:
         if need not in self._words and need not in sys.modules and is_installed(need):
-            finding = messages.out_of_order(rule, need, target, describe(frame))
+            finding = messages.out_of_order(rule, need, target, describe(frame), follows)
             self._reporter.found(finding, frame)
 
     def missing_before(self, rule: Rule, name: str) -> list[str]:

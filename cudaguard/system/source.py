@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.model import KW_ONLY, Record
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+_NOTHING = ast.Constant(None)
+_ESCAPES = re.compile(r"\\N\{[^}\n]*\}|\\[^\n]")
 # Functions that import the module which their first argument names, by their own module.
 LOADERS = {
     "builtins": "__import__",
@@ -68,7 +71,7 @@ def imports_in(tree: ast.Module, loaders: Iterable[str] | None = None) -> list[I
     return list(_in_block(tree.body, (), known))
 
 
-def imports_after(tree: ast.Module, line: int) -> list[str]:
+def imports_after(tree: ast.Module, line: int) -> list[tuple[str, int]]:
     """Return the modules that will be imported next by a module in the middle of an import.
 
     Args:
@@ -76,9 +79,9 @@ def imports_after(tree: ast.Module, line: int) -> list[str]:
         line: The line of the import statement that is being executed.
 
     Returns:
-        What that statement and those which follow it import, up to the first statement of another
-        kind: nothing else is done in between. Nothing if the line is in a ``try`` or in a loop,
-        or is no import.
+        What that statement and those which follow it import, with their lines; behind the first
+        statement that is no import, constant or definition comes an entry without a name.
+        Nothing if the line is in a ``try`` or in a loop, or is no import.
     """
     block, place = tree.body, None
     while place is None:
@@ -91,36 +94,31 @@ def imports_after(tree: ast.Module, line: int) -> list[str]:
         elif isinstance(statement, (*_FUNCTIONS, ast.With, ast.AsyncWith)):
             block = statement.body
         elif isinstance(statement, ast.If):
-            block = (
-                statement.body
-                if _standing_at(statement.body, line) is not None
-                else (statement.orelse)
-            )
+            in_body = _standing_at(statement.body, line) is not None
+            block = statement.body if in_body else statement.orelse
         else:
             return []
-    names: list[str] = []
+    names: list[tuple[str, int]] = []
     for statement in block[place:]:
-        if not isinstance(statement, (ast.Import, ast.ImportFrom)):
-            break
-        names += [one.module for one in _named(statement, ())]
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            names += [(one.module, one.line) for one in _named(statement, ())]
+            if isinstance(statement, ast.ImportFrom) and statement.level:
+                names.append(("", statement.lineno))  # of the program's own
+        elif not _is_declaration(statement):
+            names.append(("", statement.lineno))
     return names
 
 
-_CATCH = frozenset(("OSError", "EnvironmentError", "ImportError", "Exception", "BaseException"))
-
-
-def is_prepared(tree: ast.Module, line: int) -> bool:
-    """Return True if a line is in a ``try`` that catches the errors of imports and loads."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and _standing_at(node.body, line) is not None:
-            for handler in node.handlers:
-                names = {
-                    getattr(one, "id", getattr(one, "attr", ""))
-                    for one in (ast.walk(handler.type) if handler.type is not None else ())
-                }
-                if handler.type is None or names & _CATCH:
-                    return True
-    return False
+def _is_declaration(statement: ast.stmt) -> bool:
+    """Return True for a statement that does nothing beyond its own module."""
+    if isinstance(statement, _FUNCTIONS):
+        return not statement.decorator_list and not statement.args.defaults
+    if isinstance(statement, ast.Assign) and not all(
+        isinstance(target, ast.Name) for target in statement.targets
+    ):
+        return False  # os.environ["..."] = "1"
+    is_plain = isinstance(statement, (ast.Assign, ast.Expr, ast.Pass))
+    return is_plain and isinstance(getattr(statement, "value", _NOTHING), ast.Constant)
 
 
 def _standing_at(block: list[ast.stmt], line: int) -> int | None:
@@ -156,16 +154,18 @@ def imports_of_file(path: str) -> list[str]:
 
 
 def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
-    """Return the tree of a source; what Python warns of in it is not our business.
+    """Return the tree of a source, in which no string has an escape any more.
+
+    Python warns of an escape that it does not know. To keep that back would change the state of
+    `warnings` for other threads too.
 
     Raises:
         SyntaxError: It is no Python. (Others too: ValueError, RecursionError, MemoryError.)
     """
-    import warnings
+    from importlib.util import decode_source
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source, path)
+    text = decode_source(source) if isinstance(source, bytes) else source
+    return ast.parse(_ESCAPES.sub(lambda escape: "_" * len(escape[0]), text), path)
 
 
 def _in_block(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cudaguard.core import messages
-from cudaguard.core.foresight import coming, is_error_expected
+from cudaguard.core.caught import ends_program
+from cudaguard.core.foresight import coming
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
@@ -83,9 +84,9 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
     """
     from cudaguard.system.preload import in_wheels, open_all
 
-    # Who is refused may know another way (torch does): what is told is its error, if it has one.
+    # A program that catches the error has another way: it would compute on a GPU instead of it.
     files = in_wheels(missing, request.path or "") if request.permit.acts else ()
-    if not files or is_error_expected(request.path or ""):
+    if not (files and ends_program()):
         return
     opened, _ = open_all(files)
     for file in opened:

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.skipif(
     reason="which library is found is tested with the loader of glibc",
 )
 
+needs_tables = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="what would catch an error is not seen before 3.11"
+)
 CUBLAS, CUBLAS_LT = "libcublas.so.12", "libcublasLt.so.12"
 WHEEL = "site/nvidia/cublas/lib"
 EXTENSION = """
@@ -96,6 +99,7 @@ def scene(child, compiler):
     return Scene(child, compiler)
 
 
+@needs_tables
 def test_library_of_a_package(scene):
     scene.engine()
     assert scene.run("import engine").stdout == f"OSError {CUBLAS}\n"
@@ -105,6 +109,7 @@ def test_library_of_a_package(scene):
     assert changes.count("loaded for libengine.so, which does not find it by CG046 (stays)") == 2
 
 
+@needs_tables
 def test_extension(scene):
     scene.consumer()
     ask = "import consumer; print('consumer', consumer.ask())"
@@ -123,21 +128,59 @@ def test_other_modes_leave_it_to_the_program(scene, mode):
     assert "CG046" not in done.stderr
 
 
-PREPARATIONS = {
-    "the package": (PREPARED, "import engine"),
-    "the program": (ENGINE, "try:\n    import engine\nexcept Exception:\n    print('falls back')"),
+PREPARED_PROGRAMS = {
+    "a clause": "try:\n    import engine\nexcept Exception:\n    print('falls back')",
+    "all errors": "try:\n    import engine\nexcept:\n    print('falls back')",
+    "suppress": "import contextlib\nwith contextlib.suppress(OSError):\n    import engine\n"
+    "    raise SystemExit\nprint('falls back')",
+    "a variable": "E = (ImportError, OSError)\ntry:\n    import engine\nexcept E:\n"
+    "    print('falls back')",
+    "a future": "from concurrent.futures import ThreadPoolExecutor\nimport importlib\n"
+    "future = ThreadPoolExecutor().submit(importlib.import_module, 'engine')\n"
+    "if future.exception(): print('falls back')",
+    "__exit__": "class Optional:\n    def __enter__(self): pass\n    def __exit__(self, *_):\n"
+    "        return True\nwith Optional():\n    import engine\n    raise SystemExit\n"
+    "print('falls back')",
+    "an outer function": "def work():\n    try:\n        import engine\n    finally:\n"
+    "        print('falls', end=' ')\ntry:\n    work()\nexcept OSError:\n    print('back')",
+    "its own hook": "def work():\n    import engine\nimport threading\n"
+    "threading.excepthook = lambda _: print('falls back')\n"
+    "thread = threading.Thread(target=work)\nthread.start()\nthread.join()",
 }
+if sys.version_info >= (3, 11):
+    PREPARED_PROGRAMS["a clause for groups"] = (
+        "try:\n    import engine\nexcept* OSError:\n    print('falls back')"
+    )
 
 
-@pytest.mark.parametrize("who", PREPARATIONS)
+@pytest.mark.parametrize("who", [*PREPARED_PROGRAMS, "the package"])
 def test_who_is_prepared_goes_another_way(scene, who):
     """Onto the CPU, say: with the library it would compute elsewhere, and otherwise."""
-    package, code = PREPARATIONS[who]
     scene.engine()
-    scene.child.write("site/engine/__init__.py", package)
+    if who == "the package":
+        scene.child.write("site/engine/__init__.py", PREPARED)
+    code = PREPARED_PROGRAMS.get(who, "import engine")
     assert scene.run(code).stdout == "falls back\n"
     done = scene.run(GUARD.format("fix"), code, DONE)
     assert (done.stdout, done.stderr) == ("falls back\n\n", "")
+
+
+ENDS = {
+    "a block of the guard": "with cudaguard.guard():\n    import engine",
+    "finally": "def work():\n    try:\n        import engine\n    finally:\n        pass\nwork()",
+    "raised again": "try:\n    import engine\nexcept OSError as error:\n"
+    "    raise ImportError('install CUDA') from error",
+    "a part": "from engine import engine",
+}
+
+
+@needs_tables
+@pytest.mark.parametrize("who", ENDS)
+def test_error_that_would_end_the_program(scene, who):
+    scene.engine()
+    red = scene.run("import cudaguard", ENDS[who], CUDAGUARD="off")
+    assert "engine 20" not in red.stdout
+    assert "engine 20\n" in scene.run(GUARD.format("fix"), ENDS[who]).stdout
 
 
 def test_disabled(scene):

@@ -50,7 +50,7 @@ def test_extension_that_links_it(scene, compiler):
     late = scene.child.folder / "late" / "liblate.so.1"
     built = compiler.library(file, source, f"-I{sysconfig.get_path('include')}", str(late))
     shutil.copy(built, scene.child.folder)
-    soname = "import ctypes, cudaguard; cudaguard.install()"
+    soname = "import ctypes, cudaguard; cudaguard.install('strict')"
     load = """
         try:
             import user
