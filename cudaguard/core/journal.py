@@ -14,7 +14,7 @@ from _collections import deque  # type: ignore[import-not-found]  # light: `coll
 from _thread import get_ident
 from time import time
 
-from cudaguard.files import open_to_write, os, ours
+from cudaguard.files import LARGEST, open_to_write, os, ours
 from cudaguard.model import Event
 
 TYPE_CHECKING = False
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Details = Union[Record, dict[str, Any], None]
 
 MEMORY_LIMIT = 10_000  # events
+# How often `cudaguard run` is told the same: programs load and try things again without end.
+_MOST_TIMES, _MOST_KEYS = 20, 300
 
 
 class Journal:
@@ -43,6 +45,7 @@ class Journal:
         self._asked = ""
         self._path = ""
         self._record = ""
+        self._written: dict[tuple[str, str], int] = {}  # kind and name: how often
         self._quoted: Callable[[str], str] = repr
 
     @property
@@ -111,7 +114,7 @@ class Journal:
             if path:
                 self._unwritable(path, error)
             return
-        if self._record:
+        if self._record and self._is_news((event.kind, event.name)):
             try:
                 _append(self._record, data, os.O_APPEND)
             except ours(Exception):  # a full disk; or the command's folder has gone before us
@@ -122,6 +125,12 @@ class Journal:
             except ours(Exception) as error:
                 self._path = ""
                 self._unwritable(path, error)
+
+    def _is_news(self, key: tuple[str, str]) -> bool:
+        if len(self._written) > _MOST_KEYS:
+            self._written.clear()
+        self._written[key] = times = self._written.get(key, 0) + 1
+        return times <= _MOST_TIMES
 
 
 def _json_of(value: object, quoted: Callable[[str], str]) -> str:
@@ -141,6 +150,8 @@ def _append(path: str, data: bytes, flags: int) -> None:
     # daemons close all of them, and its number then belongs to a file of the program.
     descriptor = open_to_write(path, flags)
     try:
+        if not flags & os.O_CREAT and os.fstat(descriptor).st_size > LARGEST:
+            raise OSError("the record is full")  # it is nobody's wish, and may be on a small disk
         os.write(descriptor, data)
     finally:
         os.close(descriptor)

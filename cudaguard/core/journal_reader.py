@@ -27,6 +27,8 @@ _LINE: dict[str, Any] = {
     "pid": int, "kind": str, "name": str, "thread": int, "where": str, "time": (int, float),
     "details": (dict, type(None)),
 }  # fmt: skip
+_LATEST = 1e11  # seconds since the epoch
+_DIGITS = 20  # of a whole number, which may be the identifier of a thread
 _BEGIN = {"import": "import", "mapping": "load"}
 _END = {"imported": ("import",), "loaded": ("load",), "failed": ("import", "load")}
 
@@ -173,16 +175,23 @@ def read_journal(path: str, most: int = LARGEST) -> list[dict[str, Any]]:
         data = read_end(path, most)
     except OSError:
         return []
+    decode = json.JSONDecoder(parse_int=_number, parse_constant=_number).decode
     for line in data.splitlines():
         try:
-            entry = json.loads(line)
+            entry = decode(line.decode())
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, dict) and all(
+        is_line = isinstance(entry, dict) and all(
             isinstance(entry.get(key), kind) for key, kind in _LINE.items()
-        ):
+        )
+        if is_line and 0 <= entry["time"] < _LATEST:
             found.append(entry)
     return found
+
+
+def _number(text: str) -> int:
+    """Return a whole number; ValueError for one of millions of digits, and for NaN."""
+    return int(text if len(text) <= _DIGITS else "too large")
 
 
 def read_events(path: str, most: int = LARGEST) -> list[Line]:

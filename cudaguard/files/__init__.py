@@ -9,7 +9,7 @@ memory. Where we write, somebody else may have put a link to a file that is not 
 
 from __future__ import annotations
 
-from os import O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
+from os import O_APPEND, O_CREAT, O_EXCL, O_RDONLY, O_TRUNC, O_WRONLY
 from stat import S_ISDIR, S_ISREG
 
 from cudaguard.files.calls import open_file as open_file
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 LARGEST = 1 << 26  # bytes of a source, a notebook, a list of files; what is larger is a mistake
 _CHUNK = 1 << 16
 _ODD = "not a regular file"
-# EISDIR and EINVAL: the same everywhere, and `errno` is one module more at start-up.
-_IS_FOLDER, _INVALID = 21, 22
+# EACCES, EISDIR and EINVAL: the same everywhere, and `errno` is one module more at start-up.
+_FORBIDDEN, _IS_FOLDER, _INVALID = 13, 21, 22
 # Some systems lack one or the other; O_BINARY is Windows'.
 _SAFE = (
     getattr(os, "O_NONBLOCK", 0)
@@ -40,6 +40,8 @@ _SAFE = (
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # The system's own names for streams and devices are links; nobody else can put one there.
 _STREAMS = ("/dev", "/dev/fd", "/proc/self/fd")
+# Device -> whom a file belongs to that was made there: a network disk gives root's to nobody.
+_owners: dict[int, int] = {}
 
 
 def open_to_read(path: Path, *, may_be_link: bool = True) -> int:
@@ -97,7 +99,9 @@ def read_end(path: Path, most: int) -> bytes:
 
 
 def open_to_write(path: Path, flags: int = O_CREAT) -> int:
-    """Return a descriptor of a regular file or standard stream, never one that a link leads to.
+    """Return a descriptor of a regular file of this user's, or of a standard stream.
+
+    A file that somebody else has put there, or a link to one of the user's, is not written to.
 
     Args:
         path: The file.
@@ -107,14 +111,34 @@ def open_to_write(path: Path, flags: int = O_CREAT) -> int:
         OSError: It cannot be opened, or is something else.
         ValueError: That is no path.
     """
-    is_stream = os.fspath(path).rpartition("/")[0] in _STREAMS
+    how = O_WRONLY | _SAFE | flags & ~(O_CREAT | O_TRUNC)
+    if os.fspath(path).rpartition("/")[0] in _STREAMS:
+        return os.open(path, how | O_APPEND)
+    if flags & O_EXCL or (flags & O_CREAT and not os.path.lexists(path)):
+        try:
+            file = os.open(path, how | O_CREAT | O_EXCL | _NO_LINK, 0o600)
+        except ours(FileExistsError):
+            if flags & O_EXCL:
+                raise
+        else:
+            its = os.fstat(file)
+            _owners[its.st_dev] = its.st_uid
+            return file
     try:
-        file = os.open(path, flags | O_WRONLY | _SAFE | (0 if is_stream else _NO_LINK), 0o600)
+        file = _regular(os.open(path, how | _NO_LINK), path)
     except ours(OSError):
-        if not is_stream and not flags & O_EXCL and os.path.islink(path):
+        if os.path.islink(path):
             raise OSError(_INVALID, "a link, and not written through", os.fspath(path)) from None
         raise
-    return file if is_stream else _regular(file, path)
+    its = os.fstat(file)
+    is_own = os.name != "posix" or its.st_uid in (os.geteuid(), _owners.get(its.st_dev))
+    if its.st_nlink > 1 or not is_own:
+        os.close(file)
+        why = "belongs to another user, or has a second name (a hard link)"
+        raise OSError(_FORBIDDEN, why, os.fspath(path))
+    if flags & O_TRUNC:
+        os.ftruncate(file, 0)
+    return file
 
 
 def write_text(path: Path, text: str, flags: int = O_CREAT | O_TRUNC) -> None:

@@ -36,7 +36,9 @@ def passes(error: BaseException) -> bool:
             return True
         traceback = _traceback.__get__(error)
         return _first_foreign(traceback) is not None or is_of_signal_handler(error)
-    except Exception:
+    except Exception as second:
+        if not is_known(_module.__get__(type(second))):  # sent to the program, not raised by us
+            raise
         return True
 
 

@@ -77,18 +77,9 @@ def add_format(parser: ArgumentParser) -> None:
     )
 
 
-def add_verbose(
-    parser: ArgumentParser, what: str = "show long lists whole", *, is_short: bool = True
-) -> None:
-    """Declare ``--verbose``.
-
-    Args:
-        parser: Of the command or task.
-        what: What it does.
-        is_short: False where ``-v`` is an option of the program's Python.
-    """
-    names = ("-v", "--verbose") if is_short else ("--verbose",)
-    parser.add_argument(*names, action="store_true", help=what)
+def add_verbose(parser: ArgumentParser, what: str = "show long lists whole") -> None:
+    """Declare ``--verbose``."""
+    parser.add_argument("-v", "--verbose", action="store_true", help=what)
 
 
 def add_with_arguments(parser: ArgumentParser) -> None:
@@ -112,9 +103,15 @@ def known_id(id: str, known: Iterable[str], kind: str) -> str:
         UsageError: There is no such id.
     """
     from cudaguard.core.near import closest_id, same_id
+    from cudaguard.tools.known import ids as all_ids
+    from cudaguard.tools.known import kind_of
 
     known = tuple(known)
     found = same_id(id, known)
+    other = same_id(id, all_ids())
+    if other and not found:
+        what = f"{other} is {kind_of(other)}, not a {kind}"
+        raise UsageError(what, command=f"cudaguard explain {other}")
     if not found:
         right = closest_id(id, known)
         ids = ", ".join(known) if len(known) <= _MOST_LISTED else f"{min(known)} to {max(known)}"
@@ -173,6 +170,16 @@ def _told(path: str) -> Iterator[None]:
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be written: {said}", status=BROKEN) from error
+
+
+def save(tool: str, path: str, text: str, flags: int = os.O_CREAT | os.O_TRUNC) -> bool:
+    """Write a file as `write_text` does, and say so if that fails; return whether it went well."""
+    try:
+        write_text(path, text, flags)
+    except OSError as error:
+        note(tool, f"{path} cannot be written: {error}")
+        return False
+    return True
 
 
 def json_text(document: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.system.lending import WITHOUT_FOLDER
 from cudaguard.tools.common import USAGE, note
 
 TYPE_CHECKING = False
@@ -22,6 +23,8 @@ PACKAGES = {
     "cv2": "opencv-python-headless==4.10.0.84",
     "numpy": "numpy>=1.22",
 }
+# Not by -m, which would take what lies in the working directory for a module of Python's.
+_GUARDED = f"{WITHOUT_FOLDER}from cudaguard.tools.main import main\nsys.exit(main(sys.argv[1:]))"
 _INDENT = 4
 TIME_LIMIT = 300  # seconds for one run of the program
 
@@ -107,7 +110,7 @@ def _show(title: str, *, guarded: bool) -> int:
     """Run the program, print what it printed, and return its exit status."""
     import subprocess
 
-    start = [sys.executable, *(["-m", "cudaguard", "run"] if guarded else []), PROGRAM]
+    start = [sys.executable, *(["-c", _GUARDED, "run"] if guarded else []), PROGRAM]
     # Each run must have the guard state of its title, whatever ours is.
     environment = {key: value for key, value in os.environ.items() if key != "CUDAGUARD"}
     if not guarded:

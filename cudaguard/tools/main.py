@@ -72,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if words[:1] in (["run"], ["trace"]):
+        _die_by_interrupts()
     own = list(words)  # without a program and its arguments, once that is known
     tool = words[0] if words and words[0] in MODULES else ""
     prepare_streams()
@@ -91,6 +93,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except OSError:  # it is standard output that cannot be written
             give_up(sys.stdout)
             return BROKEN
+
+
+def _die_by_interrupts() -> None:
+    """Have Ctrl-C end this process as it would end the program, before that has begun."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _run(words: list[str], own: list[str]) -> int:

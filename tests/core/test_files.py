@@ -185,6 +185,21 @@ def test_links_are_not_written_through(tmp_path, target, flags):
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid(), reason="takes root")
+def test_disk_that_gives_our_files_to_another_user(tmp_path, child):
+    """As a network disk does with those of root: here, by making the first as another user."""
+    child.python("""
+        import os
+        from cudaguard.files import write_text
+        os.chmod(".", 0o777)
+        os.seteuid(12345)
+        write_text("journal", "one")
+        os.seteuid(0)
+        write_text("journal", ", two", os.O_CREAT | os.O_APPEND)
+    """)
+    assert (tmp_path / "journal").read_text() == "one, two"
+
+
 def test_pipes_are_not_written_to(tmp_path):
     pipe(tmp_path / "pipe")
     with pytest.raises(OSError, match="No such device"):

@@ -7,6 +7,9 @@ import shlex
 import sys
 from pathlib import Path
 
+import pytest
+
+from cudaguard.system.lending import WITHOUT_FOLDER
 from cudaguard.tools import demo
 from cudaguard.tools.main import main
 
@@ -25,6 +28,19 @@ def test_shows_the_fault_and_the_cure_whatever_guards_the_command_itself(child):
     assert "cv2.imdecode returned the same picture" in with_guard
     assert "exit status 0" in with_guard
     assert "RTLD_GLOBAL" in with_guard
+
+
+@pytest.mark.parametrize("words", [("demo",), ("doctor", "--deep"), ("doctor", "--python", "HERE")])
+@needs_decord
+def test_children_import_nothing_from_the_working_directory(child, words):
+    names = ("argparse", "json", "subprocess", "typing", "sitecustomize", "cudaguard", "decord")
+    for name in names:
+        child.write(f"{name}.py", f"open({str(child.folder / 'planted')!r}, 'a').write('{name} ')")
+    program = "from cudaguard.tools.main import main\nsys.exit(main(sys.argv[1:]))"
+    words = [sys.executable if word == "HERE" else word for word in words]
+    done = child.python(WITHOUT_FOLDER + program, *words, check=False)
+    assert "CG901" in done.stdout or "2. With the guard" in done.stdout
+    assert not (child.folder / "planted").exists()
 
 
 @needs_decord

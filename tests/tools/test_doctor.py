@@ -55,7 +55,8 @@ def test_selection(planted):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--only", "CG999"), "there is no check 'CG999'; did you mean CG909?"),
+        (("--only", "CG999"), "there is no check 'CG999'; expected one of CG901, "),
+        (("--only", "cg001"), "CG001 is a rule, not a check\n  run: cudaguard explain CG001\n"),
         (("--skip", "x"), "there is no check 'x'"),
         (("--orders", "a,,b"), "--orders: got 'a,,b'"),
         (("--timeout", "0"), "--timeout must be greater than 0"),

@@ -49,6 +49,15 @@ def test_bundle_names_what_is_installed_and_what_is_set(planted, child):
     assert "UNRELATED" not in text
 
 
+def test_odd_metadata_ends_no_check_and_fills_no_bundle(planted, child):
+    planted.distribution("torch", INSTALLER="x" * 5_000_000, RECORD='"' + "a" * 200_000)
+    planted.distribution("odd", METADATA=f"Name: {'a' * 5_000_000}\nVersion: 1\n")
+    status, checks = planted.checks("--bundle", "report.md")
+    assert status == 0
+    assert "broken" not in [check["status"] for check in checks.values()]
+    assert len((child.folder / "report.md").read_text()) < 300_000
+
+
 @pytest.mark.parametrize(("format", "is_whole"), [("json", False), ("text", True)])
 def test_home_is_whole_in_text_alone(planted, env, format, is_whole):
     """A command in the text is there to be typed."""

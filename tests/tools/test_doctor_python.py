@@ -57,9 +57,13 @@ def findings_of(document, id):
     return check["findings"]
 
 
+@pytest.mark.parametrize("installer", ["pip", "uv"])
 @pytest.mark.parametrize("place", ["", "bin/python"])
-def test_environment_without_cudaguard(child, other, place):
-    document = report(child, "--python", other / place)
+def test_environment_without_cudaguard(child, other, place, installer):
+    """Every command that needs the guard there is preceded by its installation."""
+    tools = child.write(f"bin/{installer}", "#!/bin/sh\n").parent
+    (tools / installer).chmod(0o755)
+    document = report(child, "--python", other / place, env={"PATH": str(tools)})
     assert document["environment"]["interpreter"] == str(other / "bin/python")
     assert {check["status"] for check in document["checks"]} <= {"ok", "warning", "skipped"}
     (known,) = (one for one in findings_of(document, "CG901") if one["rule"] == "CG001")
@@ -67,8 +71,11 @@ def test_environment_without_cudaguard(child, other, place):
     (note,) = findings_of(document, "CG909")
     assert note["what"] == f"cudaguard is not installed in {other}."
     assert note["severity"] == "info"
-    assert note["command"].startswith(f"{other}/bin/python -m ")
-    assert note["command"].endswith("pip install cudaguard")
+    python = f"{other}/bin/python"
+    pip = f"{python} -m ensurepip && {python} -m pip install cudaguard"
+    install = {"uv": f"uv pip install --python {python} cudaguard", "pip": pip}[installer]
+    assert note["command"] == install
+    assert known["command"] == f"{install} && export CUDAGUARD=fix"
 
 
 def test_own_packages_are_not_seen_from_there(child, other):
@@ -136,7 +143,9 @@ def test_commands_are_about_that_environment(child, other, tmp_path):
     finally:
         crash.unlink()
     (found,) = findings_of(document, "CG911")
-    assert found["command"] == f"{other}/bin/python -m cudaguard bisect --imports crashes"
+    install, _, command = found["command"].rpartition(" && ")
+    assert install.endswith("cudaguard")
+    assert command == f"{other}/bin/python -m cudaguard bisect --imports crashes"
     child.write("mine.py", "")
     document = report(child, "--python", other, "--only", "CG911", "--orders", "mine")
     (found,) = findings_of(document, "CG911")

@@ -212,7 +212,7 @@ def test_comments_silence(tmp_path):
     ("data", "problem"),
     [
         (b"import (", "line 1: "),
-        (b"\xff\xfe", "line 1: "),
+        (b"\xff\xfe", "encoding"),
         (b"x = 1\0", "null bytes"),
         (b"(" * 5000, ""),
     ],

@@ -63,10 +63,18 @@ def test_show(rules):
     assert "not reproduced" in "\n".join(rules("show", "CG043")[1])
 
 
-def test_show_of_what_is_not_there(rules):
-    status, lines, err = rules("show", "CG799")
+@pytest.mark.parametrize(
+    ("id", "said"),
+    [
+        ("CG799", "there is no rule 'CG799'; expected one of CG001 to CG069\n  run: "),
+        ("cg868", "CG868 is a finding, not a rule\n  run: cudaguard explain CG868\n"),
+        ("CG902", "CG902 is a check of `cudaguard doctor`, not a rule\n  run: cudaguard explain "),
+    ],
+)
+def test_show_of_what_is_no_rule(rules, id, said):
+    status, lines, err = rules("show", id)
     assert (status, lines) == (2, [])
-    assert "there is no rule 'CG799'" in err
+    assert err.startswith(f"cudaguard rules: {said}")
 
 
 def test_json(rules):

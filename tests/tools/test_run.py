@@ -154,6 +154,11 @@ def test_wrong_usage_is_told_with_status_2(child, arguments, expected):
     assert done.stdout == ""
 
 
+def test_short_option_for_verbose_is_ours_as_in_every_command(child):
+    done = child.command(*RUN, "-v", "-c", "print(1)")
+    assert (done.stdout, done.stderr) == ("1\n", "")
+
+
 def test_users_own_sitecustomize_still_runs(child):
     child.write("own/sitecustomize.py", "import sys; sys.stdout.write('own\\n')")
     env = {"PYTHONPATH": str(child.folder / "own")}
@@ -241,5 +246,25 @@ def test_where_no_process_can_be_started_the_program_takes_our_place(child, tmp_
     )
     assert done.returncode == 5
     assert done.stdout.startswith("fix ")
-    assert done.stderr.startswith("cudaguard run: no further process can be started: ")
+    assert done.stderr.startswith("cudaguard run: no process can be supervised: ")
     assert list(folder.iterdir()) == []
+
+
+def test_record_of_what_is_loaded_again_and_again_stays_small(child):
+    done = child.command(
+        *RUN,
+        "-c",
+        """if True:
+        import ctypes, importlib, os
+        for number in range(300):
+            ctypes.CDLL("libm.so.6" if number else None)
+            try:
+                importlib.import_module("libnot_there")
+                ctypes.CDLL("/libnot_there.so")
+            except (ImportError, OSError):
+                pass
+        folder = os.environ["CUDAGUARD_RUN_FOLDER"]
+        print(sum(os.path.getsize(f"{folder}/{name}") for name in os.listdir(folder)))
+    """,
+    )
+    assert int(done.stdout) < 20_000

@@ -173,12 +173,12 @@ def test_known_error_is_explained_once(child, run, mode):
 def test_error_of_the_guard_is_not_explained_again(child, run, library):
     """Its text has what is wrong and the remedy; the explanation of the loader's line knows less.
 
-    In observe the error is the loader's, and is explained.
+    In other modes the error is the loader's, and is explained.
     """
     name = "_ZN3c104cuda9SetDeviceEi"
     path = library("broken", f"extern void {name}(void); {name}()")
     script = child.write("train.py", "import broken\n")
-    for mode, is_guards in (("fix", True), ("observe", False)):
+    for mode, is_guards in (("strict", True), ("observe", False)):
         _, text, document = run(
             script, options=("--mode", mode), env={"PYTHONPATH": str(child.folder)}
         )
@@ -377,18 +377,19 @@ def test_module_as_a_program(child, run, kind):
 
 @pytest.mark.parametrize("program", [("train.py",), ("-m", "train"), ("-c", "import train")])
 def test_report_for_others_shows_no_arguments(child, run, program):
-    """Nor a line of source; what is printed has both."""
+    """Nor a line of source; what is printed has both, those of the program's own files."""
     child.write("train.py", "import ctypes\nctypes.string_at(0)  # s3cr3t\n")
+    is_own = program[0] != "-c"
     words = ("--api-key=s3cr3t", "--password", "s3cr3t", "https://u:s3cr3t@h/x?k=s3cr3t")
     _, text, document = run(*program, *words)
     assert "s3cr3t" not in str(document)
     count = len(words) + (program[0] == "-c")
     kept = ["-c"] if program[0] == "-c" else list(program)
     assert document["program"] == document["process"]["program"] == [*kept, f"<{count} arguments>"]
-    assert ".py:2 in <module>: ctypes.string_at(0)  # s3cr3t" in text
+    assert (".py:2 in <module>: ctypes.string_at(0)  # s3cr3t" in text) is is_own
     whole = run(*program, *words, options=("--with-arguments",))[2]
     assert whole["program"][len(program) :] == [*words[:-1], "https://h/x"]
-    assert "ctypes.string_at(0)  # s3cr3t" in str(whole["stack"])
+    assert ("ctypes.string_at(0)  # s3cr3t" in str(whole["stack"])) is is_own
 
 
 # --- a disk that is full, files that cannot be written -----------------------------------
@@ -521,6 +522,11 @@ PLANT = """
 import os, sys
 folder = os.environ["CUDAGUARD_RUN_FOLDER"]
 journal, faults = os.path.join(folder, "journal"), os.path.join(folder, "faults-77")
+def plant(time, rank=1):
+    line = '{{"pid": 42, "kind": "%s", "name": "x", "thread": 1, "where": "", "time": %s, '
+    with open(journal, "a") as file:
+        for kind in ("start", "error"):
+            file.write(line % (kind, time) + '"details": {{"rank": %s}}}}\\n' % rank)
 {plant}
 os.abort()
 """
@@ -535,6 +541,8 @@ os.abort()
         "open(journal, 'ab').write(os.urandom(1_000_000) + b'[' * 200_000 + b'\\n')",
         "open(faults, 'wb').write(b'Fatal Python error: x\\nCurrent thread 0x' + b'f' * 4000)",
         "os.symlink('/work/secret', faults); os.symlink(secret, os.path.join(folder, 'room'))",
+        "plant(-1); plant('NaN'); plant('1e999'); plant('1' + '0' * 400); plant(1.0, '9' * 5000)",
+        "for n in range(300): open(f'{faults}{n}', 'w').truncate(1 << 26)",
     ],
 )
 @pytest.mark.parametrize("command", ["run", "trace"])
@@ -552,3 +560,22 @@ def test_what_is_planted_in_the_record_costs_no_report(child, command, plant):
     assert "process 77" not in done.stderr or "symlink" not in plant
     assert secret.read_text() == before
     assert not [name for name in os.listdir(child.folder) if name.startswith("cudaguard-run-")]
+
+
+def test_program_that_gave_up_its_rights_has_no_file_shown(child):
+    """It still has the descriptor that faulthandler writes to, opened with the rights it had."""
+    secret = child.write("secret", "s3cr3t\n")
+    frame = f'Fatal Python error: Segmentation fault\n\n  File "{secret}", line 1 in f\n'
+    code = f"""
+        import os, signal
+        name = f"{{os.environ['CUDAGUARD_RUN_FOLDER']}}/faults-{{os.getpid()}}"
+        for number in map(int, os.listdir("/proc/self/fd")):
+            if os.path.realpath(f"/proc/self/fd/{{number}}") == name:
+                os.write(number, {frame!r}.encode())
+        os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    script = child.write("train.py", code)
+    for command in ("run", "trace"):
+        done = child.command(sys.executable, "-m", "cudaguard", command, script, check=False)
+        assert f"{secret}:1 in f" in done.stderr or command == "trace"  # has the last dump alone
+        assert "s3cr3t" not in done.stderr

@@ -437,3 +437,79 @@ def test_job_control(terminal):
     screen.expect("0\n")
     screen.type("exit\n")
     screen.rest()
+
+
+# --- a sandbox that forbids it ----------------------------------------------------------
+
+# Runs a command that gets EPERM from these system calls; argv[1] is the first letter of a name.
+DENY = """
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    int number = words[1][0] == 'k' ? SYS_kill : words[1][0] == 'm' ? SYS_rt_sigprocmask
+        : words[1][0] == 'a' ? SYS_rt_sigaction : words[1][0] == 't' ? SYS_rt_sigtimedwait
+        : words[1][0] == 'f' ? SYS_clone : SYS_wait4;
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog filter = {4, steps};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, 2, &filter)) return 77;
+    execvp(words[2], words + 2);
+    return 78;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def deny(tmp_path_factory):
+    """The path of that program."""
+    path = tmp_path_factory.mktemp("deny") / "deny"
+    compiler = shutil.which("cc") or pytest.skip("no C compiler")
+    subprocess.run([compiler, "-xc", "-", "-o", path], input=DENY, text=True, check=True)
+    if subprocess.run([path, "k", "true"], check=False).returncode == 77:
+        pytest.skip("no filters of system calls here")
+    return path
+
+
+@pytest.mark.parametrize("call", ["kill", "mask", "action", "timedwait", "wait", "fork"])
+@pytest.mark.parametrize("command", ["run", "trace"])
+def test_sandbox_that_forbids_signals_or_processes(child, deny, command, call):
+    """The program runs as it would without us, and ends as it does."""
+    launcher = (deny, call, sys.executable, "-m", "cudaguard", command, "-c")
+    done = child.command(*launcher, "print(1); raise SystemExit(5)", check=False)
+    assert (done.returncode, done.stdout) == (5, "1\n")
+    assert ("the program runs unsupervised" in done.stderr) is (call != "kill")
+    done = child.command(*launcher, "import ctypes; ctypes.string_at(0)", check=False)
+    assert done.returncode in (-signal.SIGSEGV, 128 + signal.SIGSEGV)
+    assert "Traceback" not in done.stderr
+
+
+# --- before the program has begun -----------------------------------------------------------------
+
+BEFORE = """
+import os, signal, sys
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+BEGINNINGS = {
+    "the command": "from cudaguard.tools import common, main\ncommon.prepare_streams = interrupt\n"
+    "main.main(['run', '-c', ''])",
+    "the start-up line": "import _cudaguard_boot\nfrom cudaguard.core import own_imports\n"
+    "own_imports.load = interrupt\n_cudaguard_boot.start()",
+    "the guard of the program": "import cudaguard.tools.run.launch, runpy\n"
+    "from cudaguard.core import own_imports\nown_imports.load = interrupt\n"
+    "runpy.run_path(cudaguard.tools.run.launch.SITE_FOLDER + '/sitecustomize.py')",
+}
+
+
+@pytest.mark.parametrize("where", BEGINNINGS)
+def test_interrupt_before_the_program_has_begun_ends_it_as_python_ends(child, where):
+    env = {"CUDAGUARD": "fix", "CUDAGUARD_RUN_PREFIX": ""}
+    done = child.python(BEFORE + BEGINNINGS[where], env=env, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")

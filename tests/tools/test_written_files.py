@@ -50,16 +50,42 @@ def test_files_are_created_for_this_user_alone(child, write):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("is_there", [True, False], ids=["there", "dangling"])
-def test_links_are_not_written_through(child, write, is_there):
-    target, path = child.folder / "target", child.folder / "new.json"
-    if is_there:
-        target.write_text("kept")
+def planted_link(path, target):
     path.symlink_to(target)
+    return "link"
+
+
+def hard_link(path, target):
+    os.link(target, path)
+    return "hard link"
+
+
+def file_of_another(path, target):
+    """As somebody leaves it in a shared folder, for all to write to."""
+    if os.geteuid():
+        pytest.skip("takes root to make a file of another user")
+    os.rename(target, path)
+    os.chmod(path, 0o666)
+    os.chown(path, 12345, 12345)
+    return "belongs to another user"
+
+
+def dangling_link(path, target):
+    os.unlink(target)
+    return planted_link(path, target)
+
+
+@pytest.mark.parametrize("plant", [planted_link, dangling_link, hard_link, file_of_another])
+def test_files_that_somebody_else_has_put_there_are_not_written_to(child, write, plant):
+    target, path = child.folder / "target", child.folder / "new.json"
+    target.write_text("kept")
+    words = plant(path, target)
     done = write(path)
-    assert target.exists() is is_there
-    assert not is_there or target.read_text() == "kept"
-    words = "already" if write.kind == "bisect" and is_there else "link"
-    assert words in done.stderr + done.stdout
+    left = path if path.exists() else target
+    assert not left.exists() or left.read_text() == "kept"
+    assert left.exists() is (plant is not dangling_link)
+    if write.kind == "bisect":
+        words = "already"
+    assert words in " ".join((done.stderr + done.stdout).split())
     if write.kind in ("run", "trace"):  # told before the program runs for hours
         assert (done.returncode, done.stdout) == (3, "")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 
-from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
@@ -23,6 +22,7 @@ from cudaguard.tools.common import (
     add_with_arguments,
     json_text,
     note,
+    save,
     show,
 )
 
@@ -169,7 +169,7 @@ def _problem(args: Namespace) -> str:
     if not args.timeout > 0 or args.repeats < 1:  # nan is neither
         return "--timeout and -n must be greater than 0"
     for path in args.outputs:
-        if os.path.exists(path):
+        if os.path.lexists(path):
             return f"-o {path}: the file is there already, and is left alone; give another name"
         if not os.path.isdir(os.path.dirname(path) or "."):
             return f"-o {path}: there is no such folder"
@@ -186,7 +186,4 @@ def _write(path: str, document: dict[str, Any]) -> None:
             note("bisect", f"{path} is not written: there is no {kind} to write")
             return
         content = document[kind][key]
-    try:
-        write_text(path, content, os.O_CREAT | os.O_EXCL)
-    except OSError as error:
-        note("bisect", f"{path} cannot be written: {error}")
+    save("bisect", path, content, os.O_CREAT | os.O_EXCL)

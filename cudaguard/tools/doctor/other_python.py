@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 
 from cudaguard.system import lending
+from cudaguard.system.facts import Facts
 from cudaguard.tools.common import UsageError
 
 TYPE_CHECKING = False
@@ -99,7 +101,10 @@ def _version(file: str) -> tuple[tuple[int, ...], str]:
 
 def command_here(command: str) -> str:
     """Return a command such that it is about the environment that was looked at."""
-    return " && ".join(map(_part_here, command.split(" && ")))
+    parts = command.split(" && ")
+    if lending.host and any(map(_NEEDS_GUARD.match, parts)) and not Facts().version("cudaguard"):
+        parts.insert(0, "pip install cudaguard")
+    return " && ".join(map(_part_here, parts))
 
 
 def _part_here(part: str) -> str:
@@ -123,6 +128,7 @@ def _part_here(part: str) -> str:
 
 # Commands of ours that are not about an environment.
 _ANYWHERE = ("explain", "rules")
+_NEEDS_GUARD = re.compile(r"export CUDAGUARD=|(?:\w+=\S* )*cudaguard (?!doctor|explain|rules)")
 
 
 def _pip(python: str, arguments: str) -> str:

@@ -9,11 +9,10 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.core.checks import BROKEN, FAIL, FAILED_ITSELF, OK, SKIPPED, STATUSES, WARNING
-from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.model import SEVERITIES
 from cudaguard.system.shareable import shareable
-from cudaguard.tools.common import json_text, named, note, show
+from cudaguard.tools.common import json_text, named, save, show
 from cudaguard.tools.doctor.other_python import command_here
 from cudaguard.tools.layout import COLOR, Page
 
@@ -74,7 +73,8 @@ def write(args: Namespace, results: Iterable[CheckResult], look: Look) -> bool:
     went_well = True
     if args.bundle:
         whole = shareable({**report, "inventory": look.inventory})
-        went_well = _save(named(args.bundle), bundle(printable_data(whole), json_text(whole)))
+        text = bundle(printable_data(whole), json_text(whole))
+        went_well = save("doctor", named(args.bundle), text)
     if args.format == "json":
         show(json_text(shareable(report)))
     else:
@@ -131,16 +131,6 @@ def _fenced(words: str, language: str = "text") -> str:
     while fence in words:
         fence += "`"
     return f"{fence}{language}\n{words}\n{fence}"
-
-
-def _save(path: str, content: str) -> bool:
-    """Write a file, and say so if that fails; return whether it went well."""
-    try:
-        write_text(path, content)
-    except OSError as error:
-        note("doctor", f"{path} cannot be written: {error}")
-        return False
-    return True
 
 
 def lay_out(report: Part, page: Page) -> None:

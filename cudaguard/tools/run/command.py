@@ -59,7 +59,7 @@ def configure(parser: ArgumentParser) -> None:
         "report says where it was",
     )
     add_with_arguments(parser)
-    add_verbose(parser, is_short=False)
+    add_verbose(parser)
     parser.add_argument(
         "--exec",
         action="store_true",

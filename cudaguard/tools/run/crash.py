@@ -49,7 +49,6 @@ CRASHES = frozenset(
     if hasattr(signal, name)
 )
 _MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
-RUNPY = os.path.join(os.path.dirname(os.__file__), "runpy.py")
 _FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 
 
@@ -78,7 +77,8 @@ class Report:
         thread = fault.thread if fault is not None and fault.what else 0
         self._story = story_of(journal, self._about.pid, thread)
         self._mode = self._story.mode  # that it had, which may not be the one asked for
-        self._sources = Sources(self._program, self._outermost(fault))
+        started = self._processes.values()
+        self._sources = Sources(self._program, self._outermost(fault), started)
         self._kills_before = kills_before
         self._missing = missing
 
@@ -277,10 +277,12 @@ class Report:
         return self._sources.frames(error.stack[::-1]) if error else []
 
     def _outermost(self, fault: FaultDump | None) -> str:
-        """Return the file of the outermost frame that is neither Python's nor runpy's."""
+        """Return the file of the outermost frame that can be that of ``-m MODULE``, by its name."""
+        name = "".join(self._program.words[1:2]).replace(".", os.sep)
+        ends = f"{os.sep}{name}.py", f"{os.sep}{name}{os.sep}__main__.py"
         error = self._story.error
         frames = fault.frames if fault else error.stack[::-1] if error else ()
-        outer = [file for file, _, _ in frames if not file.startswith(("<frozen ", RUNPY))]
+        outer = [file for file, _, _ in frames if file.endswith(ends)]
         return outer[-1] if outer else ""
 
     # --- why, and what then -----------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from cudaguard.core.record import FAULTS, JOURNAL
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     Frames = Sequence[tuple[str, int, str]]
 
+_MOST, _MOST_IN_ALL = 1 << 20, 1 << 24  # bytes of dumps: the last ones of a file, of all files
 _ROOM = 1 << 14  # bytes; more than one line of the record
 _FATAL = "Fatal Python error: "
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)$')
@@ -59,6 +61,8 @@ class RunRecord:
         if self.folder:
             try:  # a process that cannot write gives its record up without a word
                 write_text(os.path.join(self.folder, "room"), " " * _ROOM)
+                if os.lstat(os.path.join(self.folder, JOURNAL)).st_size > LARGEST:
+                    return f"more than {LARGEST >> 20} MiB were recorded"
             except OSError as error:
                 return str(error)
             if not os.path.exists("/proc/self/maps"):
@@ -108,27 +112,21 @@ class FaultDump(NamedTuple):
 def faults_in(folder: str) -> dict[int, list[FaultDump]]:
     """Return the dumps in the folder of a record by process; those of a fork are its parent's."""
     found: dict[int, list[FaultDump]] = {}
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return found
-    for name in names:
-        pid = name[len(FAULTS) :]
-        if name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20:
-            found[int(pid)] = read_faults(os.path.join(folder, name))
+    left = _MOST_IN_ALL
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            pid = entry.name[len(FAULTS) :]
+            left -= min(_MOST, entry.stat(follow_symlinks=False).st_size)
+            if entry.name.startswith(FAULTS) and pid.isdecimal() and len(pid) < 20 and left > 0:
+                found[int(pid)] = read_faults(entry.path)
     return found
 
 
-def read_faults(path: str, start: int = 0) -> list[FaultDump]:
-    """Return the dumps in a file, oldest first; a missing file has none.
-
-    Args:
-        path: The file.
-        start: Bytes at its beginning that do not count.
-    """
+def read_faults(path: str) -> list[FaultDump]:
+    """Return the last dumps in a file, oldest first; a missing file has none."""
     try:
         time = os.stat(path).st_mtime
-        text = read_end(path, LARGEST)[start:].decode(errors="replace")
+        text = read_end(path, _MOST).decode(errors="replace")
     except OSError:
         return []
     return dumps_in(text, time)

@@ -8,24 +8,27 @@ from __future__ import annotations
 import os
 import re
 import sys
+from contextlib import suppress
 
 from cudaguard.core.journal_reader import read_events
-from cudaguard.core.record import FAULTS, JOURNAL
+from cudaguard.core.record import JOURNAL
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.text import printable_data
 from cudaguard.system.source import imports_in, parsed
 from cudaguard.tools.common import say
 from cudaguard.tools.layout import Page
-from cudaguard.tools.run.record import read_faults
+from cudaguard.tools.run.launch import parsed as parsed_words
+from cudaguard.tools.run.record import faults_in
 from cudaguard.tools.run.story import processes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from cudaguard.tools.run.launch import Program
     from cudaguard.tools.run.record import FaultDump, Frames
+    from cudaguard.tools.run.story import Process
 
     Frame = dict[str, Any]
 
@@ -39,21 +42,36 @@ _MOST = 1 << 23  # bytes of the journal
 
 
 class Sources:
-    """Reads the lines that frames are at, each file once.
+    """Frames as the report has them; those of the program's own files with their lines.
+
+    No line of another file is shown: a process that has given up its rights can still write to
+    what faulthandler has open, and name a file there that it may not read.
 
     Args:
         program: The program.
         outermost: The file of its outermost frame, which is that of ``-m MODULE``: the module is
             not imported to find it.
+        processes: Those of the run; the scripts that they were started with are the program's too.
         shows_lines: False for a report that others may read.
     """
 
-    def __init__(self, program: Program, outermost: str, *, shows_lines: bool = True) -> None:
+    def __init__(
+        self,
+        program: Program,
+        outermost: str,
+        processes: Iterable[Process] = (),
+        *,
+        shows_lines: bool = True,
+    ) -> None:
         self._program = program
-        self._shows_lines = shows_lines
         is_module = program.words[:1] == ("-m",)
         self.script = program.script or (outermost if is_module else "")
+        started = {process.program for process in processes}
+        scripts = (self.script, *(parsed_words(words)[0].script for words in started))
+        self._own = {os.path.abspath(script) for script in scripts if script and shows_lines}
         self._lines: dict[str, list[str]] = {}
+        if shows_lines and program.words[:1] == ("-c",):
+            self._lines["<string>"] = program.words[1].splitlines()
 
     def imports_up_to(self, line: int) -> list[str]:
         """Return the packages that the program imports up to a line; none if it is in no file."""
@@ -73,16 +91,13 @@ class Sources:
         return [{"name": other.name, "stack": self.frames(other.frames)} for other in fault.others]
 
     def _frame(self, file: str, line: int, function: str) -> dict[str, Any]:
-        is_program = self._is_program(file)
-        lines = self._lines_of(file) if self._shows_lines else []
-        if not lines and is_program and not self.script and self._shows_lines:
-            lines = self._program.words[1].splitlines()
+        lines = self._lines_of(file)[line - 1 : line] if line > 0 else []
         return {
             "file": file,
             "line": line,
             "function": function,
-            "source": "".join(lines[line - 1 : line]).strip() if line > 0 else "",
-            "is_program": is_program,
+            "source": "".join(lines).strip(),
+            "is_program": self._is_program(file),
         }
 
     def _is_program(self, file: str) -> bool:
@@ -91,13 +106,13 @@ class Sources:
         return os.path.abspath(file) == os.path.abspath(self.script)
 
     def _lines_of(self, file: str) -> list[str]:
-        """Return the lines of a source, none if it cannot be read."""
+        """Return the lines of a source of the program's, none if it cannot be read."""
         if file not in self._lines:
-            try:
-                text = read_bytes(file, LARGEST).decode("utf-8", "replace")
-            except (OSError, ValueError):
-                text = ""
-            self._lines[file] = text.splitlines()
+            text = b""
+            if os.path.abspath(file) in self._own:
+                with suppress(OSError, ValueError):
+                    text = read_bytes(file, LARGEST)
+            self._lines[file] = text.decode("utf-8", "replace").splitlines()
         return self._lines[file]
 
 
@@ -219,7 +234,7 @@ class NewStacks:
     def __init__(self, program: Program, folder: str) -> None:
         self._program = program
         self._folder = folder
-        self._known: dict[str, int] = {}
+        self._known: dict[int, float] = {}
 
     def show(self) -> bool:
         """Write the stacks to standard error; False if there is nothing new."""
@@ -231,29 +246,20 @@ class NewStacks:
         return bool(found)
 
     def _new(self) -> list[dict[str, Any]]:
-        try:
-            names = sorted(name for name in os.listdir(self._folder) if name.startswith(FAULTS))
-        except OSError:
-            return []
-        journal = read_events(os.path.join(self._folder, JOURNAL), _MOST)
-        processes = processes_of(journal, {})
+        processes = processes_of(read_events(os.path.join(self._folder, JOURNAL), _MOST), {})
+        sources = Sources(self._program, "", processes.values())
         found = []
-        for name in names:
-            pid, path = name[len(FAULTS) :], os.path.join(self._folder, name)
-            dumps = [dump for dump in read_faults(path, self._known.get(name, 0)) if not dump.what]
-            try:
-                self._known[name] = os.lstat(path).st_size
-            except OSError:
-                continue
-            if dumps and pid.isdecimal():
-                process = processes.get(int(pid))
-                sources = Sources(self._program, "")
+        for pid, dumps in sorted(faults_in(self._folder).items()):
+            asked = [dump for dump in dumps if not dump.what][-1:]
+            if asked and self._known.get(pid) != asked[0].time:
+                self._known[pid] = asked[0].time
+                process = processes.get(pid)
                 found.append({
-                    "pid": int(pid),
+                    "pid": pid,
                     "rank": process.rank if process is not None else None,
                     "ranks": process.ranks if process is not None else 0,
-                    "stack": sources.frames(dumps[-1].frames),
-                    "threads": sources.threads(dumps[-1]),
+                    "stack": sources.frames(asked[0].frames),
+                    "threads": sources.threads(asked[0]),
                 })  # fmt: skip
         return found
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -129,7 +129,8 @@ def run_recorded(
         with _interruptible():
             tell(ended)
     except _InterruptedError as error:
-        note(tool, f"no report: {error} came while it was written")
+        if str(error) != "SIGINT" or ended.status != -signal.SIGINT:  # Ctrl-C has ended both
+            note(tool, f"no report: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts
         note(tool, f"no report: {type(error).__name__}: {error}")
     finally:
@@ -168,9 +169,8 @@ class Supervisor:
         self._kept = kept
         own = {getattr(signal, name) for name in _OWN_FAULTS}
         self._signals = set(signal.valid_signals()) - own - {signal.SIGKILL, signal.SIGSTOP}
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
-        # Where whoever started us ignores it, children vanish without a status.
-        self._on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._mask: set[int] = set()  # of signals that were blocked before
+        self._on_child = signal.getsignal(signal.SIGCHLD)
         self._prctl = load_prctl()
         self._on_quit = on_quit
         self._show_at = 0.0  # when what SIGQUIT asked for is written down; 0.0: it has not come
@@ -193,9 +193,15 @@ class Supervisor:
         if self._timeout:  # what detaches itself is to be found as well
             self._prctl(PR_SET_CHILD_SUBREAPER, 1)
         try:
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
+            # Where whoever started us ignores it, children vanish without a status.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.sigtimedwait([], 0)  # what a sandbox forbids is tried while all can be undone
+            with suppress(ChildProcessError):
+                os.waitpid(-1, os.WNOHANG)
             self._pid = os.fork()
         except OSError as error:
-            raise NoProcessError(f"no further process can be started: {error.strerror}") from error
+            raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
             self._become(dict(environment), parent)
         _let_go_of_files(self._kept)
@@ -209,8 +215,9 @@ class Supervisor:
 
     def become(self, environment: Mapping[str, str]) -> NoReturn:
         """Turn this process itself into the program, where there can be no other."""
-        signal.signal(signal.SIGCHLD, self._on_child)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+        with suppress(OSError, TypeError):  # as much as a sandbox allows
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            signal.signal(signal.SIGCHLD, self._on_child)
         os.execve(self._command[0], self._command, dict(environment))
 
     def _become(self, environment: dict[str, str], parent: int) -> NoReturn:
@@ -295,10 +302,7 @@ class Supervisor:
 
     def _send(self, number: int) -> None:
         self._sent.add(number)
-        try:
-            os.kill(self._pid, number)
-        except OSError:  # it has changed its user
-            return
+        _kill(self._pid, number)
 
     def _stop_too(self, number: int) -> None:
         """Stop as the program has been stopped, so that the shell sees it; then go on with it."""
@@ -417,10 +421,11 @@ def _end_as(ended: ProgramEnd) -> int:
     number = -ended.status
     flush()
     _forbid_core_file()
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    with suppress(OSError):  # a sandbox may forbid it
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     return 128 + number  # the first process of a container does not die of its own signals
 
 

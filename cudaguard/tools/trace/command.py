@@ -91,7 +91,7 @@ def configure(parser: ArgumentParser) -> None:
         help="end the program and what it has started after that time, with status 124",
     )
     add_with_arguments(parser)
-    add_verbose(parser, is_short=False)
+    add_verbose(parser)
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -16,6 +16,12 @@ def _activate(here):
         return
     if os.environ.get("CUDAGUARD_RUN_PREFIX") not in ("", sys.prefix):  # None: not ours to say
         return
+    import _signal  # light: `signal` is not
+
+    # Ctrl-C ends what has not begun; an error in here would be Python's "Fatal Python error".
+    is_default = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    if is_default:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
         try:
             from cudaguard.core.own_imports import load
@@ -34,6 +40,9 @@ def _activate(here):
             sys.stderr.write("cudaguard: start-up failed: %s: %s\n" % (type(error).__name__, error))
         except Exception:  # stderr is closed: there is nobody to tell
             return
+    finally:
+        if is_default:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
 
 
 def _chain():
