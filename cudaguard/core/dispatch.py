@@ -169,11 +169,6 @@ class Dispatch:
             self.recording.mappings.look()  # what has come before is not this import's doing
             details = {"importing": importing()}
         self.journal.note("import", spec.name, describe(caller_frame()), details)
-        other = self.finder.come_back()
-        if other is not None:
-            from cudaguard.core import messages
-
-            self.reporter.found(messages.position_lost(other))
         self.patch_ctypes()  # it was half imported when we were installed
         if spec.name == "ctypes":
             return  # which others try without needing it, and would do without

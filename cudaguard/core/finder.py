@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
-from _thread import RLock, _local, allocate_lock
+from _thread import RLock, _count, _local
 
-from cudaguard.core.caller import hide_frame, of_import_system
+from cudaguard.core.caller import hide_frame, may_look_at_threads, of_import_system
 from cudaguard.core.loader import GuardLoader
 from cudaguard.core.net import contained
 from cudaguard.files import standard_library
@@ -54,7 +54,6 @@ class GuardFinder:
         # Replaced as a whole, never changed in place: other threads read it without a lock.
         self.watched: Mapping[str, object] = {}
         self._thread = _local()
-        self._may_regain = allocate_lock()  # never released: a flag that is tested and set at once
 
     @of_import_system
     def find_spec(
@@ -111,8 +110,9 @@ class GuardFinder:
 
     # --- our place on sys.meta_path -------------------------------------------------
     #
-    # The list stays the one it is: the program may hold it. Other finders are compared by
-    # identity; their __eq__ may say anything.
+    # The list stays the one it is: the program may hold it. Whoever puts a finder in front of ours
+    # finds it there, and takes it away by its place. Finders are compared by identity; their
+    # __eq__ may say anything.
 
     @property
     def is_up(self) -> bool:
@@ -124,22 +124,8 @@ class GuardFinder:
         """True if it is the first to be asked."""
         return _place(self) == 0
 
-    def come_back(self) -> object | None:
-        """Put it first again where another came in front; return that one if this may not be.
-
-        Once, by one thread: two hooks that insist on the first place would fight for ever.
-        """
-        if not self.is_up or self.is_first:
-            return None
-        if not self._may_regain.acquire(False):
-            return sys.meta_path[0]
-        self.put_first()
-        return None
-
     def put_first(self) -> None:
         """Put it before all others."""
-        if not self.is_up:
-            self._may_regain = allocate_lock()
         finders: list[Any] = sys.meta_path
         is_ours = _changing.acquire(timeout=_PATIENCE)
         try:
@@ -248,9 +234,15 @@ def _first_answer(
 
 
 def _searches() -> int:
-    """Return how many searches for modules are under way, in all threads."""
-    count = 0
-    for thread in sys._current_frames().values():
+    """Return how many searches for modules are under way, in all threads.
+
+    A thread that cannot be looked at counts as one.
+    """
+    if may_look_at_threads():
+        threads, count = list(sys._current_frames().values()), 0
+    else:
+        threads, count = [sys._getframe()], _count()
+    for thread in threads:
         frame: FrameType | None = thread
         while frame is not None:
             count += _is_search(frame)

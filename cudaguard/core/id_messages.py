@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 IDS = {
     "CG801": ("a module that a rule needs first could not be imported", "ImportOrderWarning"),
     "CG802": ("the guard was installed after a module was imported", ""),
-    "CG803": ("another import finder answers before the guard", "ImportOrderWarning"),
     "CG804": ("rules ask for contradicting import orders", "ImportOrderWarning"),
     "CG805": ("a rule plug-in could not be used", "CudaGuardWarning"),
     "CG806": ("a setting could not be used", "CudaGuardWarning"),
@@ -36,11 +35,6 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "what the module did while it was imported cannot be undone.",
         "call cudaguard.install() on the first line of the program, or start it with CUDAGUARD=fix",
         "howto/activation.md",
-    ),
-    "CG803": (
-        "cudaguard does not see the modules that this finder finds.",
-        "call cudaguard.install() after the other finder is installed, or remove that finder",
-        "explanation/how-it-works.md",
     ),
     "CG804": (
         "cudaguard keeps none of these orders.",
@@ -129,12 +123,11 @@ def about_detector(id: str, title: str, about: tuple[str, str, str]) -> Finding:
 
 
 def _where(page: str) -> str:
-    """Return the path of a page of ours as it is installed; relative in a checkout."""
+    """Return the path of a page of ours, in a checkout or as it is installed."""
     above = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if not page or os.path.isfile(os.path.join(above, "docs", page)):
-        return f"docs/{page}" if page else ""
     schemes = (above, sys.prefix, getattr(sys.modules.get("site"), "USER_BASE", None))
-    pages = (os.path.join(top, "share", "doc", "cudaguard", page) for top in schemes if top)
+    folders = (os.path.join(top, "share", "doc", "cudaguard") for top in schemes if top)
+    pages = (os.path.join(top, page) for top in (os.path.join(above, "docs"), *folders) if page)
     return next(filter(os.path.isfile, pages), "")
 
 

@@ -301,17 +301,20 @@ def test_guard_inside_a_subinterpreter(pair):
         import cudaguard
         rule = cudaguard.Rule("LOCAL1", ("target",), "test", needs=("prereq",))
         cudaguard.install(rules=[rule])
-        import target, ran
-        with open("names.txt", "w") as file: print(*ran.names, file=file)
+        import target, ran, sys
+        cudaguard.uninstall()
+        gone = not any("cudaguard" in type(f).__module__ for f in sys.meta_path)
+        with open("names.txt", "a") as file: print(*ran.names, gone, file=file)
         """,
     )
     pair.guarded(
         SUBINTERPRETER,
         f"""
-        path = {sys.path!r}
-        interpreters.run_string(id, "import sys; sys.path[:] = ['', *%r]; import inside" % path)
-        interpreters.destroy(id)
+        code = "import sys; sys.path[:] = ['', *%r]; import inside" % {sys.path!r}
+        for each in (id, interpreters.create(), interpreters.create()):
+            interpreters.run_string(each, code)
+            interpreters.destroy(each)
         """,
-        proof="",
+        proof="cudaguard.uninstall()",
     )
-    assert (pair.child.folder / "names.txt").read_text() == "prereq target\n"
+    assert (pair.child.folder / "names.txt").read_text() == "prereq target True\n" * 3

@@ -1,4 +1,4 @@
-"""Our place on ``sys.meta_path``: first, regained once, and never fought for."""
+"""Our place on ``sys.meta_path``: first when it comes, and never fought for."""
 
 from __future__ import annotations
 
@@ -14,48 +14,20 @@ def spec_of(name, loader=None):
 """
 
 
-PUSHING = """
-class Pusher:
-    def find_spec(self, name, path=None, target=None): return None
-guard = sys.meta_path[0]
-"""
-
-
-def test_finder_put_before_ours_once_is_overtaken_once(pair):
+def test_finder_of_the_program_keeps_the_first_place(pair):
+    """Which is how it finds itself to leave the list; the guard acts behind it all the same."""
     pair.modules("target.py", "prereq.py")
     ran = pair.guarded(
-        PUSHING,
+        FIND,
         """
-        sys.meta_path.insert(0, Pusher())
+        sys.meta_path.insert(0, Finder(lambda *_: None))
         import target
-        print(sys.meta_path[0] is guard, sum(f is guard for f in sys.meta_path))
-        """,
-        pair.FINDINGS,
-    )
-    assert (ran.lines, ran.err) == (["True 1"], "")
-
-
-def test_finder_that_insists_on_the_first_place_gets_it(pair):
-    """Two hooks that both insist would fight for ever; the second time it is only told."""
-    pair.modules("target.py", "second.py", "third.py", "prereq.py")
-    ran = pair.guarded(
-        PUSHING,
-        """
-        pusher = Pusher()
-        places = []
-        for name in ("target", "second", "third"):
-            if pusher in sys.meta_path: sys.meta_path.remove(pusher)
-            sys.meta_path.insert(0, pusher)
-            __import__(name)
-            places.append(sys.meta_path.index(guard))
-        print(places, sys.meta_path.count(guard))
+        print(type(sys.meta_path.pop(0)).__name__, type(sys.meta_path[0]).__name__)
         """,
         pair.FINDINGS,
         pair.NAMES,
-        watch=("target", "second", "third"),
     )
-    assert ran.lines == ["[0, 1, 1] 1", "CG803", "prereq target second third"]
-    assert ran.err == "", "it harms nobody so far"
+    assert (ran.lines, ran.err) == (["Finder GuardFinder", "prereq target"], "")
 
 
 def test_finder_in_front_that_claims_the_module_is_told(pair):
@@ -160,16 +132,12 @@ def test_list_stays_the_one_that_the_program_holds(pair):
 CHANGES = {
     "uninstall": "cudaguard.uninstall()",
     "move": "sys.meta_path.insert(0, Finder('')); cudaguard.install()",
-    "move-by-an-import": "sys.meta_path.insert(0, Finder('')); import target",
     "block": "with cudaguard.guard(): pass",
 }
 
 
-# Python lets no other thread import anything while a finder is asked.
-WHERE = [("here", name) for name in CHANGES] + [("thread", n) for n in CHANGES if "import" not in n]
-
-
-@pytest.mark.parametrize(("where", "change"), WHERE)
+@pytest.mark.parametrize("where", ["here", "thread"])
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("place", range(4))
 def test_no_finder_is_passed_by_while_the_list_changes(pair, change, place, where):
     """`sought` is found behind whoever is being asked when the list changes."""
@@ -259,20 +227,19 @@ def test_many_threads_import_while_the_guard_comes_and_goes(pair):
                     return importlib.machinery.ModuleSpec(name, self)
         sys.meta_path[1:1] = [Part(f"_{i}") for i in range(5)]
         length = len(sys.meta_path)
-        lost, done = [], threading.Event()
+        lost = []
         def work(part):
             for i in range(part, 600, 3):
                 if missing(f"module{i}_{i % 5}"):
                     lost.append(i)
         def change():
-            while not done.is_set():
+            for _ in range(100):
                 cudaguard.uninstall()
                 cudaguard.install()
         threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
         changing = threading.Thread(target=change)
         for thread in (changing, *threads): thread.start()
         for thread in threads: thread.join()
-        done.set()
         changing.join()
         for i in range(len(sys.meta_path)):
             missing("nothing")
