@@ -19,6 +19,12 @@ def start():
     if word in ("", "off", "0", "false", "no"):
         return
     global _has_told  # noqa: PLW0603  # the line is executed twice in a virtual environment
+    import _signal  # type: ignore[import-not-found]  # light: `signal` is not
+
+    # Ctrl-C ends what has not begun; an error in here would be Python's "Fatal Python error".
+    is_default = _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler
+    if is_default:
+        _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     try:
         from cudaguard.core.own_imports import load
 
@@ -31,3 +37,6 @@ def start():
             sys.stderr.write(f"cudaguard: start-up failed: {type(error).__name__}: {error}\n")
         except Exception:  # stderr is closed: there is nobody to tell
             return
+    finally:
+        if is_default:
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)

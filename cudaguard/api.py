@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame
+from cudaguard.core.caller import caller_frame, note_block
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
 from cudaguard.core.settings import layer_of_call
@@ -42,6 +42,7 @@ class Guard:
         uninstall()
 
     def __enter__(self) -> Self:
+        note_block(sys._getframe(1))
         self._lazy = _lazy_imports()
         return self
 
@@ -72,6 +73,7 @@ class GuardBlock:
         self._lazy: frozenset[str] = frozenset()
 
     def __enter__(self) -> Guard:
+        note_block(sys._getframe(1))
         try:
             activation.open(self._layer)
             self._lazy = _lazy_imports()

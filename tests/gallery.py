@@ -98,10 +98,10 @@ def steady(text: str, folder: Path) -> str:
         text = text.replace(path, "/venv/lib/python3.11/site-packages")
     text = text.replace(sys.executable, "/venv/bin/python").replace(sys.prefix, "/venv")
     text = text.replace(str(WORDS.parent.parent), "/cudaguard")
-    text = text.replace("/venv/bin/python -m pip ", "pip ")  # without an activated environment
     for parent in (folder, folder.resolve(), folder.parent):
         text = text.replace(str(parent), "/home/me")
     for pattern, steadied in (
+        (r"(?<!\S)/venv/bin/python -m pip ", "pip "),  # without an activated environment
         (r"\bprocess \d+", "process 4242"),
         (r"(?<=ps -fp )\d+", "4242"),
         (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b", "2026-01-31 12:00"),
@@ -138,7 +138,7 @@ class Recorder:
 def _findings_in(value: Any) -> Iterator[Finding]:
     if isinstance(value, dict):
         if value.keys() >= _KEYS:
-            fields = {key: value[key] for key in Finding.__slots__ if key in value}
+            fields = {key: value[key] for key in Finding._fields if key in value}
             yield Finding(**fields)
         for one in value.values():
             yield from _findings_in(one)

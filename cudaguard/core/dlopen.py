@@ -13,7 +13,7 @@ from cudaguard.core.caller import caller_frame, describe, hide_frame, module_of
 from cudaguard.core.host import call_each, fetched, look_at_failure
 from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
-from cudaguard.files import os, ours
+from cudaguard.files import os
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -227,60 +227,62 @@ class CtypesPatch:
             self._changing.release()
 
     def _patch(self, cdll: Any, default_mode: int) -> None:
-        original = cdll.__init__
+        original, patch = cdll.__init__, self
 
-        def __init__(  # noqa: N807  # ctypes' own name: it stands in the errors of bad calls
-            library: object, name: Any, mode: int = default_mode, *args: Any, **kwargs: Any
+        # The name and the arguments of the original: they are in the errors of bad calls.
+        def __init__(  # noqa: N807
+            self: object,
+            name: Any,
+            mode: int = default_mode,
+            handle: Any = None,
+            use_errno: Any = False,
+            use_last_error: Any = False,
+            winmode: Any = None,
         ) -> None:
             try:
                 path, loaded = "", NOTHING_TO_CALL
-                is_open = args[0] if args else kwargs.get("handle")
-                is_ours = (
-                    self._ours is __init__
-                    and name is not None
-                    and is_open is None
-                    and not _is_ending()
-                )
-                path = _text(name) if is_ours else ""
+                is_asked = name is not None and handle is None
+                if is_asked and patch._ours is __init__ and not _is_ending():
+                    path = _text(name)
             except BaseException as error:
-                if not contained(self._host, "looking at the name of a library", error):
+                if not contained(patch._host, "looking at the name of a library", error):
                     hide_frame(error)
                     raise
-                is_ours, loaded = False, NOTHING_TO_CALL
+                path, loaded = "", NOTHING_TO_CALL
             try:
-                if is_ours and hasattr(type(mode), "__index__"):
+                if path and hasattr(type(mode), "__index__"):
                     mode = _index(range(mode).stop)
             except BaseException as error:
                 hide_frame(error)
                 raise
             try:
-                if is_ours:
-                    mode, loaded = self._before(path, mode)
+                if path:
+                    mode, loaded = patch._before(path, mode)
             except ExtensionError as refused:
                 # Who loads a library by ctypes is prepared for no other error.
                 raise OSError(str(refused)) from refused
             except BaseException as error:
-                if not contained(self._host, "preparing the load of a library", error):
+                if not contained(patch._host, "preparing the load of a library", error):
                     hide_frame(error)
                     raise
             try:
                 try:
-                    original(library, name, mode, *args, **kwargs)
+                    original(self, name, mode, handle, use_errno, use_last_error, winmode)
                 except OSError as error:
                     # By a bare name programs try what may be there.
-                    if not loaded or os.sep not in path or not fetched(self._host, path, error):
+                    if not loaded or os.sep not in path or not fetched(patch._host, path, error):
                         raise
-                    original(library, name, mode, *args, **kwargs)
+                    original(self, name, mode, handle, use_errno, use_last_error, winmode)
             except BaseException as error:
                 if loaded and isinstance(error, OSError):
-                    look_at_failure(self._host, error, path)
+                    look_at_failure(patch._host, error, path)
                 hide_frame(error)
                 raise
             if loaded:
                 try:
-                    call_each(self._host, loaded)
+                    call_each(patch._host, loaded)
                 except BaseException as error:
-                    if not contained(self._host, "looking at a library that was loaded", error):
+                    if not contained(patch._host, "looking at a library that was loaded", error):
                         raise
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
@@ -324,12 +326,12 @@ def class_of(ctypes: Any) -> Any:
 
 
 def _text(name: Any) -> str:
-    """Return the name of a library as text and nothing more, empty for what is no name."""
-    try:
-        path = os.fspath(name)
-    except ours(TypeError):
-        return ""
-    except BaseException as error:
-        hide_frame(error)
-        raise
-    return str.__str__(os.fsdecode(path))
+    """Return the name of a library as text and nothing more, empty for what is no name.
+
+    A path of another class than `pathlib`'s is the program's code, which ctypes alone calls.
+    """
+    if not isinstance(name, (str, bytes)):
+        if type(name).__module__.partition(".")[0] != "pathlib":
+            return ""
+        name = os.fspath(name)
+    return str.__str__(os.fsdecode(name))

@@ -19,6 +19,7 @@ from cudaguard.core.evidence import (
     line_at,
     window_of,
 )
+from cudaguard.files import theirs
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False
@@ -262,7 +263,7 @@ def text_of(error: BaseException) -> str:
     """Return what an error says; nothing if it cannot say it."""
     try:
         return str(error)
-    except Exception:  # of a class of the program's
+    except theirs(Exception):  # of a class of the program's
         return ""
 
 

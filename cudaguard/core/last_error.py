@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.caller import is_outermost
 from cudaguard.files import ours
 
 TYPE_CHECKING = False
@@ -58,7 +59,4 @@ def _has_ended_program(error: BaseException) -> bool:
     """
     if error.__traceback__ is None or hasattr(sys, "ps1"):
         return False
-    outermost = error.__traceback__.tb_frame
-    name = outermost.f_globals.get("__name__")
-    is_script = name == "__main__" and outermost.f_code.co_name == "<module>"
-    return is_script or (name == "runpy" and outermost.f_code.co_name == "_run_module_as_main")
+    return is_outermost(error.__traceback__.tb_frame)

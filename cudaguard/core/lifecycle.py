@@ -72,7 +72,7 @@ class Activation:
         """Activate by the environment alone; does nothing where somebody has asked before."""
         if self._base is None:
             self._base = Layer(alone=True)
-            self.apply()
+            self.apply(at_boot=True)
 
     def open(self, layer: Layer) -> None:
         """Add the layer of a block; once per entry of a block that is entered several times."""
@@ -120,8 +120,11 @@ class Activation:
         would = combine((Layer(),), self._added, self._environment())
         return Registry(would.rules, would.switches)
 
-    def apply(self) -> None:
+    def apply(self, *, at_boot: bool = False) -> None:
         """Bring the process in line with the open layers.
+
+        Args:
+            at_boot: Is this the start of the interpreter, before the program?
 
         Raises:
             CudaGuardWarning: if the user's filters turn a category of ours into an error.
@@ -131,7 +134,6 @@ class Activation:
             with self.lock:
                 before = core.reporter.mode
                 layers = [layer for layer in (self._base, *self._blocks) if layer]
-                at_boot = all(layer.alone for layer in layers)
                 wanted = combine(layers, self._added, self._environment())
                 if wanted.mode == "off":
                     self._take_down()

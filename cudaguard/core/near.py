@@ -35,4 +35,6 @@ def closest_id(id: str, known: Iterable[str]) -> str:
     letters = word.rstrip("0123456789OQIL")
     number = word[len(letters) :].translate(_LOOKS_LIKE)
     padded = f"{letters.rstrip('-_ ')}{number.zfill(3)}" if number else ""
+    if len(number) == 3 and word not in spelled:  # any other id is as near
+        return spelled.get(padded, "")
     return spelled.get(padded) or spelled.get(closest(word, spelled), "")

@@ -37,6 +37,9 @@ standard_library: Callable[[], frozenset[str]] = frozenset
 # What we require of others and import lazily; see `use_dependencies_in`.
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""
+# Modules of the standard library that we have used. A program may forget them, block them by None,
+# or be importing them anew.
+_used: dict[str, Any] = {}
 
 
 class RefusedImportError(ImportError):
@@ -188,11 +191,16 @@ def _standard(name: str) -> Any:
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
+        _used[name] = module
         return module
+    if name in _used:
+        return _used[name]
     try:
-        return _gcd_import(name)
+        _used[name] = _gcd_import(name)
+        return _used[name]
     except Exception as error:
-        if not is_refusal(error):
+        blocked = getattr(error, "name", None) or ""
+        if not is_refusal(error) and sys.modules.get(blocked, blocked) is not None:
             raise
     raise RefusedImportError(f"import of {name} refused by the program", name=name)
 

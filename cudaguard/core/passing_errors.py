@@ -9,7 +9,7 @@ from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
 from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
-from cudaguard.files import ours
+from cudaguard.files import ours, theirs
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -188,7 +188,7 @@ def _add_note(error: BaseException, note: str) -> bool:
     try:
         if not _has_note(error):
             error.add_note(note)  # type: ignore[attr-defined]  # Python 3.11 and later
-    except Exception:  # an older Python, or a class that has made it something else
+    except theirs(Exception):  # an older Python, or a class that has made it something else
         return False
     return True
 

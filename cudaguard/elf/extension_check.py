@@ -8,7 +8,6 @@ from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from typing import Any
 
 CAUSES = (
@@ -21,6 +20,7 @@ CAUSES = (
     "library-missing",
     "symbol-version",
     "python-abi",
+    "numpy-abi",
     "older-library",
     "cuda-not-linked",
     "cxx11-abi",

@@ -131,9 +131,13 @@ class Image:
             indices: Of which symbols.
         """
         names, kinds = symbols.names, symbols.table[4::SYMBOL]
-        return CXX_RUNTIME not in self.needed and any(
-            kinds[index] == UNIQUE_OBJECT and is_runtime_id(symbols.name(names[index]))
-            for index in indices
+        return (
+            UNIQUE_OBJECT in kinds
+            and CXX_RUNTIME not in self.needed
+            and any(
+                kinds[index] == UNIQUE_OBJECT and is_runtime_id(symbols.name(names[index]))
+                for index in indices
+            )
         )
 
     def symbols(self) -> Symbols:

@@ -235,7 +235,9 @@ class ElfFile:
                 self._loads.append((offset, address, length))
             elif kind & 0xFFFFFFFF == _PT_DYNAMIC:
                 self.has_dynamic_section = length > 0
-                dynamic = self.at(offset, min(length, DYNAMIC_LIMIT))
+                if length > DYNAMIC_LIMIT:
+                    raise UnreadableError("its dynamic section is too long: it is damaged")
+                dynamic = self.at(offset, length)
         end = max((offset + length for offset, _, length in self._loads if length), default=0)
         self.is_truncated = end > os.fstat(self._file).st_size or len(segments) < size * count
         needed: list[int] = []

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.files import os
+from cudaguard.files import os, theirs
 
 _NUMBER = re.compile(r"\+?\d+")  # "1x" is 1 as well
+_PART = re.compile(r"MIG-(GPU-[^/]+)/\d+/\d+")  # of a GPU, as drivers before 470 name it
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +63,9 @@ def _asked(question: Any) -> Any:
             return question(pynvml)
         finally:
             pynvml.nvmlShutdown()
-    except Exception:  # no NVML, one that does not work, or warnings made errors: not known then
+    except theirs(
+        Exception
+    ):  # no NVML, one that does not work, or warnings made errors: not known then
         return None
 
 
@@ -109,7 +112,8 @@ def _shown(listed: str, uuids: Sequence[str], gpu_of: Callable[[str], str]) -> l
     shown: list[int] = []
     for entry in entries:
         if kind == "MIG-":
-            name = entry[4:].partition("/")[0] if entry.startswith("MIG-GPU-") else gpu_of(entry)
+            part = _PART.fullmatch(entry)
+            name = part[1] if part else gpu_of(entry)
             return [uuids.index(name)] if name in uuids else []
         if kind == "GPU-":
             # As many digits as tell it from the others.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _MOST_FILES = 50_000  # that are looked through in the folder of an editable install
+_LONGEST = 1000  # characters of a name and a version; they are shown, and keys of documents
 _NOT_SEARCHED = {"node_modules", "__pycache__", "site-packages"}
 
 
@@ -125,6 +126,8 @@ def _read(one: Any) -> Distribution:
     name, version = said.get("Name"), said.get("Version")
     if not name or not version:
         raise ValueError(f"it has no {'version' if name else 'name'}")
+    if len(name) + len(version) > _LONGEST:
+        raise ValueError(f"its name and version have {len(name) + len(version)} characters")
     return Distribution(
         str(name),
         key_of(name),
@@ -160,13 +163,12 @@ def _source(direct_url: str | None) -> str:
 
 def listed_files(dist: Distribution) -> Iterator[tuple[str, str]]:
     """Yield (path, hash) of the files that a distribution lists, as it spells them."""
-    import csv
-
     for line in dist.record.splitlines():
-        # Few names have a comma in them, and there are tens of thousands.
-        row = next(csv.reader((line,))) if '"' in line else line.split(",")
-        if row:
-            yield row[0], row[1] if len(row) > 1 else ""
+        path, *rest = line.rsplit(",", 2)  # whatever the name holds: behind it are hash and size
+        if path[:1] == '"':
+            path = path[1:-1].replace('""', '"')
+        if path:
+            yield path, rest[0] if rest else ""
 
 
 def shared_files(dists: Iterable[Distribution]) -> list[SharedFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.files import LARGEST, os, ours, read_bytes
+from cudaguard.files import LARGEST, os, ours, read_bytes, theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _of(name: str, what: str) -> Any:
         return getattr(distribution(metadata, name), what)
     # Not installed, or broken metadata: a folder without a file in it, no version, not UTF-8.
     # Releases of Python raise different things, and a rule must be certain to act.
-    except Exception:
+    except theirs(Exception):
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from cudaguard.files import theirs
 from cudaguard.system.distributions import metadata_library
 from cudaguard.system.facts import bounded
 
@@ -33,7 +34,7 @@ def origin_of(name: str, path: Sequence[str]) -> str:
         return STANDARD
     try:
         spec = PathFinder.find_spec(top, list(path))
-    except Exception:  # what lies on the path is not ours
+    except theirs(Exception):  # what lies on the path is not ours
         spec = None
     if spec is None:  # a finder of its own, as editable installs have, or nothing at all
         return INSTALLED
@@ -57,6 +58,6 @@ def distributions_of(names: Iterable[str]) -> dict[str, tuple[str, str]]:
                 tops = [path.parts[0].partition(".")[0] for path in dist.files or ()]
             for top in wanted.intersection(tops):
                 found.setdefault(top, (dist.metadata["Name"], dist.version))
-        except Exception:  # broken metadata: there is no version to tell
+        except theirs(Exception):  # broken metadata: there is no version to tell
             pass
     return found

@@ -56,6 +56,7 @@ MKL_THREADING_LAYER OMP_NUM_THREADS OMP_PLACES OMP_PROC_BIND OPENBLAS_NUM_THREAD
 """
 VARIABLES = frozenset(_VARIABLES.split())
 USER, LEFT_OUT = "USER", "..."
+_LONGEST = 1 << 16  # characters of one text: a file of somebody's may have a line of millions
 _URL = re.compile(r"://(\S*)")
 _HOST = re.compile(r"(?:[\w.-]*|\[[\da-fA-F:.]*\])(?::\d{1,5})?")
 _SIGNS = ")}>'\",;:."  # of the sentence around it
@@ -94,6 +95,8 @@ def shareable(document: Any) -> Any:
 
     def shared(value: Any) -> Any:
         if isinstance(value, str):
+            if len(value) > _LONGEST:
+                value = value[:_LONGEST] + LEFT_OUT
             text = homes.sub("~", _URL.sub(_without_user, value))
             return _WORD.sub(of_path, _HOME_OF_OTHERS.sub(rf"\1{USER}", text))
         if isinstance(value, (list, tuple)):

@@ -9,7 +9,7 @@ from mmap import ACCESS_READ, mmap
 from cudaguard.elf.extension_check import Surroundings
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.shared_object import SharedObject, Wanted
-from cudaguard.files import open_to_read, os, ours, read_start
+from cudaguard.files import open_to_read, os, ours, read_start, theirs
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -58,7 +58,7 @@ def folder_of(module: str) -> str:
 
     try:
         spec = PathFinder.find_spec(module)
-    except Exception:  # foreign code: the hooks of a path entry
+    except theirs(Exception):  # foreign code: the hooks of a path entry
         return ""
     if spec is None:
         return ""

@@ -50,7 +50,7 @@ PAGES = {
     "CG736": "howto/isaac-sim.md",
     "CG878": "tutorial.md",
     "CG818": "howto/fork.md",
-    "CG716": "howto/fork.md",
+    "CG822": "howto/fork.md",
     "CG880": "howto/dali.md",
     "CG743": "explanation/costs-and-limits.md",
     "CG744": "explanation/costs-and-limits.md",

@@ -16,6 +16,7 @@ IDS = ("CG001", "CG010", "CG812", "CG901", "Local-1")
     [
         ("cg0O1", "CG001"), ("CG1", "CG001"), ("cg-1", "CG001"), ("CGO10", "CG010"),
         ("cg8I2", "CG812"), ("CG9011", "CG901"), ("local-1", "Local-1"), ("hello", ""), ("", ""),
+        ("CG999", ""), ("cg811", ""),
     ],
 )  # fmt: skip
 def test_id_that_was_meant(word, meant):

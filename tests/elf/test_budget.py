@@ -90,7 +90,15 @@ def many_folders(folder):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("make", [long_chains, endless_names, many_folders])
+def many_libraries(folder):
+    """So many that what says where its symbols are stands behind all that would be read."""
+    shared_object(
+        folder / "asks.so", b"gone.so\0", [(1, True)], {0x6FFFFEF5: of_one_bucket(1)}.items(),
+        [(0x6FFFFFF0, 0)] * 5000 + [(1, 1)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [long_chains, endless_names, many_folders, many_libraries])
 def test_question_that_takes_too_much_work_is_given_up(child, make):
     make(child.folder)
     done = child.python(CODE, child.folder / "asks.so", timeout=60)

@@ -38,6 +38,18 @@ REFUSALS = {
                     raise ImportError(f"not allowed: import {name}")
         sys.meta_path.insert(0, Allowed())
     """,
+    "None in sys.modules": """
+        for name in ("typing", "ast", "glob", "fnmatch", "re", "errno", "functools", "collections",
+                     "contextlib", "__future__", "shlex", "itertools", "operator", "json"):
+            sys.modules[name] = None
+    """,
+    # As tests do that are run within a test.
+    "modules that are forgotten": """
+        before = set(sys.modules)
+        import ctypes.util, typing
+        for name in set(sys.modules) - before:
+            del sys.modules[name]
+    """,
 }
 # Python 3.9 has no sys.stdlib_module_names; a name more does no harm.
 ALLOWED = """

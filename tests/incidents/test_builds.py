@@ -170,18 +170,18 @@ def test_living_builder_is_waited_for(builder):
 def test_guard_that_comes_late_and_goes(builder):
     code = """
         import torch.utils.cpp_extension as cpp
-        NAMES = ("FileBaton", "_get_cuda_arch_flags")
-        before = {name: vars(cpp)[name] for name in NAMES}
-        import cudaguard
+        from torch.utils.file_baton import FileBaton
+        def now(): return FileBaton.try_acquire, cpp._get_cuda_arch_flags
+        before = now()
+        import cudaguard, pickle
         cudaguard.install("strict")
-        assert all(vars(cpp)[name] is not before[name] for name in NAMES)
-        assert issubclass(cpp.FileBaton, before["FileBaton"])
+        assert not any(ours is theirs for ours, theirs in zip(now(), before))
+        assert pickle.loads(pickle.dumps(cpp.FileBaton)) is cpp.FileBaton is FileBaton
         cudaguard.install("strict")
         cudaguard.uninstall()
-        assert all(vars(cpp)[name] is before[name] for name in NAMES)
+        assert now() == before
         cudaguard.install(disable=["CG032"])
-        assert cpp.FileBaton is before["FileBaton"]
-        assert cpp._get_cuda_arch_flags is not before["_get_cuda_arch_flags"]
+        assert [a is b for a, b in zip(now(), before)] == [True, False]
         """
     done = builder.child.python(code, python=str(builder.python), env=builder.environment())
     assert done.stderr == ""
@@ -205,12 +205,12 @@ def test_torch_with_other_names_is_left_alone(builder):
     code = """
         import torch.utils.cpp_extension as cpp
         del cpp._get_cuda_arch_flags
-        original = cpp.FileBaton
+        original = cpp.FileBaton.try_acquire
         import cudaguard
         cudaguard.install()
         (finding,) = cudaguard.status().findings
         print(finding.id, finding.severity, finding.what)
-        assert cpp.FileBaton is not original
+        assert cpp.FileBaton.try_acquire is not original
         """
     done = builder.child.python(code, python=str(builder.python), env=builder.environment())
     assert done.stdout.startswith(

@@ -162,7 +162,7 @@ print(found())
     for warning, field in zip(ran.warnings, ("stream", "typestr", "strides")):
         assert "main.py" in warning
         assert "ArrayInterfaceWarning: [CG835] dali" in warning
-        assert f"may not read the {field} of a __main__.Array correctly." in warning
+        assert f"may not read the {field} of __main__.Array correctly." in warning
     assert "0 is forbidden" in ran.err
     assert "stream=1" in ran.err
 
@@ -203,7 +203,7 @@ outcome(lambda: tensor(Array(stream=None)))
 """
     )
     (warning,) = run_with(DALI_1_35, code, "off").warnings
-    assert "dali may not read a __main__.Array correctly without this change" in warning
+    assert "dali may not read __main__.Array correctly without this change" in warning
     assert "this change: stream None left out." in warning
 
 

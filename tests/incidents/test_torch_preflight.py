@@ -149,7 +149,7 @@ def test_undefined_symbol_is_told_by_its_cause(extension, import_it, check, faul
     assert red.startswith("ImportError False ")
     assert "undefined symbol: " in red
     assert symbol in red
-    green = import_it(built)
+    green = import_it(built, "strict")
     assert green.startswith("ExtensionError True ")
     assert words in green
     assert symbol in green  # the loader's own words
@@ -185,12 +185,12 @@ def test_extension_for_a_cuda_torch(extension, import_it, check, folder):
     link = ("-Wl,--no-as-needed", f"-L{stubs}")
     gpu = extension("gpu", *link, "-l:libc10_cuda.so")
     assert "libc10_cuda.so: cannot open shared object file" in import_it(gpu, "off")
-    green = import_it(gpu)
+    green = import_it(gpu, "strict")
     assert "gpu.so needs libc10_cuda.so, but torch" in green
     assert "is a build for the CPU" in green
     assert check(gpu, "neither")[1] == "torch-flavor"  # to import torch would not help
     runtime = extension("runtime", *link, "-l:libcudart.so.12")
-    assert "needs libcudart.so.12, but torch" in import_it(runtime)
+    assert "needs libcudart.so.12, but torch" in import_it(runtime, "strict")
 
 
 def test_truncated_extension(extension, import_it, child, python, root, tmp_path):

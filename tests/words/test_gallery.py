@@ -105,6 +105,8 @@ def faults(message):
                 yield f"{found[0]!r} in the {shown}"
         if re.search(r"\(\)(?<!\w\(\))|\{\}| {2,}(?! *[\[\w])| [,.;:](?= |$)", text):
             yield f"an empty slot in the {shown}"
+        if re.search(r"\ba [aeio]", text):
+            yield f"'a' before a vowel in the {shown}"
         if label == "evidence":
             continue
         told = text.partition("\n")[0]  # a rule that is to be saved may follow
@@ -132,6 +134,7 @@ def test_message_keeps_the_rules_of_style(message):
         ("[CG999] It lies there.\n  run: x", "'lies' in"),
         ("[CG999] The colour.\n  run: x", "'colour' in"),
         ("[CG999] Built for Python : its  name.\n  run: x", "an empty slot"),
+        ("[CG999] A lib ignores a array.\n  run: x", "'a' before a vowel"),
         (f"[CG999] {'word ' * 20}word.\n  run: x", "a sentence of 21"),
         ("[CG999] It.\n  consequence: it ends\n  run: x", "no full stop"),
         (f"[CG999] It.\n  consequence: {'it is. ' * 21}\n  run: x", "42 words"),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from cudaguard.errors import ArrayInterfaceError
 from cudaguard.features.array_interface.interface import SPECIFICATION
+from cudaguard.files import theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def name_of(kind: type) -> str:
     """Return the name of a class for a message, with its module."""
     try:
         module, name = kind.__module__, kind.__qualname__
-    except Exception:  # of a metaclass that is not ours
+    except theirs(Exception):  # of a metaclass that is not ours
         return type.__repr__(kind)
     return name if module == "builtins" else f"{module}.{name}"
 

@@ -24,7 +24,7 @@ def ordered(producer: str, consumer: str, how: str) -> Finding:
     """
     return Finding(
         ORDERED,
-        f"{consumer} ignores the stream of a {producer}: {how}.",
+        f"{consumer} ignores the stream of {producer}: {how}.",
         severity="info",
         consequence=f"otherwise {consumer} could read the data before it is written.",
         links=(_LINK,),
@@ -35,7 +35,7 @@ def may_be_written(producer: str, consumer: str) -> Finding:
     """A consumer was given an array that is read-only, and does not look at that."""
     return Finding(
         READ_ONLY,
-        f"{consumer} ignores that a {producer} is read-only.",
+        f"{consumer} ignores that {producer} is read-only.",
         consequence="a write in place would change data that its owner expects to be constant.",
         remedy=f"do not write to it in {consumer}, or pass a copy",
         links=(_LINK,),
@@ -84,7 +84,7 @@ def mended(
     if is_done:
         return Finding(
             MENDED,
-            f"cudaguard corrected a {producer} for {consumer}: {changes}.",
+            f"cudaguard corrected {producer} for {consumer}: {changes}.",
             rule=rule,
             severity="info",
             consequence=f"otherwise {consumer} may refuse or misread it.",
@@ -93,7 +93,7 @@ def mended(
     named = f', consumer="{consumer}"' if consumer in known_consumers() else ""
     return Finding(
         MENDED,
-        f"{consumer} may not read a {producer} correctly without this change: {changes}.",
+        f"{consumer} may not read {producer} correctly without this change: {changes}.",
         rule=rule,
         consequence=f"{consumer} may refuse or misread it.",
         remedy=f"set CUDAGUARD=fix, or pass cudaguard.normalize(array{named})",
@@ -129,7 +129,7 @@ def handed_over_as_it_is(producer: str, consumer: str, error: ArrayInterfaceErro
     """
     return Finding(
         AS_IT_IS,
-        f"{consumer} may not read the {error.field} of a {producer} correctly.",
+        f"{consumer} may not read the {error.field} of {producer} correctly.",
         evidence=(f"{error.field} is {error.value}: {error.rule}",),
         consequence=f"{consumer} may refuse or misread it.",
         remedy=error.remedy,

@@ -28,7 +28,7 @@ from cudaguard.features.array_interface.faults import INTERFACE, name_of, shown
 from cudaguard.features.array_interface.handover import View, prepare
 from cudaguard.features.array_interface.interface import AUTO
 from cudaguard.features.array_interface.producers import producer_of
-from cudaguard.files import ours
+from cudaguard.files import ours, theirs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class _Taker:
             cai = obj.__cuda_array_interface__
         except AttributeError:
             return obj
-        except Exception:
+        except theirs(Exception):
             if self._always_views:  # it would say that there is none, and hide the error
                 raise
             return obj  # there may be another way to read it

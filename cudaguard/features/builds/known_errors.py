@@ -95,8 +95,8 @@ KNOWN = (
         examples=("fatal error: THC/THC.h: No such file or directory",),
     ),
     KnownError(
-        "CG747",
-        "torch waited for the lock of another build",
+        "CG886",
+        "a build waits for a lock",
         ("torch/utils/file_baton.py",),
         r"torch/utils/file_baton\.py(?:\", line |:)\d{1,5},? in wait|"
         r"wait \(torch/utils/file_baton\.py:\d{1,5}\)",

@@ -18,6 +18,7 @@ from cudaguard.core.request import Done, WouldDo
 from cudaguard.features.builds import messages as wording
 from cudaguard.features.builds.locks import YOUNG, Lock, command_of, identity, look, take_over
 from cudaguard.files import ours
+from cudaguard.system.modules import peek
 from cudaguard.system.shareable import program_alone
 
 TYPE_CHECKING = False
@@ -45,14 +46,14 @@ def put_up(request: Request) -> None:
         return
     # From 2.14 on torch holds a lock that ends with its holder.
     if values_of(request.rule, "break_stale_locks") and "FileLock" not in vars(cpp_extension):
-        _replace(request, cpp_extension, "FileBaton", lock_class)
+        _replace(request, peek(cpp_extension, "FileBaton"), "FileBaton.try_acquire", try_acquire)
     if values_of(request.rule, "prepare_builds"):
         _replace(request, cpp_extension, "_get_cuda_arch_flags", _flags_without_a_gpu)
 
 
-def _replace(request: Request, owner: Any, name: str, make: Make) -> None:
-    place = f"{MODULE}.{name}"
-    original = vars(owner).get(name)
+def _replace(request: Request, owner: Any, path: str, make: Make) -> None:
+    place, name = f"{MODULE}.{path}", path.rpartition(".")[2]
+    original = peek(owner, name)
     if original is None:
         request.tell(WouldDo(wording.no_such_entry(request.rule.id, place)))
         return
@@ -107,20 +108,22 @@ def _architectures() -> list[int]:
 # --- locks ---------------------------------------------------------------------------------------
 
 
-def lock_class(request: Request, original: Any, permit: Permit) -> type:
-    """Return torch's lock with another way to acquire it.
+def try_acquire(request: Request, original: Any, permit: Permit) -> Any:
+    """Return another way for builds to acquire torch's lock.
+
+    It comes back only once the lock is ours, or its holder has let it go.
 
     Args:
         request: Is told.
-        original: ``torch.utils.file_baton.FileBaton``.
+        original: ``torch.utils.file_baton.FileBaton.try_acquire``.
         permit: What may be done, at every call.
     """
-    acquire = original.try_acquire
 
+    @functools.wraps(original)
     def try_acquire(self: Any) -> Any:
-        """As torch's; comes back only once the lock is ours, or its holder has let it go."""
-        acquired = acquire(self)
-        if acquired or not permit.looks:
+        acquired = original(self)
+        is_for_build = sys._getframe(1).f_globals.get("__name__") == MODULE
+        if acquired or not (is_for_build and permit.looks):
             return acquired
         try:
             taken = _wait(request, permit, os.path.abspath(self.lock_file_path), self.wait_seconds)
@@ -134,8 +137,7 @@ def lock_class(request: Request, original: Any, permit: Permit) -> type:
         self.fd = taken
         return True
 
-    members = {name: vars(original).get(name) for name in ("__doc__", "__module__")}
-    return type(original.__name__, (original,), {**members, "try_acquire": try_acquire})
+    return try_acquire
 
 
 def _wait(request: Request, permit: Permit, path: str, pause: float) -> int | None:

@@ -30,9 +30,4 @@ ABOUT: dict[str, tuple[str, str, str]] = {
         "delete the lock file that the message names, unless cudaguard removed it",
         "howto/builds.md",
     ),
-    "CG886": (
-        "the program waits until the other build ends.",
-        "wait, or end the process that the message names",
-        "howto/builds.md",
-    ),
 }

@@ -70,7 +70,7 @@ def not_copied(kind: str) -> Finding:
     """A result has tensors in objects that are not looked into."""
     return Finding(
         NOT_COPIED,
-        f"graph_safe does not copy tensors in the attributes of a {kind}.",
+        f"graph_safe does not copy tensors in the attributes of {kind}.",
         consequence="if there are any, a later call of the compiled function can overwrite them.",
         remedy="return them in a dictionary, list, tuple or dataclass, or copy them yourself",
         links=(_LINK,),

@@ -69,6 +69,8 @@ class ExtensionDetector:
         said = str(error)
         if not sys.platform.startswith("linux") or said == f"{library}{_ABSENT}":
             return
+        if said in self._kept:  # tried again
+            return
         # The loader names the file of a library that was found by its name.
         path = library if os.sep in library else said.partition(": ")[0]
         if os.sep in path:
@@ -77,8 +79,10 @@ class ExtensionDetector:
             self._keep(refused(path, error))
 
     def refused(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was refused, where the mode permits it."""
-        if not sys.platform.startswith("linux"):
+        """Return an error that says why an extension was refused, in mode `strict`."""
+        is_carried = self._core.reporter.mode == "strict"
+        is_known = str(error) in self._kept and not is_carried  # tried again
+        if is_known or not sys.platform.startswith("linux"):
             return None
         try:
             from cudaguard.features.extensions.repair import explained
@@ -87,7 +91,6 @@ class ExtensionDetector:
         refusal, better = explained(spec, error)
         if refusal is None or any(map(self._core.reporter.is_told_about, refusal.missing)):
             return None
-        is_carried = self._core.permit().acts
         self._keep(refusal._replace(is_carried=is_carried))
         return better if is_carried else None
 

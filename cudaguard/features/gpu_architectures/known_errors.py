@@ -126,8 +126,8 @@ COMPILERS = (
         ),
     ),
     KnownError(
-        "CG861",
-        "NVRTC does not know a GPU",
+        "CG894",
+        "NVRTC does not support a GPU",
         ("invalid value for --gpu-architecture",),
         r"invalid value for --gpu-architecture",
         "The NVRTC in this process does not know the architecture of this GPU: it is too old for "
@@ -143,7 +143,7 @@ COMPILERS = (
         examples=("RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",),
     ),
     KnownError(
-        "CG862",
+        "CG893",
         "a library has no code for a GPU",
         ("no kernel image is available", "is not compatible with the current PyTorch"),
         r"no kernel image is available for execution|with CUDA capability (?:sm_\w{1,8}) is not "
@@ -324,13 +324,8 @@ def with_facts(finding: Finding) -> Finding:
     found = findings_of(situation, 0) if situation is not None else []
     if found:
         here = found[0]
-        return finding.replace(
-            what=here.what,
-            evidence=(*finding.evidence, *here.evidence),
-            consequence=here.consequence,
-            remedy=here.remedy,
-            command=here.command,
-        )
+        evidence = (*finding.evidence, *here.evidence)
+        return here.replace(severity=finding.severity, evidence=evidence)
     there = [f"device {n} has compute capability {policy.dotted(d)}" for n, d in enumerate(devices)]
     for copy in mapped_copies():
         known = sorted(policy.KNOWN.get(copy.release or (0, 0), ()))
@@ -338,4 +333,4 @@ def with_facts(finding: Finding) -> Finding:
     return finding.replace(evidence=(*finding.evidence, *there))
 
 
-EXPLAINER = Explainer((*COMPILERS, *DRIVER), with_facts, ("CG861", "CG862"))
+EXPLAINER = Explainer((*COMPILERS, *DRIVER), with_facts, ("CG893", "CG894"))

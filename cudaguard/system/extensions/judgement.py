@@ -12,6 +12,7 @@ from cudaguard.elf.reader import needed_libraries
 from cudaguard.files import os, ours, read_start
 from cudaguard.system.extensions.causes import built_for_python, cause_of, library_of
 from cudaguard.system.extensions.words import words_for
+from cudaguard.system.facts import Facts
 from cudaguard.system.torch_build import extensions_of, homes_of, look_around
 
 TYPE_CHECKING = False
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from cudaguard.elf.forecast import Settled
 
 _HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
+_IMPORT_ARRAY = b"module compiled against ABI version 0x%"
 _MOST = 1 << 25  # the code of a large extension comes after its constants at times
 
 
@@ -69,6 +71,9 @@ def check_one_of_many(
     if found.is_fine and other and other != look_around().python:
         detail = f"its name says {other}, and an import does not even look at it"
         return judged(found._replace(problem="python-abi", detail=detail), modules)
+    numpy = (found.is_fine and _is_for_numpy_1(found.path) and Facts().version("numpy")) or ""
+    if numpy.partition(".")[0].isdecimal() and int(numpy.partition(".")[0]) > 1:
+        found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
     return judged(found, modules)
 
 
@@ -118,8 +123,24 @@ def torch_folder(path: str) -> str:
 
     Assertions in torch's headers leave the path of the header.
     """
-    try:
-        match = _HEADER.search(read_start(path, _MOST))
-    except ours(OSError, ValueError):
-        return ""
+    match = _HEADER.search(_constants(path))
     return f"{match[1].decode('ascii')}/torch" if match else ""
+
+
+def _is_for_numpy_1(path: str) -> bool:
+    """Return True for an extension module that was compiled with the headers of NumPy 1.
+
+    The name of what ``import_array()`` imports is compiled in. That of NumPy 2 names both.
+    """
+    if os.path.basename(path).startswith("lib"):  # libtorch_python goes on without NumPy
+        return False
+    data = _constants(path)
+    return _IMPORT_ARRAY in data and b"numpy.core" in data and b"numpy._core" not in data
+
+
+def _constants(path: str) -> bytes:
+    """Return the part of a file that has its constants; empty if it cannot be read."""
+    try:
+        return read_start(path, _MOST)
+    except ours(OSError, ValueError):
+        return b""

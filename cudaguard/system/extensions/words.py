@@ -179,6 +179,14 @@ def _python_abi(case: _Case) -> tuple[str, str]:
     return message, "install it for this Python, or build it again"
 
 
+def _numpy_abi(case: _Case) -> tuple[str, str]:
+    message = (
+        f"{case.file} was built for NumPy 1, but {case.found.detail} is installed: its import "
+        "fails with 'numpy.core.multiarray failed to import'"
+    )
+    return message, "update the package that contains it, or run: pip install 'numpy<2'"
+
+
 def _older_library(case: _Case) -> tuple[str, str]:
     lack = case.about[0]
     name = os.path.basename(lack.library)
@@ -281,6 +289,7 @@ _WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
     "library-missing": _library_missing,
     "symbol-version": _symbol_version,
     "python-abi": _python_abi,
+    "numpy-abi": _numpy_abi,
     "older-library": _older_library,
     "cuda-not-linked": _cuda_not_linked,
     "cxx11-abi": _cxx11_abi,

@@ -157,7 +157,7 @@ def test_read_only_array_for_a_consumer_that_does_not_look_is_warned_of_once():
     assert cudaguard.normalize(kind(array.interface), consumer="cupy") is not array
     assert len(caught) == 1
     text = str(caught[0].message)
-    assert "cupy ignores that a somewhere.Constant is read-only." in text
+    assert "cupy ignores that somewhere.Constant is read-only." in text
     assert caught[0].filename == __file__
     with pytest.warns(cudaguard.ArrayInterfaceWarning, match="warp"):
         cudaguard.normalize(kind(interface(data=(0x1000, True))), consumer="warp")

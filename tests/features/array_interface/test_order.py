@@ -189,7 +189,7 @@ def test_it_is_told_once_for_each_class_and_consumer(arrays):
         print(*(f"{f.id} {f.severity} {f.what}" for f in found()), sep="\\n")
         """
     )
-    text = "{} ignores the stream of a __main__.Array: the host has waited for it."
+    text = "{} ignores the stream of __main__.Array: the host has waited for it."
     assert out == [
         "INFO:cudaguard:CG831: " + text.format("warp"),
         "INFO:cudaguard:CG831: " + text.format("mpi4py"),

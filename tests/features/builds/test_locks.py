@@ -48,7 +48,10 @@ core.reporter.mode = os.environ.get("MODE", "fix")
 request = core.repairs.request(rule, ("break_stale_locks",), "torch.utils.cpp_extension")
 permit = request.permit
 repair.PATIENCE, repair._BETWEEN_LOOKS = 0.5, 0.2
-Guarded = repair.lock_class(request, Baton, permit)
+__name__ = repair.MODULE  # others than torch's builds are not looked at
+
+class Guarded(Baton):
+    try_acquire = repair.try_acquire(request, Baton.try_acquire, permit)
 """
 HOLD = BATON + "Baton(sys.argv[1]).try_acquire(); print('held', flush=True); time.sleep(600)"
 # One builds, the others find it built, as in torch: a file counts the builds.

@@ -242,6 +242,41 @@ def test_extension_of_another_python(build, agree, check):
     assert "3.7" in found["message"]
 
 
+# What import_array() of NumPy 1.26 compiles into an extension, in short.
+IMPORT_ARRAY_1 = """
+static void *import_array_1(void) {
+    PyObject *numpy = PyImport_ImportModule("numpy.core._multiarray_umath");
+    PyObject *table = numpy ? PyObject_GetAttrString(numpy, "_ARRAY_API") : NULL;
+    if (!table)
+        return PyErr_Clear(), PyErr_SetString(
+            PyExc_ImportError, "numpy.core.multiarray failed to import"), NULL;
+    if (!PyCapsule_CheckExact(table))
+        PyErr_Format(PyExc_RuntimeError, "module compiled against ABI version 0x%x but this "
+                     "version of numpy is 0x%x", 0x1000009, 0);
+    return table;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "call", "cause"),
+    [
+        (IMPORT_ARRAY_1, "if (!import_array_1()) return NULL;", "numpy-abi"),
+        ("#include <numpy/arrayobject.h>", "import_array();", None),
+    ],
+)
+def test_extension_for_numpy_1_under_numpy_2(build, check, child, body, call, cause):
+    """The loader takes it. NumPy does not."""
+    numpy = pytest.importorskip("numpy", minversion="2")
+    path = build.module("arrays", f"-I{numpy.get_include()}", body=body, call=call)
+    env = {"PYTHONPATH": str(path.parent)}
+    done = child.command(sys.executable, "-c", "import arrays", env=env, check=False)
+    assert ("numpy.core.multiarray failed to import" in done.stderr) is (done.returncode != 0)
+    found = check(path)
+    assert (found["ok"], found["cause"]) == (done.returncode == 0, cause)
+    assert (f"NumPy {numpy.__version__} is installed" in found["message"]) is not found["ok"]
+
+
 def test_older_copy_of_a_library_that_is_first(build, check, child):
     """As with NVIDIA's nvJitLink and NCCL; an extension that does not name them is another case."""
     declared = "int __nvJitLinkCreate_12_9(void);"
@@ -259,7 +294,7 @@ def test_older_copy_of_a_library_that_is_first(build, check, child):
     assert check(alone)["remedy"].startswith("add -lnvJitLink to")
     code = f"""
         import sys, ctypes, cudaguard
-        cudaguard.install()
+        cudaguard.install("strict")
         ctypes.CDLL({str(older)!r})
         sys.path.insert(0, {str(build.folder)!r})
         print(cudaguard.check_extension({str(links)!r}).cause)

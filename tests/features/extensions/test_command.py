@@ -171,6 +171,15 @@ def test_gpu_in_words(command, tmp_path):
     assert command("--gpu", "sm_86", path)[0] == 0
 
 
+def test_gpu_code_that_cannot_be_read_is_told(command, tmp_path):
+    path = library(tmp_path / "_C.so", "sm_80")
+    head, magic, rest = path.read_bytes().partition(b"\x50\xed\x55\xba")
+    path.write_bytes(head + magic + rest[:4] + b"\xff" * 7 + rest[11:])
+    status, (gpu,), has = on_gpus(command, path, "sm_90")
+    assert (status, has, gpu["ok"]) == (0, [], None)
+    assert gpu["message"].startswith("sm_90: unknown, because its GPU code cannot be read: a fat")
+
+
 def test_library_that_others_load_is_judged_by_its_gpu_code(build, command, tmp_path):
     """What it lacks may come from who loads it; its code for GPUs does not."""
     lacking = "int absent_f(void); int call(void) { return absent_f(); }"

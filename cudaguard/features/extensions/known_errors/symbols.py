@@ -48,9 +48,17 @@ def _is_extension(path: str) -> bool:
     return bool(_EXTENSION.search(path)) or not os.path.basename(path).startswith("lib")
 
 
+def _read(match: re.Match[str]) -> tuple[str, str, str]:
+    """Return needer, name and library of the version; nothing where no library needs the name."""
+    if match.string.endswith("AttributeError: ", 0, match.start()):  # asked for by way of ctypes
+        return "", "", ""
+    needer, name, version = match[1] or "", match[2] or "", match[3] or ""
+    return (needer if "." in needer or "/" in needer else ""), name, version
+
+
 def _asked(match: re.Match[str], *kinds: str) -> tuple[str, str, str, NameOwner] | None:
     """Return needer, name, library of the version and owner, for names of some kinds."""
-    needer, name, version = (group or "" for group in match.groups())
+    needer, name, version = _read(match)
     owner = owner_of(name)
     return (needer, name, version, owner) if owner is not None and owner.kind in kinds else None
 
@@ -74,7 +82,7 @@ def _short(name: str) -> str:
 
 
 def _of_older_copy(match: re.Match[str]) -> Finding | None:
-    needer, name, version = (group or "" for group in match.groups())
+    needer, name, version = _read(match)
     owner = owner_of(name) or (NameOwner(OTHER, version, version) if version else None)
     if owner is None or owner.kind not in (NVIDIA, OTHER, RUNTIME) or owner.library == _ITT:
         return None
@@ -254,20 +262,20 @@ def _of_python_version(match: re.Match[str]) -> Finding:
 
 
 def _of_python_symbol(match: re.Match[str]) -> Finding | None:
-    owner = owner_of(match[2] or "")
-    if owner is None or owner.kind != PYTHON:
+    asked = _asked(match, PYTHON)
+    if asked is None:
         return None
-    said = f"calls {match[2]}, which this Python does not have"
-    return OTHER_PYTHON.with_words(_named(match[1] or ""), said)
+    said = f"calls {asked[1]}, which this Python does not have"
+    return OTHER_PYTHON.with_words(_named(asked[0]), said)
 
 
 # --- names of nobody that is known --------------------------------------------------------------
 
 
 def _of_nobody(match: re.Match[str]) -> Finding | None:
-    needer, name, version = (group or "" for group in match.groups())
+    needer, name, version = _read(match)
     owner = owner_of(name)
-    if version or (owner is not None and owner.kind not in (OTHER, RUNTIME)):
+    if not name or version or (owner is not None and owner.kind not in (OTHER, RUNTIME)):
         return None
     if owner is not None and owner.library == _ITT:
         return None

@@ -306,7 +306,7 @@ def case_tensors_that_are_hidden_in_objects_are_warned_of():
         with warned() as texts:
             safe(ONE), safe(ONE)
         (text,) = texts
-        assert text.startswith("[CG854] graph_safe does not copy tensors in the attributes of a ")
+        assert text.startswith("[CG854] graph_safe does not copy tensors in the attributes of ")
     without = type("Space", (), {"number": 1})()
     with warned() as texts:
         assert cudaguard.graph_safe(lambda: without)() is without
