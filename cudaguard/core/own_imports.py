@@ -141,7 +141,7 @@ def _import(
         return found
     module: ModuleType = load(name) if is_ours else _standard(name)
     if not fromlist:
-        return module if top == name else sys.modules[top]
+        return module if top == name else load(top) if is_ours else _standard(top)
     if hasattr(module, "__path__"):
         for child in fromlist:
             if not hasattr(module, child):
@@ -187,14 +187,17 @@ def _load_dependency(top: str, own: str) -> None:
 
 
 def _standard(name: str) -> Any:
-    """Return a module of the standard library."""
+    """Return a module of the standard library: the same one each time.
+
+    Objects of one import of a module need not go together with those of another.
+    """
+    if name in _used:
+        return _used[name]
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if module is not None and not getattr(spec, "_initializing", False):
         _used[name] = module
         return module
-    if name in _used:
-        return _used[name]
     try:
         _used[name] = _gcd_import(name)
         return _used[name]
