@@ -187,10 +187,7 @@ def _load_dependency(top: str, own: str) -> None:
 
 
 def _standard(name: str) -> Any:
-    """Return a module of the standard library: the same one each time.
-
-    Objects of one import of a module need not go together with those of another.
-    """
+    """Return a module of the standard library: objects of two imports need not go together."""
     if name in _used:
         return _used[name]
     module = sys.modules.get(name)
