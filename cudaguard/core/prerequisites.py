@@ -11,7 +11,7 @@ from _thread import _local
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import applies, named_versions, plan
-from cudaguard.core.foresight import coming
+from cudaguard.core.import_plan import upcoming
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
-    from cudaguard.core.registry import Registry
+    from cudaguard.core.registry import Registry, RuleEntry
     from cudaguard.core.reports import Reporter
     from cudaguard.model import Plan, Rule
 
@@ -114,37 +114,41 @@ class Prerequisites:
 
     def before(self, name: str) -> list[Callable[[ModuleSpec], None]]:
         """Return what is to be called before a module is imported."""
-        likely: dict[str, str] = {}
-        self._woken = self._wake(likely)
+        self._woken = self._wake(name)
         found = plan(name, self._rules_of, self._registry.is_users, Facts())
-        if likely:
-            self._tell_likely(name, likely)
         if not (found.needs or found.told or found.problems):
             return []
         return [lambda spec: self._follow(found, spec)]
 
-    def _wake(self, likely: dict[str, str]) -> dict[str, Rule]:
+    def _wake(self, name: str) -> dict[str, Rule]:
         """Return the rules that are off and whose needs the program will import all the same.
 
-        Args:
-            likely: Gets what it will probably import, and the line.
+        Where it is not certain, or would come too early, the program is told.
         """
-        entries = {one.id: one for some in self._registry.dormant.values() for one in some}
+        entries: dict[str, RuleEntry] = {}
+        todo = [name]
+        for module in todo:  # what a rule needs may need something, too
+            for entry in self._registry.dormant.get(module, ()):
+                if entry.id not in entries and applies(entry.rule, Facts()):
+                    entries[entry.id] = entry
+                    todo += entry.needs
         missing = {
             id: frozenset(need for need in one.needs if need not in sys.modules)
             for id, one in entries.items()
         }
-        wanted = frozenset(need for needs in missing.values() for need in needs)
-        known = coming(wanted, likely) if wanted else frozenset()
-        return {id: entries[id].rule for id, needs in missing.items() if needs and needs <= known}
-
-    def _tell_likely(self, name: str, likely: Mapping[str, str]) -> None:
-        """Tell of orders that the program should keep: to move its statements may change it."""
+        wanted = frozenset(filter(is_installed, frozenset().union(*missing.values())))
+        if not wanted:
+            return {}
+        certain, likely = upcoming(wanted, name)
+        woken = {
+            id: entries[id].rule for id, needs in missing.items() if needs and needs <= certain
+        }
         for entry in self._registry.dormant.get(name, ()):
-            for need in entry.needs:
-                is_left = need in likely and entry.id not in self._woken
-                if is_left and applies(entry.rule, Facts()):
-                    self._tell_order(entry.rule, need, name, caller_frame(), likely[need])
+            needs = missing.get(entry.id, frozenset())
+            if entry.id not in woken and needs <= certain | likely.keys():
+                for need in needs:
+                    self._tell_order(entry.rule, need, name, caller_frame(), likely.get(need, ""))
+        return woken
 
     def _rules_of(self, name: str) -> tuple[Rule, ...]:
         sleeping = self._registry.dormant.get(name, ())

@@ -1,29 +1,78 @@
-"""Import statements of a source file, read without running any of it."""
+"""What one source imports, in which order, read without executing any of it.
+
+`Code` yields an `Import` for each module that is imported, and an `Effect` for each statement that
+does more than import, define or compute a value: what is imported behind it may depend on it.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
+from typing import NamedTuple
 
-from cudaguard.files import LARGEST, read_bytes
+from cudaguard.files import LARGEST, os, ours, read_bytes
 from cudaguard.model import KW_ONLY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
+    from types import CodeType
+    from typing import Any, Union
 
+    Branch = tuple[tuple[int, int], ...]
+    # Returns what comes then: one of those below.
+    Steps = Generator[Union["Import", "Effect"], None, int]
 
-_NOTHING = ast.Constant(None)
+# What follows a block: what stands behind it, what its function was called from, or nothing.
+_GOES_ON, _RETURNS, EXITS = range(3)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PLACES = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _ESCAPES = re.compile(r"\\N\{[^}\n]*\}|\\[^\n]")
-# Functions that import the module which their first argument names, by their own module.
-LOADERS = {
-    "builtins": "__import__",
-    "importlib": "import_module",
-    "pytest": "importorskip",
-}
-# Parts of a statement that are run later, or apart from its head; also of ``lambda``.
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BODIES = ("body", "orelse", "finalbody", "handlers", "cases", "annotation", "returns")
+# Functions that import the module which their first argument names.
+_LOADERS = ("builtins.__import__", "importlib.import_module", "pytest.importorskip")
+_RUNNERS = ("runpy.run_module", "runpy.run_path")
+_EXITS = frozenset(("builtins.exit", "builtins.quit", "os._exit", "os.abort", "sys.exit"))
+# Calls that give a value and change nothing that an import could depend on.
+_CALLS = """
+builtins.abs builtins.bool builtins.bytes builtins.dict builtins.enumerate builtins.float
+builtins.frozenset builtins.getattr builtins.hasattr builtins.int builtins.isinstance
+builtins.issubclass builtins.len builtins.list builtins.max builtins.min builtins.object
+builtins.print builtins.property builtins.range builtins.repr builtins.reversed builtins.round
+builtins.set builtins.slice builtins.sorted builtins.str builtins.sum builtins.super builtins.tuple
+builtins.type builtins.zip builtins.classmethod builtins.staticmethod
+argparse.ArgumentParser collections.Counter collections.OrderedDict collections.defaultdict
+collections.deque collections.namedtuple contextlib.contextmanager dataclasses.dataclass
+dataclasses.field datetime.datetime.now enum.auto functools.cache functools.cached_property
+functools.lru_cache functools.partial functools.wraps abc.abstractmethod logging.getLogger
+os.environ.get os.getcwd os.getenv os.getpid os.path.abspath os.path.basename os.path.dirname
+os.path.exists os.path.expanduser os.path.isdir os.path.isfile os.path.join os.path.realpath
+pathlib.Path pathlib.Path.cwd pathlib.Path.home platform.machine platform.python_version
+platform.system re.compile threading.Event threading.Lock threading.RLock threading.local
+functools.total_ordering time.monotonic time.perf_counter time.time typing.NamedTuple typing.NewType
+typing.TypeVar typing.final
+typing.TypedDict typing.cast typing.overload typing.runtime_checkable typing_extensions.TypeVar
+importlib.util.find_spec importlib.metadata.version
+"""
+_METHODS = """
+absolute copy count decode encode endswith exists expanduser format get index is_dir is_file items
+join joinpath keys lower lstrip partition removeprefix removesuffix replace resolve rpartition
+rsplit rstrip split splitlines startswith strip upper values with_name with_suffix
+"""
+_PLAIN_CALLS, _PLAIN_METHODS = frozenset(_CALLS.split()), frozenset(_METHODS.split())
+_PLAIN = (
+    ast.Constant, ast.Name, ast.Attribute, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.BinOp,
+    ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Slice, ast.JoinedStr,
+    ast.FormattedValue, ast.Starred, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+    ast.comprehension, ast.NamedExpr, ast.keyword, ast.expr_context, ast.operator, ast.unaryop,
+    ast.boolop, ast.cmpop,
+)  # fmt: skip
+_SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}
+_COMPARED = {
+    ast.Eq: "__eq__", ast.NotEq: "__ne__", ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__",
+    ast.GtE: "__ge__",
+}  # fmt: skip
 
 
 class Import(Record):
@@ -35,10 +84,12 @@ class Import(Record):
         module: The module that is surely imported: ``torch`` for ``from torch import nn``.
         line: First line of the statement, from 1.
         last_line: Last line of the statement.
+        file: The file that it stands in.
         is_from: True for ``from ... import ...``.
         cell: Number of the cell of a notebook, from 1; 0 in other files.
         branch: Pairs of (place, arm) of the branches it stands in.
         call: The call, as in ``importlib.import_module('torch')``; empty for a statement.
+        is_likely: True where the program has another way: in a ``try``, a function or a call.
     """
 
     name: str
@@ -46,111 +97,56 @@ class Import(Record):
     line: int
     last_line: int
     _: KW_ONLY
+    file: str = ""
     is_from: bool = False
     cell: int = 0
-    branch: tuple[tuple[int, int], ...] = ()
+    branch: Branch = ()
     call: str = ""
+    is_likely: bool = False
 
     def excludes(self, other: Import) -> bool:
         """Return True if the two are in different arms of one ``if`` or ``try``."""
         arms = dict(self.branch)
         return any(arms.get(place, arm) != arm for place, arm in other.branch)
 
-
-def imports_in(tree: ast.Module, loaders: Iterable[str] | None = None) -> list[Import]:
-    """Return what is imported when the module is, in the order of the text.
-
-    Functions are left out (they run later or never), and so is what stands under ``if
-    TYPE_CHECKING`` or ``if False``.
-
-    Args:
-        tree: The module.
-        loaders: Names of functions that import; None, those that the module itself tells.
-    """
-    known = frozenset(loaders_in(tree) if loaders is None else loaders)
-    return list(_in_block(tree.body, (), known))
+    def brings(self, module: str) -> bool:
+        """Return True if that module is imported by it, or one inside it."""
+        return any(f"{name}.".startswith(f"{module}.") for name in (self.module, self.name))
 
 
-def imports_after(tree: ast.Module, line: int) -> list[tuple[str, int]]:
-    """Return the modules that will be imported next by a module in the middle of an import.
+class Effect(NamedTuple):
+    """A statement that what is imported behind it may depend on; or one that cannot be read."""
+
+    file: str
+    line: int
+
+
+class Module(Record):
+    """A module of the program's, or the top of an installed package.
 
     Args:
-        tree: The module.
-        line: The line of the import statement that is being executed.
-
-    Returns:
-        What that statement and those which follow it import, with their lines; behind the first
-        statement that is no import, constant or definition comes an entry without a name.
-        Nothing if the line is in a ``try`` or in a loop, or is no import.
+        name: Its ``__name__``.
+        package: What its relative imports are relative to.
+        file: Its source; empty for a namespace package.
+        folders: Where its sub-modules are; empty if it is no package.
+        source: Its text, where it is in no file: of a cell, of ``python -c``, in an archive.
     """
-    block, place = tree.body, None
-    while place is None:
-        found = _standing_at(block, line)
-        if found is None:
-            return []
-        statement = block[found]
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            place = found
-        elif isinstance(statement, (*_FUNCTIONS, ast.With, ast.AsyncWith)):
-            block = statement.body
-        elif isinstance(statement, ast.If):
-            in_body = _standing_at(statement.body, line) is not None
-            block = statement.body if in_body else statement.orelse
-        else:
-            return []
-    names: list[tuple[str, int]] = []
-    for statement in block[place:]:
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            names += [(one.module, one.line) for one in _named(statement, ())]
-            if isinstance(statement, ast.ImportFrom) and statement.level:
-                names.append(("", statement.lineno))  # of the program's own
-        elif not _is_declaration(statement):
-            names.append(("", statement.lineno))
-    return names
+
+    name: str
+    package: str
+    file: str
+    folders: tuple[str, ...] = ()
+    source: str | bytes | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """True for a file of an installed package or of Python."""
+        return is_installed(self.file)
 
 
-def _is_declaration(statement: ast.stmt) -> bool:
-    """Return True for a statement that does nothing beyond its own module."""
-    if isinstance(statement, _FUNCTIONS):
-        return not statement.decorator_list and not statement.args.defaults
-    if isinstance(statement, ast.Assign) and not all(
-        isinstance(target, ast.Name) for target in statement.targets
-    ):
-        return False  # os.environ["..."] = "1"
-    is_plain = isinstance(statement, (ast.Assign, ast.Expr, ast.Pass))
-    return is_plain and isinstance(getattr(statement, "value", _NOTHING), ast.Constant)
-
-
-def _standing_at(block: list[ast.stmt], line: int) -> int | None:
-    """Return which statement of a block a line is in."""
-    for place, statement in enumerate(block):
-        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
-            return place
-    return None
-
-
-def loaders_in(tree: ast.Module) -> set[str]:
-    """Return the names under which a module knows functions that import, as in ``il.reload``."""
-    found = {LOADERS["builtins"]}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module in LOADERS and not node.level:
-            function = LOADERS[node.module]
-            found |= {alias.asname or function for alias in node.names if alias.name == function}
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                top = alias.name.partition(".")[0]
-                if top in LOADERS and (top == alias.name or not alias.asname):
-                    found.add(f"{alias.asname or top}.{LOADERS[top]}")
-    return found
-
-
-def imports_of_file(path: str) -> list[str]:
-    """Return the modules that a script imports at its top level; none if it cannot be read."""
-    try:
-        found = imports_in(parsed(read_bytes(path, LARGEST), path))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    return list(dict.fromkeys(one.module for one in found))
+def is_installed(file: str) -> bool:
+    """Return True for a file of an installed package or of Python."""
+    return any(place in file for place in _PLACES) or file.startswith(_STANDARD_LIBRARY)
 
 
 def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
@@ -168,54 +164,464 @@ def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
     return ast.parse(_ESCAPES.sub(lambda escape: "_" * len(escape[0]), text), path)
 
 
-def _in_block(
-    body: list[ast.stmt], branch: tuple[tuple[int, int], ...], loaders: frozenset[str]
-) -> Iterator[Import]:
-    for statement in body:
+def imports_of_file(file: str) -> list[Import]:
+    """Return what a script imports at its top level, in the order of the text; none if unread."""
+    try:
+        code = Code(parsed(read_bytes(file, LARGEST), file), Module("__main__", "", file))
+    except ours(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [step for step in code.steps() if isinstance(step, Import)]
+
+
+# --- one source ----------------------------------------------------------------------------------
+
+
+class Code:
+    """Reads one source in the order in which it is executed.
+
+    What stands under a condition on the version or the platform that is false here, or under
+    ``TYPE_CHECKING``, is left out.
+
+    Args:
+        tree: The source.
+        module: Its module.
+        cell: Number of the cell of a notebook.
+        names: What names stand for that other cells have bound.
+    """
+
+    def __init__(
+        self, tree: ast.Module, module: Module, cell: int = 0, names: dict[str, str] | None = None
+    ) -> None:
+        self.module, self._tree, self._cell = module, tree, cell
+        self._names = names
+        self.is_outdated = False  # is it another one that is running?
+        self._functions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Branch]] = []
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What names stand for: the module or function that was imported, or nothing known."""
+        if self._names is None:
+            self._names = dict(bound(self._tree.body))
+        return self._names
+
+    def steps(self) -> Steps:
+        """Yield what importing the module does."""
+        self._functions.clear()
+        return (yield from self._block(self._tree.body, (), likely=False))
+
+    def later(self) -> Iterator[Import | Effect]:
+        """Yield what its functions do, whenever they are called; `steps` comes before."""
+        place = id(self)
+        while self._functions:
+            function, branch = self._functions.pop(0)
+            inside = (*branch, (place, id(function)))
+            yield from self._block(function.body, inside, likely=True)
+
+    def rest(self, code: CodeType | None, line: int, *, calls_own: bool) -> Steps:
+        """Yield what is executed behind a line that is being executed.
+
+        Args:
+            code: What runs: the module, a function or a class of it. None: the module.
+            line: The line.
+            calls_own: Does it call code of the program's just now, and not of a package?
+        """
+        scope = self._scope(code)
+        self.is_outdated = scope is None or (code is not None and not _agrees(scope.body, code))
+        if self.is_outdated:
+            yield Effect(self.module.file, line)
+            return _GOES_ON
+        return (yield from self._rest(scope.body, line, calls_own=calls_own, likely=False))
+
+    def _scope(self, code: CodeType | None) -> Any:
+        if code is None or code.co_name == "<module>":
+            return self._tree
+        for node in ast.walk(self._tree):
+            if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.name == code.co_name:
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                if code.co_firstlineno == first:
+                    return node
+        return None
+
+    def _rest(self, block: list[ast.stmt], line: int, *, calls_own: bool, likely: bool) -> Steps:
+        place = _standing_at(block, line)
+        if place is None:  # in the head of a statement, as the condition of a loop
+            yield Effect(self.module.file, line)
+            return _GOES_ON
+        now = block[place]
+        ends = _GOES_ON
+        is_tried = likely or self._has_other_way(now)
+        inner = [part for part in blocks(now) if _standing_at(part, line) is not None]
+        if isinstance(now, (ast.Import, ast.ImportFrom)):
+            yield from self._imported(now, (), likely=likely)
+        elif isinstance(now, (*FUNCTIONS, ast.ClassDef)) or not inner:
+            is_call = isinstance(getattr(now, "value", None), ast.Call)
+            is_class = isinstance(now, ast.ClassDef) and not now.decorator_list
+            if not (is_class or (calls_own and is_call and self._is_lone_call(now))):
+                yield Effect(self.module.file, line)
+            ends = _RETURNS if isinstance(now, ast.Return) else _GOES_ON
+        else:
+            part = inner[0]
+            ends = yield from self._rest(part, line, calls_own=calls_own, likely=is_tried)
+            if isinstance(now, ast.Try):
+                if part is now.body:
+                    ends = (yield from self._block(now.orelse, (), likely=is_tried)) or ends
+                if part is not now.finalbody:
+                    ends = (yield from self._block(now.finalbody, (), likely=likely)) or ends
+            elif not isinstance(now, ast.If):  # a context ends, a loop goes round
+                yield Effect(self.module.file, line)
+                ends = _GOES_ON
+        return ends or (yield from self._block(block[place + 1 :], (), likely=likely))
+
+    def _is_lone_call(self, statement: ast.stmt) -> bool:
+        """Return True if the call that is under way is the last that a statement does."""
+        call: Any = getattr(statement, "value", None)
+        parts = (*call.args, *call.keywords)
+        kept = isinstance(statement, (ast.Expr, ast.Return)) or _binds_names_only(statement)
+        return kept and all(map(self._is_plain, (call.func, *parts)))
+
+    def _has_other_way(self, statement: ast.stmt) -> bool:
+        """Return True if the program goes on where an import inside the statement fails."""
+        if isinstance(statement, (ast.With, ast.AsyncWith)):
+            made = (getattr(item.context_expr, "func", None) for item in statement.items)
+            return any(self._full(one) == "contextlib.suppress" for one in made if one is not None)
+        handlers = getattr(statement, "handlers", ())
+        return not all(self._ends(handler.body) for handler in handlers)
+
+    def _ends(self, block: list[ast.stmt]) -> bool:
+        last = block[-1]
+        is_exit = isinstance(last, ast.Expr) and isinstance(last.value, ast.Call)
+        return isinstance(last, ast.Raise) or (is_exit and self._full(last.value.func) in _EXITS)  # type: ignore[attr-defined]
+
+    def _block(self, block: Iterable[ast.stmt], branch: Branch, *, likely: bool) -> Steps:
+        for statement in block:
+            ends = yield from self._statement(statement, branch, likely=likely)
+            if ends:
+                return ends
+        return _GOES_ON
+
+    def _statement(self, statement: ast.stmt, branch: Branch, *, likely: bool) -> Steps:
+        effect = Effect(self.module.file, statement.lineno)
+        inside = (id(statement), 0)
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            yield from _named(statement, branch)
-            continue
-        for name, part in ast.iter_fields(statement):
-            if name not in _BODIES:
-                yield from _by_calls(part, branch, loaders)
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        for arm, block in enumerate(_blocks(statement)):
-            inner = (*branch, (id(statement), arm)) if _is_choice(statement) else branch
-            yield from _in_block(block, inner, loaders)
+            yield from self._imported(statement, branch, likely=likely)
+        elif isinstance(statement, ast.If):
+            return (yield from self._choice(statement, branch, likely=likely))
+        elif isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
+            return (yield from self._try(statement, branch, likely=likely))
+        elif isinstance(statement, FUNCTIONS):
+            given = (*statement.args.defaults, *statement.args.kw_defaults)
+            yield from self._values(given, effect, branch)
+            yield from self._decorated(statement, effect, branch)
+            self._functions.append((statement, branch))
+        elif isinstance(statement, ast.ClassDef):
+            heads = (*statement.bases, *(keyword.value for keyword in statement.keywords))
+            yield from self._values(heads, effect, branch)
+            yield from self._decorated(statement, effect, branch)
+            return (yield from self._block(statement.body, branch, likely=likely))
+        elif isinstance(statement, (ast.With, ast.AsyncWith)):
+            yield from self._values((item.context_expr for item in statement.items), effect, branch)
+            tried = likely or self._has_other_way(statement)
+            ends = yield from self._block(statement.body, branch, likely=tried)
+            return _GOES_ON if tried else ends
+        elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+            head = statement.test if isinstance(statement, ast.While) else statement.iter
+            yield from self._values((head,), effect, branch)
+            for part in (statement.body, statement.orelse):
+                if (yield from self._block(part, (*branch, inside), likely=likely)):
+                    yield effect
+        elif hasattr(statement, "cases"):
+            yield from self._values((statement.subject,), effect, branch)  # type: ignore[attr-defined]
+            for arm, case in enumerate(statement.cases):
+                where = (*branch, (id(statement), arm))
+                if (yield from self._block(case.body, where, likely=likely)):
+                    yield effect
+        elif isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+            yield from self._values(ast.iter_child_nodes(statement), effect, branch)
+            return EXITS if isinstance(statement, ast.Raise) else _RETURNS
+        else:
+            return (yield from self._simple(statement, effect, branch))
+        return _GOES_ON
+
+    def _simple(self, statement: ast.stmt, effect: Effect, branch: Branch) -> Steps:
+        """Yield what a statement without a block does."""
+        value: Any = getattr(statement, "value", None)
+        call = value if isinstance(statement, ast.Expr) and isinstance(value, ast.Call) else None
+        if call is not None and self._full(call.func) in _EXITS:
+            yield from self._values(call.args, effect, branch)
+            return EXITS
+        is_binding = isinstance(statement, ast.Expr) or _binds_names_only(statement)
+        if is_binding and value is not None:
+            yield from self._values((value,), effect, branch)
+        elif not (is_binding or isinstance(statement, (ast.Pass, ast.Global, ast.Nonlocal))):
+            yield from self._by_calls((statement,), branch)
+            yield effect
+        return _GOES_ON
+
+    def _choice(self, statement: ast.If, branch: Branch, *, likely: bool) -> Steps:
+        effect = Effect(self.module.file, statement.lineno)
+        arms: list[list[ast.stmt]] = []
+        rest: list[ast.stmt] = [statement]
+        while len(rest) == 1 and isinstance(rest[0], ast.If):  # `elif` is an `if` in an `else`
+            now = rest[0]
+            truth, rest = self.truth(now.test), now.orelse
+            if truth is None:
+                yield from self._values((now.test,), effect, branch)
+            if truth is not False:
+                arms.append(now.body)
+            if truth:
+                break
+        else:
+            arms.append(rest)
+        if len(arms) == 1:
+            return (yield from self._block(arms[0], branch, likely=likely))
+        ended = []
+        for arm, block in enumerate(arms):
+            where = (*branch, (id(statement), arm))
+            ended.append((yield from self._block(block, where, likely=likely)))
+        if any(ended) and not all(ended):
+            yield effect  # the program may end there
+        return max(ended) if all(ended) else _GOES_ON
+
+    def _try(self, statement: Any, branch: Branch, *, likely: bool) -> Steps:
+        tried = self._has_other_way(statement)
+        inside = (*branch, (id(statement), 0)) if tried else branch
+        body = (*statement.body, *statement.orelse)
+        ends = yield from self._block(body, inside, likely=likely or tried)
+        for arm, handler in enumerate(statement.handlers, 1):
+            where = (*branch, (id(statement), arm))
+            yield from self._block(handler.body, where, likely=True)
+        if ends and tried:
+            yield Effect(self.module.file, statement.lineno)
+        ended = yield from self._block(statement.finalbody, branch, likely=likely)
+        return ended or (_GOES_ON if tried else ends)
+
+    def _imported(
+        self, statement: ast.Import | ast.ImportFrom, branch: Branch, *, likely: bool
+    ) -> Iterator[Import]:
+        place = (statement.lineno, statement.end_lineno or statement.lineno)
+        more: Any = {
+            "file": self.module.file, "cell": self._cell, "branch": branch, "is_likely": likely,
+        }  # fmt: skip
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                yield Import(alias.name, alias.name, *place, **more)
+            return
+        module = absolute(statement.module or "", statement.level, self.module.package)
+        for alias in statement.names if module else ():
+            name = module if alias.name == "*" else f"{module}.{alias.name}"
+            yield Import(name, module, *place, is_from=True, **more)
+
+    def _decorated(
+        self, statement: Any, effect: Effect, branch: Branch
+    ) -> Iterator[Import | Effect]:
+        yield from self._by_calls(statement.decorator_list, branch)
+        for one in statement.decorator_list:
+            function = one.func if isinstance(one, ast.Call) else one
+            if self._full(function) not in _PLAIN_CALLS and getattr(one, "attr", "") != "setter":
+                yield effect
+
+    # --- values --------------------------------------------------------------------------------
+
+    def _values(
+        self, nodes: Iterable[ast.AST | None], effect: Effect, branch: Branch
+    ) -> Iterator[Import | Effect]:
+        """Yield what it does to compute some values."""
+        given = [node for node in nodes if node and not isinstance(node, (ast.Constant, ast.Name))]
+        if any(isinstance(part, ast.Call) for node in given for part in ast.walk(node)):
+            yield from self._by_calls(given, branch)
+        if not all(map(self._is_plain, given)):
+            yield effect
+
+    def _is_plain(self, top: ast.AST) -> bool:
+        """Return True if a value is computed without doing anything else."""
+        todo = [top]
+        while todo:  # expressions may be nested deeper than functions
+            node = todo.pop()
+            if isinstance(node, ast.Lambda):
+                todo += [one for one in (*node.args.defaults, *node.args.kw_defaults) if one]
+                continue
+            if isinstance(node, ast.Call):
+                full = self._full(node.func)
+                method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+                is_method = not full and method in _PLAIN_METHODS
+                if not (is_method or full in _PLAIN_CALLS or full in _LOADERS):
+                    return False
+            elif not isinstance(node, _PLAIN):
+                return False
+            todo += ast.iter_child_nodes(node)
+        return True
+
+    def _by_calls(self, nodes: Iterable[ast.AST], branch: Branch) -> Iterator[Import]:
+        """Yield the imports that calls in some values make."""
+        todo = [(node, branch) for node in nodes][::-1]
+        while todo:
+            node, where = todo.pop()
+            if isinstance(node, ast.Lambda):
+                heads = (*node.args.defaults, *node.args.kw_defaults)
+                todo += [(one, where) for one in heads if one][::-1]
+                continue
+            if isinstance(node, ast.Call):
+                full = self._full(node.func)
+                module = _first_argument(node) if full in (*_LOADERS, *_RUNNERS) else ""
+                if module and not module.startswith("."):
+                    place = (node.lineno, node.end_lineno or node.lineno)
+                    yield Import(
+                        module, module, *place, file=self.module.file, cell=self._cell,
+                        branch=where, call=ast.unparse(node), is_likely=True,
+                    )  # fmt: skip
+            if isinstance(node, ast.IfExp):
+                arms = enumerate((node.orelse, node.body))
+                todo += [(arm, (*where, (id(node), n))) for n, arm in arms]
+                todo.append((node.test, where))
+            else:
+                todo += [(child, where) for child in ast.iter_child_nodes(node)][::-1]
+
+    def _full(self, node: ast.AST) -> str:
+        """Return the full name of a function, as in ``importlib.import_module``, if it is known."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return ""
+        root = self.names.get(node.id, f"builtins.{node.id}")
+        return ".".join([root, *reversed(parts)]) if root else ""
+
+    def truth(self, test: ast.expr) -> bool | None:
+        """Return what a condition on Python, the platform or the module is; None if unknown."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self.truth(test.operand)
+            return None if inner is None else not inner
+        if isinstance(test, ast.BoolOp):
+            found = {self.truth(value) for value in test.values}
+            decides = isinstance(test.op, ast.Or)
+            if decides in found:
+                return decides
+            return not decides if found == {not decides} else None
+        if getattr(test, "id", getattr(test, "attr", "")) == "TYPE_CHECKING":
+            return False
+        if isinstance(test, ast.Compare) and len(test.ops) == 1:
+            left, right = self._value(test.left), self._value(test.comparators[0])
+            how = _COMPARED.get(type(test.ops[0]))
+            if left is None or right is None:
+                return None
+            if how:
+                answer = getattr(left, how)(right)
+                return answer if isinstance(answer, bool) else None
+            if isinstance(test.ops[0], (ast.In, ast.NotIn)) and isinstance(right, (tuple, str)):
+                return (left in right) is isinstance(test.ops[0], ast.In)
+            return None
+        value = self._value(test)
+        return None if value is None else bool(value)
+
+    def _value(self, node: ast.expr) -> Any:
+        """Return a value that is known before the program runs, else None."""
+        if isinstance(node, ast.Constant):
+            return 0 if node.value is None else node.value
+        if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+            values = tuple(map(self._value, node.elts))
+            return None if None in values else values
+        if isinstance(node, ast.Name) and node.id == "__name__":
+            return self.module.name
+        if isinstance(node, ast.Subscript) and self._full(node.value) == "sys.version_info":
+            part: Any = node.slice
+            if isinstance(part, ast.Slice):
+                ends: Any = [end and self._value(end) for end in (part.lower, part.upper)]
+                return tuple(sys.version_info)[slice(*ends)]
+            place = self._value(part)
+            return tuple(sys.version_info)[place] if place in range(5) else None
+        if isinstance(node, ast.Call):
+            full = self._full(node.func)
+            if full == "platform.system":
+                return _SYSTEMS.get(sys.platform)
+            if full == "sys.platform.startswith":
+                return sys.platform.startswith(_first_argument(node) or "\0")
+            return None
+        known = {
+            "sys.version_info": tuple(sys.version_info),
+            "sys.version_info.major": sys.version_info[0],
+            "sys.version_info.minor": sys.version_info[1],
+            "sys.platform": sys.platform,
+            "os.name": os.name,
+        }
+        return known.get(self._full(node))
 
 
-def _by_calls(
-    part: object, branch: tuple[tuple[int, int], ...], loaders: frozenset[str]
-) -> Iterator[Import]:
-    """Yield the imports that calls in a part of a statement make, as it is run."""
-    todo = [(part, branch)]
-    while todo:  # expressions may be nested deeper than functions
-        node, where = todo.pop()
-        inside: list[tuple[object, tuple[tuple[int, int], ...]]] = []
-        if isinstance(node, list):
-            inside = [(item, where) for item in node]
-        elif isinstance(node, ast.IfExp):
-            arms = enumerate((node.body, node.orelse))
-            inside = [(node.test, where), *((arm, (*where, (id(node), n))) for n, arm in arms)]
-        elif isinstance(node, ast.AST):
-            parts = (value for name, value in ast.iter_fields(node) if name not in _BODIES)
-            inside = [(value, where) for value in parts if isinstance(value, (list, ast.AST))]
-        todo += reversed(inside)
-        if isinstance(node, ast.Call) and _dotted(node.func) in loaders:
-            module = _first_argument(node)
-            if module and not module.startswith("."):
-                place = (node.lineno, node.end_lineno or node.lineno)
-                yield Import(module, module, *place, branch=where, call=ast.unparse(node))
+def bound(block: Iterable[ast.stmt]) -> Iterator[tuple[str, str]]:
+    """Yield the names that a module binds, and what was imported under them."""
+    todo = [(statement, False) for statement in block][::-1]
+    while todo:
+        statement, is_inside = todo.pop()
+        if isinstance(statement, ast.Import):
+            for alias in statement.names:
+                top = alias.name.partition(".")[0]
+                yield alias.asname or top, alias.name if alias.asname else top
+        elif isinstance(statement, ast.ImportFrom):
+            for alias in statement.names:
+                module = "" if statement.level else f"{statement.module}.{alias.name}"
+                yield alias.asname or alias.name, module
+        elif is_inside:  # what functions import is rarely another thing outside
+            pass
+        elif isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+            yield statement.name, ""
+        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from ((one.id, "") for one in targets if isinstance(one, ast.Name))
+        is_inside = is_inside or isinstance(statement, (*FUNCTIONS, ast.ClassDef))
+        todo += [(one, is_inside) for part in blocks(statement) for one in part][::-1]
 
 
-def _dotted(node: ast.expr) -> str:
-    """Return a name such as ``importlib.import_module``, empty for all else."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(names)]) if isinstance(node, ast.Name) else ""
+def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the blocks of a statement."""
+    found = [getattr(statement, name, None) for name in ("body", "orelse", "finalbody")]
+    inner = (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ()))
+    return [part for part in (*found, *(one.body for one in inner)) if isinstance(part, list)]
+
+
+def _standing_at(block: list[ast.stmt], line: int) -> int | None:
+    """Return which statement of a block a line is in."""
+    for place, statement in enumerate(block):
+        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            return place
+    return None
+
+
+def _binds_names_only(statement: ast.stmt) -> bool:
+    """Return True for a statement that gives names of its own module a value, or takes them."""
+    if isinstance(statement, (ast.Assign, ast.Delete)):
+        targets = statement.targets
+    elif isinstance(statement, (ast.AnnAssign, ast.AugAssign)):
+        targets = [statement.target]
+    else:
+        return False
+    return all(isinstance(one, (ast.Name, ast.Tuple, ast.List)) for one in targets) and not any(
+        isinstance(part, (ast.Attribute, ast.Subscript))
+        for one in targets
+        for part in ast.walk(one)
+    )
+
+
+def _agrees(block: list[ast.stmt], code: CodeType) -> bool:
+    """Return True if a block is what was compiled, as far as its imports tell.
+
+    The file may have been edited since.
+    """
+    lines = {line for *_, line in code.co_lines()} if sys.version_info >= (3, 10) else None
+    todo = list(block)
+    while todo:
+        statement = todo.pop()
+        if isinstance(statement, (ast.Import, ast.ImportFrom)):
+            is_from = isinstance(statement, ast.ImportFrom)
+            names = [statement.module or ""] if is_from else [one.name for one in statement.names]  # type: ignore[union-attr]
+            if not {*names} <= {*code.co_names}:
+                return False
+            if lines is not None and statement.lineno not in lines:
+                return False
+        elif isinstance(statement, ast.If) and isinstance(statement.test, ast.Constant):
+            todo += statement.body if statement.test.value else statement.orelse
+        elif not isinstance(statement, (*FUNCTIONS, ast.ClassDef, ast.While)):
+            todo += [inner for part in blocks(statement) for inner in part]
+    return True
 
 
 def _first_argument(call: ast.Call) -> str:
@@ -225,57 +631,9 @@ def _first_argument(call: ast.Call) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _named(
-    statement: ast.Import | ast.ImportFrom, branch: tuple[tuple[int, int], ...]
-) -> Iterator[Import]:
-    place = (statement.lineno, statement.end_lineno or statement.lineno)
-    if isinstance(statement, ast.Import):
-        for alias in statement.names:
-            yield Import(alias.name, alias.name, *place, branch=branch)
-    elif not statement.level and statement.module:
-        for alias in statement.names:
-            name = statement.module if alias.name == "*" else f"{statement.module}.{alias.name}"
-            yield Import(name, statement.module, *place, is_from=True, branch=branch)
-
-
-def _is_choice(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.If, ast.Try)) or type(statement).__name__ == "Match"
-
-
-def _blocks(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of a statement; those of a choice are its arms."""
-    if isinstance(statement, ast.If):
-        for is_body, block in ((True, statement.body), (False, statement.orelse)):
-            yield [] if _is_never(statement.test) is is_body else block
-    elif isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
-        # `else` and `finally` run after the body, in one arm with it.
-        whole: ast.Try = statement  # type: ignore[assignment]
-        yield [*whole.body, *whole.orelse, *whole.finalbody]
-        for handler in whole.handlers:
-            yield handler.body
-    else:
-        for name in ("body", "orelse"):
-            inner: object = getattr(statement, name, None)
-            if isinstance(inner, list):
-                yield inner
-        for case in getattr(statement, "cases", ()):
-            yield case.body
-
-
-def _is_never(test: ast.expr) -> bool | None:
-    """Return True for what is false when a program runs, False for what is true, else None."""
-    if isinstance(test, ast.Constant):
-        return not test.value
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _is_never(test.operand)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        found = {_is_never(value) for value in test.values}
-        decides = isinstance(
-            test.op, ast.And
-        )  # one that is never true; for `or`, one that always is
-        if decides in found:
-            return decides
-        return not decides if found == {not decides} else None
-    name = getattr(test, "id", getattr(test, "attr", ""))
-    return True if name == "TYPE_CHECKING" else None
+def absolute(module: str, level: int, package: str) -> str:
+    """Return the full name of what ``from ..module import`` names; empty if there is none."""
+    if not level:
+        return module
+    parents = package.split(".")[: len(package.split(".")) - level + 1] if package else []
+    return ".".join([*parents, module] if module else parents) if parents else ""

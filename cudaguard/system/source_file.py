@@ -7,12 +7,14 @@ import re
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.system.source import Import, imports_in, loaders_in, parsed
+from cudaguard.system.source import Code, Module, bound, parsed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator, Mapping
+
+    from cudaguard.system.source import Import
 
 NOTEBOOK = ".ipynb"
 IGNORE = "cudaguard: ignore"
@@ -31,12 +33,12 @@ class Source(NamedTuple):
     """What was read of one file.
 
     Args:
-        imports: In the order in which they are executed.
+        codes: Its code; of a notebook, that of its cells.
         ignores: (cell, line) -> ids that a comment on that line silences, or `ALL`.
         problem: Why it could not be read, wholly or in part.
     """
 
-    imports: tuple[Import, ...] = ()
+    codes: tuple[Code, ...] = ()
     ignores: Mapping[tuple[int, int], frozenset[str]] = {}  # never changed
     problem: str = ""
 
@@ -56,14 +58,14 @@ def read(path: str) -> Source:
     except OSError as error:
         return Source(problem=f"cannot be read: {error.strerror or error}")
     if path.endswith(NOTEBOOK):
-        return _notebook(data)
+        return _notebook(data, path)
     try:
-        return Source(tuple(imports_in(parsed(data, path))), dict(_ignores(data, 0)))
+        return Source((Code(parsed(data, path), module_of_file(path)),), dict(_ignores(data, 0)))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Source(problem=_words(error))
 
 
-def _notebook(data: bytes) -> Source:
+def _notebook(data: bytes, path: str) -> Source:
     import json
 
     try:
@@ -87,13 +89,20 @@ def _notebook(data: bytes) -> Source:
             problems.append(f"cell {number}: {_words(error)}")
             continue
         ignores.update(_ignores(code, number))
-    loaders = {name for tree in trees.values() for name in loaders_in(tree)}
-    imports = [
-        found.replace(cell=number)
-        for number, tree in trees.items()
-        for found in imports_in(tree, loaders)
-    ]
-    return Source(tuple(imports), ignores, "; ".join(problems))
+    names = dict(bound(statement for tree in trees.values() for statement in tree.body))
+    module = Module("__main__", "", path)
+    codes = (Code(tree, module, number, names) for number, tree in trees.items())
+    return Source(tuple(codes), ignores, "; ".join(problems))
+
+
+def module_of_file(path: str) -> Module:
+    """Return a file as the program that is run; in a package, as one of it."""
+    parts: list[str] = []
+    folder = os.path.dirname(os.path.abspath(path))
+    while os.path.isfile(os.path.join(folder, "__init__.py")):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    return Module("__main__", ".".join(parts), path, (folder,))
 
 
 def _without_magics(text: str) -> str:

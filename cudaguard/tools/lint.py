@@ -1,15 +1,24 @@
-"""Report import statements whose order a rule forbids, without running or importing anything.
+"""Report imports in an order that a rule forbids, and what the guard would do about each.
 
-Reads Python files and notebooks. What functions import is left out, as it runs later or never, and
-so is what stands under `if TYPE_CHECKING`.
+Nothing is run or imported. Reads Python files and notebooks, and the modules of the project that
+they import. What stands under `if TYPE_CHECKING` is left out.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from contextlib import suppress
+from glob import escape, glob
 from typing import NamedTuple
 
+from cudaguard.files import LARGEST, read_bytes
+from cudaguard.system.distributions import key_of
+from cudaguard.system.facts import Facts
+from cudaguard.system.import_graph import ImportGraph
+from cudaguard.system.source import Effect, Import
+from cudaguard.system.source_file import Source, files_below, read
 from cudaguard.tools.common import BROKEN, FOUND, OK, UsageError, add_format, json_text, note, show
 from cudaguard.tools.layout import Page
 
@@ -20,23 +29,33 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.model import Rule
-    from cudaguard.system.source import Import
 
 SPLIT = "# isort: split"  # what has isort and ruff sort what stands above and below it apart
 CONTEXT = "context"  # a rule may need one; no import brings it
 _INDENT = 4  # columns before the parts of a finding
+_PIN = re.compile(
+    r"""(?:^|["'])[ \t]*([A-Za-z0-9][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*([\w.!+]+)""",
+    re.MULTILINE,
+)
 EXAMPLES = """\
 examples:
   cudaguard lint src train.py                  everything below src, and one file
   cudaguard lint --config cudaguard.toml .     with rules of your own
   cudaguard lint --format json .               as data
 
-checked: rules of your own, opt-in rules that are enabled, and built-in rules about the versions
-installed here. `# cudaguard: ignore[CG041]` on the line silences one rule,
-`# cudaguard: ignore` all.
+checked: rules of your own and built-in rules. A rule about other versions than those that are
+assumed, pinned in pyproject.toml or requirements*.txt, or installed here is left out.
+`# cudaguard: ignore[CG041]` on the line silences one rule, `# cudaguard: ignore` all.
 
 exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
 """
+
+
+# What the guard does at the import that comes too early.
+_DOES = {
+    "imports": "imports {0} first",
+    "warns": "warns only: that may never be imported, or depend on what is done in between",
+}
 
 
 def configure(parser: ArgumentParser) -> None:
@@ -46,6 +65,13 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
     )
+    parser.add_argument(
+        "--assume-installed",
+        metavar="NAME==VERSION",
+        action="append",
+        default=[],
+        help="a version to judge by (default: what the project pins, else what is installed here)",
+    )
     add_format(parser)
 
 
@@ -53,28 +79,26 @@ def execute(args: Namespace) -> int:
     """Read, print what was found, and return the exit status."""
     from cudaguard.errors import ConfigError, RuleError
     from cudaguard.files.text import printable_data
-    from cudaguard.system.source_file import files_below, read
 
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
+    for one in args.assume_installed:
+        if not _PIN.fullmatch(one):
+            raise UsageError(f"--assume-installed {one}: expected NAME==VERSION")
     try:
-        rules = _rules(args.config)
+        rules = _rules(args.config, Versions(args.path, args.assume_installed))
     except (ConfigError, RuleError) as error:
         raise UsageError(str(error)) from error
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
-    found = []
+    project = Project(args.path, rules)
+    found = list(project.findings(files))
     unreadable = 0
     for file in files:
-        source = read(file)
-        if source.problem:
+        problem = project.source(file).problem
+        if problem:
             unreadable += 1
-            note("lint", f"{file}: {source.problem}")
-        found += [
-            _finding(file, one)
-            for one in misplaced(source.imports, rules)
-            if not source.is_silenced(one.rule.id, one.then, one.first)
-        ]
+            note("lint", f"{file}: {problem}")
     if args.format == "json":
         document = {
             "tool": "lint", "files": len(files), "unreadable": unreadable, "findings": found,
@@ -90,7 +114,28 @@ def execute(args: Namespace) -> int:
     return BROKEN if unreadable else FOUND if found else OK
 
 
-def _rules(config_file: str | None) -> list[Rule]:
+class Versions(Facts):
+    """Facts about where the program will run, as far as its project tells."""
+
+    def __init__(self, paths: Iterable[str], assumed: Iterable[str]) -> None:
+        super().__init__()
+        self._pinned: dict[str, str] = {}
+        for folder in {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}:
+            for pattern in ("pyproject.toml", "requirements*.txt"):
+                for file in glob(os.path.join(escape(folder), pattern)):
+                    with suppress(OSError):
+                        self._pin(read_bytes(file, LARGEST).decode("utf-8", "replace"))
+        self._pin("\n".join(assumed))
+
+    def _pin(self, text: str) -> None:
+        self._pinned.update((key_of(name), version) for name, version in _PIN.findall(text))
+
+    def version(self, dist: str) -> str | None:
+        """Return the version of a distribution, None if nothing is known of it."""
+        return self._pinned.get(key_of(dist)) or super().version(dist)
+
+
+def _rules(config_file: str | None, facts: Facts) -> list[Rule]:
     """Return the rules whose order is checked.
 
     Raises:
@@ -99,9 +144,8 @@ def _rules(config_file: str | None) -> list[Rule]:
     """
     from cudaguard import config
     from cudaguard.api import active_rules
-    from cudaguard.core.decide import applying, may_apply
+    from cudaguard.core.decide import may_apply
     from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.system.facts import Facts
     from cudaguard.tools.catalog import RULES
 
     if config_file is not None:
@@ -112,20 +156,60 @@ def _rules(config_file: str | None) -> list[Rule]:
         file = config.read_file(said.config)
         rules_from_tables(file.tables, file.source, known=[rule.id for rule in RULES])
         switches = {**file.switches, **switches}
-    facts = Facts()
     active = active_rules()
     ids = {rule.id for rule in active}
     # Those that are off change programs; to tell of them changes nothing.
     off = [rule for rule in RULES if rule.id not in ids and switches.get(rule.id, True)]
-    built_in = {rule.id: rule for rule in RULES}
-    here = {rule.id for rule in applying([rule for rule in RULES if rule.needs], facts)}
+    # What is switched on is kept wherever it stands.
+    on = [r.replace(grade="automatic") if switches.get(r.id) else r for r in active]
+    return [rule for rule in (*on, *off) if rule.needs and may_apply(rule, facts)]
 
-    def counts(rule: Rule) -> bool:
-        # What the user has written or switched on is meant for where the program runs.
-        is_users = rule is not built_in.get(rule.id) or switches.get(rule.id, False)
-        return may_apply(rule, facts) if is_users else rule.id in here
 
-    return [rule for rule in (*active, *off) if rule.needs and counts(rule)]
+class Project:
+    """Reads the files of a project, each once.
+
+    Args:
+        paths: The files and folders that were given: modules are searched there as well.
+        rules: Whose orders are checked.
+    """
+
+    def __init__(self, paths: Iterable[str], rules: Sequence[Rule]) -> None:
+        folders = [path for path in paths if os.path.isdir(path)]
+        self._folders = [*folders, *(os.path.join(path, "src") for path in folders)]
+        self._rules = rules
+        self._wanted = {name for rule in rules for pair in _pairs(rule) for name in pair}
+        self._sources: dict[str, Source] = {}
+
+    def source(self, file: str) -> Source:
+        """Return what was read of a file."""
+        if file not in self._sources:
+            self._sources[file] = read(file)
+        return self._sources[file]
+
+    def findings(self, files: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Yield what is in the wrong order in some files, and in what they import."""
+        files = list(files)
+        given = {os.path.abspath(file): file for file in files}
+        known = set()
+        for file in files:
+            for one in (m.under(given) for m in misplaced(self._steps(file), self._rules)):
+                place = one.then.file, one.then.cell, one.then.line, one.rule.id
+                sides = (one.then, one.first)
+                if place not in known and not any(
+                    self.source(side.file).is_silenced(one.rule.id, side) for side in sides
+                ):
+                    known.add(place)
+                    yield _finding(one)
+
+    def _steps(self, file: str) -> list[Import | Effect]:
+        codes = self.source(file).codes
+        steps: list[Import | Effect] = [step for code in codes for step in code.steps()]
+        if codes and file.endswith(".py"):
+            module = codes[0].module
+            graph = ImportGraph(self._wanted, (module,), path=[*module.folders, *self._folders])
+            if graph.reaches(module):
+                return [*graph.follow(steps), *graph.later()]
+        return [*steps, *(step for code in codes for step in code.later())]
 
 
 class Misplaced(NamedTuple):
@@ -137,6 +221,7 @@ class Misplaced(NamedTuple):
         then: The statement that comes too early.
         needed: The module that the rule wants first.
         early: The module that is imported too early.
+        is_kept: Would the guard keep the order? Else it warns.
     """
 
     rule: Rule
@@ -144,17 +229,26 @@ class Misplaced(NamedTuple):
     then: Import
     needed: str
     early: str
+    is_kept: bool
+
+    def under(self, names: Mapping[str, str]) -> Misplaced:
+        """Return it with other names for files."""
+        then, first = (
+            one.replace(file=names.get(os.path.abspath(one.file), one.file))
+            for one in (self.then, self.first)
+        )
+        return self._replace(then=then, first=first)
 
 
-def misplaced(statements: Sequence[Import], rules: Iterable[Rule]) -> list[Misplaced]:
+def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[Misplaced]:
     """Return what is in the wrong order, by the place of what comes too early."""
     found = [
         one
         for rule in rules
         for needed, early in _pairs(rule)
-        for one in _of_pair(statements, rule, needed, early)
+        for one in _of_pair(steps, rule, needed, early)
     ]
-    return sorted(found, key=lambda one: (one.then.cell, one.then.line))
+    return sorted(found, key=lambda one: (one.then.file, one.then.cell, one.then.line))
 
 
 def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -166,43 +260,44 @@ def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
 
 
 def _of_pair(
-    statements: Sequence[Import], rule: Rule, needed: str, early: str
+    steps: Sequence[Import | Effect], rule: Rule, needed: str, early: str
 ) -> Iterator[Misplaced]:
-    bringing = [(place, one) for place, one in enumerate(statements) if _imports(one, needed)]
+    imports = [(place, one) for place, one in enumerate(steps) if isinstance(one, Import)]
+    bringing = [(place, one) for place, one in imports if one.brings(needed)]
     reported: list[Import] = []
-    for place, then in enumerate(statements):
-        if not _imports(then, early) or any(not one.excludes(then) for one in reported):
+    for place, then in imports:
+        if not then.brings(early) or any(not one.excludes(then) for one in reported):
             continue
         brought = [(at, one) for at, one in bringing if not one.excludes(then)]
         if brought and brought[0][0] > place:
+            at, first = brought[0]
+            is_clean = not any(isinstance(one, Effect) for one in steps[place:at])
+            is_certain = is_clean and not first.is_likely and {*first.branch} <= {*then.branch}
+            is_kept = rule.grade == "automatic" or (rule.grade == "opt-in" and is_certain)
             reported.append(then)
-            yield Misplaced(rule, brought[0][1], then, needed, early)
+            yield Misplaced(rule, first, then, needed, early, is_kept)
 
 
-def _imports(statement: Import, module: str) -> bool:
-    """Return True if the statement imports that module, or one inside it."""
-    inside = f"{module}."
-    return any(
-        name == module or name.startswith(inside) for name in (statement.module, statement.name)
-    )
-
-
-def _finding(path: str, misplaced: Misplaced) -> dict[str, Any]:
+def _finding(misplaced: Misplaced) -> dict[str, Any]:
     """Return one finding as the JSON document has it."""
     rule, first, then = misplaced.rule, misplaced.first, misplaced.then
-    place = f"line {first.line}" if first.cell == then.cell else f"cell {first.cell}"
+    place = f"on line {first.line}" if first.cell == then.cell else f"in cell {first.cell}"
+    if first.file != then.file:
+        place = f"at {first.file}:{first.line}"
     return {
-        "path": path,
+        "path": then.file,
         "cell": then.cell,
         "line": then.line,
         "rule": rule.id,
-        "what": f"{misplaced.early} is imported before {misplaced.needed}, which follows in "
-        f"{place}",
+        "what": f"{misplaced.early} is imported before {misplaced.needed}, which follows {place}",
+        "guard": "imports" if misplaced.is_kept else "warns",
         "why": rule.why,
-        "needed": {"module": misplaced.needed, "cell": first.cell, "line": first.line},
+        "needed": {
+            "module": misplaced.needed, "path": first.file, "cell": first.cell, "line": first.line,
+        },
         "write": [_statement(first), SPLIT, _statement(then)],
         "links": list(rule.links),
-    }
+    }  # fmt: skip
 
 
 def _statement(statement: Import) -> str:
@@ -220,5 +315,6 @@ def _write(found: Mapping[str, Any], page: Page) -> None:
     place = f"{found['path']}:{cell}{found['line']}"
     page.add(f"{place}: {found['rule']} {found['what']}", style="bold")
     page.labeled("why", found["why"], _INDENT)
+    page.labeled("guard", _DOES[found["guard"]].format(found["needed"]["module"]), _INDENT)
     for number, line in enumerate(found["write"]):
         page.add("", _INDENT, lead="       " if number else "write: ", whole=line)

@@ -41,8 +41,9 @@ def test_finding(lint, child):
     assert (
         out
         == """\
-src/train.py:3: LOCAL1 decord is imported before cv2, which follows in line 4
+src/train.py:3: LOCAL1 decord is imported before cv2, which follows on line 4
     why: decord spoils what cv2 needs
+    guard: imports cv2 first
     write: import cv2
            # isort: split
            import decord
@@ -70,7 +71,8 @@ def test_json_and_a_file_that_cannot_be_parsed(lint, child):
     assert "bad.py: line 1: " in err
     assert (found["path"], found["line"], found["rule"]) == ("./train.py", 1, "LOCAL1")
     assert found["write"] == ["import cv2", "# isort: split", "import decord"]
-    assert found["needed"] == {"module": "cv2", "cell": 0, "line": 1}
+    assert found["needed"] == {"module": "cv2", "path": "./train.py", "cell": 0, "line": 1}
+    assert found["guard"] == "imports"
 
 
 def test_notebook(lint, child):
@@ -94,16 +96,66 @@ def test_notebook(lint, child):
 UNSLOTH = "import transformers\nimport unsloth\n"
 
 
-def test_built_in_rule_about_a_version_that_is_installed(lint, child):
+def test_modules_of_the_project_are_followed(lint, child):
+    """What the guard would do: an opt-in order is kept where nothing in between matters."""
+    child.write("src/app/__init__.py", "")
+    child.write("src/app/engine.py", "import transformers\n")
+    child.write("src/app/model.py", "import unsloth\n")
+    child.write("src/app/settings.py", "import os\nos.environ['X'] = '1'\n")
+    child.write("train.py", "from app import engine, model\n")
+    child.write("tune.py", "from app import engine, settings, model\n")
+    child.write("later.py", "import trl\ndef work():\n    import unsloth\n")
+    status, out, _ = lint("--format", "json", ".", config=None)
+    found = {(one["path"], one["needed"]["path"]): one for one in valid("lint", out)["findings"]}
+    assert status == 1
+    kept = found["./src/app/engine.py", "./src/app/model.py"]
+    assert (kept["line"], kept["rule"], kept["guard"]) == (1, "CG041", "imports")
+    assert kept["what"].endswith("before unsloth, which follows at ./src/app/model.py:1")
+    assert found["./later.py", "./later.py"]["guard"] == "warns"
+    _, out, _ = lint("--format", "json", "tune.py", "src", config=None)
+    assert [one["guard"] for one in valid("lint", out)["findings"]] == ["warns"]
+    _, out, _ = lint("later.py", config=None)
+    assert "guard: warns only" in out
+
+
+VERSIONS = """
+[[rules]]
+id = "LOCAL2"
+watch = ["decord"]
+needs = ["cv2"]
+dist = ["decord<0.7"]
+why = "old decord spoils what cv2 needs"
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("requirements.txt", "numpy\ndecord == 0.6.0\n"),
+        ("requirements-gpu.txt", "decord[video]==0.6.0 ; python_version > '3'\n"),
+        ("pyproject.toml", "[project]\ndependencies = ['decord==0.6.0']\n"),
+    ],
+)
+def test_versions_are_those_of_the_project(lint, child, file, text):
+    """Nothing need be installed here."""
+    child.write("train.py", "import decord\nimport cv2\n")
+    child.write("cudaguard.toml", VERSIONS)
+    assert lint("train.py")[0] == 1
+    child.write(file, text)
+    assert lint(".")[0] == 1
+    assert lint("--assume-installed", "decord==0.7", ".")[0] == 0
+    child.write(file, text.replace("0.6.0", "0.7.1"))
+    assert lint(".")[0] == lint("train.py")[0] == 0
+    assert lint("--assume-installed", "Decord==0.6", ".")[0] == 1
+
+
+def test_built_in_rule_is_switched_off(lint, child):
     """Off at run time, as it would import for the program; told of here."""
     child.write("train.py", UNSLOTH)
-    assert lint("train.py", config=None)[0] == 0
-    child.write("site/unsloth-1.0.dist-info/METADATA", "Name: unsloth\nVersion: 1.0\n")
-    env = {"PYTHONPATH": str(child.folder / "site")}
-    status, out, _ = lint("train.py", config=None, env=env)
+    status, out, _ = lint("train.py", config=None)
     assert status == 1
     assert "CG041 transformers is imported before unsloth" in out
-    assert lint("train.py", config=None, env={**env, "CUDAGUARD_RULES": "-CG041"})[0] == 0
+    assert lint("train.py", config=None, env={"CUDAGUARD_RULES": "-CG041"})[0] == 0
 
 
 def test_built_in_rule_that_is_switched_on(lint, child):
@@ -120,6 +172,7 @@ def test_built_in_rule_that_is_switched_on(lint, child):
     ("arguments", "expected"),
     [
         ([], "required: PATH"),
+        (["--assume-installed", "decord", "."], "expected NAME==VERSION"),
         (["no-such-folder"], "there is no such file or folder"),
         (["--config", "absent.toml", "."], "absent.toml: cannot read"),
         (["--config", "bad.toml", "."], "the key 'why' is missing"),

@@ -17,7 +17,7 @@ from operator import index
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
-from cudaguard.core.foresight import coming
+from cudaguard.core.import_plan import upcoming
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first
 from cudaguard.core.reports import Later
@@ -348,7 +348,11 @@ def set_env(request: Request) -> Iterator[Outcome]:
     """Set the variables that a rule wants set before a module, where the program has not."""
     for action in actions_of(request.rule, "set_env"):
         beside = action.get("beside", "")  # which the program must have imported, or be about to
-        if not beside or beside in sys.modules or coming(frozenset((beside,))):
+        if (
+            not beside
+            or beside in sys.modules
+            or upcoming(frozenset((beside,)), request.name).certain
+        ):
             name, value = action["set_env"], action["value"]
             if name in os.environ:
                 continue

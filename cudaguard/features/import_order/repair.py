@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard.core import messages
 from cudaguard.core.caught import ends_program
-from cudaguard.core.foresight import coming
+from cudaguard.core.import_plan import upcoming
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
@@ -106,7 +106,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
 
     for pattern in values_of(request.rule, "preload_static_tls"):
         found = {file: _modules_of(file) for file in all_installed(f"*{_BUNDLED}/{pattern}")}
-        next_ones = coming(frozenset().union(*found.values()))
+        next_ones = upcoming(frozenset().union(*found.values()), request.name).certain
         wanted = [file for file, modules in found.items() if next_ones & modules]
         opened, _ = open_all(not_mapped(file for file in wanted if static_tls_of(file)))
         for file in opened:

@@ -75,7 +75,7 @@ class TestedProgram:
 
         if self.is_module:
             return []
-        names = imports_of_file(self.words[0])
+        names = dict.fromkeys(one.module for one in imports_of_file(self.words[0]))
         return [name for name in names if origin_of(name, self.path()) != STANDARD]
 
     def path(self) -> list[str]:

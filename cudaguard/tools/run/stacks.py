@@ -14,7 +14,7 @@ from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.files.text import printable_data
-from cudaguard.system.source import imports_in, parsed
+from cudaguard.system.source import imports_of_file
 from cudaguard.tools.common import say
 from cudaguard.tools.layout import Page
 from cudaguard.tools.run.launch import parsed as parsed_words
@@ -75,11 +75,8 @@ class Sources:
 
     def imports_up_to(self, line: int) -> list[str]:
         """Return the packages that the program imports up to a line; none if it is in no file."""
-        try:
-            tree = parsed(read_bytes(self.script, LARGEST), self.script)
-        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            return []
-        found = [one.module.partition(".")[0] for one in imports_in(tree) if one.line <= line]
+        imports = imports_of_file(self.script)
+        found = [one.module.partition(".")[0] for one in imports if one.line <= line]
         return list(dict.fromkeys(found))
 
     def frames(self, frames: Frames) -> list[dict[str, Any]]:

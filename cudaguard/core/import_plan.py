@@ -1,0 +1,184 @@
+"""What the program will import, by the sources of whatever is running just now.
+
+An order that is wanted only where both modules are used costs nothing there: the second import
+statement becomes the first.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+from cudaguard.core.caller import caller_frame, is_between, module_of
+from cudaguard.files import open_file, os, ours
+from cudaguard.system.import_graph import ImportGraph
+from cudaguard.system.modules import peek
+from cudaguard.system.source import EXITS, Code, Effect, Import, Module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from types import FrameType
+    from typing import Any
+
+_MOST_FRAMES = 50
+_TRANSPARENT = ("importlib", "runpy")  # what they call, their caller has called
+_OF_TESTS = ("test_*.py", "*_test.py")
+
+
+class Upcoming(NamedTuple):
+    """Modules that will be imported.
+
+    Args:
+        certain: Those that are for certain, and behind nothing but imports, definitions and values:
+            to import them now changes nothing.
+        likely: The others: where they are imported, as ``file:line``.
+    """
+
+    certain: frozenset[str] = frozenset()
+    likely: Mapping[str, str] = {}  # never changed
+
+
+def upcoming(wanted: frozenset[str], watched: str) -> Upcoming:
+    """Return which of some modules the program will import, that are not there yet.
+
+    Args:
+        wanted: The modules.
+        watched: The one that is imported just now.
+    """
+    frames = _frames(caller_frame())
+    modules = [_module(frame) for frame in frames]
+    roots = list(modules)
+    main = peek(sys.modules.get("__main__"), "__file__")  # other threads have it on their stack
+    if isinstance(main, str) and main not in (module.file for module in roots):
+        roots.append(Module("__main__", "", main))
+    if any(module.name.partition(".")[0] == "_pytest" for module in modules):
+        roots += _tests_beside(modules)
+    graph = ImportGraph(wanted, roots, sys.modules, watched)
+    if not any(map(graph.reaches, roots)):
+        return Upcoming()
+    try:
+        return _judged(graph, _following(zip(frames, modules), graph), wanted)
+    except ours(RecursionError):  # of sources that are nested very deeply
+        return Upcoming()
+
+
+def _judged(
+    graph: ImportGraph, following: Iterator[Import | Effect], wanted: frozenset[str]
+) -> Upcoming:
+    certain: set[str] = set()
+    likely: dict[str, str] = {}
+    is_clean = True
+    for step in graph.follow(following):
+        if isinstance(step, Effect):
+            is_clean = False
+            continue
+        for name in filter(step.brings, wanted - certain):
+            if is_clean and not (step.is_likely or step.branch):
+                certain.add(name)
+                likely.pop(name, None)
+            else:
+                likely.setdefault(name, f"{step.file}:{step.line}")
+    for one in graph.later() if wanted > certain | likely.keys() else ():
+        for name in filter(one.brings, wanted - certain - likely.keys()):
+            likely[name] = f"{one.file}:{one.line}"
+    return Upcoming(frozenset(certain), likely)
+
+
+def _frames(frame: FrameType | None) -> list[FrameType]:
+    """Return the frames from here outwards that are the program's, or of packages that it uses."""
+    found: list[FrameType] = []
+    while frame is not None and len(found) < _MOST_FRAMES:
+        if not (is_between(frame) or module_of(frame).partition(".")[0] in _TRANSPARENT):
+            found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _following(
+    running: Iterable[tuple[FrameType, Module]], graph: ImportGraph
+) -> Iterator[Import | Effect]:
+    """Yield what is executed when the import that is under way has ended."""
+    calls_own = True
+    for frame, module in running:
+        at = frame.f_lineno
+        is_module = frame.f_code.co_name == "<module>"
+        if module.is_installed and not is_module:
+            calls_own = False
+            continue
+        code = graph.code(module)
+        if code is None:
+            yield Effect(module.file, at)
+        elif module.is_installed:
+            yield from _in_package(code, frame)
+        else:
+            ends = yield from code.rest(frame.f_code, at, calls_own=calls_own)
+            if code.is_outdated:
+                graph.outdated.add(module.file)
+            if ends == EXITS:
+                return
+        calls_own = not module.is_installed
+
+
+def _in_package(code: Code, frame: FrameType) -> Iterator[Import]:
+    """Yield the imports that follow in a package: those behind an effect of it may depend on it."""
+    is_clean = True
+    for step in code.rest(frame.f_code, frame.f_lineno, calls_own=False):
+        if isinstance(step, Effect):
+            is_clean = False
+        else:
+            yield step if is_clean else step.replace(is_likely=True)
+
+
+def _module(frame: FrameType) -> Module:
+    """Return the module whose code runs in a frame."""
+    name, file = module_of(frame), frame.f_code.co_filename
+    package = frame.f_globals.get("__package__")
+    if not isinstance(package, str):
+        package = ""
+    return Module(name, package, file, source=_source(frame, name, file))
+
+
+def _source(frame: FrameType, name: str, file: str) -> str | None:
+    """Return a source that is in no file: a cell, an argument of Python, a part of an archive."""
+    cached = (peek(sys.modules.get("linecache"), "cache") or {}).get(file)
+    if isinstance(cached, tuple) and len(cached) == 4 and cached[1] is None:
+        return "".join(cached[2])
+    if file == "<string>" and name == "__main__":
+        words = getattr(sys, "orig_argv", None) or _command_line()
+        return next((code for option, code in zip(words, words[1:]) if option == "-c"), None)
+    loader: Any = frame.f_globals.get("__loader__")
+    if type(loader).__module__ == "zipimport":
+        try:
+            source: str | None = loader.get_source(name)
+            return source
+        except ours(ImportError):
+            return None
+    return None
+
+
+def _command_line() -> list[str]:  # of Python 3.9
+    try:
+        with open_file("/proc/self/cmdline", encoding="utf-8", errors="replace") as file:
+            return file.read().split("\0")
+    except ours(OSError):
+        return []
+
+
+def _tests_beside(modules: list[Module]) -> list[Module]:
+    """Return the tests in the folders of some tests: they are collected one after the other."""
+    from fnmatch import fnmatch
+
+    found = []
+    own = (module.file for module in modules if not module.is_installed)
+    for folder in dict.fromkeys(map(os.path.dirname, own)):
+        try:
+            names = sorted(os.listdir(folder or "."))
+        except ours(OSError):
+            continue
+        found += [
+            Module(name[:-3], "", os.path.join(folder, name))
+            for name in names
+            if any(fnmatch(name, pattern) for pattern in _OF_TESTS)
+        ]
+    return found

@@ -1,0 +1,370 @@
+"""The modules that a program's sources lead to, and what they import in which order.
+
+Nothing is executed, and no more is looked at than a budget allows.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from time import monotonic
+from typing import NamedTuple
+
+from cudaguard.files import os, ours, read_bytes, standard_library, theirs
+from cudaguard.system.modules import peek
+from cudaguard.system.source import (
+    FUNCTIONS,
+    Code,
+    Effect,
+    Import,
+    Module,
+    absolute,
+    blocks,
+    parsed,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Container, Iterable, Iterator, Sequence
+    from typing import Any
+
+_LARGEST = 200_000  # bytes of a source that is parsed; nobody writes such files by hand
+_LARGEST_READ = 10_000_000  # whose words are looked at
+# What is spent on one question: on words first, then on what they lead to.
+_MOST_FILES, _MOST_SECONDS, _MORE_SECONDS = 400, 0.05, 0.05
+_GUARD = __name__.partition(".")[0]
+_DEEPEST = 50  # imports inside imports
+_MOST_KEPT, _LARGEST_KEPT = 100, 50_000  # files, and bytes of one
+_LINK = re.compile(
+    rb"(?:^|[;:])[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n;#]*)"
+    rb"|import[ \t]+([\w., \t]+))"
+    rb"|(?:__import__|import_module|importorskip|run_module|run_path)\([ \t\n]*['\"]([^'\"\n]+)",
+    re.MULTILINE,
+)
+
+
+_UNREAD = b"\0"
+
+
+class _Text(NamedTuple):
+    """A source as text, and the imports that its lines may be, wherever they stand."""
+
+    data: bytes
+    links: tuple[tuple[str, bool], ...]  # and whether it may be a name inside a module only
+
+
+# Files that were read and parsed, by path, with the time and size that they had.
+_texts: dict[str, tuple[object, _Text]] = {}
+_codes: dict[str, tuple[object, ast.Module | None]] = {}
+
+
+class ImportGraph:
+    """The modules that others lead to: those of the program, and the top of installed packages.
+
+    Args:
+        wanted: What is looked for. A source in which nothing leads to one of them is parsed only
+            where it matters what else it does.
+        roots: Where to begin.
+        loaded: Modules that are there, and are not executed again.
+        watched: The package that is imported now: what it does is not what others depend on.
+        path: Where modules are searched; None for where Python does.
+    """
+
+    def __init__(
+        self,
+        wanted: Iterable[str],
+        roots: Iterable[Module],
+        loaded: Container[str] = (),
+        watched: str = "",
+        path: Sequence[str] | None = None,
+    ) -> None:
+        self._words = [name.rpartition(".")[2].encode() for name in wanted]
+        self._loaded, self._path, self._watched = loaded, path, watched.partition(".")[0]
+        self._found: dict[str, Module | None] = {}
+        self._entered = {"__main__"}
+        self._depth = 0
+        self._reaching: set[str] = set()
+        self.outdated: set[str] = set()  # files that are not what is running
+        self._files = 0
+        self._until = monotonic() + _MOST_SECONDS if path is None else float("inf")
+        self._is_clean = True  # has nothing but imports, definitions and values come so far?
+        self._roots = tuple(roots)
+        self._survey()
+        if path is None:
+            self._until = monotonic() + _MORE_SECONDS
+
+    def code(self, module: Module) -> Code | None:
+        """Return the code of a module; None if it has none that can be read."""
+        tree = self._tree(module)
+        return None if tree is None else Code(tree, module)
+
+    def follow(self, steps: Iterable[Import | Effect]) -> Iterator[Import | Effect]:
+        """Yield some steps, and behind each import what the module does that it imports."""
+        for step in steps:
+            if isinstance(step, Effect):
+                self._is_clean = False
+            yield step
+            if isinstance(step, Import):
+                for name in _names_of(step):
+                    yield from self._enter(name, step)
+
+    def _enter(self, name: str, outer: Import) -> Iterator[Import | Effect]:
+        if name in self._entered or name in self._loaded:
+            return
+        self._entered.add(name)
+        if self._depth > _DEEPEST:
+            yield Effect(outer.file, outer.line)
+            return
+        self._depth += 1
+        yield from self._execute(name, outer)
+        self._depth -= 1
+
+    def _execute(self, name: str, outer: Import) -> Iterator[Import | Effect]:
+        module = self.find(name)
+        if module is None or not (module.file or module.source):
+            return
+        is_package = module.is_installed or name.partition(".")[0] == self._watched
+        if (is_package or not self._is_clean) and not self.reaches(module):
+            return
+        code = self.code(module)
+        if code is None:
+            yield from self._unread(module, outer)
+            return
+        is_clean = True
+        for step in self.follow(self._inside(code, outer)):
+            if not isinstance(step, Effect):
+                likely = step.is_likely or not is_clean
+                yield step.replace(is_likely=True) if likely and not step.is_likely else step
+            elif not is_package:
+                yield step
+            elif step.file == module.file:
+                # What comes behind it in this file may depend on it; the program does not.
+                is_clean, self._is_clean = False, True
+
+    def _inside(self, code: Code, outer: Import) -> Iterator[Import | Effect]:
+        for step in code.steps():
+            if isinstance(step, Import) and (outer.branch or outer.is_likely):
+                branch = (*outer.branch, *step.branch)
+                likely = outer.is_likely or step.is_likely
+                yield step.replace(branch=branch, is_likely=likely)
+            else:
+                yield step
+
+    def _unread(self, module: Module, outer: Import) -> Iterator[Import | Effect]:
+        """Yield what a source names that is too large, or is no Python."""
+        text = self._text(module)
+        for name, _ in text.links:
+            if name.rpartition(".")[2].encode() in self._words:
+                line = text.data[: text.data.find(name.encode())].count(b"\n") + 1
+                yield Import(
+                    name, name, line, line, file=module.file, branch=outer.branch, is_likely=True
+                )
+        if not (module.is_installed or module.name.partition(".")[0] == self._watched):
+            yield Effect(module.file, 1)
+
+    def later(self) -> Iterator[Import]:
+        """Yield what the functions import, of the program's modules and of all that these lead to.
+
+        So is all that modules import which are not there yet.
+        """
+        todo = [module for module in self._roots if not module.is_installed]
+        seen = {module.file for module in todo}
+        while todo:
+            module = todo.pop(0)
+            if not self.reaches(module) or module.file in self.outdated:
+                continue
+            text = self._text(module)
+            code = self.code(module) if any(word in text.data for word in self._words) else None
+            if code is not None:
+                is_done = module.name in self._loaded or module.name in self._entered
+                at_import = [step for step in code.steps() if isinstance(step, Import)]
+                steps = [*([] if is_done else at_import), *code.later()]
+                yield from (one for one in steps if isinstance(one, Import))
+            for other in self._links(module):
+                if other.file not in seen and not other.is_installed:
+                    seen.add(other.file)
+                    todo.append(other)
+
+    def reaches(self, module: Module) -> bool:
+        """Return True if a source may lead to what is wanted, by the words in it."""
+        return (module.file or module.name) in self._reaching
+
+    def _survey(self) -> None:
+        """Find the sources that lead to one with a word that is wanted."""
+        importers: dict[str, list[str]] = {}
+        hits: list[str] = []
+        surveyed: set[str] = set()
+        # The program's own come first: what is left of the budget is for packages.
+        own = [module for module in self._roots if not module.is_installed]
+        packages = [module for module in self._roots if module.is_installed]
+        while own or packages:
+            module = (own or packages).pop(0)
+            key = module.file or module.name
+            if key in surveyed:
+                continue
+            surveyed.add(key)
+            if any(word in self._text(module).data for word in self._words):
+                hits.append(key)
+            for other in self._links(module):
+                importers.setdefault(other.file or other.name, []).append(key)
+                (packages if other.is_installed else own).append(other)
+        while hits:
+            key = hits.pop()
+            if key not in self._reaching:
+                self._reaching.add(key)
+                hits += importers.get(key, ())
+
+    def _links(self, module: Module) -> Iterator[Module]:
+        """Yield the modules that a source may import: any line of it that looks like that."""
+        for name, may_be_name in self._text(module).links:
+            if name.endswith(".py"):
+                file = os.path.join(os.path.dirname(module.file), name)
+                yield Module(f"<{name}>", "", file if os.path.isfile(file) else name)
+                continue
+            level = len(name) - len(name.lstrip("."))
+            full = absolute(name[level:], level, module.package)
+            if module.is_installed and full.partition(".")[0] == module.package.partition(".")[0]:
+                continue  # of an installed package, the top alone
+            names = [full] if may_be_name else _with_parents(full)
+            yield from filter(None, map(self.find, names))
+
+    # --- finding and reading ---------------------------------------------------------------------
+
+    def find(self, name: str) -> Module | None:
+        """Return a module, loaded or not; None for Python's, and if none is found."""
+        top = name.partition(".")[0]
+        if top in ("", _GUARD) or top in standard_library():
+            return None
+        if name not in self._found:
+            self._found[name] = None
+            if monotonic() > self._until:
+                return None
+            self._found[name] = self._search(name)
+        return self._found[name]
+
+    def _search(self, name: str) -> Module | None:
+        from importlib.machinery import PathFinder
+
+        there = sys.modules.get(name) if name in self._loaded else None
+        if there is not None:
+            file, folders = peek(there, "__file__"), peek(there, "__path__")
+            package = name if folders is not None else name.rpartition(".")[0]
+            file = file if isinstance(file, str) else ""
+            return Module(name, package, file, tuple(folders or ()))
+        parent = name.rpartition(".")[0]
+        above = self.find(parent) if parent else None
+        if parent and (above is None or not above.folders):
+            return None
+        path = list(above.folders) if above is not None else self._path
+        try:
+            spec = PathFinder.find_spec(name, path)
+            for finder in sys.meta_path if spec is None and path is None else ():
+                kind = finder if isinstance(finder, type) else type(finder)
+                if kind.__module__.startswith("__editable__"):
+                    spec = finder.find_spec(name, None)
+        except theirs(Exception):  # what lies on the path is not ours
+            return None
+        if spec is None:
+            return None
+        folders = tuple(spec.submodule_search_locations or ())
+        file = spec.origin if spec.origin and spec.origin.endswith((".py", ".pyw")) else ""
+        source = None
+        if file and hasattr(spec.loader, "archive"):
+            source = spec.loader.get_source(name)  # type: ignore[union-attr]
+        return Module(name, name if folders else parent, file, folders, source)
+
+    def _text(self, module: Module) -> _Text:
+        stamp: object = module.source
+        if module.source is None:
+            try:
+                state = os.stat(module.file)
+                stamp = (state.st_mtime_ns, state.st_size)
+            except ours(OSError, ValueError):
+                return _Text(_UNREAD, ())
+        kept = _texts.get(module.file)
+        if kept is not None and kept[0] == stamp:
+            return kept[1]
+        if self._files >= _MOST_FILES or monotonic() > self._until:
+            return _Text(_UNREAD, ())
+        self._files += 1
+        source = module.source
+        if source is None:
+            try:
+                source = read_bytes(module.file, _LARGEST_READ)
+            except ours(OSError, ValueError):
+                return _Text(_UNREAD, ())
+        data = source.encode("utf-8", "replace") if isinstance(source, str) else source
+        text = _Text(data, tuple(_links_in(data)))
+        if len(data) <= _LARGEST_KEPT:
+            _keep(_texts, module.file, (stamp, text))
+        return text
+
+    def _tree(self, module: Module) -> ast.Module | None:
+        data = self._text(module).data
+        if data is _UNREAD:
+            return None
+        kept = _codes.get(module.file)
+        stamp = hash(data)
+        if kept is None or kept[0] != stamp:
+            tree = None
+            if len(data) <= _LARGEST and monotonic() < self._until:
+                try:
+                    tree = parsed(data, module.file)
+                except ours(SyntaxError, ValueError, RecursionError, MemoryError):
+                    tree = None
+            if tree is not None:
+                _drop_functions(tree, data)
+            kept = (stamp, tree)
+            _keep(_codes, module.file, kept)
+        return kept[1]
+
+
+def _keep(kept: dict[str, Any], file: str, value: object) -> None:
+    if len(kept) >= _MOST_KEPT:
+        kept.clear()
+    kept[file] = value
+
+
+def _drop_functions(tree: ast.Module, data: bytes) -> None:
+    """Drop the statements of functions that import nothing: most of a tree."""
+    lines = data.split(b"\n")
+    todo: list[ast.stmt] = list(tree.body)
+    while todo:
+        statement = todo.pop()
+        if isinstance(statement, FUNCTIONS):
+            text = lines[statement.lineno - 1 : statement.end_lineno]
+            if not any(b"import" in line or b"run_" in line for line in text):
+                statement.body = []
+                continue
+        for part in blocks(statement):
+            todo += part
+
+
+def _links_in(data: bytes) -> Iterator[tuple[str, bool]]:
+    """Yield the modules that a text may import, as it spells them."""
+    for match in _LINK.finditer(data):
+        module, names, modules, called = (
+            part.decode("utf-8", "replace") if part else "" for part in match.groups()
+        )
+        if module:
+            yield module, False
+            for name in re.findall(r"(\w+)(?:\s+as\s+\w+)?", names):
+                yield f"{module}.{name}" if module.strip(".") else f"{module}{name}", True
+        elif called:
+            yield called, False
+        else:
+            for name in modules.split(","):
+                yield name.split()[0] if name.split() else "", False
+
+
+def _with_parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def _names_of(step: Import) -> list[str]:
+    """Return the modules that an import executes, in order; the last may be none."""
+    if step.call and step.module.endswith(".py"):
+        return []
+    return list(dict.fromkeys((*_with_parents(step.module), step.name)))

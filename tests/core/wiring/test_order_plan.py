@@ -1,0 +1,380 @@
+"""An opt-in order that nobody has enabled, in the shapes that programs have.
+
+Red and green in one table, which `docs/explanation/import-order.md` shows: `first` ends the program
+unless `second` was imported before.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+KEPT, TOLD, SILENT = "kept", "told", "silent"
+SHAPES = {
+    "two lines that follow each other": (KEPT, "import first\nimport second"),
+    "constants, definitions, values and other imports in between": (
+        KEPT,
+        ("import first\nimport json, logging\nLOG = logging.getLogger(__name__)\n'a text'\n"
+        "class A:\n    size: int = 3 * 2\n    def f(self, x=None): return x\nprint('x'.upper())\n"
+        "try:\n    import not_there\nexcept ImportError:\n    not_there = None\n"
+        "try:\n    import json\nexcept ImportError as error:\n    raise SystemExit from error\n"
+        "if len('x') > 3:\n    X = 1\nelif json:\n    X = 2\nimport second"),
+    ),
+    "`if __name__ == \"__main__\":`": (
+        KEPT, "if __name__ == '__main__':\n    import first\n    import second",
+    ),
+    "a function that has both": (
+        KEPT, "def main():\n    import first\n    import second\nmain()",
+    ),
+    "a function whose result is the exit status": (
+        KEPT,
+        ("import sys\ndef main():\n    import engine\n    return 0\n"
+        "if __name__ == '__main__':\n    result = main()\n    import second"),
+        {"engine": "import first"},
+    ),
+    "`second` in a module of the program": (
+        KEPT, "import first\nimport model", {"model": "import second"},
+    ),
+    "`first` in a module of the program": (
+        KEPT, "import engine\nimport second", {"engine": "import first\nSIZE = 3"},
+    ),
+    "both in modules of the program": (
+        KEPT, "import engine\nimport model", {"engine": "import first", "model": "import second"},
+    ),
+    "both in modules of a package, which is imported": (
+        KEPT, "from app import engine, model",
+        {"app/__init__": "", "app/engine": "import first", "app/model": "import second"},
+    ),
+    "both in modules of a package, which it imports itself": (
+        KEPT, "import app",
+        {"app/__init__": "from . import engine\nfrom .model import NAME",
+         "app/engine": "import first", "app/model": "import second\nNAME = 1"},
+    ),
+    "a namespace package": (
+        KEPT, "import app.engine\nimport app.model",
+        {"app/engine": "import first", "app/model": "import second"},
+    ),
+    "`second` by an installed package": (
+        KEPT, "import first\nimport third", {"site-packages/third": "import second"},
+    ),
+    "`first` by an installed package": (
+        KEPT, "import third\nimport second",
+        {"site-packages/third": "import first\nimport os\nos.environ['X'] = '1'"},
+    ),
+    "`first` imports `second` itself": (
+        KEPT, "import first", {"site-packages/first": "{first}\nimport second"},
+    ),
+    "`from second import name`": (KEPT, "import first\nfrom second import NAME"),
+    "one statement": (KEPT, "import first, second"),
+    "a `with` block": (KEPT, "with open(__file__):\n    import first\n    import second"),
+    "a `try` that ends the program where it fails": (
+        KEPT,
+        ("import first\ntry:\n    import second\nexcept ImportError as error:\n"
+        "    raise SystemExit('install second') from error"),
+    ),
+    "a loop": (KEPT, "for _ in range(1):\n    import first\n    import second"),
+    "a version or a platform that is this one": (
+        KEPT, ("import sys\nimport first\nif sys.version_info > (3, 6) and sys.platform != 'os2':\n"
+        "    import second"),
+    ),
+    "`importlib.import_module()` of the module with `first`": (
+        KEPT, "import importlib\nengine = importlib.import_module('engine')\nimport second",
+        {"engine": "import first"},
+    ),
+    "`second` in a function": (TOLD, "import first\ndef work():\n    import second"),
+    "`second` in a function of a module of the program": (
+        TOLD, "import first\nimport model", {"model": "def work():\n    import second"},
+    ),
+    "`second` in a method of a module that was imported before": (
+        TOLD, "import model\nimport first",
+        {"model": "class A:\n    def work(self):\n        from second import NAME"},
+    ),
+    "`try: import second` with another way": (
+        TOLD, "import first\ntry:\n    import second\nexcept ImportError:\n    second = None",
+    ),
+    "`contextlib.suppress(ImportError)`": (
+        TOLD, ("import contextlib\nimport first\nwith contextlib.suppress(ImportError):\n"
+        "    import second"),
+    ),
+    "a condition": (TOLD, "import first\nif len(__file__) > 0:\n    import second"),
+    "`importlib.import_module(\"second\")`": (
+        TOLD, "import importlib\nimport first\nimportlib.import_module('second')",
+    ),
+    "`runpy.run_path()`": (
+        TOLD, "import runpy\nimport first\nrunpy.run_path('other.py')", {"other": "import second"},
+    ),
+    "`runpy.run_module()`": (
+        TOLD, "import runpy\nimport first\nrunpy.run_module('other')", {"other": "import second"},
+    ),
+    "a variable is set in between": (
+        TOLD, "import os\nimport first\nos.environ['X'] = '1'\nimport second",
+    ),
+    "a module of the program sets one in between": (
+        TOLD, "import first\nimport settings\nimport second",
+        {"settings": "import os\nos.environ['X'] = '1'"},
+    ),
+    "the rest of the module with `first` does": (
+        TOLD, "import engine\nimport second",
+        {"engine": "import first\nimport sys\nsys.path.append('x')"},
+    ),
+    "an installed package does, before it imports `second`": (
+        TOLD, "import first\nimport third",
+        {"site-packages/third": "import os\nos.environ['X'] = '1'\nimport second"},
+    ),
+    "a function of the program is called in between": (
+        TOLD, "def prepare(): pass\nimport first\nprepare()\nimport second",
+    ),
+    "a decorator that does anything": (
+        TOLD, "import atexit\nimport first\n@atexit.register\ndef f(): pass\nimport second",
+    ),
+    "the program may end in between": (
+        TOLD, "import first, sys\nif len(sys.argv) > 5:\n    sys.exit()\nimport second",
+    ),
+    "`if TYPE_CHECKING:`": (
+        SILENT, ("from typing import TYPE_CHECKING\nimport first\nif TYPE_CHECKING:\n"
+        "    import second"),
+    ),
+    "a version or a platform that is another one": (
+        SILENT, ("import sys\nimport first\nif sys.platform == 'os2' or sys.version_info[0] == 2:\n"
+        "    import second"),
+    ),
+    "the other arm": (
+        SILENT, "if len(__file__):\n    import first\nelse:\n    import second",
+    ),
+    "the program ends before": (SILENT, "import first\nraise SystemExit\nimport second"),
+    "nothing": (SILENT, "import first"),
+    "the name alone": (SILENT, "import first\n# import second\nx = 'import second'"),
+    "a module of that name elsewhere": (SILENT, "import first\nfrom json import decoder as second"),
+    "functions of a module that nothing imports": (
+        SILENT, "import first", {"unused": "def work():\n    import second"},
+    ),
+}  # fmt: skip
+FIRST = """
+import sys
+print("second" in sys.modules)
+if "second" not in sys.modules:
+    print("first crashes")
+"""
+RULE = """
+[[rules]]
+id = "ORDER1"
+watch = ["first"]
+needs = ["second"]
+grade = "opt-in"
+why = "first crashes without second."
+"""
+PAGE = Path(__file__).parents[3] / "docs/explanation/import-order.md"
+
+
+@pytest.fixture
+def run(child):
+    """Run a program whose modules are given, and return what became of the order."""
+
+    def run(files, *command, mode="fix", more=(), **environ):
+        files = {"site-packages/first": FIRST, "site-packages/second": "NAME = 1", **files}
+        for name, text in files.items():
+            child.write(f"{name}.py", text.replace("{first}", FIRST))
+        env = {
+            "CUDAGUARD": mode,
+            "CUDAGUARD_CONFIG": str(child.write("rules.toml", RULE)),
+            "PYTHONPATH": os.pathsep.join([str(child.folder / "site-packages"), *more]),
+            **environ,
+        }
+        return child.command(sys.executable, *(command or ("main.py",)), env=env, check=False)
+
+    return run
+
+
+def answer(done):
+    """Return what the guard made of the order of a program that has run."""
+    if done.stdout.startswith("True\n"):
+        return (KEPT, done.stderr)
+    return (
+        (TOLD, "")
+        if "[ORDER1] first was imported before second." in done.stdout + done.stderr
+        else (SILENT, "")
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shape(run, shape):
+    expected, main, *more = SHAPES[shape]
+    files = {"main": main, **(more[0] if more else {})}
+    red = run(files, mode="off")
+    assert "first crashes" in red.stdout, red.stderr
+    done = run(files)
+    assert answer(done) == (expected, ""), done
+    assert (expected == SILENT) == (done.stderr == "" and "first crashes" in done.stdout)
+
+
+def test_page_has_these_shapes():
+    text = PAGE.read_text()
+    found = re.findall(r"^\| (.+) \| (kept|told|silent) \|$", text, re.MULTILINE)
+    assert found == [(shape, expected) for shape, (expected, *_) in SHAPES.items()]
+
+
+BOTH = {"engine": "import first", "model": "import second"}
+STARTS = {
+    "-m": (("-m", "app"), {"app/__init__": "", "app/__main__": "from . import run",
+                           "app/run": "import engine, model", **BOTH}, KEPT),
+    "-c": (("-c", "import engine\nimport model"), BOTH, KEPT),
+    "run": (("-m", "cudaguard", "run", "main.py"), {"main": "import engine, model", **BOTH}, KEPT),
+    "run -c": (("-m", "cudaguard", "run", "-c", "import engine\nimport model"), BOTH, KEPT),
+    "console script": (("bin/tool",), {"app": "import engine, model\ndef main(): return 0", **BOTH},
+                       KEPT),
+    "runpy": (("start.py",), {"start": "import runpy\nrunpy.run_path('main.py')",
+                              "main": "import engine, model", **BOTH}, KEPT),
+    "spawn": (("main.py",), {"main": "import multiprocessing\nif __name__ == '__main__':\n"
+              "    work = multiprocessing.get_context('spawn').Process(target=print)\n"
+              "    work.start()\n    work.join()\nelse:\n    import engine, model", **BOTH}, KEPT),
+    "src layout": (("main.py",), {"main": "from app import engine, model", "src/app/__init__": "",
+                   "src/app/engine": "import first", "src/app/model": "import second"}, KEPT),
+    "thread": (("main.py",), {"main": "import threading\ndef work():\n    import engine\n"
+               "    import model\nthread = threading.Thread(target=work)\nthread.start()\n"
+               "thread.join()", **BOTH}, KEPT),
+    "unittest": (("-m", "unittest", "-v", "test_a", "test_b"),
+                 {"test_a": "import first", "test_b": "import second"}, SILENT),
+    "pytest": (("-m", "pytest", "-s", "-q", "-p", "no:cacheprovider", "tests"),
+               {"tests/test_a": "import first\ndef test(): pass",
+                "tests/test_b": "import second\ndef test(): pass"}, TOLD),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_start_of_the_program(run, child, start):
+    command, files, expected = STARTS[start]
+    child.write("bin/tool", "import sys\nfrom app import main\nsys.exit(main())\n")
+    # As an editable installation has it: a folder that a .pth file names.
+    done = run(files, *command, more=[str(child.folder / "src"), str(child.folder)])
+    assert answer(done)[0] == expected, done
+
+
+def test_zip_application(run, child):
+    import zipfile
+
+    with zipfile.ZipFile(child.folder / "app.pyz", "w") as archive:
+        archive.writestr("__main__.py", "import engine\nimport model\n")
+        archive.writestr("engine.py", "import first\n")
+        archive.writestr("model.py", "import second\n")
+    assert answer(run({}, "app.pyz")) == (KEPT, "")
+
+
+def test_told_are_both_lines_and_what_to_move(run, child):
+    files = {"main": "import engine\nimport model", "engine": "import first",
+             "model": "import os\nos.environ['X'] = '1'\nfrom second import NAME"}  # fmt: skip
+    done = run(files)
+    said = done.stderr.replace(f"{child.folder}/", "")
+    assert "[ORDER1] first was imported before second.\n" in said
+    assert "evidence: imported at engine.py:1\n" in said
+    assert "evidence: second is imported at model.py:3\n" in said
+    assert "remedy: import second before first" in said
+    assert "run: export CUDAGUARD_RULES=+ORDER1" in said
+    assert said.count("[ORDER1]") == 1
+    done = run(files, CUDAGUARD_RULES="+ORDER1")
+    assert answer(done) == (KEPT, "")
+
+
+INSTALL = "cudaguard.install({mode!r}, rules=[rule(grade='opt-in', **{more!r})])\n"
+
+
+@pytest.fixture
+def order(program):
+    """Run a file of the program's under the rule, and return the order of the modules."""
+
+    def run(source, mode="fix", **more):
+        program.write("main.py", "from scene import *\nimport main_part\nprint(order())\n")
+        install = INSTALL.format(mode=mode, more=more)
+        program.write("main_part.py", f"from scene import *\n{install}{source}\n")
+        done = program.child.command(sys.executable, "main.py")
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip(), done.stderr
+
+    return run
+
+
+def test_source_that_was_edited_under_the_running_program_is_not_believed(order, program):
+    program.write("worker.py", "def work():\n    import target\n")
+    edit = "open('worker.py', 'w').write('def work():\\n    import target\\n    import needed\\n')"
+    assert order(f"import worker\n{edit}\nworker.work()") == ("target", "")
+
+
+@pytest.mark.parametrize("where", ["itself", "another"])
+def test_large_source_is_not_parsed(order, program, where):
+    large = f"#{'x' * 200_000}\nimport needed"
+    program.write("large.py", large)
+    said, warned = order(f"import target\n{large if where == 'itself' else 'import large'}")
+    assert said == "target needed"
+    assert ("needed is imported at" in warned) is (where == "another")
+
+
+def test_state_of_warnings_is_not_touched(order):
+    """Parsing warns of some sources; other threads set filters meanwhile."""
+    source = """
+import warnings
+class Watched(list):
+    def __setitem__(self, *_): raise AssertionError
+    insert = __setitem__
+warnings.catch_warnings = None
+warnings.filters = Watched(warnings.filters)
+import target
+'\\d \\N{BULLET}'
+import needed"""
+    said, warned = order(source)
+    assert said == "needed target"
+    assert warned.count("invalid escape") <= 1  # Python's own
+
+
+def test_mode_warn_tells_and_changes_nothing(order):
+    said, warned = order("import target\nimport needed", mode="warn")
+    assert said == "target needed"
+    assert "[ORDER1] target was imported before needed." in warned
+
+
+def test_a_disabled_rule_is_off(order):
+    source = "cudaguard.install(disable=['ORDER1'])\nimport target\nimport needed"
+    assert order(source) == ("target needed", "")
+
+
+def test_all_that_a_rule_needs_must_come(order, program):
+    both = {"needs": ("other", "needed")}
+    assert order("import target\nimport needed", **both) == ("target needed", "")
+    source = "import target\nimport needed\nimport other"
+    assert order(source, **both) == ("other needed target", "")
+    source = "import other\nimport target\nimport needed\n"  # no longer: byte code has the size
+    assert order(source, **both) == ("other needed target", "")
+
+
+def test_conditions_hold_here_too(order):
+    source = "import target\nimport needed"
+    assert order(source, dist=("not-installed",)) == ("target needed", "")
+
+
+def test_it_is_told_as_any_repair(order):
+    source = "import target\nimport needed\nprint(cudaguard.status().changes[-1])"
+    said, _ = order(source)
+    assert said.splitlines()[0] == "needed: imported before target by ORDER1 (stays)"
+
+
+def test_a_source_that_cannot_be_read_tells_nothing(program):
+    code = """
+        cudaguard.install(rules=[rule(grade="opt-in")])
+        exec(compile("import target\\nimport needed", "gone.py", "exec"))
+        print(order())
+    """
+    assert program.output(code) == ["target needed"]
+
+
+def test_a_cell_of_a_notebook_is_read(program):
+    code = """
+        import linecache
+        cell = "import target\\nimport needed\\n"
+        linecache.cache["<cell 1>"] = (len(cell), None, cell.splitlines(True), "<cell 1>")
+        cudaguard.install(rules=[rule(grade="opt-in")])
+        exec(compile(cell, "<cell 1>", "exec"))
+        print(order())
+    """
+    assert program.output(code) == ["needed target"]
