@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from cudaguard.model import Finding as Finding
     from cudaguard.model import Rule as Rule
     from cudaguard.model import Status as Status
-    from cudaguard.system.extensions.judgement import check_extension as check_extension
+    from cudaguard.system.extensions import check_extension as check_extension
     from cudaguard.tools.known import explain as explain
 
 _HOMES = {
@@ -86,9 +86,9 @@ _HOMES = {
     "SymbolScopeWarning": "errors",
     "active_rules": "api",
     "add_rule": "api",
-    "check_extension": "system.extensions.judgement",
+    "check_extension": "system.extensions",
     "create_context": "api",
-    "explain": "tools.known",
+    "explain": "tools.explain",
     "graph_safe": "features.cuda_graphs.functions",
     "guard": "api",
     "install": "api",

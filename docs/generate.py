@@ -19,8 +19,8 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from cudaguard.core import id_messages
+from cudaguard.core.rule_check import declared, toml_text, verb_of
 from cudaguard.core.table import table
-from cudaguard.core.verbs import declared, toml_text, verb_of
 from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     DENSE,
@@ -31,8 +31,8 @@ from cudaguard.features.array_interface.consumers import (
 from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.model import GRADES
 from cudaguard.system.shareable import VARIABLES
-from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.checks import CHECKS, all_checks, check_of
+from cudaguard.tools.known import RULES
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # where a test imports this
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from cudaguard import Rule
     from cudaguard.core.checks import Check
-    from cudaguard.core.verbs import Verb
+    from cudaguard.core.rule_check import Verb
     from cudaguard.features.array_interface.consumers import Consumer
     from cudaguard.features.array_interface.producers import Producer
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import cudaguard
-from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.checks import CHECKS
+from cudaguard.tools.known import DETECTORS, RULES
 
 from .test_words import SPELLING, WORDS
 

@@ -8,9 +8,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
-from cudaguard.tools.command_line import Parser
 from cudaguard.tools.doctor import command as doctor
-from cudaguard.tools.main import MODULES
+from cudaguard.tools.main import MODULES, Parser
 
 from .decord_fault import needs_decord, needs_fault
 
@@ -97,10 +96,10 @@ def test_generated_tables_and_schema_equal_the_data(generate):
 
 
 def test_generated_tables_name_every_rule_verb_id_and_consumer_once(root, generate):
-    from cudaguard.core.verbs import declared
+    from cudaguard.core.rule_check import declared
     from cudaguard.features.array_interface.consumers import CONSUMERS
-    from cudaguard.tools.catalog import DETECTORS, RULES
     from cudaguard.tools.doctor.checks import CHECKS
+    from cudaguard.tools.known import DETECTORS, RULES
 
     def names_of(name, part):
         text = (root / "docs" / "reference" / name).read_text(encoding="utf-8")
@@ -151,7 +150,7 @@ def rows_of_rules(text):
 
 
 def test_every_rule_that_acts_by_default_says_what_it_repairs(root):
-    from cudaguard.tools.catalog import RULES
+    from cudaguard.tools.known import RULES
 
     text = (root / "docs" / "reference" / "catalog.md").read_text(encoding="utf-8")
     rows = rows_of_rules(text.partition("## Repairs by default")[2].partition("\n## ")[0])

@@ -10,8 +10,8 @@ import pytest
 
 import cudaguard
 from cudaguard.core.passing_errors import known_errors
-from cudaguard.tools.catalog import DETECTORS, RULES
 from cudaguard.tools.doctor.checks import CHECKS
+from cudaguard.tools.known import DETECTORS, RULES
 
 if sys.version_info >= (3, 11):
     import tomllib

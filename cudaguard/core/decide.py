@@ -6,7 +6,7 @@ Pure functions. Whether something may be done is asked of `cudaguard.core.permit
 from __future__ import annotations
 
 from cudaguard.core.permit import permit_for
-from cudaguard.model import Plan, Rule
+from cudaguard.model import Plan, Record, Rule
 from cudaguard.system.versions import clauses, in_range, required_name, requirement_met
 
 TYPE_CHECKING = False
@@ -128,7 +128,6 @@ def plan(
     if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(name, told=told)
     from cudaguard.core.messages import PYTHON
-    from cudaguard.core.order import Before, in_order, without_opposites
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
     # the rules of every module that can be reached.
@@ -174,3 +173,64 @@ def _rank(rule: Rule, users: bool) -> tuple[int, ...]:
         len(value) if isinstance(value, dict) else 1 for value in rule.when.values()
     ) + bool(rule.dist)
     return conditions, min(map(clauses, rule.dist), default=0), int(users)
+
+
+# --- Import order as a graph: who must come before whom, and what to do about contradictions ------
+
+
+class Before(Record):
+    """`first` must be imported before `then`, says `rule`.
+
+    Args:
+        rank: Decides between two rules that say the opposite of one pair; the greater wins.
+    """
+
+    first: str
+    then: str
+    rule: str
+    rank: tuple[int, ...] = ()
+
+
+def without_opposites(edges: Iterable[Before]) -> list[Before]:
+    """Drop each edge whose opposite has a greater rank. Equal ranks both stay: a cycle."""
+    strongest: dict[tuple[str, str], tuple[int, ...]] = {}
+    edges = list(edges)
+    for edge in edges:
+        pair = edge.first, edge.then
+        strongest[pair] = max(strongest.get(pair, edge.rank), edge.rank)
+    return [
+        edge
+        for edge in edges
+        if strongest.get((edge.then, edge.first), edge.rank) <= strongest[edge.first, edge.then]
+    ]
+
+
+def in_order(edges: Iterable[Before]) -> tuple[list[str], list[Before], list[str]]:
+    """Return (modules in a safe order, edges honored by it, contradictions in words).
+
+    The edges of a contradiction are not honored, none of them.
+    """
+    from graphlib import CycleError, TopologicalSorter
+
+    edges = list(edges)
+    problems: list[str] = []
+    while True:
+        graph: dict[str, list[str]] = {}
+        for edge in edges:
+            graph.setdefault(edge.then, []).append(edge.first)
+        try:
+            return list(TopologicalSorter(graph).static_order()), edges, problems
+        except CycleError as error:
+            cycle: list[str] = error.args[1][:-1]  # each one must precede the next
+            # The same words wherever the cycle was entered, so that it is told only once.
+            start = cycle.index(min(cycle))
+            cycle = [*cycle[start:], *cycle[: start + 1]]
+            words: list[str] = []
+            involved: list[Before] = []
+            for step in zip(cycle, cycle[1:]):
+                here = [edge for edge in edges if (edge.first, edge.then) == step]
+                involved += here
+                rules = sorted({edge.rule for edge in here})
+                words += [f"{rule} wants {step[0]} before {step[1]}" for rule in rules]
+            problems.append("; ".join(words) + ": this cannot be done")
+            edges = [edge for edge in edges if edge not in involved]

@@ -123,7 +123,7 @@ class Repairs:
         """Say which repairs of a module this platform has no means for."""
         from cudaguard.core import messages
         from cudaguard.core.decide import applies
-        from cudaguard.core.verbs import toml_text
+        from cudaguard.core.rule_check import toml_text
         from cudaguard.system.facts import Facts
 
         for rule in self.registry.rules_of(spec.name):

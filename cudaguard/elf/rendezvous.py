@@ -15,8 +15,8 @@ from __future__ import annotations
 import errno
 from typing import NamedTuple
 
-from cudaguard.elf.hash_tables import GnuTable
 from cudaguard.elf.reader import Budget, UnreadableError
+from cudaguard.elf.shared_object import GnuTable
 from cudaguard.files import open_file, ours
 
 TYPE_CHECKING = False

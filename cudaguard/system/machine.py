@@ -9,15 +9,316 @@ Source: NVML API reference, ``nvmlReturn_t``; NVIDIA container toolkit; Windows 
 
 from __future__ import annotations
 
-import os
+import re
+from glob import glob
+from typing import NamedTuple
 
+from cudaguard.elf.reader import ElfFile
+from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.files import os, ours, read_start, theirs
 from cudaguard.model import Record
 from cudaguard.system.facts import built_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
+
+    Capability = tuple[int, int]
+
+# --- What NVML says of a device, without a context and without CUDA being initialized -------------
+# NVML numbers devices by PCI order and knows nothing of ``CUDA_VISIBLE_DEVICES``, which is
+# therefore read here as CUDA would. It may be missing (Jetson, containers); then nothing is known,
+# and that is all.
+#
+# Source: NVML API reference, "Device Queries", "Multi Instance GPU Management"; CUDA programming
+# guide, "CUDA Environment Variables"; MIG user guide, "CUDA Device Enumeration".
+
+_NUMBER = re.compile(r"\+?\d+")  # "1x" is 1 as well
+_PART = re.compile(r"MIG-(GPU-[^/]+)/\d+/\d+")  # of a GPU, as drivers before 470 name it
+
+
+def compute_capabilities() -> tuple[Capability, ...]:
+    """Return the compute capabilities of the devices that CUDA would show to this process.
+
+    NVML is loaded for it. Once CUDA is initialized, `cudaguard.system.driver` knows it for certain.
+
+    Returns:
+        One per device, as in ``((9, 0), (9, 0))``; nothing where none is visible or NVML cannot
+        tell. Where devices differ, and it cannot be known which of them the numbers in
+        ``CUDA_VISIBLE_DEVICES`` mean, those of all.
+    """
+    return _asked(_capabilities) or ()
+
+
+def used_memory(uuid: str) -> int | None:
+    """Return the bytes of device memory in use by all processes; None where NVML cannot tell.
+
+    Args:
+        uuid: The device, as in ``GPU-8f3c...``.
+    """
+    memory = _ask(uuid, lambda nvml, handle: nvml.nvmlDeviceGetMemoryInfo(handle))
+    return None if memory is None else int(memory.used)
+
+
+def _ask(uuid: str, question: Any) -> Any:
+    if not uuid:
+        return None
+    return _asked(lambda nvml: question(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid.encode())))
+
+
+def _asked(question: Any) -> Any:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            return question(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
+    except theirs(
+        Exception
+    ):  # no NVML, one that does not work, or warnings made errors: not known then
+        return None
+
+
+def _capabilities(nvml: Any) -> tuple[Capability, ...]:
+    uuids, capabilities = [], []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        uuids.append(_text(nvml.nvmlDeviceGetUUID(handle)))
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+        capabilities.append((int(major), int(minor)))
+
+    def gpu_of(instance: str) -> str:
+        try:
+            handle = nvml.nvmlDeviceGetHandleByUUID(instance.encode())
+            gpu = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+            return _text(nvml.nvmlDeviceGetUUID(gpu))
+        except nvml.NVMLError:
+            return ""
+
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return tuple(capabilities)
+    shown = _shown(listed, uuids, gpu_of)
+    is_numbered = _NUMBER.match(listed.strip()) is not None
+    is_in_order = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or not is_numbered
+    if is_in_order or len(set(capabilities)) <= 1 or not shown:
+        return tuple(capabilities[index] for index in shown)
+    return tuple(capabilities)  # the fastest comes first, and NVML does not say which that is
+
+
+def _shown(listed: str, uuids: Sequence[str], gpu_of: Callable[[str], str]) -> list[int]:
+    """Return which devices ``CUDA_VISIBLE_DEVICES`` shows, as positions among the UUIDs.
+
+    The first entry decides whether numbers or names are meant, an invalid one ends the list, and
+    one device named twice makes it empty; a part of a GPU (MIG) is the only device of a process.
+
+    Args:
+        listed: The value of the variable.
+        uuids: Of the devices of the machine.
+        gpu_of: Returns the UUID of the GPU that a MIG instance is a part of, empty if of none.
+    """
+    entries = [entry.strip() for entry in listed.split(",")]
+    kind = entries[0][:4]
+    shown: list[int] = []
+    for entry in entries:
+        if kind == "MIG-":
+            part = _PART.fullmatch(entry)
+            name = part[1] if part else gpu_of(entry)
+            return [uuids.index(name)] if name in uuids else []
+        if kind == "GPU-":
+            # As many digits as tell it from the others.
+            found = [i for i, uuid in enumerate(uuids) if uuid.startswith(entry)]
+            is_valid = len(found) == 1 and entry.startswith(kind)
+        else:
+            number = _NUMBER.match(entry)
+            found = [int(number[0])] if number is not None else []
+            is_valid = bool(found) and found[0] < len(uuids)
+        if not is_valid:
+            break
+        if found[0] in shown:
+            return []
+        shown += found
+    return shown
+
+
+def _text(value: Any) -> str:
+    return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+
+
+# --- What files tell of the NVIDIA driver: nothing is loaded, and NVML is not asked ---------------
+# Source: the driver's README ("The /proc interface"), and how its installers lay it out.
+
+LIBRARY = "libcuda.so.1"
+_SAID = re.compile(r"Kernel Module\b.{0,100}?\s(\d+\.\d+(?:\.\d+)?)\s")
+_NVIDIA, _DISPLAY = "0x10de", "0x03"  # PCI vendor, and class of a GPU
+
+
+class DriverFiles(NamedTuple):
+    """The driver, as far as files tell.
+
+    Args:
+        kernel: Version of the kernel module, empty if it is not loaded.
+        library: The libcuda.so.1 that the loader would find, empty if none.
+        library_version: Its version, as far as its name tells.
+        devices: NVIDIA GPUs on the PCI bus.
+    """
+
+    kernel: str
+    library: str
+    library_version: str
+    devices: int
+
+
+def look_at_driver(root: str = "/") -> DriverFiles:
+    """Return what files tell of the driver.
+
+    Args:
+        root: Where the file system begins in which devices and ``/proc`` are looked for.
+    """
+    library = library_file(LIBRARY)
+    return DriverFiles(
+        _kernel(os.path.join(root, "proc/driver/nvidia/version")),
+        library,
+        os.path.basename(os.path.realpath(library)).partition(".so.")[2] if library else "",
+        sum(map(_is_gpu, glob(os.path.join(root, "sys/bus/pci/devices/*")))),
+    )
+
+
+def _kernel(path: str) -> str:
+    match = _SAID.search(_content(path))
+    return match[1] if match else ""
+
+
+def library_file(name: str) -> str:
+    """Return the file that the loader would take for a library of this process; empty if none."""
+    try:
+        with ElfFile("/proc/self/exe") as file:
+            place = Place(os.path.realpath("/proc/self/exe"), file, None)
+            return SearchPath((place,)).find(name, place)
+    except ours(OSError, ValueError):
+        return ""
+
+
+def _is_gpu(device: str) -> bool:
+    vendor, kind = (_content(os.path.join(device, name)) for name in ("vendor", "class"))
+    return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
+
+
+def _content(path: str) -> str:
+    try:
+        return read_start(path, 1 << 12).decode("utf-8", "replace")
+    except ours(OSError):
+        return ""
+
+
+# --- What the status codes of the CUDA driver mean to a user --------------------------------------
+# Source: CUDA driver API reference, ``CUresult``.
+
+_MEANINGS = {
+    1: "an argument is invalid",
+    2: "out of memory: other processes hold the memory of this device (nvidia-smi lists them)",
+    3: "CUDA is not initialized in this process; in a forked child, its parent had initialized it",
+    34: "the CUDA toolkit's stand-in library was loaded in place of the driver: take its folder "
+    "(.../stubs) out of LD_LIBRARY_PATH",
+    46: "the device is taken: another process holds it in compute mode Exclusive_Process, or it is "
+    "prohibited (nvidia-smi -q -d COMPUTE)",
+    100: "no CUDA device is there, or CUDA_VISIBLE_DEVICES hides them all",
+    101: "there is no such device",
+    201: "no CUDA context is current in this thread: use the GPU in this thread first, or make a "
+    "context current in it",
+    400: "a stream, event or module of another CUDA context, or one that was destroyed",
+    500: "the driver lacks this function: it is too old, or no driver at all",
+    708: "the context of the device is in use: its settings cannot be changed any more",
+    709: "the CUDA context is gone: it was destroyed, or its device was reset, while this thread "
+    "used it",
+    801: "not supported by this driver",
+    802: "the system is not ready: the fabric manager may not be running",
+    803: "the driver library and the kernel module are of different versions: reboot after the "
+    "update, or start the container with the host's driver",
+    804: "forward-compatibility libraries (.../compat) on a device that does not support them: "
+    "take them out of LD_LIBRARY_PATH, or update the driver",
+    900: "not allowed while a CUDA graph is being captured: do it before the capture begins",
+    901: "an earlier error has broken off the capture of a CUDA graph: look at the first error",
+    902: "it would merge two captures of CUDA graphs: keep their streams apart",
+    903: "the capture of a CUDA graph was begun on another stream: end it there",
+    904: "a stream was forked off the capture of a CUDA graph and never joined: have the captured "
+    "stream wait for it before the capture ends",
+    905: "a stream that is being captured cannot wait for work outside of the capture: do that "
+    "before the capture begins",
+    906: "the default stream cannot be used while a blocking stream is being captured: capture on "
+    "a non-blocking stream, as torch.cuda.graph does",
+    999: "unknown error of the driver: device nodes may be missing, or the machine has slept",
+}
+
+
+# How they stand in messages: by the driver's name, and in the words of the runtime.
+_TEXTS = {
+    3: (
+        "CUDA_ERROR_NOT_INITIALIZED",
+        "cudaErrorInitializationError",
+        "CUDA error: initialization error",
+        "cuInit failed: initialization error",
+    ),
+    34: ("CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"),
+    46: ("CUDA_ERROR_DEVICE_UNAVAILABLE", "devices are busy or unavailable"),
+    100: (
+        "CUDA_ERROR_NO_DEVICE",
+        "no CUDA-capable device is detected",
+        "No CUDA GPUs are available",
+    ),
+    101: ("CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"),
+    801: ("CUDA_ERROR_NOT_SUPPORTED",),
+    802: ("CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"),
+    999: ("CUDA_ERROR_UNKNOWN", "CUDA unknown error"),
+}
+
+
+# What to do, where a message has the status.
+_REMEDIES = {
+    3: "start workers by spawn or forkserver (multiprocessing.set_start_method('spawn')), or do "
+    "not use CUDA before the fork; in a process that was not forked call the library's own "
+    "initialization first",
+    34: "take the folder .../stubs out of LD_LIBRARY_PATH",
+    46: "see who holds the GPU (nvidia-smi), or have the compute mode changed (nvidia-smi -c 0)",
+    100: "see what CUDA_VISIBLE_DEVICES says, and whether nvidia-smi lists a GPU; in a container "
+    "start it with the GPUs (docker run --gpus all)",
+    101: "number the devices from 0 among those that CUDA_VISIBLE_DEVICES shows",
+    801: "update the driver, or leave that feature out",
+    802: "have the fabric manager of this machine started (systemctl status nvidia-fabricmanager)",
+    999: "see dmesg for lines with NVRM; after a suspend reload the module: sudo rmmod nvidia_uvm; "
+    "sudo modprobe nvidia_uvm",
+}
+
+
+def remedy_for(status: int) -> str:
+    """Return what to do about a status that a message has; empty if nothing is known."""
+    return _REMEDIES.get(status, "")
+
+
+def texts() -> tuple[str, ...]:
+    """Return how statuses stand in messages."""
+    return tuple(part for parts in _TEXTS.values() for part in parts)
+
+
+def named_status(text: str) -> tuple[int, str, str] | None:
+    """Return the status that a message is about, what it means, and its line; None if of none."""
+    for status, parts in _TEXTS.items():
+        for part in parts:
+            at = text.find(part)
+            if at >= 0:
+                line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
+                if "cuda" in line.lower() or "cuInit" in line:  # others have such words, too
+                    return status, meaning(status), line
+    return None
+
+
+def meaning(status: int) -> str:
+    """Return what a status other than success means, and what to do about it."""
+    return _MEANINGS.get(status, "see CUresult in the CUDA driver API reference")
+
 
 # Where driver libraries lie that the loader may not have in its cache.
 DRIVER_PLACES = (
@@ -111,7 +412,7 @@ def _ask_nvml() -> dict[str, Any]:
         return {
             "nvml": "ok",
             "status": 0,
-            "driver_version": _text(_try(pynvml, pynvml.nvmlSystemGetDriverVersion)) or "",
+            "driver_version": _text_or_none(_try(pynvml, pynvml.nvmlSystemGetDriverVersion)) or "",
             "supported": _try(pynvml, pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0,
             "gpus": tuple(_gpus(pynvml)),
         }
@@ -126,7 +427,7 @@ def _gpus(pynvml: Any) -> Iterable[GpuFacts]:
             continue
         capability = _try(pynvml, pynvml.nvmlDeviceGetCudaComputeCapability, handle)
         yield GpuFacts(
-            _text(_try(pynvml, pynvml.nvmlDeviceGetName, handle)) or "",
+            _text_or_none(_try(pynvml, pynvml.nvmlDeviceGetName, handle)) or "",
             None if capability is None else (int(capability[0]), int(capability[1])),
         )
 
@@ -139,7 +440,7 @@ def _try(pynvml: Any, question: Any, *arguments: Any) -> Any:
         return None
 
 
-def _text(value: Any) -> str | None:
+def _text_or_none(value: Any) -> str | None:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 

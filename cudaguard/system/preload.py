@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from glob import escape, glob
 
-from cudaguard.elf.library_version import version_of
+from cudaguard.elf.library_facts import version_of
 from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import folders_of, read_elf, search_path_for
 from cudaguard.elf.search_path import SearchPath

@@ -6,12 +6,13 @@ import os
 import sys
 from functools import cached_property
 
-from cudaguard.system.conda import CondaPackage, conda_packages
 from cudaguard.system.distributions import (
+    CondaPackage,
     Distribution,
     Installed,
     SharedFile,
     Unreadable,
+    conda_packages,
     installed,
     key_of,
 )

@@ -334,7 +334,7 @@ def _is_torch(folder: str) -> bool:
 
 
 def _refuse_other_python(torch: str) -> None:
-    from cudaguard.system.extensions.causes import built_for_python
+    from cudaguard.system.extensions import built_for_python
 
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     built = {built_for_python(name) for name in os.listdir(torch) if name.endswith(".so")} - {""}

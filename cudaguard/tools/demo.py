@@ -42,7 +42,7 @@ def execute(args: Namespace) -> int:
     if obstacle:
         note("demo", f"The demonstration cannot run here: {obstacle}", command)
         return USAGE
-    from cudaguard.tools.catalog import RULES
+    from cudaguard.tools.known import RULES
     from cudaguard.tools.layout import Page
 
     rule = next(rule for rule in RULES if rule.id == "CG001")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
 from cudaguard.core import id_messages as known
 from cudaguard.core.lifecycle import activation
@@ -18,6 +19,12 @@ from cudaguard.tools.doctor.checks import CHECKS, check_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.model import Finding
+
+# --- The built-in knowledge as a whole, for commands; importing it makes every rule ---------------
+
+RULES = table.rules()
+DETECTORS = {id: title for id, (title, _) in table.index.IDS.items()}
+
 
 _LONGEST_ID = 200  # characters
 

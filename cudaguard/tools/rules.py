@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.verbs import toml_text
+from cudaguard.core.rule_check import toml_text
 from cudaguard.files.text import printable
 from cudaguard.tools.common import FOUND, OK, add_format, json_text, known_id, note, show
 from cudaguard.tools.layout import Page
@@ -47,7 +47,7 @@ def execute(args: Namespace) -> int:
     if args.task == "check":
         return _check_all(args)
     from cudaguard.api import active_rules
-    from cudaguard.tools.catalog import RULES
+    from cudaguard.tools.known import RULES
 
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}

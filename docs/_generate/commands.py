@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from _generate.markdown import code, plain, table_of
 from cudaguard.tools import common
-from cudaguard.tools.command_line import Parser
-from cudaguard.tools.main import COMMANDS, MODULES
+from cudaguard.tools.main import COMMANDS, MODULES, Parser
 
 if TYPE_CHECKING:
     from argparse import Action, ArgumentParser

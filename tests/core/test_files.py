@@ -13,7 +13,8 @@ import pytest
 
 import cudaguard
 from cudaguard.core.journal_reader import read_journal
-from cudaguard.elf import library_facts, library_version
+from cudaguard.elf import library_facts
+from cudaguard.elf import library_facts as library_version
 from cudaguard.elf.reader import is_truncated, read_elf
 from cudaguard.elf.search_path import cache_entries
 from cudaguard.files import (
@@ -25,8 +26,8 @@ from cudaguard.files import (
     read_start,
     write_text,
 )
+from cudaguard.system import extensions as judgement
 from cudaguard.system import source, source_file
-from cudaguard.system.extensions import judgement
 from cudaguard.system.torch_build import architectures, release_of
 from cudaguard.tools.run.record import read_faults
 

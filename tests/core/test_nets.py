@@ -118,9 +118,9 @@ def test_modules_of_ours_are_imported_past_the_programs_hooks(child):
     done = child.python(
         HOOKS
         + """
-assert "cudaguard.elf.symbols" not in sys.modules
-own.load("cudaguard.elf.symbols")
-assert sys.modules["cudaguard"].elf.symbols is sys.modules["cudaguard.elf.symbols"]
+assert "cudaguard.elf.resident" not in sys.modules
+own.load("cudaguard.elf.resident")
+assert sys.modules["cudaguard"].elf.library_facts is sys.modules["cudaguard.elf.resident"]
 print("ctypes" in asked, [name for name in asked + stated if "cudaguard" in name])
 """
     )

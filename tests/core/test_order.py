@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudaguard.core.order import Before, in_order, without_opposites
+from cudaguard.core.decide import Before, in_order, without_opposites
 
 EDGES = st.lists(
     st.builds(

@@ -11,7 +11,7 @@ import pytest
 
 from cudaguard import config
 from cudaguard.core import settings as layers
-from cudaguard.core.order import Before
+from cudaguard.core.decide import Before
 from cudaguard.core.plugins import Entry
 from cudaguard.core.prerequisites import Outcome
 from cudaguard.model import Event, Finding, Plan, Record, Rule, Status, Table

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cudaguard.core.rule_check import check_rule
+from cudaguard.core.rule_check import check_rule, declared, toml_text
 from cudaguard.core.table import table
-from cudaguard.core.verbs import declared, toml_text
 from cudaguard.errors import RuleError
 from cudaguard.model import GRADES, Rule
 

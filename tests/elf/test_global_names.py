@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 READ = """
 import sys
-from cudaguard.elf.global_names import GlobalNames
+from cudaguard.elf.image import GlobalNames
 from cudaguard.elf.memory import Memory
 from cudaguard.features.symbol_scope.detector import CANARIES
 from cudaguard.system.loader_list import LoaderList
@@ -37,7 +37,7 @@ first = read()
 assert "ctypes" not in sys.modules and loader.has_scope
 
 import ctypes, os
-from cudaguard.elf.symbols import GlobalScope
+from cudaguard.elf.resident import GlobalScope
 
 def compare(owners):
     scope = GlobalScope()

@@ -24,10 +24,10 @@ pytestmark = pytest.mark.skipif(
 ctypes = pytest.importorskip("ctypes")
 
 from cudaguard.elf import image, loaded  # noqa: E402
-from cudaguard.elf.bound import ThreadLocals, bound_addresses  # noqa: E402
 from cudaguard.elf.image import Image  # noqa: E402
 from cudaguard.elf.loaded import Library, first_entry, loaded_libraries  # noqa: E402
 from cudaguard.elf.memory import Memory  # noqa: E402
+from cudaguard.elf.resident import ThreadLocals, bound_addresses  # noqa: E402
 
 PAGE = mmap.PAGESIZE
 needs_readelf = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from cudaguard.core import messages
 from cudaguard.core.decide import plan
 from cudaguard.core.rule_check import check_rule
 from cudaguard.model import Rule
-from cudaguard.tools.catalog import DETECTORS, RULES
+from cudaguard.tools.known import DETECTORS, RULES
 
 IDS = [rule.id for rule in RULES]
 each_rule = pytest.mark.parametrize("rule", RULES, ids=IDS)

@@ -13,8 +13,8 @@ from cudaguard.core.checks import Check
 from cudaguard.core.detection import EVENTS
 from cudaguard.core.known_errors import Explainer
 from cudaguard.core.repairs import MOMENTS
+from cudaguard.core.rule_check import declared
 from cudaguard.core.table import table
-from cudaguard.core.verbs import declared
 from cudaguard.features import _index as index
 
 MORE = {"lacking": 2, "needing": 2, "opening": 2}  # arguments of a repair, where it is not one

@@ -78,7 +78,7 @@ print((major.value, minor.value) == situation.nvrtc.release)
 def test_capabilities_by_nvml_driver_and_torch(program):
     ran = program.run(
         """
-        from cudaguard.system.devices import compute_capabilities
+        from cudaguard.system.machine import compute_capabilities
         from cudaguard.system.driver import Driver
         by_nvml = compute_capabilities()
         import torch

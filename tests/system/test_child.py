@@ -13,7 +13,7 @@ import pytest
 
 from cudaguard.system.child import KEPT, run
 from cudaguard.system.keeper import start
-from cudaguard.system.origins import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
+from cudaguard.system.packages import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
 
 from ..conftest import clean_environment
 

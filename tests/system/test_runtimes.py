@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cudaguard.elf.library_version import is_same_build, version_of
+from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.features.duplicate_libraries.policy import (
     APART,
     NEWER,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudaguard.tools.bisect.search import (
+from cudaguard.tools.bisect.trials import (
     BAD,
     GOOD,
     UNSURE,

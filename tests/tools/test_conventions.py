@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from cudaguard.tools.catalog import RULES
-from cudaguard.tools.command_line import Parser
-from cudaguard.tools.main import COMMANDS, MODULES
+from cudaguard.tools.known import RULES
+from cudaguard.tools.main import COMMANDS, MODULES, Parser
 
 from ..documents import valid
 

@@ -17,12 +17,12 @@ from cudaguard.features.duplicate_libraries.checks import (
     unmet,
 )
 from cudaguard.model import Finding
-from cudaguard.system.nvidia_driver import look_at_driver
-from cudaguard.tools.catalog import DETECTORS, RULES
+from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
 from cudaguard.tools.doctor.checks.children import together, unexplained
 from cudaguard.tools.doctor.command import LEVELS, is_reached
 from cudaguard.tools.doctor.writing import bundle, document, lay_out
+from cudaguard.tools.known import DETECTORS, RULES
 from cudaguard.tools.layout import Page
 
 

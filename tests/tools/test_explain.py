@@ -11,7 +11,7 @@ import pytest
 
 import cudaguard
 from cudaguard.core.passing_errors import known_errors
-from cudaguard.tools.catalog import DETECTORS, RULES
+from cudaguard.tools.known import DETECTORS, RULES
 
 from ..documents import valid
 

@@ -6,8 +6,7 @@ import shlex
 
 import pytest
 
-from cudaguard.tools.command_line import asks_for_json
-from cudaguard.tools.main import COMMANDS, MODULES, main, overview
+from cudaguard.tools.main import COMMANDS, MODULES, asks_for_json, main, overview
 
 from ..documents import valid
 

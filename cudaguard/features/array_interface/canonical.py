@@ -8,22 +8,20 @@ synchronization. What cannot be had so is refused.
 from __future__ import annotations
 
 from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD, HEEDS, REFUSES
-from cudaguard.features.array_interface.faults import (
-    CORRECT,
-    INTERFACE,
-    Fault,
-    RefusedError,
-    refused,
-    shown,
-)
 from cudaguard.features.array_interface.interface import (
     ADDRESS_SPACE,
     AUTO,
+    CORRECT,
+    INTERFACE,
     NEWEST,
     SPECIFICATION,
+    Fault,
+    RefusedError,
     extent,
     in_c_order,
     item_size,
+    refused,
+    shown,
 )
 from cudaguard.features.array_interface.producers import producer_of, zero_means
 from cudaguard.features.array_interface.reading import (

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from cudaguard.features.array_interface.faults import refused
-from cudaguard.features.array_interface.interface import LEGACY_STREAM, SPECIFICATION
+from cudaguard.features.array_interface.interface import LEGACY_STREAM, SPECIFICATION, refused
 
 
 class Producer(NamedTuple):

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from operator import index, is_
 
-from cudaguard.features.array_interface.faults import INTERFACE, refused, shown
 from cudaguard.features.array_interface.interface import (
     ADDRESS_SPACE,
+    INTERFACE,
     NATIVE,
     NEWEST,
     SPECIFICATION,
     item_size,
+    refused,
+    shown,
 )
 
 TYPE_CHECKING = False

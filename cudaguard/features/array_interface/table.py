@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import CLASS, FUNCTION, PARAMETER, Parameter, Verb
+from cudaguard.core.rule_check import CLASS, FUNCTION, PARAMETER, Parameter, Verb
 
 VERBS = (
     Verb(

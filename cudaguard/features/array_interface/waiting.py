@@ -21,10 +21,9 @@ import sys
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
-from cudaguard.features.array_interface.faults import refused
-from cudaguard.features.array_interface.interface import LEGACY_STREAM, PER_THREAD_STREAM
+from cudaguard.features.array_interface.interface import LEGACY_STREAM, PER_THREAD_STREAM, refused
 from cudaguard.system.driver import Driver
-from cudaguard.system.driver_status import meaning
+from cudaguard.system.machine import meaning
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import SWITCH, Verb
+from cudaguard.core.rule_check import SWITCH, Verb
 
 VERBS = (
     Verb(

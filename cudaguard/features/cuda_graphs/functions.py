@@ -6,7 +6,7 @@ import sys
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.errors import GraphError
-from cudaguard.features.cuda_graphs.compiled import disable_graphs, place_in, uses_graphs
+from cudaguard.features.cuda_graphs.copies import disable_graphs, place_in, uses_graphs
 from cudaguard.features.cuda_graphs.repair import protect
 
 TYPE_CHECKING = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import SWITCH, TARGET, Parameter, Verb
+from cudaguard.core.rule_check import SWITCH, TARGET, Parameter, Verb
 
 _TARGET = Parameter("target", TARGET, "pkg.models.Encoder")
 

@@ -28,8 +28,8 @@ from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
 from cudaguard.model import Record
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
-from cudaguard.system.driver_status import meaning
 from cudaguard.system.facts import built_for
+from cudaguard.system.machine import meaning
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -137,7 +137,7 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     Raises:
         ContextError: It cannot be created, with the reason.
     """
-    from cudaguard.system.devices import used_memory
+    from cudaguard.system.machine import used_memory
 
     driver = Driver()
     _open(driver)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import MODULE, TEXT, VARIABLE, Parameter, Verb
+from cudaguard.core.rule_check import MODULE, TEXT, VARIABLE, Parameter, Verb
 from cudaguard.features.cuda_init.expectations import EXPECTATIONS
 
 VERBS = (

@@ -8,14 +8,19 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.core.checks import Check
-from cudaguard.elf.library_version import is_same_build, version_of
+from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.features.duplicate_libraries import messages as wording
 from cudaguard.features.duplicate_libraries import policy
 from cudaguard.features.duplicate_libraries.messages import Overlap, Served, Unmet
-from cudaguard.system.conda import replaced, requiring_another
-from cudaguard.system.distributions import is_shared_object, key_of, listed_files
+from cudaguard.system.distributions import (
+    is_shared_object,
+    key_of,
+    listed_files,
+    replaced,
+    requiring_another,
+)
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
 from cudaguard.system.versions import in_range

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cudaguard.core.detection import NativeLoad
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.elf.loaded import Library
-    from cudaguard.features.duplicate_libraries.wants import Wants
+    from cudaguard.features.duplicate_libraries.judgement import Wants
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 _LONGEST_WAIT = 1  # seconds; what is not looked at now is looked at after the next load
@@ -79,7 +79,7 @@ class DuplicateDetector:
 
     def imported(self, _: str) -> None:
         """Look whether what serves is as new as those want that were imported."""
-        from cudaguard.features.duplicate_libraries.wants import Wants
+        from cudaguard.features.duplicate_libraries.judgement import Wants
 
         if self._wants is None:
             self._wants = Wants(self._core)

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from cudaguard.core.caller import caller_frame, frame_outside, is_importing
 from cudaguard.core.reports import LATER
-from cudaguard.elf.library_version import is_same_build, version_of
+from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.duplicate_libraries import messages as wording
 from cudaguard.features.duplicate_libraries import policy
-from cudaguard.features.duplicate_libraries.policy import folder_of
+from cudaguard.features.duplicate_libraries.policy import Want, folder_of
 from cudaguard.files import os, ours
+from cudaguard.system.facts import Facts, requires_of
+from cudaguard.system.modules import peek
+from cudaguard.system.preload import has_driver
 from cudaguard.system.runtimes import runtime_of, stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
     from cudaguard.features.duplicate_libraries.policy import Copy, Stray
     from cudaguard.model import Finding, Severity
+
+    Release = tuple[int, ...]
 
 _PROGRAM = ("", "__main__", "__mp_main__")
 _YES = ("1", "true", "t", "yes", "y", "on")
@@ -252,3 +258,154 @@ def _major(name: str) -> int:
     """Return the number after ``.so``, 0 if there is none."""
     word = name.partition(".so.")[2].partition(".")[0]
     return int(word) if word.isdecimal() else 0
+
+
+# --- Tells of a cuDNN that is older than the one a package was built for, when that is imported.
+# XLA finds it out at the first computation on the GPU, and torch maps its own copy at its import:
+# so it is looked at whenever one of these packages has been imported.
+#
+# Sources: the metadata of jax-cuda12-plugin, tensorflow, torch, onnxruntime-gpu and paddlepaddle-
+# gpu; XLA's ``cuda_dnn.cc``, which wants the same major version of cuDNN and the same minor one or
+# later.
+
+# Module -> the distributions whose metadata tell what it was built for, the first that is there.
+PACKAGES = {
+    "jax": ("jax-cuda13-plugin", "jax-cuda12-plugin", "jaxlib"),
+    "onnxruntime": ("onnxruntime-gpu",),
+    "paddle": ("paddlepaddle-gpu",),
+    "tensorflow": ("tensorflow",),
+    "torch": ("torch",),
+}
+STEM = "libcudnn"
+_WHEEL = re.compile(r"nvidia[-_.]cudnn[-_.]cu\d+", re.IGNORECASE)
+_OF_NINE = 90000  # cuDNN's number for 9.0.0; 8.9.7 is 8907
+_IN_VERSION = re.compile(r"\+cuda\d+\.cudnn(\d)(\d+)")  # jaxlib 0.4.23+cuda12.cudnn89
+
+
+def wanted_by(
+    package: str,
+    version_of: Callable[[str], str | None],
+    requires_of: Callable[[str], Iterable[str]],
+) -> Want | None:
+    """Return what a package was built for, None if its metadata do not tell.
+
+    Args:
+        package: One of `PACKAGES`.
+        version_of: Returns the version of an installed distribution.
+        requires_of: Returns the requirements of an installed distribution, in its words.
+    """
+    for dist in PACKAGES[package]:
+        version = version_of(dist)
+        if version is None:
+            continue
+        by = f"{dist} {version}"
+        in_version = _IN_VERSION.search(version)
+        if in_version:
+            return Want(package, by, by, "", (int(in_version[1]), int(in_version[2])))
+        # An extra that is for another CUDA counts as little as what is not installed.
+        told = [one for one in map(_read, requires_of(dist)) if one]
+        for said, wheel, least in sorted(told, key=lambda one: version_of(one[1]) is None):
+            return Want(package, by, said, wheel, least)
+    return None
+
+
+def compiled_with(package: str, by: str, number: int) -> Want:
+    """Return what a package was compiled with, by the number that cuDNN gives its releases.
+
+    Args:
+        package: One of `PACKAGES`.
+        by: The distribution, with its version.
+        number: As in 91301 for 9.13.1; before cuDNN 9 there is a digit less.
+    """
+    least = divmod(number // 100, 100 if number >= _OF_NINE else 10)
+    return Want(package, by, f"cudnn>={least[0]}.{least[1]}", "", least)
+
+
+def _read(requirement: str) -> tuple[str, str, Release] | None:
+    """Return (the requirement, the wheel, the earliest release) of one on cuDNN."""
+    if not _WHEEL.match(requirement):
+        return None
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        one = Requirement(requirement)
+    except InvalidRequirement:
+        return None
+    least = [
+        tuple(int(word) for word in specifier.version.split(".")[:2] if word.isdecimal())
+        for specifier in one.specifier
+        if specifier.operator in ("==", ">=", "~=")
+    ]
+    return (f"{one.name}{one.specifier}", one.name, max(least)) if least else None
+
+
+def is_older(release: Release, least: Release) -> bool:
+    """Return True if a release is known, and earlier than what is wanted of its major version."""
+    known = min(len(release), len(least))
+    return known > 1 and release[0] == least[0] and release[:known] < least[:known]
+
+
+class Wants:
+    """Compares libraries with what packages were built for, and remembers what it has told.
+
+    Args:
+        core: Is told.
+    """
+
+    def __init__(self, core: Dispatch) -> None:
+        self._core = core
+        self._told: set[str] = set()  # distributions
+        self._wants: dict[str, Want | None] = {}
+
+    def judge(self, copies: Iterable[Copy]) -> None:
+        """Compare what serves with what those want that were imported."""
+        copies = list(copies)
+        here = [name for name in PACKAGES if peek(sys.modules.get(name), "__spec__") is not None]
+        facts = Facts()
+        for name in here if has_driver() else ():
+            if name not in self._wants:
+                told = wanted_by(name, facts.version, requires_of)
+                known = _compiled(name, facts)
+                is_more = known and (told is None or is_older(told.least, known.least))
+                self._wants[name] = known if is_more else told
+            want = self._wants[name]
+            if want is not None and want.by not in self._told:
+                self._judge_one(want, copies, facts)
+
+    def _judge_one(self, want: Want, copies: list[Copy], facts: Facts) -> None:
+        soname = f"{STEM}.so.{want.least[0]}"
+        serving = next((copy for copy in copies if copy.soname == soname), None)
+        if serving is not None:
+            release = version_of(serving.path, soname, runtime_of(STEM).wheel)
+        else:
+            words = ((want.wheel and facts.version(want.wheel)) or "").split(".")
+            release = tuple(map(int, words)) if all(map(str.isdecimal, words)) else ()
+            release = release or _of_conda(soname)
+        if is_older(release, want.least):
+            from cudaguard.features.duplicate_libraries import messages as wording
+
+            self._told.add(want.by)
+            finding = wording.older_than_wanted(want, release, serving, conda=_is_condas())
+            self._core.reporter.found(finding, caller_frame())
+
+
+def _compiled(package: str, facts: Facts) -> Want | None:
+    """Return what JAX was compiled with, by a function of its own that returns this constant."""
+    versions = peek(sys.modules.get("jax._src.lib"), "cuda_versions") if package == "jax" else None
+    function = peek(versions, "cudnn_build_version")
+    try:
+        number = function() if callable(function) else None
+    except ours(Exception):
+        return None
+    by = f"jaxlib {facts.version('jaxlib') or ''}".strip()
+    return compiled_with(package, by, number) if isinstance(number, int) else None
+
+
+def _is_condas() -> bool:
+    return os.path.isdir(os.path.join(sys.prefix, "conda-meta"))
+
+
+def _of_conda(soname: str) -> tuple[int, ...]:
+    """Return the release of a library that conda has installed, empty if it has none."""
+    file = os.path.join(sys.prefix, "lib", soname)
+    return version_of(file, soname, "") if _is_condas() and os.path.exists(file) else ()

@@ -7,7 +7,7 @@ import site
 from typing import NamedTuple
 
 from cudaguard.core.messages import and_more
-from cudaguard.core.verbs import toml_text
+from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from cudaguard.features.duplicate_libraries.policy import Copy, Want
     from cudaguard.model import Severity
-    from cudaguard.system.conda import ReplacedPackage
-    from cudaguard.system.distributions import Distribution
+    from cudaguard.system.distributions import Distribution, ReplacedPackage
     from cudaguard.system.runtimes import Runtime
 
 TWO_FILES, ANOTHER_FILE, OLDER = "CG842", "CG843", "CG823"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.features.duplicate_libraries.wants import PACKAGES
+from cudaguard.features.duplicate_libraries.judgement import PACKAGES
 
 IDS = {
     "CG842": ("two files of one library are loaded", "ImportOrderWarning"),

@@ -10,13 +10,14 @@ from cudaguard.core.checks import Check
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.status import active_rules
 from cudaguard.features.extensions import messages as wording
-from cudaguard.system.extensions.causes import (
+from cudaguard.system.extensions import (
     ACCELERATED,
     TORCH_LIBRARIES,
     built_for_python,
+    check_extension,
+    check_one_of_many,
     cuda_major,
 )
-from cudaguard.system.extensions.judgement import check_extension, check_one_of_many
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.system.site import Skipped
 

@@ -154,8 +154,8 @@ class StaticTlsDetector:
         victim = said.partition(_SAID)[0]
         if _SAID not in said or said in self._kept:
             return
+        from cudaguard.elf.library_facts import static_tls_of
         from cudaguard.elf.process import mapped_files
-        from cudaguard.elf.static_tls import static_tls_of
         from cudaguard.features.extensions import messages as wording
 
         frame = caller_frame()

@@ -9,7 +9,7 @@ import sys
 
 from cudaguard.core.messages import and_more, listed
 from cudaguard.model import Finding
-from cudaguard.system.extensions.causes import built_for_python
+from cudaguard.system.extensions import built_for_python
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

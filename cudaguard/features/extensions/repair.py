@@ -11,8 +11,7 @@ from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions.messages import error_text, not_loaded
 from cudaguard.files import os
-from cudaguard.system.extensions.causes import ACCELERATED, TORCH_LIBRARIES
-from cudaguard.system.extensions.judgement import judged
+from cudaguard.system.extensions import ACCELERATED, TORCH_LIBRARIES, judged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

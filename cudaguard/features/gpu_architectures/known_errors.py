@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.core.evidence import line_at
-from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
+from cudaguard.core.known_errors import LIKELY, Explainer, KnownError, line_at
 from cudaguard.features.gpu_architectures import messages as wording
 from cudaguard.features.gpu_architectures import policy
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 from cudaguard.files import ours
-from cudaguard.system.driver_status import named_status, remedy_for, texts
+from cudaguard.system.machine import named_status, remedy_for, texts
 from cudaguard.system.nvrtc import mapped_copies
 
 TYPE_CHECKING = False

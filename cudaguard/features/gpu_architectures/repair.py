@@ -53,7 +53,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
 
 def _ask_nvml(request: Request) -> tuple[Pair, ...]:
     """Return the compute capabilities of the visible devices; that NVML is loaded is noted."""
-    from cudaguard.system.devices import compute_capabilities
+    from cudaguard.system.machine import compute_capabilities
 
     was_there = is_mapped(_NVML)
     devices = compute_capabilities()

@@ -101,7 +101,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
     """
     if not request.permit.acts:  # nothing is known to fail yet
         return
-    from cudaguard.elf.static_tls import static_tls_of
+    from cudaguard.elf.library_facts import static_tls_of
     from cudaguard.system.preload import all_installed, not_mapped, open_all
 
     for pattern in values_of(request.rule, "preload_static_tls"):

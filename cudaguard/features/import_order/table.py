@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import (
+from cudaguard.core.rule_check import (
     FILE_PATTERN,
     FUNCTION,
     LIBRARY,

@@ -20,13 +20,10 @@ from _thread import RLock
 from typing import NamedTuple
 
 from cudaguard.core.patterns import actions_of, matches, texts_of
-from cudaguard.elf.bound import ThreadLocals, bound_addresses
 from cudaguard.elf.image import SYMBOL, Image
 from cudaguard.elf.process import uses_glibc
-from cudaguard.elf.resident import Resident
-from cudaguard.elf.symbols import GlobalScope
-from cudaguard.features.symbol_scope.facts import runtime_among
-from cudaguard.features.symbol_scope.patterns import packages_of, pattern_of_names
+from cudaguard.elf.resident import GlobalScope, Resident, ThreadLocals, bound_addresses
+from cudaguard.features.symbol_scope.facts import packages_of, pattern_of_names, runtime_among
 from cudaguard.files import open_file, os, ours
 from cudaguard.system.loader_list import LoaderNews
 from cudaguard.system.modules import peek

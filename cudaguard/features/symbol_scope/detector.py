@@ -7,7 +7,7 @@ library was loaded, their owners are compared with those of the last look; nothi
 from __future__ import annotations
 
 from cudaguard.core.caller import caller_frame, describe
-from cudaguard.elf.global_names import GlobalNames, Owner
+from cudaguard.elf.image import GlobalNames, Owner
 from cudaguard.elf.memory import Memory
 from cudaguard.errors import ImportOrderError
 from cudaguard.files import ours
@@ -99,7 +99,7 @@ def _asked() -> list[Owner | None]:
     """Ask the loader, where its own search list is not as expected and ctypes is there."""
     if not has_ctypes():
         return [None] * len(_NAMES)
-    from cudaguard.elf.symbols import GlobalScope
+    from cudaguard.elf.resident import GlobalScope
 
     scope = GlobalScope()
     found = scope.addresses(_NAMES)

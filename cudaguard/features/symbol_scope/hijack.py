@@ -11,7 +11,7 @@ from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
-from cudaguard.features.symbol_scope.facts import runtime_among
+from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
 from cudaguard.features.symbol_scope.messages import (
     CTYPES,
     GUARD,
@@ -19,7 +19,6 @@ from cudaguard.features.symbol_scope.messages import (
     Hijack,
     hijacked,
 )
-from cudaguard.features.symbol_scope.patterns import names_library, packages_of
 from cudaguard.features.symbol_scope.repair import hide, wanted_back
 from cudaguard.files import os
 from cudaguard.system.facts import Facts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.verbs import SCOPED_PATTERN, TEXTS, Parameter, Verb
+from cudaguard.core.rule_check import SCOPED_PATTERN, TEXTS, Parameter, Verb
 
 VERBS = (
     Verb(

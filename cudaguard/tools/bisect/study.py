@@ -10,12 +10,11 @@ from importlib.machinery import PathFinder
 
 from cudaguard.core.passing_errors import explain_text, known_errors
 from cudaguard.files import write_text
-from cudaguard.system.origins import LOCAL, STANDARD, distributions_of, origin_of
+from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.shareable import program_alone
 from cudaguard.tools.bisect import messages as report
-from cudaguard.tools.bisect import search
-from cudaguard.tools.bisect.search import BAD, GOOD
-from cudaguard.tools.bisect.trials import Oracle, TestedProgram, Trials, Try
+from cudaguard.tools.bisect import trials as search
+from cudaguard.tools.bisect.trials import BAD, GOOD, Oracle, TestedProgram, Trials, Try
 from cudaguard.tools.common import UsageError
 
 TYPE_CHECKING = False
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.tools.bisect.search import Answer, Failure
+    from cudaguard.tools.bisect.trials import Answer, Failure
 
     Names = tuple[str, ...]
 

@@ -99,8 +99,7 @@ def execute(args: Namespace) -> int:
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
     from cudaguard.tools.doctor.inventory import inventory
-    from cudaguard.tools.doctor.other_python import enter
-    from cudaguard.tools.doctor.writing import Look, write
+    from cudaguard.tools.doctor.writing import Look, enter, write
 
     if args.diff:
         from cudaguard.tools.doctor import comparison

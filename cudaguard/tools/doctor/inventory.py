@@ -17,11 +17,9 @@ import sys
 from glob import glob
 
 from cudaguard.files import LARGEST, read_bytes, read_start
-from cudaguard.system.conda import documents
-from cudaguard.system.distributions import key_of
-from cudaguard.system.limits import cores
-from cudaguard.system.machine import kinds_of_machine
-from cudaguard.system.nvidia_driver import library_file, look_at_driver
+from cudaguard.system.child import cores
+from cudaguard.system.distributions import documents, key_of
+from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
 from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
 

@@ -108,7 +108,7 @@ def execute(args: Namespace) -> int:
 
 
 def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> int:
-    from cudaguard.system.limits import oom_kills
+    from cudaguard.system.child import oom_kills
     from cudaguard.tools.run.record import RunRecord
     from cudaguard.tools.run.supervise import run_recorded
 
@@ -116,7 +116,7 @@ def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> i
     kills = oom_kills()
     on_quit = None
     if record.folder and is_terminal(sys.stderr):  # Ctrl-\ is typed, and shown there
-        from cudaguard.tools.run.stacks import NewStacks
+        from cudaguard.tools.run.story import NewStacks
 
         on_quit = NewStacks(found.program, record.folder).show
 

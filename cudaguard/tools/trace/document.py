@@ -24,12 +24,11 @@ from cudaguard.core.journal_reader import (
 )
 from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
-from cudaguard.elf.library_facts import distributions_of, read_library
-from cudaguard.elf.library_version import version_of
+from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.system.facts import Facts
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import TIMEOUT
-from cudaguard.tools.run.messages import signal_name
+from cudaguard.tools.run.crash import signal_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def _next_command(launch: Launch, ended: ProgramEnd) -> str:
 def _stack(launch: Launch, ended: ProgramEnd, folder: str, *, shows_lines: bool) -> list[str]:
     """Return where the program was when it died, or its time was up: a line for each frame."""
     from cudaguard.tools.run.record import faults_in
-    from cudaguard.tools.run.stacks import Sources, lines_of
+    from cudaguard.tools.run.story import Sources, lines_of
 
     if ended.status >= 0 and not ended.is_late:
         return []

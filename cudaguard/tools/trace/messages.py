@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.tools.run.stacks import add_frame
+from cudaguard.tools.run.story import add_frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.features.builds.repair import MODULE, _flags_without_a_gpu
-from cudaguard.tools.catalog import RULES
+from cudaguard.tools.known import RULES
 
 NVCC = """#!/bin/sh
 [ "$1" = --list-gpu-arch ] && printf 'compute_75\\ncompute_80\\ncompute_90\\ncompute_100\\n'

@@ -40,7 +40,7 @@ class Baton:
         os.remove(self.lock_file_path)
 
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.tools.catalog import RULES
+from cudaguard.tools.known import RULES
 from cudaguard.features.builds import repair
 core = Dispatch()
 core.reporter.mode = os.environ.get("MODE", "fix")

@@ -6,7 +6,7 @@ import pytest
 
 from .program import on_both_drivers
 
-BY_NVML = "from cudaguard.system.devices import compute_capabilities\n"
+BY_NVML = "from cudaguard.system.machine import compute_capabilities\n"
 BY_DRIVER = """
 def by_driver():
     from cudaguard.system.driver import Driver

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cudaguard.features.duplicate_libraries.wants import compiled_with, is_older, wanted_by
+from cudaguard.features.duplicate_libraries.judgement import compiled_with, is_older, wanted_by
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="which library is loaded is read from Linux' loader"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cudaguard.elf.extension_check import CAUSES, Forecast, Lack, Surroundings
-from cudaguard.system.extensions.causes import (
+from cudaguard.system.extensions import (
     built_for_python,
     cause_of,
     has_old_strings,
     library_of,
     taken_apart,
+    words_for,
 )
-from cudaguard.system.extensions.words import words_for
 
 FILE = "/site/ext.so"
 CPU = frozenset({"libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so"})
@@ -178,7 +178,7 @@ def test_many_are_counted_and_not_all_shown():
 
 
 def test_every_cause_has_words():
-    from cudaguard.system.extensions.words import _WORDS
+    from cudaguard.system.extensions import _WORDS
 
     assert set(_WORDS) == set(CAUSES)
 

@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from cudaguard.elf.static_tls import static_tls_of
+from cudaguard.elf.library_facts import static_tls_of
 
 SOURCE = """
 static __thread char room[{size}] __attribute__((tls_model("initial-exec")));

@@ -39,7 +39,7 @@ import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
     if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
-        from cudaguard.elf.global_names import GlobalNames
+        from cudaguard.elf.image import GlobalNames
         looking = GlobalNames.owners
         def owners(*args):
             CALLS[0] += 1
@@ -270,7 +270,7 @@ import cudaguard.core.own_imports as own
 def find(name, real=own._find_and_load):
     if name == "cudaguard.features.symbol_scope.detector":
         own._find_and_load = real
-        from cudaguard.elf.global_names import GlobalNames
+        from cudaguard.elf.image import GlobalNames
         def broken(*args): raise AttributeError('names')
         GlobalNames.{method} = as_ours(broken)
     return real(name)

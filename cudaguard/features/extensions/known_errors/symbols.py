@@ -10,7 +10,7 @@ import re
 import shlex
 
 from cudaguard.core.known_errors import LIKELY, KnownError
-from cudaguard.elf.demangle import in_short
+from cudaguard.elf.library_facts import in_short
 from cudaguard.system.name_owners import (
     NVIDIA,
     OTHER,

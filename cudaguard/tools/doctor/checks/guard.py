@@ -18,8 +18,8 @@ from cudaguard.system import lending
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import folder_of
 from cudaguard.system.versions import required_name
-from cudaguard.tools.catalog import RULES
 from cudaguard.tools.doctor.checks import messages as wording
+from cudaguard.tools.known import RULES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,0 +1,612 @@
+"""Tells from files whether an extension would load; nothing is loaded or imported."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from cudaguard.elf.extension_check import ExtensionCheck
+from cudaguard.elf.forecast import forecast
+from cudaguard.elf.library_facts import readable
+from cudaguard.elf.loaded import serving_file
+from cudaguard.elf.reader import needed_libraries
+from cudaguard.files import os, ours, read_start
+from cudaguard.system.facts import Facts
+from cudaguard.system.name_owners import (
+    NVIDIA,
+    OTHER,
+    RUNTIME,
+    TORCH,
+    cuda_of,
+    owner_of,
+    requirement_of,
+)
+from cudaguard.system.torch_build import extensions_of, homes_of, look_around
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from cudaguard.elf.extension_check import Forecast, Lack, Surroundings
+    from cudaguard.elf.forecast import Settled
+
+# --- Why an extension would not load: from what is missing to one cause ---------------------------
+# Source: the messages of glibc's loader and what makes them, the Itanium C++ ABI (mangled names),
+# the names under which torch, CUDA and CPython keep their functions.
+
+TORCH_LIBRARIES = ("libc10.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so")
+ACCELERATED = ("libc10_cuda.so", "libtorch_cuda.so", "libtorch_cuda_linalg.so", "libc10_hip.so",
+               "libtorch_hip.so", "libc10_xpu.so", "libtorch_xpu.so")  # fmt: skip
+# The number in the soname is CUDA's major version. (It is not for cuFFT, cuRAND, cuSOLVER, cuDNN.)
+_CUDA_LIBRARY = re.compile(r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cupti)\.so\.(\d+)")
+_PYTHON_LIBRARY = re.compile(r"libpython(\d+\.\d+)[a-z]*\.so")
+_TAG = re.compile(r"\.cpython-(\d)(\d+)[a-z]*-[\w-]*\.so$")
+# What stands in a mangled name besides identifiers: substitutions, parameters, literals.
+_NO_LENGTH = re.compile(r"S[0-9A-Z]{0,12}_|T[0-9]{0,12}_|L[a-z]n?[0-9]+E|(\d+)")
+# Runtimes that no library of wheels defines.
+_SANITIZERS = ("__asan", "__tsan", "__ubsan", "__msan")
+
+
+def cause_of(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
+    """Return the cause for which an extension would not load, and what it is about.
+
+    Args:
+        found: What the loader would meet. Not fine, or there is no cause.
+        around: What extensions are built for here.
+    """
+    if found.problem:
+        return found.problem, ()
+    if found.libraries:  # a missing library has missing symbols follow
+        return _of_libraries(found, around)
+    if found.versions:
+        return "symbol-version", found.versions
+    return _of_symbols(found, around)
+
+
+def built_for_python(path: str) -> str:
+    """Return the version of Python that is part of a file name, as in ``3.10``; often empty."""
+    tag = _TAG.search(path)
+    return f"{tag[1]}.{tag[2]}" if tag else ""
+
+
+def cuda_major(library: str) -> str:
+    """Return CUDA's major version if the library's name has it, otherwise an empty string."""
+    match = _CUDA_LIBRARY.match(library)
+    return match[1] if match else ""
+
+
+def library_of(symbol: str) -> str:
+    """Return which of NVIDIA's libraries has a function, without ``.so``; often empty."""
+    owner = owner_of(symbol)
+    # The runtime and the driver are linked in many ways: an older one is seldom what is wrong.
+    is_of_library = owner is not None and owner.library not in ("libcudart", "libcuda")
+    return owner.library if owner is not None and owner.kind == NVIDIA and is_of_library else ""
+
+
+def belongs_to_others(symbol: str) -> str:
+    """Return whose function that is, if it is well known and not torch's, CUDA's or Python's."""
+    if symbol.startswith(_SANITIZERS):
+        return "a sanitizer's runtime"
+    owner = owner_of(symbol)
+    return owner.title if owner is not None and owner.kind in (RUNTIME, OTHER) else ""
+
+
+def _of_libraries(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
+    names = {lack.name: lack for lack in found.libraries}
+    foreign = _only(names, lambda n: n in ACCELERATED and n not in around.torch_libraries)
+    torchs = _only(names, lambda n: n in (*TORCH_LIBRARIES, *ACCELERATED))
+    for_cuda = _only(names, lambda n: bool(cuda_major(n)))
+    for_torch = any(name in (*TORCH_LIBRARIES, *ACCELERATED) for name in found.needed)
+    pythons = _only(names, lambda n: _other_python(n, around.python))
+    if around.torch and foreign:
+        return "torch-flavor", foreign
+    if torchs and not around.is_imported:
+        return "torch-not-imported", torchs
+    if for_cuda and for_torch and around.torch and not around.cuda:
+        return "torch-flavor", for_cuda
+    other_major = tuple(
+        lack for lack in for_cuda if cuda_major(lack.name) != around.cuda.partition(".")[0]
+    )
+    if other_major and around.cuda:
+        return "cuda-major", other_major
+    if pythons:
+        return "python-abi", pythons
+    return "library-missing", found.libraries
+
+
+def _only(names: dict[str, Lack], wanted: Callable[[str], bool]) -> tuple[Lack, ...]:
+    return tuple(lack for name, lack in names.items() if wanted(name))
+
+
+def _other_python(library: str, python: str) -> bool:
+    match = _PYTHON_LIBRARY.match(library)
+    return match is not None and match[1] != python
+
+
+def _of_symbols(found: Forecast, around: Surroundings) -> tuple[str, tuple[Lack, ...]]:
+    lacks = found.symbols
+    pythons = _named(lacks, lambda n: n.startswith(("Py", "_Py")) and n[:7] != "PyInit_")
+    if pythons:
+        return "python-abi", pythons
+    older = tuple(lack for lack in lacks if lack.library)
+    if older:
+        return "older-library", older
+    cuda = _named(lacks, lambda n: _kind_of(n) == NVIDIA)
+    if cuda:
+        # A function of another library is not missing for the runtime's age.
+        others = _named(cuda, lambda n: _library_of(n) != "libcudart")
+        has_runtime = any(name.startswith("libcudart.so") for name in found.needed)
+        if has_runtime and not others:
+            return "cuda-major", cuda
+        return "cuda-not-linked", (others if has_runtime else cuda)
+    torchs = _named(lacks, lambda n: _kind_of(n) == TORCH)
+    if torchs:
+        if around.old_strings is not None:
+            strings = _named(torchs, lambda n: has_old_strings(n) is (not around.old_strings))
+            if strings:
+                return "cxx11-abi", strings
+        return "other-torch", torchs
+    own = _named(lacks, lambda n: not belongs_to_others(n))
+    return ("own-source-missing", own) if own else ("unknown", lacks)
+
+
+def _kind_of(symbol: str) -> str:
+    owner = owner_of(symbol)
+    return "" if owner is None else owner.kind
+
+
+def _library_of(symbol: str) -> str:
+    owner = owner_of(symbol)
+    return "" if owner is None else owner.library
+
+
+def _named(lacks: Iterable[Lack], wanted: Callable[[str], bool]) -> tuple[Lack, ...]:
+    return tuple(lack for lack in lacks if wanted(lack.name))
+
+
+def has_old_strings(symbol: str) -> bool | None:
+    """Return True if a name has ``std::string`` of the old C++ ABI; None without a string."""
+    rest, identifiers = taken_apart(symbol)
+    if "__cxx11" in identifiers:
+        return False
+    return True if "Ss" in rest else None
+
+
+def taken_apart(symbol: str) -> tuple[str, list[str]]:
+    """Return a mangled name without its identifiers, and the identifiers."""
+    rest, place = "", 0
+    identifiers: list[str] = []
+    while place < len(symbol):
+        match = _NO_LENGTH.search(symbol, place)
+        if match is None:
+            return rest + symbol[place:], identifiers
+        rest += symbol[place : match.start()]
+        place = match.end()
+        if match[1] and len(match[1]) < 6:
+            identifiers.append(symbol[place : place + int(match[1])])
+            place += int(match[1])
+    return rest, identifiers
+
+
+# --- What is said of an extension that would not load: the cause, and what to do ------------------
+
+_SHOWN = 3  # names in a sentence
+# What the guard itself has looked through: whatever else an extension names may have a function.
+_WELL_KNOWN = ("ld-linux", "libc.so", "libdl.so", "libgcc_s.so", "libm.so", "libpthread.so",
+               "librt.so", "libstdc++.so", "libgomp.so", "libpython", "libc10", "libtorch",
+               "libcuda", "libcudart", "libcublas", "libcudnn", "libnv")  # fmt: skip
+
+# What is known to have a library: what to install where it is nowhere.
+_PACKAGES = {
+    "libcuda.so": "install the NVIDIA driver, or start a container with --gpus all",
+    "libnvidia-ml.so": "install the NVIDIA driver, or start a container with --gpus all",
+    "libGL.so": "install it: apt-get install libgl1",
+    "libglib-2.0.so": "install it: apt-get install libglib2.0-0",
+    "libgthread-2.0.so": "install it: apt-get install libglib2.0-0",
+    "libgomp.so": "install it: apt-get install libgomp1",
+    "libstdc++.so": "install it: apt-get install libstdc++6",
+}
+# What else than CUDA a torch may be built for, by one of its libraries.
+_ACCELERATED = {"libc10_hip.so": "ROCm", "libc10_xpu.so": "XPU"}
+_TORCH_CUDA = "install a CUDA build of torch (https://pytorch.org/get-started/locally)"
+_REBUILD = (
+    "rebuild it in this environment: pip install --no-build-isolation --no-cache-dir "
+    "--force-reinstall --no-deps PACKAGE (for a JIT build: delete its build folder)"
+)
+
+
+class _Case(NamedTuple):
+    """What the sentences are made of."""
+
+    file: str
+    torch: str
+    libraries: str
+    functions: str
+    about: tuple[Lack, ...]
+    found: Forecast
+    around: Surroundings
+
+
+def words_for(
+    cause: str,
+    about: tuple[Lack, ...],
+    found: Forecast,
+    around: Surroundings,
+    readable: Mapping[str, str],
+) -> tuple[str, str]:
+    """Return the message and the remedy for a cause.
+
+    Args:
+        cause: One of `cudaguard.elf.extension_check.CAUSES`.
+        about: The libraries, versions or symbols that it is about.
+        found: What the loader would meet.
+        around: What extensions are built for here.
+        readable: Symbol -> how it stands in the source.
+    """
+    names = list(dict.fromkeys(lack.name for lack in about))
+    case = _Case(
+        os.path.basename(found.path),
+        f"torch {around.torch}" if around.torch else "torch",
+        _list(names),
+        _list([readable.get(name, name) for name in names], "`{}`"),
+        about,
+        found,
+        around,
+    )
+    return _WORDS[cause](case)
+
+
+def _truncated(case: _Case) -> tuple[str, str]:
+    message = (
+        f"{case.file} is truncated ({case.found.detail}), probably by an interrupted build or copy"
+    )
+    return message, "delete the file, and build or install it again"
+
+
+def _not_elf(case: _Case) -> tuple[str, str]:
+    return (
+        f"{case.file} is not a loadable library: {case.found.detail}",
+        "build or install it again",
+    )
+
+
+def _wrong_machine(case: _Case) -> tuple[str, str]:
+    message = f"{case.file} was built for another machine: {case.found.detail}"
+    return message, "install the package for this machine, or build it here"
+
+
+def _torch_not_imported(case: _Case) -> tuple[str, str]:
+    if not case.around.torch:
+        return f"{case.file} needs {case.libraries}, but torch is not installed", "install torch"
+    message = f"{case.file} needs {case.libraries}, which is found only after `import torch`"
+    return message, "import torch before it"
+
+
+def _torch_flavor(case: _Case) -> tuple[str, str]:
+    cuda, libraries = case.around.cuda, case.around.torch_libraries
+    others = (name for file, name in _ACCELERATED.items() if file in libraries)
+    built_for = f"CUDA {cuda}" if cuda else next(others, "the CPU")
+    message = f"{case.file} needs {case.libraries}, but {case.torch} is a build for {built_for}"
+    if cuda:
+        return message, f"install the torch that it was built for, or {_REBUILD}"
+    return message, f"{_TORCH_CUDA}, or build the extension without CUDA"
+
+
+def _cuda_major(case: _Case) -> tuple[str, str]:
+    if case.found.libraries:
+        cuda = case.around.cuda
+        message = (
+            f"{case.file} was built for another CUDA: it needs {case.libraries}, but {case.torch} "
+            f"is built for CUDA {cuda}"
+        )
+        return message, f"install a build of it for CUDA {cuda}, or {_REBUILD}"
+    message = (
+        f"{case.file} was probably built for another CUDA: its CUDA runtime has no {case.functions}"
+    )
+    return message, _REBUILD
+
+
+def _library_missing(case: _Case) -> tuple[str, str]:
+    lack, *more = case.about
+    name, needer = lack.name, os.path.basename(lack.needed_by)
+    via = f" (through {needer})" if needer != case.file else ""
+    others = f", nor {_list([one.name for one in more])}" if more else ""
+    message = f"{case.file} needs {name}{via}, which the loader does not find{others}"
+    home = case.around.homes.get(name)
+    if home:
+        remedy = (
+            f"load {home} first, by ctypes.CDLL or by the package that uses it, or start Python "
+            f"with LD_LIBRARY_PATH={os.path.dirname(home)}"
+        )
+        return message, remedy
+    toolkit = f"the CUDA toolkit {cuda_of(name)}"
+    if cuda_of(name):
+        wheel = requirement_of(name)
+        if not wheel:
+            return message, f"install {toolkit}, or a build for a newer CUDA"
+        return message, f"install {wheel} with pip, or {toolkit}"
+    general = (
+        "install the package that contains it, or start Python with its folder in LD_LIBRARY_PATH"
+    )
+    return message, _PACKAGES.get(f"{name.partition('.so')[0]}.so", general)
+
+
+def _symbol_version(case: _Case) -> tuple[str, str]:
+    lack = case.about[0]
+    is_certain = lack.name.startswith(("GLIBC", "CXXABI", "GCC_"))
+    message = (
+        f"{_needer(lack, case.found)} needs {lack.name}, which {lack.library} does not have: it is "
+        f"{'' if is_certain else 'probably '}too old"
+    )
+    if "CXX" in lack.name:
+        remedy = (
+            "use a build for this system, or load a newer libstdc++.so.6 first (in conda: conda "
+            "install -c conda-forge libstdcxx-ng)"
+        )
+        return message, remedy
+    return message, "use a build for this system, or build it here"
+
+
+def _python_abi(case: _Case) -> tuple[str, str]:
+    lacks = f"it needs {case.functions if case.found.symbols else case.libraries}"
+    message = (
+        f"{case.file} was built for another Python than {case.around.python}: "
+        f"{case.found.detail or lacks}"
+    )
+    return message, "install it for this Python, or build it again"
+
+
+def _numpy_abi(case: _Case) -> tuple[str, str]:
+    message = (
+        f"{case.file} was built for NumPy 1, but {case.found.detail} is installed: its import "
+        "fails with 'numpy.core.multiarray failed to import'"
+    )
+    return message, "update the package that contains it, or run: pip install 'numpy<2'"
+
+
+def _older_library(case: _Case) -> tuple[str, str]:
+    lack = case.about[0]
+    name = os.path.basename(lack.library)
+    which = lack.library if os.path.isabs(lack.library) else name
+    message = (
+        f"{_needer(lack, case.found)} needs {case.functions}, but gets an older {name} without it"
+        f"{f': {which}' if which != name else ''}"
+    )
+    remedy = (
+        "unset LD_LIBRARY_PATH if it leads to another CUDA; or import this package before the one "
+        "with the older copy; or install both for one release"
+    )
+    return message, remedy
+
+
+def _cuda_not_linked(case: _Case) -> tuple[str, str]:
+    owners = {owner for lack in case.about for owner in [owner_of(lack.name)] if owner is not None}
+    others = sorted(owner for owner in owners if owner.library != "libcudart")
+    titles = " and ".join(owner.title for owner in others) or "the CUDA runtime"
+    message = f"{case.file} was not linked with {titles}, whose {case.functions} it calls"
+    if others:
+        flags = " ".join(f"-l{owner.library[3:]}" for owner in others)
+        return message, f"add {flags} to the libraries of the extension, and rebuild"
+    remedy = (
+        "build it with CUDAExtension (setup.py) or from CUDA sources (load), which link cudart, "
+        "or add -lcudart"
+    )
+    return message, remedy
+
+
+def _cxx11_abi(case: _Case) -> tuple[str, str]:
+    this, other = (1, 0) if case.around.old_strings else (0, 1)
+    message = (
+        f"{case.file} was built with _GLIBCXX_USE_CXX11_ABI={this}, but {case.torch} with {other}: "
+        f"it has no {case.functions}{_built_against(case)}"
+    )
+    return message, _REBUILD
+
+
+def _other_torch(case: _Case) -> tuple[str, str]:
+    if not case.around.torch:
+        message = f"{case.file} was built for torch, which is not installed here: it needs "
+        return f"{message}{case.functions}", "install the torch that the extension was built for"
+    message = (
+        f"{case.file} was built for another torch: {case.torch} has no {case.functions}"
+        f"{_built_against(case)}"
+    )
+    return message, _REBUILD
+
+
+def _built_against(case: _Case) -> str:
+    folder = case.around.built_against
+    if not folder:
+        return ""
+    isolated = "pip's isolated build environment, " if "pip-build-env" in folder else ""
+    return f". It was built against {isolated}{folder}"
+
+
+def _own_source_missing(case: _Case) -> tuple[str, str]:
+    others = [name for name in case.found.needed if not name.startswith(_WELL_KNOWN)]
+    is_cuda = "cuda" in case.functions.lower() and not others
+    if is_cuda:
+        message = (
+            f"{case.file} was probably linked without its CUDA object file: no library of torch, "
+            "CUDA or "
+            f"Python defines {case.functions}"
+        )
+        remedy = (
+            "rebuild it with nvcc on PATH, and check that the .cu file is compiled and linked: "
+            "CUDA_HOME=/usr/local/cuda pip install --no-build-isolation --no-cache-dir -v ./SOURCE"
+        )
+        if case.around.torch.endswith("+cpu"):  # with which nothing finds CUDA_HOME
+            remedy = f"{_TORCH_CUDA}: {case.torch} compiles no .cu file; then {remedy}"
+        return message, remedy
+    message = (
+        f"{case.file} was probably linked without one of its sources or libraries: no library of "
+        "torch, "
+        f"CUDA or Python defines {case.functions}"
+    )
+    if others:
+        message += f". It may come from another version of {_list(others)}"
+    remedy = "add the missing source file or library to the extension, and rebuild"
+    return message, remedy
+
+
+def _unknown(case: _Case) -> tuple[str, str]:
+    if case.functions:
+        message = f"{case.file} needs {case.functions}, which no library defines"
+        return message, "link it with the library that defines it, and rebuild"
+    return f"cudaguard cannot check {case.file}: {case.found.detail}", ""
+
+
+_WORDS: dict[str, Callable[[_Case], tuple[str, str]]] = {
+    "truncated": _truncated,
+    "not-elf": _not_elf,
+    "wrong-machine": _wrong_machine,
+    "torch-not-imported": _torch_not_imported,
+    "torch-flavor": _torch_flavor,
+    "cuda-major": _cuda_major,
+    "library-missing": _library_missing,
+    "symbol-version": _symbol_version,
+    "python-abi": _python_abi,
+    "numpy-abi": _numpy_abi,
+    "older-library": _older_library,
+    "cuda-not-linked": _cuda_not_linked,
+    "cxx11-abi": _cxx11_abi,
+    "other-torch": _other_torch,
+    "own-source-missing": _own_source_missing,
+    "unknown": _unknown,
+}
+
+
+def _needer(lack: Lack, found: Forecast) -> str:
+    file = os.path.basename(found.path)
+    needer = os.path.basename(lack.needed_by)
+    return file if needer == file else f"{needer} (which {file} needs)"
+
+
+def _list(names: list[str], form: str = "{}") -> str:
+    shown = ", ".join(form.format(name) for name in names[:_SHOWN])
+    left = len(names) - _SHOWN
+    return f"{shown} and {left} more" if left > 0 else shown
+
+
+_HEADER = re.compile(rb'[\0"](/[!-~]{1,400}?)/torch/include/')
+_IMPORT_ARRAY = b"module compiled against ABI version 0x%"
+_MOST = 1 << 25  # the code of a large extension comes after its constants at times
+
+
+def check_extension(
+    path: str | os.PathLike[str], *, assume_imported: Iterable[str] | None = None
+) -> ExtensionCheck:
+    """Tell whether an extension would load, without loading it or importing anything.
+
+    Args:
+        path: The extension, or any shared library.
+        assume_imported: None for this process as it is. Names of modules such as ``("torch",)``:
+            as if these were imported as well; their files are read, and nothing is imported.
+
+    Returns:
+        Whether it would load; if not, the cause, in words, and what to do. `ok` is None where
+        that cannot be said: no glibc, a file that cannot be read, tables that make no sense.
+
+    Raises:
+        TypeError: `path` is no path, or `assume_imported` is a single text or has what is no name.
+    """
+    if isinstance(assume_imported, str):
+        expected = f"a tuple of module names such as ({assume_imported!r},)"
+        raise TypeError(f"assume_imported must be {expected}, not a text")
+    modules = tuple(assume_imported or ())
+    for module in modules:
+        if not isinstance(module, str):
+            expected = "names of modules such as 'torch'"
+            raise TypeError(f"assume_imported must have {expected}, not {module!r}")
+    return check_one_of_many(os.fsdecode(path), modules, None)
+
+
+def check_one_of_many(
+    path: str, modules: tuple[str, ...], settled: dict[object, Settled] | None
+) -> ExtensionCheck:
+    """Check an extension as `check_extension` does, remembering what others need as well.
+
+    Args:
+        path: The extension.
+        modules: Are taken for imported.
+        settled: As for `cudaguard.elf.forecast.forecast`.
+    """
+    files = [file for module in modules for file in extensions_of(module)]
+    found = forecast(path, files, settled)
+    other = built_for_python(found.path)
+    if found.is_fine and other and other != look_around().python:
+        detail = f"its name says {other}, and an import does not even look at it"
+        return judged(found._replace(problem="python-abi", detail=detail), modules)
+    numpy = (found.is_fine and _is_for_numpy_1(found.path) and Facts().version("numpy")) or ""
+    if numpy.partition(".")[0].isdecimal() and int(numpy.partition(".")[0]) > 1:
+        found = found._replace(problem="numpy-abi", detail=f"NumPy {numpy}")
+    return judged(found, modules)
+
+
+def judged(found: Forecast, given: tuple[str, ...] = ()) -> ExtensionCheck:
+    """Return the check that follows from a forecast.
+
+    Args:
+        found: What the loader would meet.
+        given: Modules that are taken for imported.
+    """
+    if found.is_fine:
+        return ExtensionCheck(True, found.path)
+    around = look_around(given)
+    if not found.libraries and not found.versions:  # else these are the cause
+        found = found._replace(symbols=tuple(_with_library(lack, found) for lack in found.symbols))
+    cause, about = cause_of(found, around)
+    if cause in ("cxx11-abi", "other-torch"):
+        around = around._replace(built_against=torch_folder(found.path))
+    if cause == "library-missing":
+        around = around._replace(homes=homes_of(lack.name for lack in about))
+    symbols = readable(dict.fromkeys(lack.name for lack in found.symbols))
+    message, remedy = words_for(cause, about, found, around, dict(symbols))
+    return ExtensionCheck(
+        None if found.problem == "unknown" else False,
+        found.path,
+        cause,
+        message,
+        missing_symbols=tuple(symbols),
+        missing_libraries=tuple(dict.fromkeys(lack.name for lack in found.libraries)),
+        remedy=remedy,
+    )
+
+
+def _with_library(lack: Lack, found: Forecast) -> Lack:
+    """Return a symbol with the library that should have it, where one is named that should."""
+    stem = library_of(lack.name)
+    if not stem:
+        return lack
+    is_own = lack.needed_by == found.path
+    needed = found.needed if is_own else needed_libraries(lack.needed_by)
+    name = next((name for name in needed if name.startswith(f"{stem}.so")), "")
+    return lack._replace(library=serving_file(name) or name) if name else lack
+
+
+def torch_folder(path: str) -> str:
+    """Return the folder of the torch that an extension was built against, empty if unknown.
+
+    Assertions in torch's headers leave the path of the header.
+    """
+    match = _HEADER.search(_constants(path))
+    return f"{match[1].decode('ascii')}/torch" if match else ""
+
+
+def _is_for_numpy_1(path: str) -> bool:
+    """Return True for an extension module that was compiled with the headers of NumPy 1.
+
+    The name of what ``import_array()`` imports is compiled in. That of NumPy 2 names both.
+    """
+    if os.path.basename(path).startswith("lib"):  # libtorch_python goes on without NumPy
+        return False
+    data = _constants(path)
+    return _IMPORT_ARRAY in data and b"numpy.core" in data and b"numpy._core" not in data
+
+
+def _constants(path: str) -> bytes:
+    """Return the part of a file that has its constants; empty if it cannot be read."""
+    try:
+        return read_start(path, _MOST)
+    except ours(OSError, ValueError):
+        return b""
