@@ -88,7 +88,7 @@ _HOMES = {
     "add_rule": "api",
     "check_extension": "system.extensions",
     "create_context": "api",
-    "explain": "tools.explain",
+    "explain": "tools.known",
     "graph_safe": "features.cuda_graphs.functions",
     "guard": "api",
     "install": "api",

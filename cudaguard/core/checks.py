@@ -66,7 +66,7 @@ class Check(NamedTuple):
     title: str
     about: str
     run: Callable[[Site], Result]
-    option: Literal["", "--deep", "--orders"] = ""
+    option: Literal["", "--deep"] = ""
 
 
 def run_checks(

@@ -21,8 +21,6 @@ from cudaguard.system.facts import Facts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from cudaguard.model import Finding
 
     # What a check has found, and in a few words what it has looked at.
@@ -37,12 +35,10 @@ class Site:
     """This environment.
 
     Args:
-        orders: The modules whose orders are to be tried.
         limit: Seconds for one child.
     """
 
-    def __init__(self, orders: Sequence[str] = (), limit: float = 60.0) -> None:
-        self.orders = tuple(orders)
+    def __init__(self, limit: float = 60.0) -> None:
         self.limit = limit
         self.environ = dict(os.environ)
         self.facts = Facts()

@@ -1,7 +1,7 @@
 """Imports modules in a child process, and tells how that ended.
 
-The child is as it would be without us: nothing of the guard is in it unless that is asked for. It
-imports what is installed, and not what lies in the working directory.
+The child is as it would be without us: nothing of the guard is in it. It imports what is installed,
+and not what lies in the working directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ try:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 except (ImportError, OSError, ValueError):
     pass
-{first}
 for _name in {names!r}:
     _note("import " + _name)
     __import__(_name)
@@ -41,7 +40,6 @@ for _name in {names!r}:
 _note("imported")
 """
 )
-_GUARD = "{lend}\nimport cudaguard\ncudaguard.install('fix')"
 _LINES = 3  # of what a child said last
 _OURS = ('File "<string>"', "^", "~", "Traceback (most recent", "Current thread", "Thread 0x",
          "Extension modules:", "<no Python frame>")  # fmt: skip
@@ -69,12 +67,7 @@ class Ending(NamedTuple):
 
 
 def try_imports(
-    names: Sequence[str],
-    environ: Mapping[str, str],
-    limit: float,
-    *,
-    guarded: bool = False,
-    code: str = "",
+    names: Sequence[str], environ: Mapping[str, str], limit: float, *, code: str = ""
 ) -> Ending:
     """Import modules in this order, in a child.
 
@@ -82,33 +75,24 @@ def try_imports(
         names: The modules.
         environ: The environment.
         limit: Seconds.
-        guarded: True under the guard.
         code: Run after the imports; it may ``_note("answer " + json)``.
 
     Raises:
         OSError: No child can be started.
     """
-    # By the variable the guard would come by itself, in one case, and stay away, in the other.
-    variables = {name: value for name, value in environ.items() if name != "CUDAGUARD"}
-    if not guarded:
-        variables["CUDAGUARD"] = "off"
-    lent = lend() if guarded or code else ""
-    program = _CHILD.format(
-        sign=SIGN,
-        first=_GUARD.format(lend=lent) if guarded else "",
-        names=tuple(names),
-        last=lent * (not guarded) + code,
-    )
+    variables = {**environ, "CUDAGUARD": "off"}
+    last = lend() + code if code else ""
+    program = _CHILD.format(sign=SIGN, names=tuple(names), last=last)
     command = (sys.executable, "-X", "faulthandler", "-c", program)
     ended = run(command, variables, limit)
     notes = [line[len(SIGN) :] for line in ended.output.splitlines() if line.startswith(SIGN)]
-    last = notes[-1] if notes else ""
+    reached = notes[-1] if notes else ""
     answers = [note.partition(" ")[2] for note in notes if note.startswith("answer ")]
     kind, text = _kind(ended.status, ended.errors)
     return Ending(
         kind,
         text,
-        "" if last == "imported" else last.partition(" ")[2],
+        "" if reached == "imported" else reached.partition(" ")[2],
         _said(ended.errors),
         ended.seconds,
         json.loads(answers[-1]) if answers else None,

@@ -13,7 +13,7 @@ import pytest
 
 from ..conftest import ROOT, clean_environment
 from ..documents import valid
-from .pins import OURS, TENSORFLOW, TORCH
+from .pins import OURS, TORCH
 
 pytestmark = pytest.mark.incidents
 # The environments of test_torch_extension.py and test_bisect.py, so that they are built once.
@@ -161,20 +161,6 @@ def test_advice_about_wheels_of_two_cuda_families_leaves_the_other_whole(tmp_pat
     assert examine() == (0, "ok", [])
     headers = environment.glob("lib/python*/site-packages/nvidia/cuda_runtime/include/**/*.h*")
     assert len(list(headers)) > 0.9 * before
-
-
-def test_orders_of_tensorflow_and_triton(cached_environment):
-    """One of the two orders aborts, and works under the guard."""
-    if sys.version_info >= (3, 14):
-        pytest.skip("tensorflow 2.20 has no wheels for this Python")
-    python = cached_environment(*TENSORFLOW)
-    status, checks = doctor(python, "--only", "CG911", "--orders", "tensorflow,triton")
-    (found,) = [one for one in checks["CG911"]["findings"] if one["severity"] != "info"]
-    assert (status, checks["CG911"]["status"]) == (0, "warning")
-    assert (
-        "`import tensorflow, triton` is ended by SIGABRT in the import of triton" in found["what"]
-    )
-    assert "under the guard it works" in found["evidence"]
 
 
 def test_nothing_initializes_cuda_and_torch_is_imported_in_a_child(cuda_torch):

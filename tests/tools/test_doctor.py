@@ -58,7 +58,6 @@ def test_selection(planted):
         (("--only", "CG999"), "there is no check 'CG999'; expected one of CG901, "),
         (("--only", "cg001"), "CG001 is a rule, not a check\n  run: cudaguard explain CG001\n"),
         (("--skip", "x"), "there is no check 'x'"),
-        (("--orders", "a,,b"), "--orders: got 'a,,b'"),
         (("--timeout", "0"), "--timeout must be greater than 0"),
         (("--fail-on", "ok"), "--fail-on: got 'ok', expected one of info"),
     ],

@@ -341,7 +341,7 @@ def test_one_name_that_leads_to_two_files(planted, build):
         f"{planted.folder}/beta/lib/libcudnn.so.9.5.0: 9.5.0",
     ]
     assert "with alpha imported first, beta gets the older one" in found["consequence"]
-    assert found["command"] == "cudaguard doctor --orders alpha,beta"
+    assert found["command"] == "cudaguard bisect --imports alpha,beta"
 
 
 @needs_compiler
@@ -689,7 +689,7 @@ def test_interpreter_that_reads_no_variables(child, option):
     code = """
         import sys
         from cudaguard.tools import main
-        from cudaguard.tools.doctor.checks import guard
+        from cudaguard.tools.doctor import checks as guard
         guard.start_file = lambda: "/site-packages/cudaguard.pth"
         sys.exit(main.main(["doctor", "--only", "CG909", "--format", "json"]))
     """

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cudaguard.core.checks import FAILED_ITSELF, CheckResult, status_of
 from cudaguard.features.duplicate_libraries.checks import (
@@ -19,7 +17,6 @@ from cudaguard.features.duplicate_libraries.checks import (
 from cudaguard.model import Finding
 from cudaguard.system.machine import look_at_driver
 from cudaguard.tools.doctor.checks import CHECKS, all_checks
-from cudaguard.tools.doctor.checks.children import together, unexplained
 from cudaguard.tools.doctor.command import LEVELS, is_reached
 from cudaguard.tools.doctor.writing import bundle, document, lay_out
 from cudaguard.tools.known import DETECTORS, RULES
@@ -37,7 +34,7 @@ def test_ids_of_checks_are_in_their_range_and_each_is_declared():
     for check in all_checks().values():
         assert check.title.strip()
         assert check.about.endswith(".")
-        assert check.option in ("", "--deep", "--orders")
+        assert check.option in ("", "--deep")
         assert callable(check.run)
 
 
@@ -67,23 +64,6 @@ def test_gate():
         "info": ["info"], "warning": ["info", "warning"], "error": ["info", "warning", "error"],
     }  # fmt: skip
     assert not is_reached([], "info")
-
-
-def test_orders():
-    assert together(["a"]) == []
-    assert together(["a", "b", "a"]) == [("a", "b"), ("b", "a")]
-    assert len(together("abc")) == 6 + 6
-    assert len(together("abcd")) == 12
-
-
-@given(st.sets(st.permutations("abc").map(tuple) | st.permutations("ab").map(tuple)))
-def test_each_failing_order_is_told_or_contains_one_that_is(failed):
-    told = unexplained(failed)
-    assert set(told) <= failed
-    for order in failed:
-        within = [t for t in told if [name for name in order if name in t] == list(t)]
-        assert within
-        assert order not in told or within == [order]
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,10 @@ def other(tmp_path_factory):
     (packages,) = folder.glob("lib/python*/site-packages")
     (packages / "decord").mkdir()
     (packages / "decord/__init__.py").write_text("")
-    (packages / "where.py").write_text("import sys; assert sys.prefix != sys.base_prefix\n")
-    (packages / "lacks.py").write_text("import packaging\n")
+    (packages / "torch").mkdir()
+    (packages / "torch/__init__.py").write_text(
+        "import sys; assert sys.prefix != sys.base_prefix\n"
+    )
     info = packages / "decord-0.6.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(METADATA.format("decord", "0.6.0"))
@@ -79,26 +81,29 @@ def test_environment_without_cudaguard(child, other, place, installer):
 
 
 def test_own_packages_are_not_seen_from_there(child, other):
-    document = report(child, "--python", other, "--only", "CG905", "--only", "CG911", "--orders",
-                      "where,fastjsonschema")  # fmt: skip
-    (found,) = findings_of(document, "CG911")
-    assert found["what"] == "The module fastjsonschema is not installed."
+    document = report(child, "--python", other, "--only", "CG905")
     (check,) = (check for check in document["checks"] if check["id"] == "CG905")
     assert check["reason"] == "distributions: 1"
 
 
 def test_requirements_of_cudaguard_are_for_cudaguard_alone(child, other):
     """A package that needs packaging fails there, also in doctor's children."""
-    document = report(child, "--python", other, "--only", "CG911", "--orders", "lacks")
-    (found,) = findings_of(document, "CG911")
+    (file,) = other.glob("lib/python*/site-packages/torch/__init__.py")
+    text = file.read_text()
+    file.write_text("import packaging")
+    try:
+        document = report(child, "--python", other, "--only", "CG912", "--deep")
+    finally:
+        file.write_text(text)
+    (found,) = findings_of(document, "CG912")
     assert "ModuleNotFoundError: No module named 'packaging'" in found["what"]
 
 
 def test_children_are_of_that_environment(child, other):
-    """Those that ask NVML, and those under the guard, have this cudaguard."""
-    document = report(child, "--python", other, "--deep", "--orders", "where,decord")
+    """Those that ask NVML have this cudaguard."""
+    document = report(child, "--python", other, "--deep")
     ended = {check["id"]: check["status"] for check in document["checks"]}
-    assert ended["CG911"] == ended["CG912"] == "ok"
+    assert ended["CG912"] == "ok"
     assert ended["CG913"] != "broken"
 
 
@@ -132,24 +137,6 @@ def test_cudaguard_that_is_there_gives_way(child, other, tmp_path):
     document = valid("doctor", done.stdout)
     assert document["version"] != "0.0.1"
     assert findings_of(document, "CG909") == []
-
-
-def test_commands_are_about_that_environment(child, other, tmp_path):
-    (packages,) = other.glob("lib/python*/site-packages")
-    crash = packages / "crashes.py"
-    crash.write_text("import ctypes; ctypes.string_at(0)\n")
-    try:
-        document = report(child, "--python", other, "--only", "CG911", "--orders", "crashes")
-    finally:
-        crash.unlink()
-    (found,) = findings_of(document, "CG911")
-    install, _, command = found["command"].rpartition(" && ")
-    assert install.endswith("cudaguard")
-    assert command == f"{other}/bin/python -m cudaguard bisect --imports crashes"
-    child.write("mine.py", "")
-    document = report(child, "--python", other, "--only", "CG911", "--orders", "mine")
-    (found,) = findings_of(document, "CG911")
-    assert found["command"] == f"PYTHONPATH=. cudaguard doctor --python {other} --orders mine"
 
 
 def stub(folder, said, status=0):
@@ -197,7 +184,7 @@ def test_other_releases_of_python(child, tmp_path, version):
     if not found:
         pytest.skip(f"there is no Python {version} among those of pyenv")
     make_environment(tmp_path / "venv", python=str(found[-1]), with_pip=False)
-    document = report(child, "--python", tmp_path / "venv", "--deep", "--orders", "json,csv")
+    document = report(child, "--python", tmp_path / "venv", "--deep")
     assert document["environment"]["python"].startswith(f"{version}.")
     assert not document["summary"]["broken"]
     assert not document["summary"]["fail"]

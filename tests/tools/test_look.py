@@ -234,7 +234,7 @@ SLEEPS = "print('rea' 'dy', flush=True); import time; time.sleep(60)"
 @pytest.mark.parametrize(
     ("command", "ready", "statuses"),
     [
-        (("doctor", "--orders", "sleeper,json"), "CG911", {130}),
+        (("doctor", "--deep", "--only", "CG912"), "CG912", {130}),
         (("run", "-c", SLEEPS), "ready", {-signal.SIGINT}),
         (("trace", "-c", SLEEPS), "ready", {-signal.SIGINT}),
         (("bisect", "--imports", "sleeper,json"), "run 1", {130}),
@@ -244,7 +244,8 @@ SLEEPS = "print('rea' 'dy', flush=True); import time; time.sleep(60)"
 def test_interrupt_leaves_a_clean_terminal(child, screen, command, ready, statuses):
     if command[0] in ("run", "trace") and not sys.platform.startswith("linux"):
         pytest.skip("supervised on Linux")
-    child.write("sleeper.py", "import time; time.sleep(60)")
+    for file in ("sleeper.py", "torch/__init__.py"):
+        child.write(file, "import time; time.sleep(60)")
     opened = screen.start(*CUDAGUARD, *command, PYTHONPATH=str(child.folder))
     before = termios.tcgetattr(opened.master)
     opened.expect(ready)

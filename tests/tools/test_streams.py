@@ -123,11 +123,13 @@ def test_file_names_in_no_encoding(scene, variables):
 @pytest.mark.parametrize(
     ("arguments", "after"),
     [(("bisect", "slow.py"), 0.0), (("bisect", "slow.py"), 0.3),
-     (("doctor", "--orders", "slow,json"), 0.05)],
+     (("doctor", "--deep", "--only", "CG912"), 0.05)],
     ids=str,
 )  # fmt: skip
 def test_interrupted_while_a_child_runs(child, arguments, after):
-    child.write("slow.py", "import time; open('begun', 'w').close(); time.sleep(60)")
+    slow = "import time; open('begun', 'w').close(); time.sleep(60)"
+    child.write("slow.py", slow)
+    child.write("torch/__init__.py", slow)
     env = {"PYTHONPATH": str(child.folder)}  # doctor's children leave the working directory out
     has_begun = (child.folder / "begun").exists
     assert interrupted(child, arguments, has_begun, after, env) == (

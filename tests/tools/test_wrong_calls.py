@@ -84,7 +84,6 @@ WRONG = [
     *(f"{command} --nonsense --format json x" for command in MODULES if command != "run"),
     "docter --format json",
     "doctor --format json --only ZZ",
-    "doctor --format json --orders a,,b",
     "doctor --format=json --timeout never",
     "lint --format json no_such_file.py",
     "lint --format json --config no_such_file.toml .",

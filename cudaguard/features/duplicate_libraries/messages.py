@@ -634,7 +634,7 @@ def two_files(
         if is_known
         else "their versions are unknown, so cudaguard cannot tell which is older.",
         remedy=f"import {then} before {first}, or {source}" if is_known else source,
-        command=f"cudaguard doctor --orders {_module(first)},{_module(then)}",
+        command=f"cudaguard bisect --imports {_module(first)},{_module(then)}",
     )
 
 
@@ -675,7 +675,7 @@ def two_rivals(rival: str, one: Served, other: Served) -> Finding:
         evidence=(_told(one), _told(other)),
         consequence="in one process, the second one to initialize ends it: 'OMP: Error #15'.",
         remedy="install both from one source, so that they use one copy",
-        command=f"cudaguard doctor --orders {_module(next(iter(one.askers)))},"
+        command=f"cudaguard bisect --imports {_module(next(iter(one.askers)))},"
         f"{_module(next(iter(other.askers)))}",
         links=(_OPENMP_ERROR,),
     )

@@ -1,6 +1,6 @@
 """Tell what would break here, and why, before anything is run.
 
-Reads files and metadata; imports no package. --deep and --orders import in child processes, each
+Reads files and metadata; imports no package. --deep imports in child processes, each
 with a time limit.
 """
 
@@ -40,7 +40,6 @@ EXAMPLES = """\
 examples:
   cudaguard doctor                             what would break here?
   cudaguard doctor --deep                      also import what is watched, in children
-  cudaguard doctor --orders decord,torch,cv2   do these imports work, in every order?
   cudaguard doctor --python ~/train/.venv      look at another environment
   cudaguard doctor --fail-on warning           in a workflow
   cudaguard doctor --bundle report.md          for an issue, with what is installed
@@ -56,9 +55,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument(
         "--deep", action="store_true", help="import what is watched, in children, and ask NVML"
-    )
-    parser.add_argument(
-        "--orders", metavar="A,B,C", help="import these in different orders, in children"
     )
     parser.add_argument(
         "--python", metavar="PATH",
@@ -113,17 +109,15 @@ def execute(args: Namespace) -> int:
         raise UsageError(problem)
     if args.python is not None and not lending.host:
         enter(args.python, args.given)
-    orders = [name.strip() for name in args.orders.split(",")] if args.orders else []
-    given = {"": True, "--deep": args.deep, "--orders": bool(orders)}
     wanted = [
         check
         for id, check in all_checks().items()
         if (id in args.only or not args.only) and id not in args.skip
-        and (given[check.option] or id in args.only)
+        and (args.deep or not check.option or id in args.only)
     ]  # fmt: skip
     # So that a supervisor who ends us does not leave our children behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    site = Site(orders, args.timeout or TIME_LIMIT)
+    site = Site(args.timeout or TIME_LIMIT)
     progress = Progress()
 
     def running(check: Check) -> None:
@@ -164,10 +158,6 @@ def is_reached(results: Iterable[CheckResult], level: str) -> bool:
 
 def _problem(args: Namespace) -> str:
     """Return what is wrong with the arguments, or an empty string."""
-    if args.orders is not None and not all(
-        part.isidentifier() for name in args.orders.split(",") for part in name.strip().split(".")
-    ):
-        return f"--orders: got {args.orders!r}, expected module names, as in decord,torch,cv2"
     if args.timeout is not None and not args.timeout > 0:
         return "--timeout must be greater than 0"
     return ""
