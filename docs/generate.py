@@ -26,9 +26,9 @@ from cudaguard.features.array_interface.consumers import (
     DENSE,
     FORWARD,
     IGNORES,
+    PRODUCERS,
     REFUSES,
 )
-from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.model import GRADES
 from cudaguard.system.shareable import VARIABLES
 from cudaguard.tools.doctor.checks import CHECKS, all_checks, check_of
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from cudaguard import Rule
     from cudaguard.core.checks import Check
     from cudaguard.core.rule_check import Verb
-    from cudaguard.features.array_interface.consumers import Consumer
-    from cudaguard.features.array_interface.producers import Producer
+    from cudaguard.features.array_interface.consumers import Consumer, Producer
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from time import monotonic
-from typing import NamedTuple
 
 from cudaguard.files import os, ours, read_bytes, standard_library, theirs
 from cudaguard.system.modules import peek
@@ -27,7 +26,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from collections.abc import Container, Iterable, Iterator, Sequence
-    from typing import Any
 
 _LARGEST = 200_000  # bytes of a source that is parsed; nobody writes such files by hand
 _LARGEST_READ = 10_000_000  # whose words are looked at
@@ -44,19 +42,15 @@ _LINK = re.compile(
 )
 
 
-_UNREAD = b"\0"
+class _Source:
+    """A source as text, with the imports that its lines may be, and its tree once it is parsed."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.links = data, tuple(_links_in(data))
+        self.tree: ast.Module | None = None
 
 
-class _Text(NamedTuple):
-    """A source as text, and the imports that its lines may be, wherever they stand."""
-
-    data: bytes
-    links: tuple[tuple[str, bool], ...]  # and whether it may be a name inside a module only
-
-
-# Files that were read and parsed, by path, with the time and size that they had.
-_texts: dict[str, tuple[object, _Text]] = {}
-_codes: dict[str, tuple[object, ast.Module | None]] = {}
+_kept: dict[str, tuple[object, _Source]] = {}  # by file, with its time and size
 
 
 class ImportGraph:
@@ -274,56 +268,40 @@ class ImportGraph:
             source = spec.loader.get_source(name)  # type: ignore[union-attr]
         return Module(name, name if folders else parent, file, folders, source)
 
-    def _text(self, module: Module) -> _Text:
-        stamp: object = module.source
-        if module.source is None:
-            try:
-                state = os.stat(module.file)
-                stamp = (state.st_mtime_ns, state.st_size)
-            except ours(OSError, ValueError):
-                return _Text(_UNREAD, ())
-        kept = _texts.get(module.file)
+    def _text(self, module: Module) -> _Source:
+        data: object = module.source
+        try:
+            state = os.stat(module.file) if data is None else None
+        except ours(OSError, ValueError):
+            return _NOTHING
+        stamp = (state.st_mtime_ns, state.st_size) if state else data
+        kept = _kept.get(module.file)
         if kept is not None and kept[0] == stamp:
             return kept[1]
         if self._files >= _MOST_FILES or monotonic() > self._until:
-            return _Text(_UNREAD, ())
+            return _NOTHING
         self._files += 1
-        source = module.source
-        if source is None:
-            try:
-                source = read_bytes(module.file, _LARGEST_READ)
-            except ours(OSError, ValueError):
-                return _Text(_UNREAD, ())
-        data = source.encode("utf-8", "replace") if isinstance(source, str) else source
-        text = _Text(data, tuple(_links_in(data)))
-        if len(data) <= _LARGEST_KEPT:
-            _keep(_texts, module.file, (stamp, text))
-        return text
+        try:
+            data = module.source if state is None else read_bytes(module.file, _LARGEST_READ)
+        except ours(OSError, ValueError):
+            return _NOTHING
+        source = _Source(data.encode("utf-8", "replace") if isinstance(data, str) else data or b"")
+        if len(source.data) <= _LARGEST_KEPT:
+            if len(_kept) >= _MOST_KEPT:
+                _kept.clear()
+            _kept[module.file] = (stamp, source)
+        return source
 
     def _tree(self, module: Module) -> ast.Module | None:
-        data = self._text(module).data
-        if data is _UNREAD:
-            return None
-        kept = _codes.get(module.file)
-        stamp = hash(data)
-        if kept is None or kept[0] != stamp:
-            tree = None
-            if len(data) <= _LARGEST and monotonic() < self._until:
-                try:
-                    tree = parsed(data, module.file)
-                except ours(SyntaxError, ValueError, RecursionError, MemoryError):
-                    tree = None
-            if tree is not None:
-                _drop_functions(tree, data)
-            kept = (stamp, tree)
-            _keep(_codes, module.file, kept)
-        return kept[1]
-
-
-def _keep(kept: dict[str, Any], file: str, value: object) -> None:
-    if len(kept) >= _MOST_KEPT:
-        kept.clear()
-    kept[file] = value
+        source = self._text(module)
+        may_be_parsed = source is not _NOTHING and len(source.data) <= _LARGEST
+        if source.tree is None and may_be_parsed and monotonic() < self._until:
+            try:
+                source.tree = parsed(source.data, module.file)
+                _drop_functions(source.tree, source.data)
+            except ours(SyntaxError, ValueError, RecursionError, MemoryError):
+                source.tree = None
+        return source.tree
 
 
 def _drop_functions(tree: ast.Module, data: bytes) -> None:
@@ -368,3 +346,6 @@ def _names_of(step: Import) -> list[str]:
     if step.call and step.module.endswith(".py"):
         return []
     return list(dict.fromkeys((*_with_parents(step.module), step.name)))
+
+
+_NOTHING = _Source(b"")

@@ -11,8 +11,7 @@ from cudaguard.core.checks import CheckResult
 from cudaguard.model import Finding
 from cudaguard.system.site import Site
 from cudaguard.tools.common import UsageError, json_text
-from cudaguard.tools.doctor.comparison import compare, facts_of, labels, read_facts, write
-from cudaguard.tools.doctor.inventory import inventory
+from cudaguard.tools.doctor.inventory import compare, facts_of, inventory, labels, read_facts, write
 from cudaguard.tools.doctor.writing import bundle, document
 from cudaguard.tools.layout import Page
 

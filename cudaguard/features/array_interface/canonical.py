@@ -7,7 +7,15 @@ synchronization. What cannot be had so is refused.
 
 from __future__ import annotations
 
-from cudaguard.features.array_interface.consumers import ANY, DENSE, FORWARD, HEEDS, REFUSES
+from cudaguard.features.array_interface.consumers import (
+    ANY,
+    DENSE,
+    FORWARD,
+    HEEDS,
+    REFUSES,
+    producer_of,
+    zero_means,
+)
 from cudaguard.features.array_interface.interface import (
     ADDRESS_SPACE,
     AUTO,
@@ -23,7 +31,6 @@ from cudaguard.features.array_interface.interface import (
     refused,
     shown,
 )
-from cudaguard.features.array_interface.producers import producer_of, zero_means
 from cudaguard.features.array_interface.reading import (
     MOST_DIMENSIONS,
     as_dictionary,

@@ -34,6 +34,8 @@ from cudaguard.features.array_interface.consumers import (
     HEEDS,
     IGNORES,
     consumer_of,
+    producer_of,
+    zero_means,
 )
 from cudaguard.features.array_interface.interface import (
     AUTO,
@@ -44,7 +46,6 @@ from cudaguard.features.array_interface.interface import (
     refused,
     shown,
 )
-from cudaguard.features.array_interface.producers import producer_of, zero_means
 from cudaguard.features.array_interface.reading import read_stream, whole_number
 from cudaguard.files import ours, theirs
 

@@ -6,8 +6,8 @@ from cudaguard.core.checks import Check
 from cudaguard.elf.fat_binaries import gpu_code
 from cudaguard.features.gpu_architectures import messages as wording
 from cudaguard.features.gpu_architectures.policy import verdict_of_code
+from cudaguard.system.child import try_imports
 from cudaguard.system.site import Skipped
-from cudaguard.system.trial import try_imports
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

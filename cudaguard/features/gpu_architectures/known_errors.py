@@ -10,7 +10,7 @@ from cudaguard.features.gpu_architectures import policy
 from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
 from cudaguard.files import ours
 from cudaguard.system.machine import named_status, remedy_for, texts
-from cudaguard.system.nvrtc import mapped_copies
+from cudaguard.system.torch_build import mapped_copies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from cudaguard.elf.fat_binaries import GpuCode
     from cudaguard.features.gpu_architectures.policy import Cure, Pair, Torch, Verdict
-    from cudaguard.system.nvrtc import Nvrtc
+    from cudaguard.system.torch_build import Nvrtc
 
 _REFUSAL = "nvrtc: error: invalid value for --gpu-architecture (-arch)"
 _SHOWN = 3

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from cudaguard.elf.fat_binaries import GpuCode
-    from cudaguard.system.nvrtc import Nvrtc
+    from cudaguard.system.torch_build import Nvrtc
 
     Pair = tuple[int, int]  # a compute capability, or a release
 

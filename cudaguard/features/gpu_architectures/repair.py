@@ -26,8 +26,13 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     """
     if not request.permit.acts or request.name != "torch" or not has_driver():
         return
-    from cudaguard.system.nvrtc import builtins_of, copy_for, installed_copies
-    from cudaguard.system.torch_build import architectures, release_of
+    from cudaguard.system.torch_build import (
+        architectures,
+        builtins_of,
+        copy_for,
+        installed_copies,
+        release_of,
+    )
 
     folder = os.path.dirname(request.path or "")
     own = copy_for(folder)

@@ -18,14 +18,13 @@ from cudaguard.features.gpu_architectures.policy import (
     verdict,
 )
 from cudaguard.system.modules import peek
-from cudaguard.system.nvrtc import copy_for, installed_copies
-from cudaguard.system.torch_build import are_wheels_known, folder_of
+from cudaguard.system.torch_build import are_wheels_known, copy_for, folder_of, installed_copies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.model import Finding
-    from cudaguard.system.nvrtc import Nvrtc
+    from cudaguard.system.torch_build import Nvrtc
 
 
 class Situation(NamedTuple):

@@ -22,10 +22,9 @@ from cudaguard.features.gpu_architectures.policy import torch_of
 from cudaguard.features.gpu_architectures.torch_builds import Situation, findings_of
 from cudaguard.model import Finding
 from cudaguard.system import lending
-from cudaguard.system.nvrtc import copy_for
+from cudaguard.system.child import Ending, end_children, try_imports
 from cudaguard.system.site import Skipped
-from cudaguard.system.torch_build import architectures, folder_of, look_around
-from cudaguard.system.trial import Ending, end_children, try_imports
+from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
 from cudaguard.system.versions import required_name
 
 TYPE_CHECKING = False
@@ -35,8 +34,8 @@ if TYPE_CHECKING:
 
     from cudaguard.config import Settings
     from cudaguard.model import Rule, Severity
+    from cudaguard.system.child import Ending
     from cudaguard.system.site import Result, Site
-    from cudaguard.system.trial import Ending
 
     Order = tuple[str, ...]
 

@@ -98,7 +98,7 @@ def execute(args: Namespace) -> int:
     from cudaguard.tools.doctor.writing import Look, enter, write
 
     if args.diff:
-        from cudaguard.tools.doctor import comparison
+        from cudaguard.tools.doctor import inventory as comparison
 
         return comparison.execute(args)
     args.only, args.skip = (

@@ -14,12 +14,12 @@ from cudaguard.features.array_interface.consumers import (
     CONSUMERS,
     HEEDS,
     IGNORES,
+    PRODUCERS,
     REFUSES,
     consumer_for,
     consumer_of,
     known_consumers,
 )
-from cudaguard.features.array_interface.producers import PRODUCERS
 from cudaguard.system.facts import Facts
 
 from .producers import Producer, interface, make

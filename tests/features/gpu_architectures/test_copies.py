@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from cudaguard.system import nvrtc, torch_build
+from cudaguard.system import torch_build
+from cudaguard.system import torch_build as nvrtc
 
 
 @pytest.fixture
@@ -102,7 +103,7 @@ def test_copies_in_the_process_come_first(program):
         import ctypes
         ctypes.CDLL({str(newer)!r})
         ctypes.CDLL({str(program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")!r})
-        from cudaguard.system.nvrtc import copy_for, mapped_copies
+        from cudaguard.system.torch_build import copy_for, mapped_copies
         print([copy.release for copy in mapped_copies()])
         print(copy_for({str(program.site / "torch")!r}).release)
         """
