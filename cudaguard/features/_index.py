@@ -186,7 +186,7 @@ KNOWN_ERRORS = (
     'cudaguard.features.cuda_graphs.known_errors:EXPLAINER',
     'cudaguard.features.gpu_architectures.known_errors:EXPLAINER',
     'cudaguard.features.builds.known_errors:EXPLAINER',
-    'cudaguard.features.extensions.known_errors.explainer:EXPLAINER',
+    'cudaguard.features.extensions.known_errors:EXPLAINER',
     'cudaguard.features.other_errors.known_errors:EXPLAINER',
 )
 

@@ -26,13 +26,13 @@ SYMPTOMS = (
         ("other_errors",),
         "howto/segfaults.md",
     ),
-    ("`undefined symbol`", ("extensions.symbols",), "howto/undefined-symbol.md"),
+    ("`undefined symbol`", ("extensions.known_symbols",), "howto/undefined-symbol.md"),
     (
         "`cannot open shared object file`, and versions that are not found",
-        ("extensions.libraries",),
+        ("extensions:OF_LIBRARIES",),
         "howto/extensions.md",
     ),
-    ("Two packages that do not fit", ("extensions.pairs",), "howto/extensions.md"),
+    ("Two packages that do not fit", ("extensions:OF_PAIRS",), "howto/extensions.md"),
     ("Two copies of one library", ("duplicate_libraries",), "howto/extensions.md"),
     ("A package that must be imported first", ("import_order",), "reference/commands/lint.md"),
     ("CUDA in forked processes, threads and contexts", ("cuda_init",), "howto/cuda.md"),
@@ -73,7 +73,7 @@ def _known(places: tuple[str, ...]) -> Iterator[KnownError]:
     for place in places:
         where, _, these = place.partition(":")
         feature, _, part = where.partition(".")
-        name = f"cudaguard.features.{feature}.known_errors{part and f'.{part}'}"
+        name = f"cudaguard.features.{feature}.{part or 'known_errors'}"
         yield from getattr(importlib.import_module(name), these or "KNOWN")
 
 

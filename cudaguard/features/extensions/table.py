@@ -17,7 +17,7 @@ DETECTORS = {
     ),
     "detector:StaticTlsDetector": ("load_failed", "error_passes"),
 }
-KNOWN_ERRORS = "known_errors.explainer:EXPLAINER"
+KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
 ABOUT: dict[str, tuple[str, str, str]] = {
     "CG840": (

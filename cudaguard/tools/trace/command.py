@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.run.supervise import ProgramEnd
 
-FORMATS = ("text", "json", "svg", "html")
+FORMATS = ("text", "json", "svg")
 # What the name of a file says of its format, where no --format does; others are text.
-_SUFFIXES = {".json": "json", ".svg": "svg", ".html": "html", ".htm": "html"}
+_SUFFIXES = {".json": "json", ".svg": "svg"}
 _WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout")
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
@@ -43,7 +43,7 @@ EXAMPLES = """\
 examples:
   cudaguard trace train.py --epochs 3         the trace as text, on standard error
   cudaguard trace --only native train.py      without imports of Python code alone
-  cudaguard trace -o trace.html train.py      a picture for the browser
+  cudaguard trace -o trace.svg train.py       a picture for the browser
   cudaguard trace -o trace.json train.py      for programs
 
 It ends as the program does; 2: wrong usage; 3: a file cannot be written.
@@ -65,7 +65,7 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="write the trace to FILE, as its suffix says: .json, .svg, .html, else text; may be "
+        help="write the trace to FILE, as its suffix says: .json, .svg, else text; may be "
         "given several times",
     )
     parser.add_argument(
@@ -161,16 +161,16 @@ def _rendered(document: dict[str, Any], form: str, page: Page) -> str:
     if form == "json":
         return json_text(document)
     document = printable_data(document)
-    is_picture = form in ("svg", "html")
+    is_picture = form == "svg"
     processes = [
         {**process, "rows": rows_of(native_only(process) if is_picture else process)}
         for process in document["processes"]
     ]
     document = {**document, "processes": processes}
     if is_picture:
-        from cudaguard.tools.trace.picture import as_html, as_svg
+        from cudaguard.tools.trace.picture import as_svg
 
-        return as_svg(document) if form == "svg" else as_html(document)
+        return as_svg(document)
     from cudaguard.tools.trace.messages import write
 
     write(document, page)

@@ -1,1 +1,0 @@
-"""What the loader says of libraries and symbols, and what it means."""
