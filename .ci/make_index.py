@@ -10,8 +10,10 @@ import importlib
 import pkgutil
 import sys
 from pathlib import Path
+from textwrap import fill
 
 ROOT = Path(__file__).parent.parent
+_INDENT = " " * 4
 INDEX = ROOT / "cudaguard" / "features" / "_index.py"
 # In the order of doing, where several have a part at one moment.
 FEATURES = (
@@ -145,7 +147,13 @@ def index() -> str:
 
 
 def _rows(value: tuple | dict) -> str:
-    """Return a table as code, with a row on each line."""
+    """Return a table as code, with a row on each line; lists of words with as many as fit."""
+    if isinstance(value, dict) and all(str(row).isidentifier() for row in value.values()):
+        words = " ".join(f"{key!r}:{row!r}," for key, row in value.items())
+        return f"{{\n{fill(words, 99, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n}}"
+    if isinstance(value, tuple) and all(str(row).replace(".", "").isidentifier() for row in value):
+        words = " ".join(f"{row!r}," for row in value)
+        return f"(\n{fill(words, 99, initial_indent=_INDENT, subsequent_indent=_INDENT)}\n)"
     if isinstance(value, dict):
         return "".join(("{\n", *(f"    {key!r}: {row!r},\n" for key, row in value.items()), "}"))
     return "".join(("(\n", *(f"    {row!r},\n" for row in value), ")"))

@@ -34,8 +34,8 @@ SPELLING = re.compile(rf"\b_*(?:{'|'.join(BRITISH)})\b", re.IGNORECASE)
 
 
 # Commands whose words stand beside what uses them.
-ONE_MODULE = {("main",), ("lint",), ("check_extension",), ("doctor", "comparison"),
-              ("doctor", "other_python")}  # fmt: skip
+ONE_MODULE = {("main",), ("lint",), ("check_extension",), ("doctor", "inventory"),
+              ("doctor", "writing"), ("doctor", "checks"), ("run", "crash")}  # fmt: skip
 
 
 def is_text(path: Path) -> bool:

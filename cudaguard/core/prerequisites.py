@@ -11,7 +11,6 @@ from _thread import _local
 from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import applies, named_versions, plan
-from cudaguard.core.import_plan import upcoming
 from cudaguard.core.permit import permit_for
 from cudaguard.core.reports import PREREQUISITE
 from cudaguard.errors import ImportOrderError
@@ -139,6 +138,9 @@ class Prerequisites:
         wanted = frozenset(filter(is_installed, frozenset().union(*missing.values())))
         if not wanted:
             return {}
+
+        from cudaguard.core.import_plan import upcoming
+
         certain, likely = upcoming(wanted, name)
         woken = {
             id: entries[id].rule for id, needs in missing.items() if needs and needs <= certain

@@ -141,12 +141,8 @@ class Module(Record):
     @property
     def is_installed(self) -> bool:
         """True for a file of an installed package or of Python."""
-        return is_installed(self.file)
-
-
-def is_installed(file: str) -> bool:
-    """Return True for a file of an installed package or of Python."""
-    return any(place in file for place in _PLACES) or file.startswith(_STANDARD_LIBRARY)
+        is_package = any(place in self.file for place in _PLACES)
+        return is_package or self.file.startswith(_STANDARD_LIBRARY)
 
 
 def parsed(source: bytes | str, path: str = "<unknown>") -> ast.Module:
@@ -301,7 +297,6 @@ class Code:
 
     def _statement(self, statement: ast.stmt, branch: Branch, *, likely: bool) -> Steps:
         effect = Effect(self.module.file, statement.lineno)
-        inside = (id(statement), 0)
         if isinstance(statement, (ast.Import, ast.ImportFrom)):
             yield from self._imported(statement, branch, likely=likely)
         elif isinstance(statement, ast.If):
@@ -323,17 +318,14 @@ class Code:
             tried = likely or self._has_other_way(statement)
             ends = yield from self._block(statement.body, branch, likely=tried)
             return _GOES_ON if tried else ends
-        elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
-            head = statement.test if isinstance(statement, ast.While) else statement.iter
-            yield from self._values((head,), effect, branch)
-            for part in (statement.body, statement.orelse):
-                if (yield from self._block(part, (*branch, inside), likely=likely)):
-                    yield effect
-        elif hasattr(statement, "cases"):
-            yield from self._values((statement.subject,), effect, branch)  # type: ignore[attr-defined]
-            for arm, case in enumerate(statement.cases):
+        elif isinstance(statement, (ast.For, ast.AsyncFor, ast.While)) or hasattr(
+            statement, "cases"
+        ):
+            names = ("iter", "test", "subject")
+            yield from self._values((getattr(statement, n, None) for n in names), effect, branch)
+            for arm, part in enumerate(blocks(statement)):
                 where = (*branch, (id(statement), arm))
-                if (yield from self._block(case.body, where, likely=likely)):
+                if (yield from self._block(part, where, likely=likely)):
                     yield effect
         elif isinstance(statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
             yield from self._values(ast.iter_child_nodes(statement), effect, branch)

@@ -25,7 +25,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from cudaguard.model import Rule
@@ -190,16 +190,20 @@ class Project:
         """Yield what is in the wrong order in some files, and in what they import."""
         files = list(files)
         given = {os.path.abspath(file): file for file in files}
+
+        def named(one: Import) -> str:
+            return given.get(os.path.abspath(one.file), one.file)
+
         known = set()
         for file in files:
-            for one in (m.under(given) for m in misplaced(self._steps(file), self._rules)):
-                place = one.then.file, one.then.cell, one.then.line, one.rule.id
+            for one in misplaced(self._steps(file), self._rules):
+                place = named(one.then), one.then.cell, one.then.line, one.rule.id
                 sides = (one.then, one.first)
                 if place not in known and not any(
                     self.source(side.file).is_silenced(one.rule.id, side) for side in sides
                 ):
                     known.add(place)
-                    yield _finding(one)
+                    yield _finding(one, named)
 
     def _steps(self, file: str) -> list[Import | Effect]:
         codes = self.source(file).codes
@@ -230,14 +234,6 @@ class Misplaced(NamedTuple):
     needed: str
     early: str
     is_kept: bool
-
-    def under(self, names: Mapping[str, str]) -> Misplaced:
-        """Return it with other names for files."""
-        then, first = (
-            one.replace(file=names.get(os.path.abspath(one.file), one.file))
-            for one in (self.then, self.first)
-        )
-        return self._replace(then=then, first=first)
 
 
 def misplaced(steps: Sequence[Import | Effect], rules: Iterable[Rule]) -> list[Misplaced]:
@@ -278,14 +274,14 @@ def _of_pair(
             yield Misplaced(rule, first, then, needed, early, is_kept)
 
 
-def _finding(misplaced: Misplaced) -> dict[str, Any]:
+def _finding(misplaced: Misplaced, named: Callable[[Import], str]) -> dict[str, Any]:
     """Return one finding as the JSON document has it."""
     rule, first, then = misplaced.rule, misplaced.first, misplaced.then
     place = f"on line {first.line}" if first.cell == then.cell else f"in cell {first.cell}"
     if first.file != then.file:
-        place = f"at {first.file}:{first.line}"
+        place = f"at {named(first)}:{first.line}"
     return {
-        "path": then.file,
+        "path": named(then),
         "cell": then.cell,
         "line": then.line,
         "rule": rule.id,
@@ -293,7 +289,8 @@ def _finding(misplaced: Misplaced) -> dict[str, Any]:
         "guard": "imports" if misplaced.is_kept else "warns",
         "why": rule.why,
         "needed": {
-            "module": misplaced.needed, "path": first.file, "cell": first.cell, "line": first.line,
+            "module": misplaced.needed, "path": named(first),
+            "cell": first.cell, "line": first.line,
         },
         "write": [_statement(first), SPLIT, _statement(then)],
         "links": list(rule.links),

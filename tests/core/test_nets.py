@@ -120,7 +120,7 @@ def test_modules_of_ours_are_imported_past_the_programs_hooks(child):
         + """
 assert "cudaguard.elf.resident" not in sys.modules
 own.load("cudaguard.elf.resident")
-assert sys.modules["cudaguard"].elf.library_facts is sys.modules["cudaguard.elf.resident"]
+assert sys.modules["cudaguard"].elf.resident is sys.modules["cudaguard.elf.resident"]
 print("ctypes" in asked, [name for name in asked + stated if "cudaguard" in name])
 """
     )

@@ -49,7 +49,7 @@ def functions():
         *((path.relative_to(PACKAGE / "features").parts[0], path) for path in PACKAGE.glob(
             "features/*/messages/*.py")),
         ("core", PACKAGE / "core" / "messages.py"),
-        ("doctor", PACKAGE / "tools" / "doctor" / "checks" / "messages.py"),
+        ("doctor", PACKAGE / "tools" / "doctor" / "checks.py"),
     ]  # fmt: skip
     for feature, path in places:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:

@@ -154,7 +154,7 @@ def _of_others(match: re.Match[str]) -> Finding | None:
         )
     return MISSING.with_words(
         library, "install the package that has it (apt-file search, conda search), or a build of "
-        "the program that brings it"
+        "the program that includes it"
     )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ RULES: tuple[Rule, ...] = (
         id="CG041",
         title="unsloth imported after transformers cannot patch it",
         watch=("transformers", "trl", "peft"),
-        dist=("unsloth",),
+        dist=("unsloth>=2025.3.1",),
         needs=("unsloth",),
         # Opt-in: unsloth replaces parts of all three, which a program without it must not see.
         grade="opt-in",
@@ -88,6 +88,26 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/unslothai/unsloth/issues/2233",
             "https://github.com/hiyouga/LlamaFactory/issues/7175",
             "https://github.com/NVIDIA-NeMo/Safe-Synthesizer/issues/330",
+            "https://github.com/unslothai/unsloth/pull/1831",
+        ),
+    ),
+    Rule(
+        id="CG070",
+        title="isaacgym refuses to be imported after torch",
+        watch=("torch",),
+        dist=("isaacgym",),
+        when={"platform": "linux"},
+        needs=("isaacgym",),
+        # Opt-in: only where the program imports both.
+        grade="opt-in",
+        why=(
+            "Isaac Gym raises 'ImportError: PyTorch was imported before isaacgym modules. "
+            "Please import torch after isaacgym modules.' With isaacgym first both work."
+        ),
+        links=(
+            "https://github.com/isaac-sim/IsaacGymEnvs/issues/175",
+            "https://github.com/PKU-MARL/DexterousHands/issues/1",
+            "https://github.com/dexsuite/dex-retargeting/issues/23",
         ),
     ),
     Rule(

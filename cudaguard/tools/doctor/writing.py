@@ -183,7 +183,7 @@ _BROKEN = "A broken check is a fault of cudaguard: please report it, with --bund
 
 
 class Look(NamedTuple):
-    """What is told of an environment besides the checks.
+    """Facts about an environment that the report shows besides its checks.
 
     Args:
         torch: Its version, ``none`` or ``unknown``.

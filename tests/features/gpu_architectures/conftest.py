@@ -96,7 +96,7 @@ class MadeUp(Program):
             SCENE + "import cudaguard.system.preload\n"
             "cudaguard.system.preload.DRIVER_FILES = ('driver',)\n"
             # Nothing of this machine's own.
-            "import cudaguard.system.torch_build\ncudaguard.system.nvrtc._TOOLKITS = ()\n",
+            "import cudaguard.system.torch_build\ncudaguard.system.torch_build._TOOLKITS = ()\n",
         )
         child.write("driver", "")
         self.site = child.folder / "site"
