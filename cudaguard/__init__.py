@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cudaguard.api import status as status
     from cudaguard.api import uninstall as uninstall
     from cudaguard.core.checks import CheckResult as CheckResult
-    from cudaguard.elf.extension_check import ExtensionCheck as ExtensionCheck
+    from cudaguard.elf.forecast import ExtensionCheck as ExtensionCheck
     from cudaguard.errors import ArrayInterfaceError as ArrayInterfaceError
     from cudaguard.errors import ArrayInterfaceWarning as ArrayInterfaceWarning
     from cudaguard.errors import ConfigError as ConfigError
@@ -68,7 +68,7 @@ _HOMES = {
     "CudaGuardWarning": "errors",
     "Device": "features.cuda_init.repair",
     "Event": "model",
-    "ExtensionCheck": "elf.extension_check",
+    "ExtensionCheck": "elf.forecast",
     "ExtensionError": "errors",
     "ExtensionWarning": "errors",
     "Finding": "model",

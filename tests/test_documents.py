@@ -138,7 +138,7 @@ def test_every_variable_is_explained(root):
 
 
 def test_every_cause_is_explained(root):
-    from cudaguard.elf.extension_check import CAUSES
+    from cudaguard.elf.forecast import CAUSES
 
     text = (root / "docs/howto/extensions.md").read_text(encoding="utf-8")
     for cause in CAUSES:

@@ -13,7 +13,6 @@ RULES = (
     ('CG061', 'cudaguard.features.import_order.rules:RULES', 'report', ('isaacsim', 'omni.isaac.kit'), (), (('check_call', 'SimulationApp'),)),
     ('CG062', 'cudaguard.features.import_order.rules:RULES', 'report', ('cv2',), (), (('check_call', 'imshow'), ('check_call', 'namedWindow'))),
     ('CG041', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('transformers', 'trl', 'peft'), ('unsloth',), ()),
-    ('CG070', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('torch',), ('isaacgym',), ()),
     ('CG042', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('pymeshlab',), ('weasyprint',), ()),
     ('CG043', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('migraphx',), ('torch',), ()),
     ('CG066', 'cudaguard.features.import_order.rules:RULES', 'opt-in', ('triton',), ('air._mlir_libs._mlir',), ()),

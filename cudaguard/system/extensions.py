@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from cudaguard.elf.extension_check import ExtensionCheck
-from cudaguard.elf.forecast import forecast
+from cudaguard.elf.forecast import ExtensionCheck, forecast
 from cudaguard.elf.library_facts import readable
 from cudaguard.elf.loaded import serving_file
 from cudaguard.elf.reader import needed_libraries
@@ -27,8 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from cudaguard.elf.extension_check import Forecast, Lack, Surroundings
-    from cudaguard.elf.forecast import Settled
+    from cudaguard.elf.forecast import Forecast, Lack, Settled, Surroundings
 
 # --- Why an extension would not load: from what is missing to one cause ---------------------------
 # Source: the messages of glibc's loader and what makes them, the Itanium C++ ABI (mangled names),
@@ -237,7 +235,7 @@ def words_for(
     """Return the message and the remedy for a cause.
 
     Args:
-        cause: One of `cudaguard.elf.extension_check.CAUSES`.
+        cause: One of `cudaguard.elf.forecast.CAUSES`.
         about: The libraries, versions or symbols that it is about.
         found: What the loader would meet.
         around: What extensions are built for here.

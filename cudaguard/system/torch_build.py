@@ -8,7 +8,7 @@ from glob import escape, glob
 from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
-from cudaguard.elf.extension_check import Surroundings
+from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.process import at_start

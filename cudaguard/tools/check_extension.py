@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from cudaguard.elf.extension_check import ExtensionCheck
-    from cudaguard.elf.forecast import Settled
+    from cudaguard.elf.forecast import ExtensionCheck, Settled
 
     Pair = tuple[int, int]
 

@@ -25,8 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cudaguard.elf.extension_check import ExtensionCheck
-    from cudaguard.elf.forecast import Settled
+    from cudaguard.elf.forecast import ExtensionCheck, Settled
     from cudaguard.system.distributions import SharedFile
     from cudaguard.system.site import Result, Site
 

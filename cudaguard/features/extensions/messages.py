@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.elf.extension_check import ExtensionCheck
+    from cudaguard.elf.forecast import ExtensionCheck
 
 REFUSED, FAILED = "CG840", "CG841"
 NO_ROOM = "CG821"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outside_of
-from cudaguard.elf.extension_check import Forecast, Lack
-from cudaguard.elf.forecast import forecast
+from cudaguard.elf.forecast import Forecast, Lack, forecast
 from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
 from cudaguard.features.extensions.messages import error_text, not_loaded
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import FrameType
 
-    from cudaguard.elf.extension_check import ExtensionCheck
+    from cudaguard.elf.forecast import ExtensionCheck
     from cudaguard.model import Finding
 
 _UNDEFINED, _NOT_FOUND = "undefined symbol: ", ": cannot open shared object file"

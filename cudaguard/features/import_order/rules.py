@@ -92,25 +92,6 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        id="CG070",
-        title="isaacgym refuses to be imported after torch",
-        watch=("torch",),
-        dist=("isaacgym",),
-        when={"platform": "linux"},
-        needs=("isaacgym",),
-        # Opt-in: only where the program imports both.
-        grade="opt-in",
-        why=(
-            "Isaac Gym raises 'ImportError: PyTorch was imported before isaacgym modules. "
-            "Please import torch after isaacgym modules.' With isaacgym first both work."
-        ),
-        links=(
-            "https://github.com/isaac-sim/IsaacGymEnvs/issues/175",
-            "https://github.com/PKU-MARL/DexterousHands/issues/1",
-            "https://github.com/dexsuite/dex-retargeting/issues/23",
-        ),
-    ),
-    Rule(
         id="CG042",
         title="pymeshlab imported before weasyprint: Pango is not loaded",
         watch=("pymeshlab",),

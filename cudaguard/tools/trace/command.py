@@ -171,7 +171,7 @@ def _rendered(document: dict[str, Any], form: str, page: Page) -> str:
         from cudaguard.tools.trace.picture import as_svg
 
         return as_svg(document)
-    from cudaguard.tools.trace.messages import write
+    from cudaguard.tools.trace.document import write
 
     write(document, page)
     return str(page)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from cudaguard.tools.trace import messages as words
+from cudaguard.tools.trace import document as words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import sysconfig
 import pytest
 
 import cudaguard
-from cudaguard.elf.extension_check import Forecast, Lack
+from cudaguard.elf.forecast import Forecast, Lack
 from cudaguard.features.extensions.repair import _as_said
 
 CALL = {"body": "int absent_f(void);", "call": "absent_f();"}

@@ -12,7 +12,7 @@ import struct
 
 import pytest
 
-from cudaguard.elf.extension_check import CAUSES
+from cudaguard.elf.forecast import CAUSES
 
 LIMITED = """
 import json, resource, sys, time
