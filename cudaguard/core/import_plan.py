@@ -134,8 +134,7 @@ def _module(frame: FrameType) -> Module:
     """Return the module whose code runs in a frame."""
     name, file = module_of(frame), frame.f_code.co_filename
     package = frame.f_globals.get("__package__")
-    if not isinstance(package, str):
-        package = ""
+    package = package if isinstance(package, str) else ""
     return Module(name, package, file, source=_source(frame, name, file))
 
 

@@ -169,9 +169,6 @@ def imports_of_file(file: str) -> list[Import]:
     return [step for step in code.steps() if isinstance(step, Import)]
 
 
-# --- one source ----------------------------------------------------------------------------------
-
-
 class Code:
     """Reads one source in the order in which it is executed.
 

@@ -69,7 +69,7 @@ IDS = {
     ),
 }
 DETECTORS = {
-    "detector:SearchPathDetector": ("not_found",),
+    "calls:SearchPathDetector": ("not_found",),
 }
 KNOWN_ERRORS = "known_errors:EXPLAINER"
 # Id -> what follows from it, what to do, and the page about it.
