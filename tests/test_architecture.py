@@ -35,7 +35,7 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 41999,
     "modules of the package": 218,
-    "lines of the tests": 50991,
+    "lines of the tests": 51019,
     "lines loaded by install()": 5937,
     "lines loaded by install(); import ctypes": 10593,
 }

@@ -114,18 +114,18 @@ def importing() -> list[str]:
     is_outside = is_imported = False  # have we left our own code; was there an import statement?
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        code = frame.f_code
-        module = module_of(frame)
-        if code.co_filename.startswith(_FILES_BETWEEN[0]):
+        code, module = frame.f_code, module_of(frame)
+        is_statement = module.endswith(".own_imports")  # of the module behind it
+        if code.co_filename.startswith(_FILES_BETWEEN[0]) and not is_statement:
             if frame.f_globals.get(_FOR_THE_PROGRAM):
                 is_outside = False
             elif is_imported or (is_outside and module.startswith(_FOR_OURSELVES)):
                 found.append("cudaguard")
-        elif not code.co_filename.startswith(_FILES_BETWEEN[1:]):
+        elif not code.co_filename.startswith(_FILES_BETWEEN):
             is_outside = True
         if code.co_name == "<module>":
             found.append(module)
-        is_imported = code.co_name in _OF_STATEMENTS
+        is_imported = code.co_name in _OF_STATEMENTS or (is_imported and is_statement)
         frame = frame.f_back
     return found[::-1]
 

@@ -166,18 +166,9 @@ def _command_line() -> list[str]:  # of Python 3.9
 
 def _tests_beside(modules: list[Module]) -> list[Module]:
     """Return the tests in the folders of some tests: they are collected one after the other."""
-    from fnmatch import fnmatch
+    from glob import escape, glob
 
-    found = []
-    own = (module.file for module in modules if not module.is_installed)
-    for folder in dict.fromkeys(map(os.path.dirname, own)):
-        try:
-            names = sorted(os.listdir(folder or "."))
-        except ours(OSError):
-            continue
-        found += [
-            Module(name[:-3], "", os.path.join(folder, name))
-            for name in names
-            if any(fnmatch(name, pattern) for pattern in _OF_TESTS)
-        ]
-    return found
+    own = dict.fromkeys(os.path.dirname(one.file) for one in modules if not one.is_installed)
+    paths = [os.path.join(escape(folder), pattern) for folder in own for pattern in _OF_TESTS]
+    files = [file for path in paths for file in sorted(glob(path))]
+    return [Module(os.path.basename(file)[:-3], "", file) for file in files]

@@ -88,11 +88,6 @@ class ImportGraph:
         if path is None:
             self._until = monotonic() + _MORE_SECONDS
 
-    def code(self, module: Module) -> Code | None:
-        """Return the code of a module; None if it has none that can be read."""
-        tree = self._tree(module)
-        return None if tree is None else Code(tree, module)
-
     def follow(self, steps: Iterable[Import | Effect]) -> Iterator[Import | Effect]:
         """Yield some steps, and behind each import what the module does that it imports."""
         for step in steps:
@@ -292,7 +287,8 @@ class ImportGraph:
             _kept[module.file] = (stamp, source)
         return source
 
-    def _tree(self, module: Module) -> ast.Module | None:
+    def code(self, module: Module) -> Code | None:
+        """Return the code of a module; None if it has none that can be read."""
         source = self._text(module)
         may_be_parsed = source is not _NOTHING and len(source.data) <= _LARGEST
         if source.tree is None and may_be_parsed and monotonic() < self._until:
@@ -300,8 +296,8 @@ class ImportGraph:
                 source.tree = parsed(source.data, module.file)
                 _drop_functions(source.tree, source.data)
             except ours(SyntaxError, ValueError, RecursionError, MemoryError):
-                source.tree = None
-        return source.tree
+                return None
+        return None if source.tree is None else Code(source.tree, module)
 
 
 def _drop_functions(tree: ast.Module, data: bytes) -> None:

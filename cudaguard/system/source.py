@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from functools import cached_property
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, os, ours, read_bytes
@@ -68,7 +69,6 @@ _PLAIN = (
     ast.comprehension, ast.NamedExpr, ast.keyword, ast.expr_context, ast.operator, ast.unaryop,
     ast.boolop, ast.cmpop,
 )  # fmt: skip
-_SYSTEMS = {"linux": "Linux", "darwin": "Darwin", "win32": "Windows"}
 _COMPARED = {
     ast.Eq: "__eq__", ast.NotEq: "__ne__", ast.Lt: "__lt__", ast.LtE: "__le__", ast.Gt: "__gt__",
     ast.GtE: "__ge__",
@@ -186,16 +186,15 @@ class Code:
         self, tree: ast.Module, module: Module, cell: int = 0, names: dict[str, str] | None = None
     ) -> None:
         self.module, self._tree, self._cell = module, tree, cell
-        self._names = names
+        if names is not None:
+            self.names = names
         self.is_outdated = False  # is it another one that is running?
         self._functions: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, Branch]] = []
 
-    @property
+    @cached_property
     def names(self) -> dict[str, str]:
         """What names stand for: the module or function that was imported, or nothing known."""
-        if self._names is None:
-            self._names = dict(bound(self._tree.body))
-        return self._names
+        return dict(bound(self._tree.body))
 
     def steps(self) -> Steps:
         """Yield what importing the module does."""
@@ -520,16 +519,11 @@ class Code:
             place = self._value(part)
             return tuple(sys.version_info)[place] if place in range(5) else None
         if isinstance(node, ast.Call):
-            full = self._full(node.func)
-            if full == "platform.system":
-                return _SYSTEMS.get(sys.platform)
-            if full == "sys.platform.startswith":
+            if self._full(node.func) == "sys.platform.startswith":
                 return sys.platform.startswith(_first_argument(node) or "\0")
             return None
         known = {
             "sys.version_info": tuple(sys.version_info),
-            "sys.version_info.major": sys.version_info[0],
-            "sys.version_info.minor": sys.version_info[1],
             "sys.platform": sys.platform,
             "os.name": os.name,
         }

@@ -119,16 +119,16 @@ class Versions(Facts):
 
     def __init__(self, paths: Iterable[str], assumed: Iterable[str]) -> None:
         super().__init__()
-        self._pinned: dict[str, str] = {}
-        for folder in {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}:
-            for pattern in ("pyproject.toml", "requirements*.txt"):
-                for file in glob(os.path.join(escape(folder), pattern)):
-                    with suppress(OSError):
-                        self._pin(read_bytes(file, LARGEST).decode("utf-8", "replace"))
-        self._pin("\n".join(assumed))
-
-    def _pin(self, text: str) -> None:
-        self._pinned.update((key_of(name), version) for name, version in _PIN.findall(text))
+        folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
+        patterns = ("pyproject.toml", "requirements*.txt")
+        texts = []
+        for file in (
+            f for d in folders for p in patterns for f in glob(os.path.join(escape(d), p))
+        ):
+            with suppress(OSError):
+                texts.append(read_bytes(file, LARGEST).decode("utf-8", "replace"))
+        found = (pair for text in (*texts, "\n".join(assumed)) for pair in _PIN.findall(text))
+        self._pinned = {key_of(name): version for name, version in found}
 
     def version(self, dist: str) -> str | None:
         """Return the version of a distribution, None if nothing is known of it."""
@@ -196,7 +196,7 @@ class Project:
 
         known = set()
         for file in files:
-            for one in misplaced(self._steps(file), self._rules):
+            for one in misplaced(self.steps(file), self._rules):
                 place = named(one.then), one.then.cell, one.then.line, one.rule.id
                 sides = (one.then, one.first)
                 if place not in known and not any(
@@ -205,7 +205,8 @@ class Project:
                     known.add(place)
                     yield _finding(one, named)
 
-    def _steps(self, file: str) -> list[Import | Effect]:
+    def steps(self, file: str) -> list[Import | Effect]:
+        """Return what a file imports and does, and what it imports does."""
         codes = self.source(file).codes
         steps: list[Import | Effect] = [step for code in codes for step in code.steps()]
         if codes and file.endswith(".py"):

@@ -10,6 +10,7 @@ import sys
 from copy import copy
 
 from cudaguard import errors
+from cudaguard.api import active_rules
 from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
     from cudaguard.tools.run.supervise import ProgramEnd
 
 # --- The wording of how a program under ``cudaguard run`` has died --------------------------------
-# The wording of how a program under ``cudaguard run`` has died, from the document of its report.
-#
 # The document is what ``--report`` writes (``schema/run.json``); the text says the same in words.
 
 # What a path has up to the packages; a look at the beginning of each word alone.
@@ -374,7 +373,8 @@ class Report:
             return False
         is_another = not self._is_program or bool(self._fatal_elsewhere())
         is_lost = is_another or self._is_out_of_memory() or self._is_killed_job()
-        return is_lost or self._is_known()
+        error = self._story.error
+        return is_lost or self._is_known() or bool(error and self._order(self._stack(None))[0])
 
     def _is_known(self) -> bool:
         """Return True if there is more to say of the program's error than its own output says."""
@@ -453,12 +453,14 @@ class Report:
         waits = ended.waits
         program = self._program.words if self._launch.prefix else ()
         cause = fork_cause(waits, shlex.join(program)) if waits else None
+        order, switch = self._order(stack) if self._died_inside() else ("", "")
         return {
             "tool": "run",
             "version": cudaguard.__version__,
             "python": Facts().python,
             "platform": f"{sys.platform} {Facts().machine}",
-            "what": summary(
+            "what": order
+            + summary(
                 how, process, others, fault.what if fault else "", error.text if error else ""
             ),
             "program": list(self._launch.program.words),
@@ -488,7 +490,7 @@ class Report:
             "remedy": next(
                 (guard_will_do(fit.rule.id, fit.call) for fit in fitting if fit.call), ""
             ),
-            "command": self._next(cause) if self._is_told else "",
+            "command": (switch or self._next(cause)) if self._is_told else "",
         }
 
     def _is_dead(self) -> bool:
@@ -539,6 +541,23 @@ class Report:
 
     def _fits(self, stack: list[dict[str, Any]]) -> tuple[Fit, ...]:
         return _likely(self._story, self._sources, stack) if self._died_inside() else ()
+
+    def _order(self, stack: list[dict[str, Any]]) -> tuple[str, str]:
+        """Return which imports are in an order that a rule forbids, and how to keep it."""
+        from cudaguard.core.decide import applying
+        from cudaguard.tools.known import RULES
+        from cudaguard.tools.lint import Project, misplaced
+
+        script, running = self._sources.script, [one.name for one in self._story.running]
+        files = [os.path.splitext(frame["file"])[0].split(os.sep) for frame in stack]
+        rules = applying([rule for rule in (*RULES, *active_rules()) if rule.needs], Facts())
+        for one in misplaced(Project((), rules).steps(script), rules) if script else ():
+            is_here = one.early in running or any(one.early in parts for parts in files)
+            if is_here and one.needed not in self._story.imported:
+                moved, above = (f"{short(i.file)}:{i.line}" for i in (one.first, one.then))
+                order = f"{one.early} must be imported after {one.needed}: move the import at "
+                return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
+        return "", ""
 
     def _next(self, cause: dict[str, Any] | None) -> str:
         """Return what its error's explanation says to run, else what shows more of the cause."""
@@ -601,7 +620,6 @@ def _likely(story: Story, sources: Sources, stack: Sequence[dict[str, Any]]) -> 
         sources: Reads the program.
         stack: Where it was, innermost first.
     """
-    from cudaguard.api import active_rules
     from cudaguard.core.decide import applying
     from cudaguard.core.modes import repaired_by
     from cudaguard.tools.known import RULES

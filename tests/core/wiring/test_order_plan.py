@@ -278,6 +278,34 @@ def test_told_are_both_lines_and_what_to_move(run, child):
     assert answer(done) == (KEPT, "")
 
 
+def test_trace_shows_a_kept_order(run):
+    done = run(BOTH, "-m", "cudaguard", "trace", "--mode", "fix", "-c", "import engine, model")
+    assert "second: imported before first by ORDER1" in done.stderr
+    assert "cudaguard itself" not in done.stderr
+
+
+ENDS = {"crash": "import os; os.abort()", "error": "raise ImportError('too late')"}
+
+
+@pytest.mark.parametrize("mode", ["fix", "observe"])
+@pytest.mark.parametrize("end", ENDS)
+def test_death_by_an_order_says_which_statement_to_move(run, child, end, mode):
+    """In the first line: the answer was unheeded, or nobody was there to give it."""
+    child.write("site-packages/unsloth-2026.1.dist-info/METADATA", "Name: unsloth\nVersion: 2026.1")
+    early = f"import sys\nif 'unsloth' not in sys.modules: {ENDS[end]}\n"
+    files = {"main": "import engine, model", "engine": "import transformers",
+             "model": "import os\nos.environ['X'] = '1'\nimport unsloth",
+             "site-packages/unsloth": "", "site-packages/transformers": early}  # fmt: skip
+    done = run(files, "-m", "cudaguard", "run", "--mode", mode, "main.py")
+    said = done.stderr.replace(f"{child.folder}/", "")
+    first = "transformers must be imported after unsloth: move the import at model.py:3 above "
+    assert f"cudaguard run: {first}engine.py:1; the program " in said
+    assert said.rstrip().endswith("run: export CUDAGUARD_RULES=+CG041")
+    del files["model"]
+    files["main"] = "import engine"
+    assert "must be imported after" not in run(files, "-m", "cudaguard", "run", "main.py").stderr
+
+
 INSTALL = "cudaguard.install({mode!r}, rules=[rule(grade='opt-in', **{more!r})])\n"
 
 
