@@ -26,7 +26,7 @@ GRADES, PROOFS = TABLE["grades"], TABLE["proofs"]
 GRADE_OF = {rule.id: rule.grade for rule in RULES}
 FUNCTIONS = {name for name in cudaguard.__all__ if name[0].islower()}
 KNOWN = {*GRADE_OF, *DETECTORS, *CHECKS, *FUNCTIONS}
-# Kept without being enabled where the program imports both (see `core.foresight`).
+# Kept without being enabled where the program imports both (see `core.import_plan`).
 ORDERS = {rule.id for rule in RULES if rule.needs and "context" not in rule.needs}
 # What may answer with this grade: a rule of that grade, or a function that is called.
 REPAIRS = {
