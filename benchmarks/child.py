@@ -420,6 +420,39 @@ def plugins_by_metadata(site, group):
     print("without imports", end - middle)
 
 
+def planning(program, wanted):
+    """Read what the program imports, as at the import of a package with an order."""
+    from cudaguard.system.import_graph import ImportGraph
+    from cudaguard.system.source import Module
+
+    sys.path.insert(0, program)
+    main = Module("__main__", "", f"{program}/main.py")
+
+    def plan():
+        start = process_time()
+        graph = ImportGraph([wanted], [main], sys.modules, "first")
+        found = graph.reaches(main) and [
+            getattr(step, "module", "") for step in graph.follow(graph.code(main).steps())
+        ]
+        assert (wanted in (found or ())) is (wanted == "needed")
+        return process_time() - start
+
+    print("cpu", plan())
+    print("again", plan())
+
+
+def parsing_all(program):
+    """Parse each file of a program."""
+    import ast
+    from pathlib import Path
+
+    texts = [path.read_bytes() for path in Path(program).glob("*.py")]
+    start = process_time()
+    for text in texts:
+        ast.parse(text)
+    print("cpu", process_time() - start)
+
+
 def only_this_site(site):
     """Replace the distributions installed here, whose number is nobody's business."""
     sys.path[:] = [site, *(part for part in sys.path if "-packages" not in part)]
@@ -450,6 +483,8 @@ def boot(folder):
 
 
 TASKS = (
+    planning,
+    parsing_all,
     importing,
     installing,
     imports,
@@ -461,6 +496,8 @@ TASKS = (
     views,
     constructing,
     constructing_from_proxies,
+    planning,
+    parsing_all,
     plugins_by_cudaguard,
     plugins_by_metadata,
     start,

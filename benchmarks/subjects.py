@@ -42,7 +42,8 @@ DISTRIBUTIONS = (
     "nvidia-dali-cuda130",
 )
 GROUP = "cudaguard.rules"
-EXTENSIONS, NAMES = 200, 9000
+EXTENSIONS, NAMES, FILES = 200, 9000, 50
+PARSING = "ast.parse of each file, once"
 # "Equal" cannot be measured more finely than two runs of the same thing agree.
 EQUAL = 1.05
 # The form of coverage's .pth line (7.x: an exec of a few lines that read two variables), with
@@ -85,6 +86,7 @@ def groups(folder: Path, modules: int, distributions: int, starts: int) -> tuple
     return (
         start_up(folder),
         plugin_scan(folder, distributions),
+        order_plan(folder),
         finder_call(),
         unwatched(folder, modules),
         watched(folder, modules),
@@ -121,6 +123,7 @@ def prepare(folder: Path, modules: int, distributions: int) -> None:
     for package in (backend.parent, backend.parent.parent):
         (package / "__init__.py").write_text("", encoding="utf-8")
     backend.write_text(STAND_IN, encoding="utf-8")
+    write_program(folder / "program")
     (folder / "boot").mkdir()
     (folder / "boot" / "_cudaguard_boot.py").write_text(boot, encoding="utf-8")
 
@@ -226,6 +229,39 @@ def start_up(folder: Path) -> Group:
             Row("noise: install() twice", "install(), again", "install()"),
         ),
     )
+
+
+def order_plan(folder: Path) -> Group:
+    """What the import of a package costs whose order the program's sources decide."""
+    program = str(folder / "program")
+    return Group(
+        f"Order plan of a program of {FILES} files",
+        (
+            Subject("plan, the last file decides", ("planning", program, "needed")),
+            Subject("plan, no file decides", ("planning", program, "absent")),
+            Subject(PARSING, ("parsing_all", program)),
+        ),
+        (
+            Row("plan, the last file decides", "plan, the last file decides", PARSING),
+            Row("plan, again", "plan, the last file decides:again", PARSING),
+            Row("plan, no file decides", "plan, no file decides", PARSING),
+        ),
+    )
+
+
+def write_program(folder: Path) -> None:
+    """Write a program of ordinary files: a class with methods, and functions."""
+    folder.mkdir()
+    method = "    def method{0}(self, value=0, *, more=None):\n        " + "\n        ".join(
+        f"value = self.step(value + {n}, more=more) or [value] * {n}" for n in range(12)
+    )
+    body = "\n\n".join(method.format(n) for n in range(5))
+    for n in range(FILES):
+        last = "import needed\n" if n == FILES - 1 else ""
+        text = f"import json\nimport logging\n{last}\nLOG = logging.getLogger(__name__)\n"
+        (folder / f"part{n}.py").write_text(f"{text}\n\nclass Part{n}:\n{body}\n")
+    imports = "".join(f"import part{n}\n" for n in range(FILES))
+    (folder / "main.py").write_text(f"import first\n{imports}", encoding="utf-8")
 
 
 def plugin_scan(folder: Path, distributions: int) -> Group:

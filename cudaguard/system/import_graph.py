@@ -12,13 +12,11 @@ from time import monotonic
 from cudaguard.files import os, ours, read_bytes, standard_library, theirs
 from cudaguard.system.modules import peek
 from cudaguard.system.source import (
-    FUNCTIONS,
     Code,
     Effect,
     Import,
     Module,
     absolute,
-    blocks,
     parsed,
 )
 
@@ -40,6 +38,14 @@ _LINK = re.compile(
     rb"|(?:__import__|import_module|importorskip|run_module|run_path)\([ \t\n]*['\"]([^'\"\n]+)",
     re.MULTILINE,
 )
+
+
+_QUOTED = re.compile(
+    rb"#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''"
+    rb"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'",
+    re.DOTALL,
+)
+_DEF = re.compile(rb"([ \t]*)(?:async[ \t]+)?def\b")
 
 
 class _Source:
@@ -293,26 +299,54 @@ class ImportGraph:
         may_be_parsed = source is not _NOTHING and len(source.data) <= _LARGEST
         if source.tree is None and may_be_parsed and monotonic() < self._until:
             try:
-                source.tree = parsed(source.data, module.file)
-                _drop_functions(source.tree, source.data)
+                try:
+                    source.tree = parsed(_without_functions(source.data), module.file)
+                except ours(SyntaxError):  # of another form than most
+                    source.tree = parsed(source.data, module.file)
             except ours(SyntaxError, ValueError, RecursionError, MemoryError):
                 return None
         return None if source.tree is None else Code(source.tree, module)
 
 
-def _drop_functions(tree: ast.Module, data: bytes) -> None:
-    """Drop the statements of functions that import nothing: most of a tree."""
-    lines = data.split(b"\n")
-    todo: list[ast.stmt] = list(tree.body)
-    while todo:
-        statement = todo.pop()
-        if isinstance(statement, FUNCTIONS):
-            text = lines[statement.lineno - 1 : statement.end_lineno]
-            if not any(b"import" in line or b"run_" in line for line in text):
-                statement.body = []
-                continue
-        for part in blocks(statement):
-            todo += part
+def _without_functions(data: bytes) -> bytes:
+    """Return a source without the bodies of functions that import nothing, each line in its place.
+
+    They are most of it, and to parse them is most of what an answer costs.
+    """
+    lines, code = data.split(b"\n"), _QUOTED.sub(_blanked, data).split(b"\n")
+    at = 0
+    while at < len(code):
+        head, first = _DEF.match(code[at]), at + 1
+        if head:
+            while first < len(code) and _is_open(code[at:first]):
+                first += 1
+            has_block = code[first - 1].rstrip().endswith(b":")
+            at = first
+            while has_block and at < len(code) and not _is_behind(code[at], len(head[1])):
+                at += 1
+            if at > first and not any(
+                b"import" in one or b"run_" in one for one in lines[first:at]
+            ):
+                lines[first:at] = [head[1] + b" pass", *[b""] * (at - first - 1)]
+        at = max(at, first)
+    return b"\n".join(lines)
+
+
+def _blanked(quoted: re.Match[bytes]) -> bytes:
+    """Return a comment as nothing and a string as a word, in as many lines."""
+    return (b"" if quoted[0].startswith(b"#") else b"_") + b"\n" * quoted[0].count(b"\n")
+
+
+def _is_open(lines: list[bytes]) -> bool:
+    """Return True if a bracket of some lines is not closed in them."""
+    code = b"".join(lines)
+    return sum(map(code.count, (b"(", b"[", b"{"))) > sum(map(code.count, (b")", b"]", b"}")))
+
+
+def _is_behind(line: bytes, indent: int) -> bool:
+    """Return True for a line that is not of a block whose head is indented so far."""
+    begin = line.lstrip()
+    return len(line) - len(begin) <= indent and begin[:1] not in (b"", b")", b"]", b"}")
 
 
 def _links_in(data: bytes) -> Iterator[tuple[str, bool]]:
