@@ -33,11 +33,11 @@ GENERATED = "features._index"
 # The ratchet. These only fall: whoever removes something lowers them to what is left, and what is
 # added has to make as much needless (see CONTRIBUTING.md).
 CEILINGS = {
-    "lines of the package": 41999,
-    "modules of the package": 218,
+    "lines of the package": 41987,
+    "modules of the package": 215,
     "lines of the tests": 51019,
-    "lines loaded by install()": 5937,
-    "lines loaded by install(); import ctypes": 10593,
+    "lines loaded by install()": 5935,
+    "lines loaded by install(); import ctypes": 10591,
 }
 LOADED = """
 import sys

@@ -38,10 +38,8 @@ EVENTS = {
     "forget": "the guard is taken down",
 }
 
-
 # Not heard by a detector that says it does not (`hears_loads`), until it has us `wake`.
 _EVERY_LOAD = ("before_load", "loaded")
-
 
 _elf: list[Any] = []
 

@@ -22,7 +22,6 @@ TRACE_VARIABLE = "CUDAGUARD_RUN_TRACE"  # by `cudaguard trace`
 JOURNAL = "journal"
 FAULTS = "faults-"  # followed by the process id
 
-
 # What launchers tell a process: its rank in the job, and how many there are.
 _RANKS = (
     ("RANK", "WORLD_SIZE"),  # torchrun and its like

@@ -152,7 +152,6 @@ PARAMETER = Kind("the name of a parameter", _is_name, _NAME)
 TARGET = Kind("the full name of a class or function", _is_dotted, _DOTTED)
 SWITCH = Kind("true", lambda value: value is True, {"const": True})
 
-
 # --- which verbs there are -----------------------------------------------------------------------
 
 _known: dict[str, Verb] = {}

@@ -253,7 +253,6 @@ _MEANINGS = {
     999: "unknown error of the driver: device nodes may be missing, or the machine has slept",
 }
 
-
 # How they stand in messages: by the driver's name, and in the words of the runtime.
 _TEXTS = {
     3: (
@@ -274,7 +273,6 @@ _TEXTS = {
     802: ("CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"),
     999: ("CUDA_ERROR_UNKNOWN", "CUDA unknown error"),
 }
-
 
 # What to do, where a message has the status.
 _REMEDIES = {

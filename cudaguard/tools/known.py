@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 RULES = table.rules()
 DETECTORS = {id: title for id, (title, _) in table.index.IDS.items()}
 
-
 _LONGEST_ID = 200  # characters
 
 

@@ -50,7 +50,6 @@ assumed, pinned in pyproject.toml or requirements*.txt, or installed here is lef
 exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
 """
 
-
 # What the guard does at the import that comes too early.
 _DOES = {
     "imports": "imports {0} first",

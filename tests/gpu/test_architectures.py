@@ -55,7 +55,7 @@ def test_verdict_is_what_torch_does(program):
         + KERNELS
         + """
 from cudaguard.system.driver import Driver
-from cudaguard.features.gpu_architectures.torch_builds import look_at_torch
+from cudaguard.features.gpu_architectures.checks import look_at_torch
 situation = look_at_torch(Driver().capabilities())
 try:
     jiterated()

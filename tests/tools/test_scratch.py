@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from cudaguard.tools import scratch as module
-from cudaguard.tools.scratch import LOCK, Scratch, remove_abandoned
+from cudaguard.tools import common as module
+from cudaguard.tools.common import LOCK, Scratch, remove_abandoned
 
 from ..conftest import clean_environment
 

@@ -31,7 +31,7 @@ from cudaguard.features.array_interface.interface import (
     refused,
     shown,
 )
-from cudaguard.features.array_interface.reading import (
+from cudaguard.features.array_interface.waiting import (
     MOST_DIMENSIONS,
     as_dictionary,
     read_data,

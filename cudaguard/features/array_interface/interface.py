@@ -22,7 +22,6 @@ NEWEST = 3  # version of the specification
 LEGACY_STREAM, PER_THREAD_STREAM = 1, 2  # what 1 and 2 mean as a stream; 0 is forbidden
 ADDRESS_SPACE = 1 << 64
 
-
 # What the specification says of each entry, as a clause for messages.
 SPECIFICATION: dict[str, str] = {
     "shape": "it must be a tuple of integers, none of them negative",

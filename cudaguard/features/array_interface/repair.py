@@ -46,7 +46,7 @@ from cudaguard.features.array_interface.interface import (
     refused,
     shown,
 )
-from cudaguard.features.array_interface.reading import read_stream, whole_number
+from cudaguard.features.array_interface.waiting import read_stream, whole_number
 from cudaguard.files import ours, theirs
 
 TYPE_CHECKING = False

@@ -323,7 +323,6 @@ DISTRIBUTIONS = Check(
     check_distributions,
 )
 
-
 PINNED_WHEELS = Check(
     "CG906",
     "NVIDIA wheels that packages pin",
@@ -333,9 +332,7 @@ PINNED_WHEELS = Check(
     check_pins,
 )
 
-
 # --- what wheels are for --------------------------------------------------------------------------
-
 
 _SUFFIX = re.compile(r"(?:-cu|-cuda)(\d\d)(?:\d|x)?$")
 # From CUDA 13 on these have no suffix, and their version is CUDA's.

@@ -37,7 +37,6 @@ _SYSTEM = {
     "libaio.so": "libaio1", "libtbb.so": "libtbb12", "libz.so": "zlib1g",
 }  # fmt: skip
 
-
 # --- torch's own --------------------------------------------------------------------------------
 
 TORCH_FIRST = KnownError(
@@ -291,7 +290,6 @@ OF_LIBRARIES = (
     OLD_GLIBC, NO_MODULE, STATIC_TLS,
 )  # fmt: skip
 
-
 # --- Packages that must be of one release with torch, and say so in words of their own ------------
 
 _NO_OPERATOR = (
@@ -524,7 +522,6 @@ OF_PAIRS = (
         examples=("NameError: name 'ncclGetVersion' is not defined",),
     ),
 )
-
 
 _MISSING, _OLDER = MISSING_CUDA.id, known_symbols.OLDER_COPY.id
 _SONAME = re.compile(r"\blib[\w+-]{1,60}\.so(?:\.\d+)*")

@@ -67,7 +67,7 @@ class ArchitectureDetector:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
         if not self._core.is_up:
             return
-        from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
+        from cudaguard.features.gpu_architectures.checks import findings_of, look_at_torch
         from cudaguard.system.driver import Driver
 
         try:

@@ -7,7 +7,7 @@ import re
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError, line_at
 from cudaguard.features.gpu_architectures import messages as wording
 from cudaguard.features.gpu_architectures import policy
-from cudaguard.features.gpu_architectures.torch_builds import findings_of, look_at_torch
+from cudaguard.features.gpu_architectures.checks import findings_of, look_at_torch
 from cudaguard.files import ours
 from cudaguard.system.machine import named_status, remedy_for, texts
 from cudaguard.system.torch_build import mapped_copies

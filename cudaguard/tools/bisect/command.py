@@ -115,8 +115,8 @@ def execute(args: Namespace) -> int:
     from cudaguard.system.shareable import shareable
     from cudaguard.tools.bisect.messages import write
     from cudaguard.tools.bisect.study import Study
+    from cudaguard.tools.common import Scratch
     from cudaguard.tools.layout import Page
-    from cudaguard.tools.scratch import Scratch
 
     # So that a supervisor or a terminal that ends us does not leave our children behind.
     for ending in ("SIGTERM", "SIGHUP"):

@@ -18,8 +18,8 @@ from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
+from cudaguard.features.gpu_architectures.checks import Situation, findings_of
 from cudaguard.features.gpu_architectures.policy import torch_of
-from cudaguard.features.gpu_architectures.torch_builds import Situation, findings_of
 from cudaguard.model import Finding
 from cudaguard.system import lending
 from cudaguard.system.child import Ending, end_children, try_imports
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from cudaguard.system.child import Ending
     from cudaguard.system.site import Result, Site
 
-    Order = tuple[str, ...]
 
 # --- The wording of doctor's own checks: about the guard, its rules, and imports in children ------
 
@@ -393,7 +392,6 @@ SETTINGS = Check(
     check_settings,
 )
 
-
 # --- CG912 and CG913: imports and NVML, each tried in a child -------------------------------------
 
 _MOST_AT_ONCE = 4  # a torch that is being imported takes a core and half a gigabyte
@@ -501,7 +499,6 @@ GPUS = Check(
     check_gpus,
     "--deep",
 )
-
 
 # Those of environment and guard.
 _OWN = {check.id: check for check in (KNOWN_FAULTS, SETTINGS, IMPORTS, GPUS)}

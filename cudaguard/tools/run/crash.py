@@ -67,7 +67,6 @@ _SIGNALS = {
     "SIGTRAP": "trap",
 }
 
-
 # As `faulthandler` calls them.
 _FAULTS = {
     "Aborted": "SIGABRT",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cudaguard.core.record import FAULTS, JOURNAL
 from cudaguard.files import LARGEST, open_to_write, read_end, write_text
-from cudaguard.tools.scratch import Scratch
+from cudaguard.tools.common import Scratch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

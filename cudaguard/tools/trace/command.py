@@ -38,7 +38,6 @@ _SUFFIXES = {".json": "json", ".svg": "svg"}
 _WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout")
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
-
 EXAMPLES = """\
 examples:
   cudaguard trace train.py --epochs 3         the trace as text, on standard error
