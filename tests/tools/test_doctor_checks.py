@@ -677,7 +677,7 @@ def test_configuration_file_that_nobody_names(planted, child):
 
 def test_variable_that_nobody_reads(planted, root):
     """This interpreter has no start-up file of ours: it lies in no site-packages."""
-    code = "from cudaguard.tools.doctor.checks import guard; guard.start_file = lambda: ''"
+    code = "from cudaguard.tools.doctor import checks; checks.start_file = lambda: ''"
     planted.write("sitecustomize.py", code)
     _, findings = planted.one("CG909", env={"CUDAGUARD": "fix"})
     assert "has no cudaguard.pth to read it" in findings[0]["what"]

@@ -655,6 +655,8 @@ for _ in range(10):
     print(os.wait()[1])
 """
 FORKED = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads, from 3.12 on
 barrier = threading.Barrier(2)
 thread = threading.Thread(target=hide, args=(rules[0],))
 thread.start()
