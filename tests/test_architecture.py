@@ -35,7 +35,7 @@ GENERATED = "features._index"
 CEILINGS = {
     "lines of the package": 41987,
     "modules of the package": 215,
-    "lines of the tests": 51021,
+    "lines of the tests": 51036,
     "lines loaded by install()": 5935,
     "lines loaded by install(); import ctypes": 10591,
 }

@@ -74,7 +74,7 @@ def _state_of(rule: Rule, active: Container[str]) -> tuple[str, str]:
     return ("on" if rule.id in active else "off"), rule.grade
 
 
-_KEPT = "where the program imports both in lines that follow each other"
+_KEPT = "where the sources say that the program imports both"
 
 
 def _show(rule: Rule, state: tuple[str, str]) -> None:

@@ -96,7 +96,7 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
 def preload_static_tls(request: Request) -> Iterator[Outcome]:
     """Open bundled libraries that want static TLS, while there is room for it.
 
-    Only those of packages that the program imports in the lines that follow: there they come
+    Only those of packages that the sources say the program imports as well: there they come
     earlier, and nothing comes that would not.
     """
     if not request.permit.acts:  # nothing is known to fail yet

@@ -217,6 +217,17 @@ def test_page_has_these_shapes():
     assert found == [(shape, expected) for shape, (expected, *_) in SHAPES.items()]
 
 
+# As setuptools writes it, in short.
+EDITABLE = """
+import sys
+from importlib.util import spec_from_file_location
+class _EditableFinder:
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        if fullname == "app":
+            return spec_from_file_location(fullname, "else/app/__init__.py")
+sys.meta_path.append(_EditableFinder)
+"""
 BOTH = {"engine": "import first", "model": "import second"}
 STARTS = {
     "-m": (("-m", "app"), {"app/__init__": "", "app/__main__": "from . import run",
@@ -233,6 +244,10 @@ STARTS = {
               "    work.start()\n    work.join()\nelse:\n    import engine, model", **BOTH}, KEPT),
     "src layout": (("main.py",), {"main": "from app import engine, model", "src/app/__init__": "",
                    "src/app/engine": "import first", "src/app/model": "import second"}, KEPT),
+    "editable installation": (("main.py",), {"main": "import __editable___app_finder\n"
+                              "from app import engine, model", "else/app/__init__": "",
+                              "else/app/engine": "import first", "else/app/model": "import second",
+                              "site-packages/__editable___app_finder": EDITABLE}, KEPT),
     "thread": (("main.py",), {"main": "import threading\ndef work():\n    import engine\n"
                "    import model\nthread = threading.Thread(target=work)\nthread.start()\n"
                "thread.join()", **BOTH}, KEPT),
