@@ -101,18 +101,16 @@ def _following(
     """Yield what is executed when the import that is under way has ended."""
     calls_own = True
     for frame, module in running:
-        at = frame.f_lineno
-        is_module = frame.f_code.co_name == "<module>"
-        if module.is_installed and not is_module:
+        if module.is_installed and frame.f_code.co_name != "<module>":
             calls_own = False
             continue
         code = graph.code(module)
         if code is None:
-            yield Effect(module.file, at)
+            yield Effect(module.file, frame.f_lineno)
         elif module.is_installed:
             yield from _in_package(code, frame)
         else:
-            ends = yield from code.rest(frame.f_code, at, calls_own=calls_own)
+            ends = yield from code.rest(frame.f_code, frame.f_lineno, calls_own=calls_own)
             if code.is_outdated:
                 graph.outdated.add(module.file)
             if ends == EXITS:

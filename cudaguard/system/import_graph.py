@@ -33,15 +33,16 @@ _GUARD = __name__.partition(".")[0]
 _DEEPEST = 50  # imports inside imports
 _MOST_KEPT, _LARGEST_KEPT = 100, 50_000  # files, and bytes of one
 _LINK = re.compile(
-    rb"(?:^|[;:])[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^\n;#]*)"
+    rb"(?:^|[;:])[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]{0,9999}\)|[^\n;#]*)"
     rb"|import[ \t]+([\w., \t]+))"
     rb"|(?:__import__|import_module|importorskip|run_module|run_path)\([ \t\n]*['\"]([^'\"\n]+)",
     re.MULTILINE,
 )
 
+# What is not closed ends with the line, or the text: each sign is looked at once.
 _QUOTED = re.compile(
-    rb"#[^\n]*|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''"
-    rb"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'",
+    rb"#[^\n]*|\"\"\"(?:[^\\]|\\(?:.|\Z))*?(?:\"\"\"|\Z)|'''(?:[^\\]|\\(?:.|\Z))*?(?:'''|\Z)"
+    rb"|\"(?:[^\"\\\n]|\\(?:.|\Z))*(?:\"|(?=\n)|\Z)|'(?:[^'\\\n]|\\(?:.|\Z))*(?:'|(?=\n)|\Z)",
     re.DOTALL,
 )
 _DEF = re.compile(rb"([ \t]*)(?:async[ \t]+)?def\b")
@@ -317,7 +318,7 @@ def _without_functions(data: bytes) -> bytes:
     while at < len(code):
         head, first = _DEF.match(code[at]), at + 1
         if head:
-            while first < len(code) and _is_open(code[at:first]):
+            while first < min(len(code), at + 99) and _is_open(code[at:first]):
                 first += 1
             has_block = code[first - 1].rstrip().endswith(b":")
             at = first

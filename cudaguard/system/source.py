@@ -30,7 +30,7 @@ _GOES_ON, _RETURNS, EXITS = range(3)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PLACES = f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}"
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-_ESCAPES = re.compile(r"\\N\{[^}\n]*\}|\\[^\n]")
+_ESCAPES = re.compile(r"\\N\{[^}\n]{0,99}\}|\\[^\n]")
 # Functions that import the module which their first argument names.
 _LOADERS = ("builtins.__import__", "importlib.import_module", "pytest.importorskip")
 _RUNNERS = ("runpy.run_module", "runpy.run_path")

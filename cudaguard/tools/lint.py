@@ -34,7 +34,8 @@ SPLIT = "# isort: split"  # what has isort and ruff sort what stands above and b
 CONTEXT = "context"  # a rule may need one; no import brings it
 _INDENT = 4  # columns before the parts of a finding
 _PIN = re.compile(
-    r"""(?:^|["'])[ \t]*([A-Za-z0-9][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*([\w.!+]+)""",
+    r"""(?:^|["'])[ \t]{0,9}([A-Za-z0-9][\w.-]{0,99})(?:\[[^\]\n]{0,99}\])?"""
+    r"[ \t]{0,9}==[ \t]{0,9}([\w.!+]+)",
     re.MULTILINE,
 )
 EXAMPLES = """\

@@ -106,7 +106,7 @@ def test_torch(run_torch, entry):
         (last,) = check(ran, TORCH_READ, TORCH_ALWAYS_REFUSES)
         assert set(last.split()) == {"CG834:info", "CG835:warning"}
         fields = [
-            line.partition("may not read the ")[2].partition(" of a ")[0] for line in ran.warnings
+            line.partition("may not read the ")[2].partition(" of ")[0] for line in ran.warnings
         ]
         # What torch misreads silently, or refuses: said, and left to it.
         assert fields == ["typestr", "strides", "data", "stream"]

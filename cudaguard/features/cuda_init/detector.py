@@ -62,6 +62,7 @@ _BACKEND_READ_AT_IMPORT = (2, 0)
 _AT_FORK = "os.register_at_fork: two functions, silent after uninstall"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_SETS = re.compile(r"""(?<!\w)@["']?\]?\s{0,9}(=(?!=)|:)|(del|pop|setdefault)\b[^@]{0,99}@(?!\w)""")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
@@ -317,13 +318,12 @@ def _hides(visible: str | None, devices: int) -> bool:
 
 def _where_set(name: str, frame: FrameType | None) -> str:
     """Return the last line that sets a variable in the file of a frame, or else in the script."""
-    sets = re.compile(rf"""\b{name}["']?\]?\s*(=(?!=)|:)|(del|pop|setdefault)\b.*\b{name}\b""")
     for file in (describe(frame).rpartition(":")[0], *sys.argv[:1]):  # __main__ has none at exit
         try:
             lines = read_bytes(file, 1 << 20).decode("utf-8", "replace").splitlines()
         except ours(OSError, ValueError, TypeError):
             continue
-        found = [number for number, line in enumerate(lines, 1) if sets.search(line)]
+        found = [n for n, one in enumerate(lines, 1) if _SETS.search(one.replace(name, "@"))]
         if found:
             return f"{file}:{found[-1]}"
     return ""
