@@ -110,7 +110,7 @@ class GuardFinder:
 
     # --- our place on sys.meta_path -------------------------------------------------
     #
-    # The list stays the one it is: the program may hold it. Whoever puts a finder in front of ours
+    # The list stays the one it is: the program may hold it. Code that puts a finder before ours
     # finds it there, and takes it away by its place. Finders are compared by identity; their
     # __eq__ may say anything.
 

@@ -38,7 +38,7 @@ standard_library: Callable[[], frozenset[str]] = frozenset
 _DEPENDENCIES = frozenset(("packaging", "pynvml", "tomli", "wrapt"))
 _dependencies_in = ""
 # Modules of the standard library that we have used. A program may forget them, block them by None,
-# or be importing them anew.
+# or be importing them again.
 _used: dict[str, Any] = {}
 
 
