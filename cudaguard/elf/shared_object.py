@@ -122,7 +122,7 @@ class OldTable:
 
 
 def old_hash(name: bytes) -> int:
-    """Return the hash by which a name stands in the older kind of table, and among versions."""
+    """Return the hash of a name in the older kind of table, and among versions."""
     code = 0
     for sign in name:
         code = (code << 4) + sign

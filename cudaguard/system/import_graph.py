@@ -24,6 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ast
     from collections.abc import Container, Iterable, Iterator, Sequence
+    from typing import Any
 
 _LARGEST = 200_000  # bytes of a source that is parsed; nobody writes such files by hand
 _LARGEST_READ = 10_000_000  # whose words are looked at
@@ -258,15 +259,14 @@ class ImportGraph:
                 kind = finder if isinstance(finder, type) else type(finder)
                 if kind.__module__.startswith("__editable__"):
                     spec = finder.find_spec(name, None)
+            loader: Any = spec and spec.loader
+            source = loader.get_source(name) if hasattr(loader, "archive") else None
         except theirs(Exception):  # what lies on the path is not ours
             return None
         if spec is None:
             return None
         folders = tuple(spec.submodule_search_locations or ())
         file = spec.origin if spec.origin and spec.origin.endswith((".py", ".pyw")) else ""
-        source = None
-        if file and hasattr(spec.loader, "archive"):
-            source = spec.loader.get_source(name)  # type: ignore[union-attr]
         return Module(name, name if folders else parent, file, folders, source)
 
     def _text(self, module: Module) -> _Source:
