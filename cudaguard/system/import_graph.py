@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LARGEST = 200_000  # bytes of a source that is parsed; nobody writes such files by hand
-_LARGEST_READ = 10_000_000  # whose words are looked at
-# What is spent on one question: on words first, then on what they lead to.
-_MOST_FILES, _MOST_SECONDS, _MORE_SECONDS = 400, 0.05, 0.05
+_LARGEST_READ = 2_000_000  # whose words are looked at
+# What one question may cost. Amounts, so that a busy machine answers as an idle one; the clock is
+# for disks that are slow.
+_MOST_FILES, _MOST_READ, _MOST_PARSED, _MOST_SECONDS = 400, 1_000_000, 250_000, 0.5
 _GUARD = __name__.partition(".")[0]
 _DEEPEST = 50  # imports inside imports
 _MOST_KEPT, _LARGEST_KEPT = 100, 50_000  # files, and bytes of one
@@ -87,13 +88,11 @@ class ImportGraph:
         self._depth = 0
         self._reaching: set[str] = set()
         self.outdated: set[str] = set()  # files that are not what is running
-        self._files = 0
+        self._files = self._read = self._parsed = 0
         self._until = monotonic() + _MOST_SECONDS if path is None else float("inf")
         self._is_clean = True  # has nothing but imports, definitions and values come so far?
         self._roots = tuple(roots)
         self._survey()
-        if path is None:
-            self._until = monotonic() + _MORE_SECONDS
 
     def follow(self, steps: Iterable[Import | Effect]) -> Iterator[Import | Effect]:
         """Yield some steps, and behind each import what the module does that it imports."""
@@ -279,7 +278,8 @@ class ImportGraph:
         kept = _kept.get(module.file)
         if kept is not None and kept[0] == stamp:
             return kept[1]
-        if self._files >= _MOST_FILES or monotonic() > self._until:
+        is_spent = self._files >= _MOST_FILES or self._read >= _MOST_READ
+        if is_spent or monotonic() > self._until:
             return _NOTHING
         self._files += 1
         try:
@@ -287,6 +287,7 @@ class ImportGraph:
         except ours(OSError, ValueError):
             return _NOTHING
         source = _Source(data.encode("utf-8", "replace") if isinstance(data, str) else data or b"")
+        self._read += len(source.data)
         if len(source.data) <= _LARGEST_KEPT:
             if len(_kept) >= _MOST_KEPT:
                 _kept.clear()
@@ -297,10 +298,13 @@ class ImportGraph:
         """Return the code of a module; None if it has none that can be read."""
         source = self._text(module)
         may_be_parsed = source is not _NOTHING and len(source.data) <= _LARGEST
-        if source.tree is None and may_be_parsed and monotonic() < self._until:
+        is_spent = self._parsed > _MOST_PARSED or monotonic() > self._until
+        if source.tree is None and may_be_parsed and not is_spent:
+            text = _without_functions(source.data)
+            self._parsed += len(text)
             try:
                 try:
-                    source.tree = parsed(_without_functions(source.data), module.file)
+                    source.tree = parsed(text, module.file)
                 except ours(SyntaxError):  # of another form than most
                     source.tree = parsed(source.data, module.file)
             except ours(SyntaxError, ValueError, RecursionError, MemoryError):
