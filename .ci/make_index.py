@@ -64,6 +64,16 @@ def checks_of(feature: str):
                 yield value.id, f"{module.__name__}:{name}"
 
 
+def kinds(modules):
+    """Yield the kinds of findings that modules have."""
+    from cudaguard.core.findings import Kind
+
+    for module in modules:
+        for value in vars(importlib.import_module(module)).values():
+            if isinstance(value, Kind):
+                yield value
+
+
 def known_errors(tables):
     """Yield the messages that features know, each with the name of the feature."""
     for name, table in tables.items():
@@ -76,7 +86,9 @@ def known_errors(tables):
 def index() -> str:
     """Return the text of the index."""
     tables = {name: imported(f"{name}.table") for name in FEATURES}
-    core = [importlib.import_module("cudaguard.core.id_messages")]
+    findings = ["cudaguard.core.findings"]
+    findings += [f"cudaguard.features.{name}.findings" for name in FEATURES
+                 if (INDEX.parent / name / "findings.py").exists()]  # fmt: skip
 
     def entry(feature: str, text: str) -> str:
         return f"cudaguard.features.{feature}.{text}"
@@ -107,11 +119,11 @@ def index() -> str:
     ]
     categories = {verb: tables[name].CATEGORY for name, own in does.items() for verb in own}
     ids: dict[str, tuple[str, str]] = {}
-    for table in (*core, *tables.values()):
-        for id, what in table.IDS.items():
-            if id in ids:
-                raise SystemExit(f"{id} has two titles: {ids[id][0]!r} and {what[0]!r}")
-            ids[id] = what
+    for kind in kinds(findings):
+        if ids.setdefault(kind.id, (kind.title, kind.category)) != (kind.title, kind.category):
+            raise SystemExit(f"{kind.id} has two titles: {ids[kind.id][0]!r} and {kind.title!r}")
+    for table in tables.values():  # XXX until all are kinds
+        ids.update(getattr(table, "IDS", {}))
     prerequisites = {
         word: entry(name, what)
         for name, table in tables.items()
@@ -132,14 +144,12 @@ def index() -> str:
         if title != one.title:
             raise SystemExit(f"{one.id} has two titles: {title!r} and, in {name}, {one.title!r}")
     checks = sorted(check for name in FEATURES for check in checks_of(name))
-    about = ["cudaguard.core.id_messages:ABOUT"]
-    about += [entry(name, "table:ABOUT") for name, t in tables.items() if hasattr(t, "ABOUT")]
     parts = {
         "RULES": tuple(rules), "VERBS": verbs, "CATEGORIES": categories,
         "TABLES": tuple(entry(n, "table:VERBS") for n, t in tables.items() if hasattr(t, "VERBS")),
         "DETECTORS": tuple(detectors), "PREREQUISITES": prerequisites,
         "INITIALIZERS": tuple(initializers), "KNOWN_ERRORS": tuple(known),
-        "ABOUT": tuple(about),
+        "FINDINGS": tuple(findings),
         "CHECKS": dict(checks),
         "IDS": dict(sorted(ids.items())),
     }  # fmt: skip

@@ -274,14 +274,14 @@ def _tell_lazy_imports(before: frozenset[str]) -> None:
     if not new or not activation.is_up:
         return
     # Not at the start of the block: another thread may be importing, and have us wait.
-    from cudaguard.core import messages
+    from cudaguard.core import findings
     from cudaguard.core.lazy_statements import outlived
     from cudaguard.core.prerequisites import is_installed
 
     core, frame = activation.core, caller_frame()
     for name, where in outlived(frame, new, core.lazy.roots).items():
         if is_installed(name.partition(".")[0]):  # else the first use fails, guarded or not
-            core.reporter.found(messages.lazy_import_outlives(name, where), frame)
+            core.reporter.found(findings.lazy_import_outlives(name, where), frame)
 
 
 def _is_harmless(name: str) -> bool:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from cudaguard.core import id_messages
+from cudaguard.core.findings import Kind
 from cudaguard.core.rule_check import declared, toml_text, verb_of
 from cudaguard.core.table import table
 from cudaguard.features.array_interface.consumers import (
@@ -206,9 +206,12 @@ def _ids() -> Iterator[tuple[str, str, str, str]]:
         for entry in table.index.KNOWN_ERRORS
         for one in table.resolve(entry).known
     }
-    for home, words in [("core", id_messages), *feature_tables()]:
-        for id, (title, category) in words.IDS.items():
-            found[id] = (title, f"`{category}`" if category else "", f"`{home}`")
+    for module in table.index.FINDINGS:
+        home = module.split(".")[-2]
+        for one in vars(importlib.import_module(module)).values():
+            if isinstance(one, Kind):
+                category = f"`{one.category}`" if one.category else ""
+                found[one.id] = (one.title, category, f"`{home}`")
     for id in CHECKS:
         found[id] = (f"check: {check_of(id).title}", "", "`doctor`")
     yield from ((id, *what) for id, what in sorted(found.items()))

@@ -221,7 +221,7 @@ def words_that_do(package: Package) -> list[str]:
     return [
         f"{module.name}:{found.line} imports {target}"
         for module in package.modules.values()
-        if module.part == "features" and "messages" in module.name.split(".")
+        if module.part == "features" and module.name.endswith(".findings")
         for target, found in package.arrows(module)
         if not found.for_types
         and (target.split(".")[-2:-1] == ["repair"] or target.split(".")[-1] == "repair")
@@ -346,7 +346,7 @@ OTHER_FILES = (
         (third_party_imports, "core/dispatch.py", "def f():\n    import torch"),
         (third_party_imports, "core/dispatch.py", "def f():\n    import pytest"),
         (third_party_imports, "core/dispatch.py", "if not TYPE_CHECKING:\n    import packaging"),
-        (words_that_do, "features/one/messages.py", "from cudaguard.features.one import repair"),
+        (words_that_do, "features/one/findings.py", "from cudaguard.features.one import repair"),
         (impure_policy, "features/one/policy.py", "import os"),
         (impure_policy, "features/one/policy.py", "def f(sys):\n    return sys.modules"),
         (impure_policy, "features/one/policy/x.py", "def f():\n    return open('x')"),

@@ -41,13 +41,13 @@ ONE_MODULE = {("main",), ("lint",), ("check_extension",), ("doctor", "inventory"
 def is_text(path: Path) -> bool:
     """Returns whether a module is there for what it says."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
-    names = {"rules", "messages"}
+    names = {"rules", "findings"}
     return (
         parts in {("errors",), ("api",)}
         or (parts[0] == "features" and (bool(names & set(parts[2:])) or parts[-1] == "table"))
         or (parts[0] in ("core", "tools") and "messages" in parts[-1])
         or (parts[0] == "tools" and ("messages" in parts or parts[1:] in ONE_MODULE))
-        or parts[-1] in ("known_errors", "id_messages")
+        or parts[-1] in ("known_errors", "findings")
     )
 
 
@@ -77,12 +77,11 @@ def test_modules_that_talk_are_seen():
     assert {
         "api.py",
         "core/known_errors.py",
-        "core/id_messages.py",
-        "core/messages.py",
+        "core/findings.py",
         "errors.py",
-        "features/builds/messages.py",
+        "features/builds/findings.py",
         "features/cuda_init/known_errors.py",
-        "features/cuda_init/messages.py",
+        "features/cuda_init/findings.py",
         "features/import_order/rules.py",
         "features/symbol_scope/table.py",
         "tools/doctor/checks.py",

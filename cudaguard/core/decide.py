@@ -127,7 +127,7 @@ def plan(
     told = tuple(rule for rule in own if rule.grade == "report")
     if not any(rule.needs and rule.grade != "report" for rule in own):
         return Plan(name, told=told)
-    from cudaguard.core.messages import PYTHON
+    from cudaguard.core.findings import PYTHON
 
     # Other rules may order the prerequisites among themselves, or say the opposite: follow
     # the rules of every module that can be reached.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core import messages
+from cudaguard.core import findings
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.decide import applies, named_versions
 from cudaguard.core.loader import is_imported
@@ -55,15 +55,15 @@ def _tell_late(
     if not applies(rule, Facts()):
         return
     if is_only_told:  # it would have changed nothing to come earlier
-        core.reporter.found(messages.known_fault(rule, name, "", named_versions(rule, Facts())))
+        core.reporter.found(findings.known_fault(rule, name, "", named_versions(rule, Facts())))
         return
     missing = core.prerequisites().missing_before(rule, name)
     if rule.grade == "report" and not is_missed:  # nor would it have repaired anything in time
         for need in missing:
-            core.reporter.found(messages.out_of_order(rule, need, name, ""), caller_frame())
+            core.reporter.found(findings.out_of_order(rule, need, name, ""), caller_frame())
     elif is_missed or missing:
         verb = core.repairs.late_verb(one)
-        finding = messages.too_late(rule, name, at_start=at_start)
+        finding = findings.too_late(rule, name, at_start=at_start)
         core.reporter.found(finding, caller_frame(), stop=LATER, verb=verb)
 
 
@@ -78,4 +78,4 @@ def record_bypassed(core: Dispatch) -> None:
     for name in core.registry.by_module:
         known = name in core.seen or name in core.early
         if not known and is_imported(name) and not _is_namespace(name):
-            core.reporter.found(messages.past_the_guard(name))
+            core.reporter.found(findings.past_the_guard(name))

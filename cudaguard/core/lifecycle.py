@@ -278,11 +278,11 @@ class Activation:
         return {**os.environ, MODE_VARIABLE: self._exported_over or ""}
 
     def _report(self, wanted: InForce) -> None:
-        from cudaguard.core import messages
+        from cudaguard.core import findings
 
         stays_off = wanted.mode == "off"  # an unknown word in the variable that activates us
         for problem in wanted.problems:
-            finding = messages.bad_setting(problem, stays_off=stays_off)
+            finding = findings.bad_setting(problem, stays_off=stays_off)
             self.core.reporter.found(finding, stop=LATER, even_in_observe=True)
 
     # --- rule plug-ins --------------------------------------------------------------
@@ -330,7 +330,7 @@ class Activation:
         entries = (self._plugins or {}).pop(name, ())
         if not entries:
             return
-        from cudaguard.core import messages
+        from cudaguard.core import findings
         from cudaguard.core.plugins import load
 
         rules: list[Sourced] = []
@@ -338,7 +338,7 @@ class Activation:
             try:
                 loaded = load(entry, known=table.rule_ids)
             except (Exception, SystemExit) as error:
-                finding = messages.plugin_failed(entry.value, name, error)
+                finding = findings.plugin_failed(entry.value, name, error)
                 self.core.reporter.found(finding)
             else:
                 rules += [(entry_of(rule), f"plug-in {entry.value}") for rule in loaded]

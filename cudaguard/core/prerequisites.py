@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from _thread import _local
 
-from cudaguard.core import messages
+from cudaguard.core import findings
 from cudaguard.core.caller import caller_frame, describe
 from cudaguard.core.decide import applies, named_versions, plan
 from cudaguard.core.permit import permit_for
@@ -167,13 +167,13 @@ class Prerequisites:
         for problem in plan.problems:
             stop = ImportOrderError("; ".join(plan.problems), name=spec.name, path=spec.origin)
             is_last = problem is plan.problems[-1]
-            reporter.found(messages.contradiction(problem), frame, stop=stop if is_last else None)
+            reporter.found(findings.contradiction(problem), frame, stop=stop if is_last else None)
         for rule in plan.told:
             for need in rule.needs:
                 self._tell_order(rule, need, plan.name, frame)
             if not rule.needs and not rule.actions:
                 versions = named_versions(rule, Facts())
-                finding = messages.known_fault(rule, plan.name, describe(frame), versions)
+                finding = findings.known_fault(rule, plan.name, describe(frame), versions)
                 reporter.found(finding, frame)
         for need, id in plan.needs:
             named = self._registry.rule(id) or self._woken.get(id)
@@ -192,21 +192,21 @@ class Prerequisites:
         absent = target not in sys.modules
         outcome = import_first(need, rule)
         if outcome.state == "imported":
-            how = messages.imported_first(target)
+            how = findings.imported_first(target)
             reporter.repaired(rule, PREREQUISITE, need, how, frame=frame)
         elif outcome.error is not None:
-            finding = messages.prerequisite_failed(rule, need, target, outcome.error)
+            finding = findings.prerequisite_failed(rule, need, target, outcome.error)
             stop = ImportOrderError(finding.as_error(), name=target, path=spec.origin)
             stop.__cause__ = outcome.error
             reporter.found(finding, frame, stop=stop)
         if absent and target in sys.modules:
-            reporter.found(messages.cyclic_prerequisite(rule, need, target))
+            reporter.found(findings.cyclic_prerequisite(rule, need, target))
 
     def _tell_order(
         self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""
     ) -> None:
         if need not in self._words and need not in sys.modules and is_installed(need):
-            finding = messages.out_of_order(rule, need, target, describe(frame), follows)
+            finding = findings.out_of_order(rule, need, target, describe(frame), follows)
             self._reporter.found(finding, frame)
 
     def missing_before(self, rule: Rule, name: str) -> list[str]:

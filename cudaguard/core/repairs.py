@@ -121,14 +121,14 @@ class Repairs:
 
     def _tell_unsupported(self, spec: ModuleSpec) -> None:
         """Say which repairs of a module this platform has no means for."""
-        from cudaguard.core import messages
+        from cudaguard.core import findings
         from cudaguard.core.decide import applies
         from cudaguard.core.rule_check import toml_text
         from cudaguard.system.facts import Facts
 
         for rule in self.registry.rules_of(spec.name):
             for action in rule.actions if applies(rule, Facts()) else ():
-                self._reporter.found(messages.unsupported(rule, toml_text(action)))
+                self._reporter.found(findings.unsupported(rule, toml_text(action)))
 
     def _import(
         self, entry: str, entries: Iterable[RuleEntry], spec: ModuleSpec, *, can_raise: bool = False

@@ -278,10 +278,10 @@ class Reporter:
         is_silent = isinstance(error, (MemoryError, RecursionError)) or self._has_failed
         self._has_failed = self._has_failed or not is_silent
         try:
-            from cudaguard.core import messages
+            from cudaguard.core import findings
 
             finding = (
-                messages.log_failed(error) if is_of_log else messages.guard_failed(what, error)
+                findings.log_failed(error) if is_of_log else findings.guard_failed(what, error)
             )
             self.found(finding, caller_frame(), only_logged=is_silent)
         except theirs(Exception) as second:
@@ -296,10 +296,10 @@ class Reporter:
 
     def no_journal(self, path: str, error: Exception) -> None:
         """Report that no journal can be written; never raises."""
-        from cudaguard.core import messages
+        from cudaguard.core import findings
 
         try:
-            self.found(messages.no_journal(path, error))
+            self.found(findings.no_journal(path, error))
         except theirs(Exception) as second:  # nobody can raise from a note in the journal
             self.broken("reporting that no journal is written", second)
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any, Protocol
 
+    from cudaguard.core.findings import Kind
     from cudaguard.errors import CudaGuardWarning
     from cudaguard.model import Rule
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
         PREREQUISITES: Mapping[str, str]
         INITIALIZERS: tuple[str, ...]
         KNOWN_ERRORS: tuple[str, ...]
-        # Entries of what ids mean.
-        ABOUT: tuple[str, ...]
+        # Modules with kinds of findings.
+        FINDINGS: tuple[str, ...]
         # Those of doctor, by id.
         CHECKS: Mapping[str, str]
         IDS: Mapping[str, tuple[str, str]]
@@ -84,11 +85,16 @@ class FeatureTable:
         """Return all built-in rules."""
         return tuple(self.rule(id, entry) for id, entry, *_ in self.index.RULES)
 
-    def about(self, id: str) -> tuple[str, str, str]:
-        """Return what follows from a finding, what to do, and the page about it; often empty."""
-        nothing = ("", "", "")
-        found = (self.resolve(entry).get(id, nothing) for entry in self.index.ABOUT)
-        return next(filter(any, found), nothing)
+    def kind(self, id: str) -> Kind | None:
+        """Return the kind of findings that has an id; None if none has."""
+        from cudaguard.core.findings import Kind
+
+        for module in self.index.FINDINGS:
+            __import__(module)
+            for found in vars(sys.modules[module]).values():
+                if isinstance(found, Kind) and found.id == id:
+                    return found
+        return Kind(id, *self.index.IDS[id]) if id in self.index.IDS else None  # XXX
 
     def moments(self, moment: str, verbs: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Return the entries of what is done at a moment, each with those of the verbs it does."""

@@ -131,16 +131,12 @@ KNOWN_ERRORS = (
     'cudaguard.features.other_errors.known_errors:EXPLAINER',
 )
 
-ABOUT = (
-    'cudaguard.core.id_messages:ABOUT',
-    'cudaguard.features.symbol_scope.table:ABOUT',
-    'cudaguard.features.import_order.table:ABOUT',
-    'cudaguard.features.duplicate_libraries.table:ABOUT',
-    'cudaguard.features.cuda_init.table:ABOUT',
-    'cudaguard.features.array_interface.table:ABOUT',
-    'cudaguard.features.cuda_graphs.table:ABOUT',
-    'cudaguard.features.builds.table:ABOUT',
-    'cudaguard.features.extensions.table:ABOUT',
+FINDINGS = (
+    'cudaguard.core.findings', 'cudaguard.features.symbol_scope.findings',
+    'cudaguard.features.import_order.findings', 'cudaguard.features.duplicate_libraries.findings',
+    'cudaguard.features.cuda_init.findings', 'cudaguard.features.array_interface.findings',
+    'cudaguard.features.cuda_graphs.findings', 'cudaguard.features.gpu_architectures.findings',
+    'cudaguard.features.builds.findings', 'cudaguard.features.extensions.findings',
 )
 
 CHECKS = {

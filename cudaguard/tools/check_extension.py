@@ -179,7 +179,7 @@ def _judged(
         gpus: Compute capabilities.
         gpu_code: True if a library is reported for its GPU code alone.
     """
-    from cudaguard.features.gpu_architectures.messages import build_remedy
+    from cudaguard.features.gpu_architectures.findings import build_remedy
 
     results = []
     for path, (check, its) in _checked(files, given).items():
@@ -227,7 +227,7 @@ def _is_reported(check: ExtensionCheck) -> bool:
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
     from cudaguard.elf.fat_binaries import gpu_code
-    from cudaguard.features.gpu_architectures.messages import in_words
+    from cudaguard.features.gpu_architectures.findings import in_words
     from cudaguard.features.gpu_architectures.policy import architecture, cuda_of, verdict_of_code
 
     try:

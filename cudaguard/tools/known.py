@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cudaguard import api  # noqa: F401  # hands the features to the core
 from cudaguard.api import active_rules
-from cudaguard.core import id_messages as known
+from cudaguard.core.findings import of_rule, switch_off
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.near import same_id
 from cudaguard.core.passing_errors import (
@@ -14,11 +14,13 @@ from cudaguard.core.passing_errors import (
     known_errors,
 )
 from cudaguard.core.table import table
+from cudaguard.model import Finding
 from cudaguard.tools.doctor.checks import CHECKS, check_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.model import Finding
+    from cudaguard.core.checks import Check
+    from cudaguard.model import Rule
 
 # --- The built-in knowledge as a whole, for commands; importing it makes every rule ---------------
 
@@ -66,12 +68,40 @@ def kind_of(id: str) -> str:
 def _explain_id(id: str) -> Finding | None:
     rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
     if id in rules:
-        return known.about_rule(rules[id])
+        return _about_rule(rules[id])
     for one in known_errors():
         if one.id == id:
             return one.about()
     if id in CHECKS:
-        check = check_of(id)
-        return known.about_check(id, check.title, check.about)
-    title, _ = table.index.IDS.get(id, ("", ""))
-    return known.about_detector(id, title, table.about(id)) if title else None
+        return _about_check(check_of(id))
+    kind = table.kind(id)
+    return None if kind is None else kind.about()
+
+
+def _about_rule(rule: Rule) -> Finding:
+    seen = f"reproduced {rule.verified}" if rule.verified else "reported, not reproduced"
+    if rule.grade == "opt-in":
+        remedy = f"switch it on with install(enable=[{rule.id!r}]) or CUDAGUARD_RULES=+{rule.id}"
+    elif rule.grade == "automatic":
+        remedy = f"start the program with CUDAGUARD=fix; or switch it off: {switch_off(rule.id)}"
+    else:
+        remedy = f"silence it: {switch_off(rule.id)}"
+    return of_rule(
+        rule,
+        f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
+        f"grade {rule.grade}; {seen}",
+        f"fixed in {rule.fixed_in}" if rule.fixed_in else "",
+        severity="info",
+        remedy=remedy,
+    )
+
+
+def _about_check(check: Check) -> Finding:
+    return Finding(
+        check.id,
+        f"A check of cudaguard doctor: {check.title}.",
+        severity="info",
+        evidence=(check.about,),
+        remedy="run the check on this machine",
+        command=f"cudaguard doctor --only {check.id} -v",
+    )

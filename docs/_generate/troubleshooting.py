@@ -127,8 +127,9 @@ def _sentence(text: str) -> str:
 def warnings() -> str:
     """Return what to do about each warning of cudaguard that is no message of others."""
     rows = []
-    for id, (title, _) in sorted(table.index.IDS.items()):
-        _, remedy, page = table.about(id)
-        if page:
-            rows.append((f"`[{id}]`", plain(title), plain(remedy), f"[{_title(page)}]({page})"))
+    for id in sorted(table.index.IDS):
+        kind = table.kind(id)
+        if kind is not None and kind.page:
+            page = f"[{_title(kind.page)}]({kind.page})"
+            rows.append((f"`[{id}]`", plain(kind.title), plain(kind.remedy), page))
     return table_of(("warning", "what was found", "what to do", "page"), rows)

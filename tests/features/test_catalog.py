@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 from packaging.requirements import Requirement
 
-from cudaguard.core import messages
+from cudaguard.core import findings
 from cudaguard.core.decide import plan
 from cudaguard.core.rule_check import check_rule
 from cudaguard.model import Rule
@@ -149,6 +149,6 @@ def test_order_contradicts_no_other_rule_that_can_apply_at_the_same_time(rule):
 
 
 def test_messages_use_only_ids_that_are_registered():
-    used = set(re.findall(r'"(CG\d\d\d)"', inspect.getsource(messages)))
+    used = set(re.findall(r'"(CG\d\d\d)"', inspect.getsource(findings)))
     assert used
     assert used <= set(DETECTORS)

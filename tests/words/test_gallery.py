@@ -44,16 +44,13 @@ VERBS = {
 def functions():
     """Yield feature and name of every function that words a finding."""
     places = [
-        *((path.relative_to(PACKAGE / "features").parts[0], path) for path in PACKAGE.glob(
-            "features/*/messages.py")),
-        *((path.relative_to(PACKAGE / "features").parts[0], path) for path in PACKAGE.glob(
-            "features/*/messages/*.py")),
-        ("core", PACKAGE / "core" / "messages.py"),
+        *((path.parent.name, path) for path in PACKAGE.glob("features/*/findings.py")),
+        ("core", PACKAGE / "core" / "findings.py"),
         ("doctor", PACKAGE / "tools" / "doctor" / "checks.py"),
     ]  # fmt: skip
     for feature, path in places:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if not isinstance(node, ast.FunctionDef) or node.returns is None:
+            if not isinstance(node, ast.FunctionDef) or node.returns is None or node.args.vararg:
                 continue
             if ast.unparse(node.returns) == "Finding":
                 yield feature, path.stem, node.name

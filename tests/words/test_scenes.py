@@ -9,14 +9,14 @@ import time
 
 import pytest
 
-from cudaguard.core import messages as core
-from cudaguard.features.array_interface import messages as arrays
-from cudaguard.features.builds import messages as builds
+from cudaguard.core import findings as core
+from cudaguard.features.array_interface import findings as arrays
+from cudaguard.features.builds import findings as builds
 from cudaguard.features.builds.locks import Lock
-from cudaguard.features.cuda_graphs import messages as graphs
-from cudaguard.features.duplicate_libraries import messages as duplicates
+from cudaguard.features.cuda_graphs import findings as graphs
+from cudaguard.features.duplicate_libraries import findings as duplicates
 from cudaguard.features.duplicate_libraries.checks import Served
-from cudaguard.features.symbol_scope import messages as scope
+from cudaguard.features.symbol_scope import findings as scope
 
 LOCK = "/home/me/.cache/torch_extensions/py311_cu130/fused_adam/lock"
 SCENES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cudaguard.core.lifecycle import activation
 from cudaguard.features.array_interface.consumers import ANYONE, consumer_for
+from cudaguard.features.array_interface.findings import not_conforming
 from cudaguard.features.array_interface.interface import AUTO, name_of
-from cudaguard.features.array_interface.messages import not_conforming
 from cudaguard.features.array_interface.repair import faults_of, hand_over
 
 TYPE_CHECKING = False

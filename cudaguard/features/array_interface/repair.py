@@ -21,7 +21,7 @@ from cudaguard.core.patterns import actions_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, Refused, WouldDo
 from cudaguard.errors import ArrayInterfaceError
-from cudaguard.features.array_interface import messages as wording
+from cudaguard.features.array_interface import findings as wording
 from cudaguard.features.array_interface.canonical import (
     absent,
     canonical,

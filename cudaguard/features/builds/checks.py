@@ -6,7 +6,7 @@ import os
 from glob import escape, glob
 
 from cudaguard.core.checks import Check
-from cudaguard.features.builds import messages as wording
+from cudaguard.features.builds import findings as wording
 from cudaguard.features.builds.locks import look
 from cudaguard.system.site import Skipped
 

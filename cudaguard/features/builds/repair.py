@@ -15,7 +15,7 @@ from cudaguard.core.loader import ON_PURPOSE
 from cudaguard.core.patterns import values_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, WouldDo
-from cudaguard.features.builds import messages as wording
+from cudaguard.features.builds import findings
 from cudaguard.features.builds.locks import YOUNG, Lock, command_of, identity, look, take_over
 from cudaguard.files import ours
 from cudaguard.system.modules import peek
@@ -55,7 +55,7 @@ def _replace(request: Request, owner: Any, path: str, make: Make) -> None:
     place, name = f"{MODULE}.{path}", path.rpartition(".")[2]
     original = peek(owner, name)
     if original is None:
-        request.tell(WouldDo(wording.no_such_entry(request.rule.id, place)))
+        request.tell(WouldDo(findings.no_such_entry(request.rule.id, place)))
         return
     request.put(
         place, owner, lambda _, permit: Replaced(owner, name, make(request, original, permit))
@@ -77,7 +77,7 @@ def _flags_without_a_gpu(request: Request, original: Any, permit: Permit) -> Any
             if not found:
                 raise
         value = ";".join(f"{number // 10}.{number % 10}" for number in found) + "+PTX"
-        how = wording.NO_GPU_IS_VISIBLE
+        how = findings.NO_GPU_IS_VISIBLE
         request.tell(Done(f"{_ARCHITECTURES}={value}", how, stays=False), frame_outside_of("torch"))
         kinds = [(number, f"sm_{number}") for number in found]
         kinds.append((found[-1], f"compute_{found[-1]}"))
@@ -157,8 +157,8 @@ def _wait(request: Request, permit: Permit, path: str, pause: float) -> int | No
             if lock.state == "stale" and permit.acts:
                 taken = take_over(path, which)
                 if taken is not None:
-                    finding = wording.stale_lock(path, lock.age, is_removed=True)
-                    done = Done(path, wording.REMOVED, left=finding)
+                    finding = findings.stale_lock(path, lock.age, is_removed=True)
+                    done = Done(path, findings.REMOVED, left=finding)
                     request.tell(done, frame_outside_of("torch"))
                     return taken
                 next_look = now  # somebody else is about to
@@ -171,5 +171,5 @@ def _wait(request: Request, permit: Permit, path: str, pause: float) -> int | No
 
 def _waits_for(path: str, lock: Lock) -> Finding:
     if lock.state == "stale":
-        return wording.stale_lock(path, lock.age, is_removed=False)
-    return wording.waiting(path, lock, " ".join(program_alone(command_of(lock.pid))))
+        return findings.stale_lock(path, lock.age, is_removed=False)
+    return findings.waiting(path, lock, " ".join(program_alone(command_of(lock.pid))))

@@ -13,7 +13,7 @@ import sys
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.features.cuda_graphs import messages as wording
+from cudaguard.features.cuda_graphs import findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ResultCopies:
     def _look_into(self, value: Any) -> None:
         if _has_tensor(value):
             kind = type(value)
-            finding = wording.not_copied(f"{kind.__module__}.{kind.__qualname__}")
+            finding = findings.not_copied(f"{kind.__module__}.{kind.__qualname__}")
             self._reporter.found(finding, frame_outside_of("torch"))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.known_errors import Explainer, KnownError
-from cudaguard.features.cuda_graphs import messages as wording
+from cudaguard.features.cuda_graphs import findings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,14 +26,16 @@ def overwritten(text: str) -> Finding | None:
         return None
     frames = _FRAME.findall(text, hit.end())
     file, line, function = frames[-1] if frames else ("", "", "")
-    return wording.overwritten(f"{file}:{line}" if file else "", function, is_gradient=bool(hit[1]))
+    return findings.overwritten(
+        f"{file}:{line}" if file else "", function, is_gradient=bool(hit[1])
+    )
 
 
-_ABOUT = wording.overwritten("", "", is_gradient=False)
+_ABOUT = findings.overwritten("", "", is_gradient=False)
 KNOWN = (
     KnownError(
-        wording.OVERWRITTEN,
-        "the output of a CUDA graph was read after it was overwritten",
+        findings.OVERWRITTEN.id,
+        findings.OVERWRITTEN.title,
         ("output of CUDAGraphs that has been overwritten",),
         _HIT.pattern,
         _ABOUT.what,
@@ -50,4 +52,4 @@ KNOWN = (
         ),
     ),
 )
-EXPLAINER = Explainer(KNOWN, adds=[wording.OVERWRITTEN], is_found=True)
+EXPLAINER = Explainer(KNOWN, adds=[findings.OVERWRITTEN.id], is_found=True)

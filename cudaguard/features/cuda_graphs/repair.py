@@ -17,7 +17,7 @@ from cudaguard.core.passing_errors import error_passes
 from cudaguard.core.patterns import actions_of
 from cudaguard.core.replace import Replaced
 from cudaguard.errors import CudaGuardWarning
-from cudaguard.features.cuda_graphs import messages as wording
+from cudaguard.features.cuda_graphs import findings
 from cudaguard.features.cuda_graphs.copies import (
     ResultCopies,
     Walker,
@@ -70,7 +70,7 @@ class HeldResults:
             if _is_same(tensor, before):
                 left.append((reference, before, version, line))
             else:
-                finding = wording.stale(line, tuple(tensor.shape), self._last_line)
+                finding = findings.stale(line, tuple(tensor.shape), self._last_line)
                 self._reporter.found(finding, frame_outside_of("torch"))
         self._results = left
 
@@ -231,10 +231,10 @@ def _by_rule(reporter: Reporter, place: ReplacedPlace, model: Any, compiled: Any
     named = owner if hasattr(owner, "__qualname__") else type(owner)
     name, frame = f"{named.__module__}.{named.__qualname__}", frame_outside_of("torch")
     if verb == "clone_outputs":
-        reporter.repaired(rule.id, verb, f"results of {name}", wording.COPIED, frame=frame)
+        reporter.repaired(rule.id, verb, f"results of {name}", findings.COPIED, frame=frame)
         return protect(reporter, compiled)
     if disable_graphs(compiled):
-        reporter.repaired(rule.id, verb, name, wording.WITHOUT_GRAPHS, frame=frame)
+        reporter.repaired(rule.id, verb, name, findings.WITHOUT_GRAPHS, frame=frame)
     return compiled
 
 

@@ -29,22 +29,4 @@ VERBS = (
 
 CATEGORY = "GraphWarning"  # of warnings about what its rules have left undone
 
-IDS = {
-    "CG851": ("the output of a CUDA graph was read after it was overwritten", "GraphWarning"),
-    "CG853": ("a later call overwrote a result that is still held", "GraphWarning"),
-    "CG854": ("a result contains tensors that are not copied", "GraphWarning"),
-}
 KNOWN_ERRORS = "known_errors:EXPLAINER"
-# Id -> what follows from it, what to do, and the page about it.
-ABOUT: dict[str, tuple[str, str, str]] = {
-    "CG853": (
-        "the next read of that result returns the values of another call.",
-        "keep a copy (result.clone()), or use cudaguard.graph_safe(fn)",
-        "howto/graphs.md",
-    ),
-    "CG854": (
-        "a later call of the compiled function overwrites them.",
-        "return them in a dictionary, list, tuple or dataclass, or copy them",
-        "howto/graphs.md",
-    ),
-}

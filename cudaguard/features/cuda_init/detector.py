@@ -24,10 +24,10 @@ from cudaguard.core.caller import (
     may_look_at_threads,
     module_of,
 )
+from cudaguard.core.findings import counted
 from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.core.messages import counted
 from cudaguard.features import cuda_init
-from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init import findings
 from cudaguard.features.cuda_init.facts import (
     BACKEND,
     DRIVER,
@@ -37,7 +37,7 @@ from cudaguard.features.cuda_init.facts import (
     REPORTED,
     TORCH,
 )
-from cudaguard.features.cuda_init.messages import Change
+from cudaguard.features.cuda_init.findings import Change
 from cudaguard.files import os, ours, read_bytes
 from cudaguard.system.driver import ABSENT, NOWHERE, Driver, DriverState
 from cudaguard.system.modules import has_ctypes, peek
@@ -175,7 +175,7 @@ class CudaDetector:
     def mapped(self, load: NativeLoad) -> None:
         """Look what a load has brought."""
         actors = self._actors()
-        if actors and actors[-1] == wording.OURSELVES:
+        if actors and actors[-1] == findings.OURSELVES:
             return  # the block will tell
         state = self.driver.state()
         if state != self._last:
@@ -193,12 +193,12 @@ class CudaDetector:
                 import that is under way.
         """
         actors = self._actors()
-        if actor is None and actors and actors[-1] == wording.OURSELVES:
+        if actor is None and actors and actors[-1] == findings.OURSELVES:
             return self._last  # in the middle of our own use: the block will tell
         state = self.driver.state()
         if state != self._last:
             actor = actor or (actors[-1] if actors else "")
-            how = "request" if actor == wording.OURSELVES else "import"
+            how = "request" if actor == findings.OURSELVES else "import"
             self._update(state, actor, how if actor else "")
         return state
 
@@ -225,13 +225,13 @@ class CudaDetector:
         self.changes.append(change)
         if kind == INITIALIZED:
             self._listen().latch(DRIVER)
-        self._core.journal.note("cuda", wording.said(change), change.where, change.to_dict())
+        self._core.journal.note("cuda", findings.said(change), change.where, change.to_dict())
         if kind == INITIALIZED:
             link = REPORTED.get(actor.partition(".")[0], "") if how == "import" else ""
-            finding = wording.initialized(change, link)
+            finding = findings.initialized(change, link)
         else:
             rank, devices = local_rank(os.environ), self._last.devices
-            finding = wording.context_created(change, devices, rank)
+            finding = findings.context_created(change, devices, rank)
         self._core.reporter.found(finding, frame)
         if kind == INITIALIZED:
             self._core.detection.publish("cuda_initialized")
@@ -250,7 +250,7 @@ class CudaDetector:
         if self._foreign is not None:
             actor, frame_text, device = self._foreign
             self._foreign = None
-            finding = wording.foreign_context(actor, frame_text, device, True)
+            finding = findings.foreign_context(actor, frame_text, device, True)
             self._core.reporter.found(finding, caller_frame())
         repair = peek(cuda_init, "repair")  # where one was created
         if repair is not None and repair.retained():
@@ -280,7 +280,7 @@ class CudaDetector:
         where, beside_torch = describe(frame), "torch" in sys.modules
         if not beside_torch:
             self._foreign = (actor, where, state.current)  # it may come later
-        finding = wording.foreign_context(actor, where, state.current, beside_torch)
+        finding = findings.foreign_context(actor, where, state.current, beside_torch)
         self._core.reporter.found(finding, frame)
 
 
@@ -292,7 +292,7 @@ class _OwnUse:
 
     def __enter__(self) -> None:
         self._look(None)
-        self._actors.append(wording.OURSELVES)
+        self._actors.append(findings.OURSELVES)
 
     def __exit__(
         self,
@@ -301,7 +301,7 @@ class _OwnUse:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self._look(wording.OURSELVES)
+            self._look(findings.OURSELVES)
         finally:
             self._actors.pop()
 
@@ -426,7 +426,7 @@ class ProcessDetector:
         if first is not None:
             self._has_forked = True
             self._core.journal.note(
-                "fork", f"after {wording.said(first, where=True)}", describe(caller_frame())
+                "fork", f"after {findings.said(first, where=True)}", describe(caller_frame())
             )
             self._watch_data_loader()
 
@@ -461,7 +461,7 @@ class ProcessDetector:
         words = "no value" if used is None else repr(used)
         if used == value:  # read before we looked, and it has hidden nothing
             words = counted(devices, "devices")
-        finding = wording.too_late_to_set(
+        finding = findings.too_late_to_set(
             name,
             value,
             words,
@@ -489,7 +489,7 @@ class ProcessDetector:
     ) -> None:
         if os.getpid() not in (first.pid, self._told_in):
             self._told_in = os.getpid()
-            finding = wording.used_after_fork(how, first, where, said)
+            finding = findings.used_after_fork(how, first, where, said)
             # What fails in a worker of a DataLoader is told in its parent: see below.
             worker = sys.modules.get("torch.utils.data._utils.worker")
             is_told_there = peek(worker, "_worker_info") is not None
@@ -514,7 +514,7 @@ class ProcessDetector:
         if changes and one.function not in self._expected:
             self._expected.add(one.function)
             frame = frame_outside_of(one.module.partition(".")[0])
-            self._core.reporter.found(wording.not_untouched(one, changes, describe(frame)), frame)
+            self._core.reporter.found(findings.not_untouched(one, changes, describe(frame)), frame)
 
     def watch_torch(self) -> None:
         """Notice the first use of CUDA by torch in a child where it must fail.
@@ -574,7 +574,7 @@ class ProcessDetector:
         first = self._cuda.initializer
         if line and first is not None and self._has_forked and self._told_in != os.getpid():
             self._told_in = os.getpid()
-            finding = wording.worker_failed(first, line)
+            finding = findings.worker_failed(first, line)
             self._core.reporter.found(finding, frame_outside_of("torch"))
 
     def _precede(self, owner: object, name: str, action: Callable[..., None]) -> None:

@@ -15,15 +15,15 @@ import sys
 from operator import index
 
 from cudaguard.config import LOCAL_RANK_VARIABLES, local_rank
-from cudaguard.core import messages
 from cudaguard.core.caller import caller_frame
+from cudaguard.core.findings import prerequisite_failed
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first
 from cudaguard.core.reports import Later
 from cudaguard.core.request import Done, WouldDo
 from cudaguard.errors import ContextError
-from cudaguard.features.cuda_init import messages as wording
+from cudaguard.features.cuda_init import findings
 from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
 from cudaguard.model import Record
@@ -119,7 +119,7 @@ def prepare(core: Dispatch, rule: str, target: str, device: str = "") -> None:
     try:
         create(core, device or None, is_asked_for=bool(device))
     except ContextError as error:
-        finding = wording.no_context(why, error)
+        finding = findings.no_context(why, error)
         core.reporter.found(finding, caller_frame(), stop=Later(f"{finding.what} {error}"))
 
 
@@ -361,7 +361,7 @@ def set_env(request: Request) -> Iterator[Outcome]:
                 yield Done(f"{name}={value}", f"set before {request.name}")
             else:
                 yield WouldDo(
-                    wording.default_missing(request.rule, name, value, request.name, request.where)
+                    findings.default_missing(request.rule, name, value, request.name, request.where)
                 )
 
 
@@ -374,7 +374,7 @@ def replace_module(request: Request) -> Iterator[Outcome]:
         outcome = import_first(other, request.rule.id)
         module = sys.modules.get(other)
         if outcome.error is not None:
-            yield WouldDo(messages.prerequisite_failed(request.rule.id, other, name, outcome.error))
+            yield WouldDo(prerequisite_failed(request.rule.id, other, name, outcome.error))
         elif module is not None:
             # The loader finds it there and runs nothing.
             sys.modules[name] = module

@@ -11,9 +11,9 @@ from cudaguard.core.checks import Check
 from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.features.duplicate_libraries import messages as wording
+from cudaguard.features.duplicate_libraries import findings as wording
 from cudaguard.features.duplicate_libraries import policy
-from cudaguard.features.duplicate_libraries.messages import Overlap, Served, Unmet
+from cudaguard.features.duplicate_libraries.findings import Overlap, Served, Unmet
 from cudaguard.system.distributions import (
     is_shared_object,
     key_of,

@@ -10,8 +10,7 @@ from cudaguard.core.reports import LATER
 from cudaguard.elf.library_facts import is_same_build, version_of
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
-from cudaguard.features.duplicate_libraries import messages as wording
-from cudaguard.features.duplicate_libraries import policy
+from cudaguard.features.duplicate_libraries import findings, policy
 from cudaguard.features.duplicate_libraries.policy import Want, folder_of
 from cudaguard.files import os, ours
 from cudaguard.system.facts import Facts, requires_of
@@ -102,11 +101,11 @@ def _pair(first: Copy, second: Copy, kind: str) -> Finding:
     runtime, versions = runtime_of(first.stem), (_text(first), _text(second))
     if kind == policy.RIVALS:
         is_allowed = os.environ.get("KMP_DUPLICATE_LIB_OK", "").lower() in _YES
-        return wording.rivals(first, second, runtime.rival, is_allowed=is_allowed)
+        return findings.rivals(first, second, runtime.rival, is_allowed=is_allowed)
     if not policy.is_fault(kind, first.stem):
-        return wording.harmless(first, second, runtime.title, versions, kind)
+        return findings.harmless(first, second, runtime.title, versions, kind)
     subject, cure = (runtime.title, runtime.danger), _cure(second, first, first.by)
-    return wording.older_first(first, second, versions, subject, cure, _severity(first))
+    return findings.older_first(first, second, versions, subject, cure, _severity(first))
 
 
 def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Copy, Copy]]:
@@ -125,7 +124,7 @@ def _mixtures(copies: list[Copy], new: list[Copy]) -> Iterator[tuple[Finding, Co
             told.add(runtime.part_of)
             one, stranger = (copy, other) if _variable(other) else (other, copy)
             by = min(copy, other, key=copies.index).by
-            finding = wording.mixed(
+            finding = findings.mixed(
                 one,
                 stranger,
                 (_text(one), _text(stranger)),
@@ -147,7 +146,7 @@ def _astray(strays: list[Stray]) -> Iterator[tuple[Finding, Copy, Copy]]:
             continue
         runtime = runtime_of(serving.stem)
         is_wrong = stray.is_part or policy.is_fault(kind, serving.stem)
-        finding = wording.another_file(
+        finding = findings.another_file(
             (stray.asking, stray.how),
             serving,
             (_text(serving), _text(meant)),
@@ -181,7 +180,7 @@ def _severity(first: Copy) -> Severity:
     return "info" if is_wanted else "warning"
 
 
-def _cure(wanted: Copy, other: Copy, by: str) -> wording.Precedence:
+def _cure(wanted: Copy, other: Copy, by: str) -> findings.Precedence:
     """Return how a file comes before another one.
 
     Args:
@@ -194,7 +193,7 @@ def _cure(wanted: Copy, other: Copy, by: str) -> wording.Precedence:
     part_of = runtime_of(wanted.stem).part_of
     if part_of:  # all parts, or they come from somewhere else again
         name = f"lib{part_of}*.so{wanted.soname.partition('.so')[2]}"
-    return wording.Precedence(
+    return findings.Precedence(
         wanted.path,
         name,
         _variable(other),
@@ -235,7 +234,7 @@ def judge_searches(core: Dispatch, copies: Iterable[Copy]) -> None:
             if later:
                 title = runtime_of(copy.stem).title
                 frame = frame_outside(caller_frame())
-                core.reporter.found(wording.past_environment(copy, later, title), frame)
+                core.reporter.found(findings.past_environment(copy, later, title), frame)
 
 
 def _later_in_environment(copy: Copy) -> str:
@@ -382,10 +381,10 @@ class Wants:
             release = tuple(map(int, words)) if all(map(str.isdecimal, words)) else ()
             release = release or _of_conda(soname)
         if is_older(release, want.least):
-            from cudaguard.features.duplicate_libraries import messages as wording
+            from cudaguard.features.duplicate_libraries import findings
 
             self._told.add(want.by)
-            finding = wording.older_than_wanted(want, release, serving, conda=_is_condas())
+            finding = findings.older_than_wanted(want, release, serving, conda=_is_condas())
             self._core.reporter.found(finding, caller_frame())
 
 

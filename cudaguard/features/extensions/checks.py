@@ -9,7 +9,7 @@ import sys
 from cudaguard.core.checks import Check
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.status import active_rules
-from cudaguard.features.extensions import messages as wording
+from cudaguard.features.extensions import findings as wording
 from cudaguard.system.extensions import (
     ACCELERATED,
     TORCH_LIBRARIES,

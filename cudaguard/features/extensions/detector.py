@@ -156,7 +156,7 @@ class StaticTlsDetector:
             return
         from cudaguard.elf.library_facts import static_tls_of
         from cudaguard.elf.process import mapped_files
-        from cudaguard.features.extensions import messages as wording
+        from cudaguard.features.extensions import findings
 
         frame = caller_frame()
         users = sorted(
@@ -170,7 +170,7 @@ class StaticTlsDetector:
             reverse=True,
         )
         wanted = static_tls_of(victim)
-        finding = wording.no_room(victim, wanted, users, describe(frame))
+        finding = findings.no_room(victim, wanted, users, describe(frame))
         self._kept[said] = finding, None if frame is None else UserLine(frame)
         self._core.end.put_up()
 

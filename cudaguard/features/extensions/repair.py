@@ -8,7 +8,7 @@ from cudaguard.core.caller import UserLine, caller_frame, describe, frame_outsid
 from cudaguard.elf.forecast import Forecast, Lack, forecast
 from cudaguard.elf.reader import needed_libraries
 from cudaguard.errors import ExtensionError
-from cudaguard.features.extensions.messages import error_text, not_loaded
+from cudaguard.features.extensions.findings import error_text, not_loaded
 from cudaguard.files import os
 from cudaguard.system.extensions import ACCELERATED, TORCH_LIBRARIES, judged
 

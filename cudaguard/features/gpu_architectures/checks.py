@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from cudaguard.core.checks import Check
 from cudaguard.elf.fat_binaries import gpu_code
-from cudaguard.features.gpu_architectures import messages as wording
+from cudaguard.features.gpu_architectures import findings as wording
 from cudaguard.features.gpu_architectures.policy import (
     CANNOT_RUN,
     FINE,

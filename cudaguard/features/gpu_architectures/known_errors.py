@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError, line_at
-from cudaguard.features.gpu_architectures import messages as wording
-from cudaguard.features.gpu_architectures import policy
+from cudaguard.features.gpu_architectures import findings, policy
 from cudaguard.features.gpu_architectures.checks import findings_of, look_at_torch
 from cudaguard.files import ours
 from cudaguard.system.machine import named_status, remedy_for, texts
@@ -328,7 +327,7 @@ def with_facts(finding: Finding) -> Finding:
     there = [f"device {n} has compute capability {policy.dotted(d)}" for n, d in enumerate(devices)]
     for copy in mapped_copies():
         known = sorted(policy.KNOWN.get(copy.release or (0, 0), ()))
-        there.append(wording.compiler_line(copy, known))
+        there.append(findings.compiler_line(copy, known))
     return finding.replace(evidence=(*finding.evidence, *there))
 
 

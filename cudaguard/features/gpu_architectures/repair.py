@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import loaded_before, not_preloaded
+from cudaguard.core.findings import loaded_before, not_preloaded
 from cudaguard.core.request import Done, Refused
-from cudaguard.features.gpu_architectures import messages as wording
+from cudaguard.features.gpu_architectures import findings
 from cudaguard.features.gpu_architectures.policy import KNOWN, helps, nearest, torch_of
 from cudaguard.files import os
 from cudaguard.system.preload import has_driver, is_mapped, open_all
@@ -52,7 +52,7 @@ def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     if error is not None:
         yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
     else:
-        how = f"{loaded_before(request.name)}, {wording.as_it_knows(better, own, devices)}"
+        how = f"{loaded_before(request.name)}, {findings.as_it_knows(better, own, devices)}"
         yield Done(better.path, how)
 
 

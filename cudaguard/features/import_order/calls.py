@@ -16,8 +16,8 @@ from cudaguard.core.patterns import actions_of, texts_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import WouldDo
 from cudaguard.elf.process import at_start
-from cudaguard.features.import_order import messages as wording
-from cudaguard.features.import_order.messages import search_path_too_late
+from cudaguard.features.import_order import findings
+from cudaguard.features.import_order.findings import search_path_too_late
 from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
@@ -169,7 +169,9 @@ def _tell(request: Request, action: Mapping[str, Any]) -> None:
         frame = frame_outside_of(request.name.partition(".")[0])
         call = f"{request.name}.{action['check_call']}"
         users = _users_of(before[0])
-        finding = wording.called_too_late(request.rule, call, before, describe(frame), users, taken)
+        finding = findings.called_too_late(
+            request.rule, call, before, describe(frame), users, taken
+        )
         request.tell(WouldDo(finding), frame)
 
 

@@ -29,7 +29,7 @@ def preload_newest(request: Request) -> Iterator[Outcome]:
         files = _of_environment(soname) if soname else []
         files += _of_package(soname, request.path or "") if soname else []
         if files:
-            from cudaguard.features.import_order.messages import newest_first
+            from cudaguard.features.import_order.findings import newest_first
             from cudaguard.system.preload import newer_in_environment, open_all
 
             file = newer_in_environment(soname, files, request.path or "")

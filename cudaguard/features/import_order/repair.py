@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from cudaguard.core import messages
 from cudaguard.core.caught import ends_program
+from cudaguard.core.findings import (
+    imported_first,
+    loaded_before,
+    not_preloaded,
+    prerequisite_failed,
+)
 from cudaguard.core.import_plan import upcoming
 from cudaguard.core.patterns import actions_of, values_of
 from cudaguard.core.prerequisites import import_first, is_installed
 from cudaguard.core.request import MISSED, Done, Refused, WouldDo
-from cudaguard.features.import_order import calls
-from cudaguard.features.import_order import messages as wording
+from cudaguard.features.import_order import calls, findings
 from cudaguard.files import LARGEST, os, ours, read_bytes
 
 TYPE_CHECKING = False
@@ -34,16 +38,16 @@ def _opened(request: Request, files: tuple[str, ...]) -> Iterator[Outcome]:
     if not files:
         return
     if not request.permit.acts:
-        finding = wording.left_to_chance(request.rule, request.name, files, request.where)
+        finding = findings.left_to_chance(request.rule, request.name, files, request.where)
         yield WouldDo(finding)
         return
     from cudaguard.system.preload import open_all
 
     opened, error = open_all(files)
     for file in opened:
-        yield Done(file, messages.loaded_before(request.name))
+        yield Done(file, loaded_before(request.name))
     if error is not None:
-        yield Refused(messages.not_preloaded(request.rule, request.name, error), cause=error)
+        yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
 
 
 def preload_at_call(request: Request) -> None:
@@ -90,7 +94,7 @@ def fetch(request: Request, missing: str) -> Iterator[Outcome]:
         return
     opened, _ = open_all(files)
     for file in opened:
-        yield Done(file, wording.fetched(request.name))
+        yield Done(file, findings.fetched(request.name))
 
 
 def preload_static_tls(request: Request) -> Iterator[Outcome]:
@@ -110,7 +114,7 @@ def preload_static_tls(request: Request) -> Iterator[Outcome]:
         wanted = [file for file, modules in found.items() if next_ones & modules]
         opened, _ = open_all(not_mapped(file for file in wanted if static_tls_of(file)))
         for file in opened:
-            yield Done(file, messages.loaded_before(request.name))
+            yield Done(file, loaded_before(request.name))
 
 
 def _modules_of(file: str) -> frozenset[str]:
@@ -180,12 +184,12 @@ def provide(request: Request, needed: tuple[str, ...]) -> Iterator[Outcome]:
     rule, provider = request.rule, request.rule.watch[0]
     if not request.permit.acts:
         for library in needed if is_installed(provider) else ():
-            finding = wording.not_provided(rule, request.name, library, request.where)
+            finding = findings.not_provided(rule, request.name, library, request.where)
             yield WouldDo(finding, about=library)
         return
     outcome = import_first(provider, rule.id)
     if outcome.state == "imported":
-        yield Done(provider, messages.imported_first(request.name))
+        yield Done(provider, imported_first(request.name))
     elif outcome.error is not None:
-        finding = messages.prerequisite_failed(rule.id, provider, request.name, outcome.error)
+        finding = prerequisite_failed(rule.id, provider, request.name, outcome.error)
         yield Refused(finding, cause=outcome.error)

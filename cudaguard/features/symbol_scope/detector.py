@@ -45,7 +45,7 @@ class ScopeDetector:
 
         Args:
             since: Why what it finds was not seen to come: ``guard`` or ``ctypes``, see
-                `cudaguard.features.symbol_scope.messages`.
+                `cudaguard.features.symbol_scope.findings`.
         """
         self._look(None, since)
 
@@ -127,7 +127,7 @@ class RuntimeDetector:
         Raises:
             ImportOrderError: in `strict`.
         """
-        from cudaguard.features.symbol_scope.messages import static_runtime
+        from cudaguard.features.symbol_scope.findings import static_runtime
 
         frame = caller_frame()
         finding = static_runtime(extension, library, names, describe(frame))

@@ -12,7 +12,7 @@ from cudaguard.core.reports import LATER
 from cudaguard.elf.process import at_start
 from cudaguard.errors import ImportOrderError
 from cudaguard.features.symbol_scope.facts import names_library, packages_of, runtime_among
-from cudaguard.features.symbol_scope.messages import (
+from cudaguard.features.symbol_scope.findings import (
     CTYPES,
     GUARD,
     Culprit,

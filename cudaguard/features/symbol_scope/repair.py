@@ -6,7 +6,7 @@ import sys
 
 from cudaguard.core.patterns import matches, values_of
 from cudaguard.core.request import MISSED, Done, Refused, Scope, WouldDo
-from cudaguard.features.symbol_scope import messages as wording
+from cudaguard.features.symbol_scope import findings
 from cudaguard.features.symbol_scope.facts import runtime_in
 from cudaguard.files import os
 from cudaguard.system.facts import Facts
@@ -40,13 +40,13 @@ def keep_local(request: Request, opening: Opening) -> Scope | None:
 
 def _opened(request: Request, opening: Opening, stays_local: bool) -> Iterator[Outcome]:
     if stays_local:
-        yield Done(opening.subject, wording.KEPT_LOCAL)
+        yield Done(opening.subject, findings.KEPT_LOCAL)
     else:
-        yield WouldDo(wording.went_global(request.rule, opening, request.by, request.where))
+        yield WouldDo(findings.went_global(request.rule, opening, request.by, request.where))
 
 
 def _left(request: Request, subject: str, runtime: str) -> Iterator[Outcome]:
-    yield Refused(wording.left_global(request.rule, subject, runtime, request.where))
+    yield Refused(findings.left_global(request.rule, subject, runtime, request.where))
 
 
 def leave_global(request: Request) -> Iterator[Outcome]:
@@ -105,12 +105,12 @@ def hide(request: Request, *, is_late: bool = False) -> Iterator[Outcome]:
     if done.state in ("absent", "local"):
         return
     if is_late:
-        left = wording.taken_back_late(rule, request.name, done, at_start=request.at_start)
+        left = findings.taken_back_late(rule, request.name, done, at_start=request.at_start)
     else:
-        left = wording.not_taken_back(rule, request.name, done)
+        left = findings.not_taken_back(rule, request.name, done)
     if done.state in ("done", "half"):
         subject = os.path.basename(done.library)
-        how, fault = wording.hidden(done), left if done.reason or done.bound or done.left else None
+        how, fault = findings.hidden(done), left if done.reason or done.bound or done.left else None
         yield Done(subject, how, verb="hide_symbols", left=fault)
     else:
         yield Refused(left)

@@ -11,8 +11,8 @@ from cudaguard.api import active_rules
 from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, read_file
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
+from cudaguard.core.findings import listed
 from cudaguard.core.lifecycle import activation
-from cudaguard.core.messages import listed
 from cudaguard.core.modes import INSTALL, install_call, repairs_by, starts_by
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables

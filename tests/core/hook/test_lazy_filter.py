@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core import messages
+from cudaguard.core import findings
 
 STAND_IN = """
 import sys
@@ -122,7 +122,7 @@ print(Interpreter.filter)
 
 def test_words_for_a_lazy_import_that_outlives_its_block():
     """That it is told, and when, is tested in `test_lazy_statements`, on Python 3.15."""
-    finding = messages.lazy_import_outlives("decord", "/home/me/train.py:4")
+    finding = findings.lazy_import_outlives("decord", "/home/me/train.py:4")
     assert (finding.id, finding.evidence) == ("CG808", ("`lazy import` at /home/me/train.py:4",))
 
 

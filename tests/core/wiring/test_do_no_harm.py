@@ -281,7 +281,7 @@ def test_what_the_program_has_used_up_is_no_failure_of_ours(program, error, tell
     done = program.run(
         f"""
         from cudaguard.core.dispatch import Dispatch
-        from cudaguard.core import messages
+        from cudaguard.core import findings
         cudaguard.install("strict", rules=[rule()])
         def short(*_):
             raise {error}

@@ -160,10 +160,10 @@ def test_even_reporting_may_fail_without_breaking_the_import(program):
         "cudaguard.install(rules=[rule()])"
         + SABOTAGE
         + """
-import cudaguard.core.messages
+import cudaguard.core.findings
 def guard_failed(*arguments):
     raise MemoryError
-cudaguard.core.messages.guard_failed = as_ours(guard_failed)
+cudaguard.core.findings.guard_failed = as_ours(guard_failed)
 """
         + IMPORT
     )

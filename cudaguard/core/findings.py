@@ -1,16 +1,76 @@
-"""The wording of every finding: what, evidence, consequence, remedy, next command."""
+"""What is found, each kind under its id, and the words for it: titles, what follows, what to do."""
 
 from __future__ import annotations
 
 import sys
 
-from cudaguard.model import Finding
+from cudaguard.files import os
+from cudaguard.model import KW_ONLY, Finding, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
-    from cudaguard.model import Rule
+    from cudaguard.model import Rule, Severity
+
+
+class Kind(Record):
+    """What is found under one id: all its words but those of one case.
+
+    Args:
+        id: Stable id.
+        title: What it is about, for lists and pages.
+        category: Class of the warning; empty where what a rule does decides.
+        severity: How bad it is.
+        consequence: What happens to the program.
+        remedy: What to do.
+        command: What can be run at once.
+        page: Page of the documentation, as in ``howto/graphs.md``.
+        links: Evidence.
+    """
+
+    id: str
+    title: str
+    category: str = ""
+    _: KW_ONLY
+    severity: Severity = "warning"
+    consequence: str = ""
+    remedy: str = ""
+    command: str = ""
+    page: str = ""
+    links: tuple[str, ...] = ()
+
+    def found(self, what: str, *evidence: str, **others: Any) -> Finding:
+        """Return a finding.
+
+        Args:
+            what: What was found, in a sentence.
+            evidence: What shows it; empty texts are left out.
+            others: Fields of the finding in which this case differs from others.
+        """
+        for name in ("severity", "consequence", "remedy", "command", "links"):
+            others.setdefault(name, getattr(self, name))
+        return Finding(self.id, what, evidence=tuple(filter(None, evidence)), **others)
+
+    def about(self) -> Finding:
+        """Return what the id means."""
+        off = f"silence it: {switch_off(self.id)}"
+        return Finding(
+            self.id,
+            f"{self.title[:1].upper()}{self.title[1:]}.",
+            severity="info",
+            consequence=self.consequence,
+            remedy=f"{self.remedy}; or {off}" if self.remedy else off,
+            command=self.command,
+            links=(*filter(None, [_where(self.page)]), *self.links),
+        )
+
+
+def of_rule(rule: Rule, what: str, *evidence: str, **others: Any) -> Finding:
+    """Return a finding that a rule is about; `evidence` and `others` as for a kind."""
+    others = {"consequence": rule.why, "links": rule.links, **others}
+    return Finding(rule.id, what, rule=rule.id, evidence=tuple(filter(None, evidence)), **others)
 
 
 FIX = "use mode 'fix' (CUDAGUARD=fix, cudaguard run --mode fix, or cudaguard.install('fix'))"
@@ -47,17 +107,17 @@ def loaded_before(target: str) -> str:
     return f"loaded before {target}"
 
 
+# --- What rules are about -------------------------------------------------------------------------
+
+
 def not_preloaded(rule: Rule, target: str, error: OSError) -> Finding:
     """The loader refuses a library that a rule wants opened before a module."""
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"cudaguard could not load a library that {target} needs before it.",
-        rule=rule.id,
-        evidence=(f"{type(error).__name__}: {error}",),
-        consequence=rule.why,
+        f"{type(error).__name__}: {error}",
         remedy="reinstall the package that contains the file, or switch the rule off: "
         + switch_off(rule.id),
-        links=rule.links,
     )
 
 
@@ -75,18 +135,13 @@ def out_of_order(rule: Rule, need: str, target: str, where: str, follows: str = 
     if follows:  # what stands between may matter to what comes first: the user has to say
         switch = f"CUDAGUARD_RULES=+{rule.id}"
         how, command = f"set {switch} to have cudaguard do it", f"export {switch}"
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{target} was imported before {need}.",
-        rule=rule.id,
-        evidence=(
-            *((f"imported at {where}",) if where else ()),
-            *((f"{need} is imported at {follows}",) if follows else ()),
-        ),
-        consequence=rule.why,
+        f"imported at {where}" if where else "",
+        f"{need} is imported at {follows}" if follows else "",
         remedy=f"import {need} before {target} (mark the line `# isort: skip`), or {how}",
         command=command,
-        links=rule.links,
     )
 
 
@@ -100,18 +155,101 @@ def known_fault(rule: Rule, target: str, where: str, versions: Sequence[str]) ->
         versions: What is installed of what the rule names, as in ``torch 2.9.1``.
     """
     title = rule.title or rule.why
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         title if title.startswith(target) else f"{target}: {title}",
-        rule=rule.id,
-        evidence=(
-            *((f"imported at {where}",) if where else ()),
-            *((f"installed: {', '.join(versions)}",) if versions else ()),
-        ),
+        f"imported at {where}" if where else "",
+        f"installed: {', '.join(versions)}" if versions else "",
         consequence=rule.why if rule.title else "",
         remedy=f"silence this if it does not affect your program: {switch_off(rule.id)}",
-        links=rule.links,
     )
+
+
+# --- What the core itself finds -------------------------------------------------------------------
+
+PREREQUISITE_FAILED = Kind(
+    "CG801",
+    "a module that a rule needs first could not be imported",
+    "ImportOrderWarning",
+    consequence="the module that needs it may crash, or give wrong results.",
+    remedy="install the module that the message names, or find out why its import fails",
+    page="explanation/how-it-works.md",
+)
+TOO_LATE = Kind(
+    "CG802",
+    "the guard was installed after a module was imported",
+    consequence="what the module did while it was imported cannot be undone.",
+    remedy="call cudaguard.install() on the first line of the program, or start it with "
+    "CUDAGUARD=fix",
+    page="howto/activation.md",
+)
+CONTRADICTION = Kind(
+    "CG804",
+    "rules ask for contradicting import orders",
+    "ImportOrderWarning",
+    consequence="cudaguard keeps none of these orders.",
+    remedy="switch one of these rules off, or give one of them a narrower condition",
+    page="reference/rules.md",
+)
+PLUGIN_FAILED = Kind(
+    "CG805",
+    "a rule plug-in could not be used",
+    "CudaGuardWarning",
+    consequence="the plug-in's rules do not act.",
+    remedy="fix or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
+    page="reference/rules.md",
+)
+BAD_SETTING = Kind(
+    "CG806",
+    "a setting could not be used",
+    "CudaGuardWarning",
+    consequence="cudaguard ignores this setting, or the whole file.",
+    remedy="correct it, or remove it",
+    page="reference/configuration.md",
+)
+GUARD_FAILED = Kind(
+    "CG807",
+    "the guard itself failed",
+    "CudaGuardWarning",
+    consequence="the program goes on unguarded at this point.",
+    remedy="report it with this text; CUDAGUARD=off switches the guard off",
+    page="explanation/how-it-works.md",
+)
+LAZY_OUTLIVES = Kind(
+    "CG808",
+    "lazy import used after the guard block",
+    "ImportOrderWarning",
+    consequence="the first use imports the module after the block, unguarded.",
+    remedy="use the module inside the block, or call cudaguard.install() instead",
+    page="explanation/how-it-works.md",
+)
+UNSUPPORTED = Kind(
+    "CG809",
+    "a repair is not supported on this platform",
+    "SymbolScopeWarning",
+    consequence="the library is used unrepaired, with the fault that the rule describes.",
+    remedy="limit the rule to the platforms that support it, with when.platform",
+    page="explanation/how-it-works.md",
+)
+CYCLIC = Kind(
+    "CG810",
+    "a prerequisite imports the module that it should precede",
+    "ImportOrderWarning",
+    severity="info",
+    consequence="the module runs before its prerequisite is complete.",
+    remedy="switch the rule off if the program works",
+    page="reference/rules.md",
+)
+PAST_THE_GUARD = Kind(
+    "CG811",
+    "a watched module was imported past the guard",
+    "ImportOrderWarning",
+    severity="info",
+    consequence="the rules for this module did not act.",
+    remedy="import it with an import statement, and call cudaguard.install() after what adds "
+    "import hooks; loaders without exec_module (zip files in 3.9) cannot be guarded",
+    page="explanation/how-it-works.md",
+)
 
 
 def too_late(rule: Rule, module: str, *, at_start: bool) -> Finding:
@@ -123,8 +261,7 @@ def too_late(rule: Rule, module: str, *, at_start: bool) -> Finding:
             f"call cudaguard.install() in mode 'fix' before the first `import {module}`, or set "
             "CUDAGUARD=fix"
         )
-    return Finding(
-        "CG802",
+    return TOO_LATE.found(
         f"{module} was imported before cudaguard could repair it (rule {rule.id}).",
         rule=rule.id,
         consequence=rule.why,
@@ -136,11 +273,10 @@ def too_late(rule: Rule, module: str, *, at_start: bool) -> Finding:
 
 def prerequisite_failed(rule: str, need: str, target: str, error: BaseException) -> Finding:
     """A module that had to come first could not be imported."""
-    return Finding(
-        "CG801",
+    return PREREQUISITE_FAILED.found(
         f"{need} could not be imported before {target}, as rule {rule} requires.",
+        f"{type(error).__name__}: {error}",
         rule=rule,
-        evidence=(f"{type(error).__name__}: {error}",),
         consequence=f"the import of {target} goes on without {need}; in mode 'strict' it fails.",
         remedy=f"find out why `import {need}` fails, or switch the rule off: {switch_off(rule)}",
         command=f'python -c "import {need}"',
@@ -150,10 +286,8 @@ def prerequisite_failed(rule: str, need: str, target: str, error: BaseException)
 def contradiction(problem: str) -> Finding:
     """Rules ask for orders that cannot all be kept."""
     sides = (side.partition(" wants ")[0] for side in problem.split("; "))
-    return Finding(
-        "CG804",
+    return CONTRADICTION.found(
         f"Rules ask for contradicting import orders: {problem}.",
-        consequence="cudaguard keeps none of these orders.",
         remedy="switch one of these rules off, for example "
         + switch_off(next(rule for rule in sides if rule != PYTHON)),
     )
@@ -161,31 +295,24 @@ def contradiction(problem: str) -> Finding:
 
 def plugin_failed(value: str, module: str, error: BaseException) -> Finding:
     """A plug-in raised, or gave something that is no rule."""
-    return Finding(
-        "CG805",
+    return PLUGIN_FAILED.found(
         f"The rule plug-in {value} could not be used.",
-        evidence=(f"{type(error).__name__}: {error}",),
+        f"{type(error).__name__}: {error}",
         consequence=f"{module} is imported without the plug-in's rules.",
-        remedy="fix or uninstall the plug-in, or set CUDAGUARD_PLUGINS=0",
     )
 
 
 def bad_setting(problem: str, *, stays_off: bool = False) -> Finding:
     """An environment variable or configuration file could not be used."""
-    return Finding(
-        "CG806",
-        problem,
-        consequence="the guard stays off unless the program calls install() or guard()."
-        if stays_off
-        else "cudaguard ignores this setting, or the whole file.",
-        remedy="correct it, or remove it",
-    )
+    if not stays_off:
+        return BAD_SETTING.found(problem)
+    off = "the guard stays off unless the program calls install() or guard()."
+    return BAD_SETTING.found(problem, consequence=off)
 
 
 def no_journal(path: str, error: Exception) -> Finding:
     """The journal cannot be written."""
-    return Finding(
-        "CG806",
+    return BAD_SETTING.found(
         f"cudaguard cannot write its journal to {path}: {error}.",
         consequence="the guard works, but its events from here on are only in cudaguard.status().",
         remedy="make sure that the folder exists and can be written to, or name another file "
@@ -195,21 +322,14 @@ def no_journal(path: str, error: Exception) -> Finding:
 
 def guard_failed(what: str, error: BaseException) -> Finding:
     """A bug of ours, or an environment we did not foresee."""
-    return Finding(
-        "CG807",
-        f"cudaguard itself failed: {what}.",
-        evidence=(_with_place(error),),
-        consequence="the program goes on unguarded at this point.",
-        remedy="report it with this text; CUDAGUARD=off switches the guard off",
-    )
+    return GUARD_FAILED.found(f"cudaguard itself failed: {what}.", _with_place(error))
 
 
 def log_failed(error: BaseException) -> Finding:
     """Logging has raised what it was to keep: a handler or filter of the program, mostly."""
-    return Finding(
-        "CG807",
+    return GUARD_FAILED.found(
         f"Python's logging raised {type(error).__name__} when cudaguard wrote to it.",
-        evidence=(_with_place(error),),
+        _with_place(error),
         consequence="the program and the guard go on. The log may lack what cudaguard did; "
         "cudaguard.status() has it.",
         remedy="correct the log handler or filter that raises",
@@ -227,10 +347,9 @@ def _with_place(error: BaseException) -> str:
 
 def lazy_import_outlives(name: str, where: str) -> Finding:
     """A lazy import inside a block that the guard ends with has not happened at its end."""
-    return Finding(
-        "CG808",
+    return LAZY_OUTLIVES.found(
         f"{name} was imported lazily inside the guard block and not used there.",
-        evidence=(f"`lazy import` at {where}",) if where else (),
+        f"`lazy import` at {where}" if where else "",
         consequence=f"the first use imports {name} after the block, unguarded.",
         remedy=f"use {name} inside the block, or call cudaguard.install() instead",
     )
@@ -238,37 +357,38 @@ def lazy_import_outlives(name: str, where: str) -> Finding:
 
 def unsupported(rule: Rule, action: str) -> Finding:
     """A repair that this platform has no means for."""
-    return Finding(
-        "CG809",
-        f"cudaguard cannot apply {action} of rule {rule.id} on {sys.platform}.",
-        rule=rule.id,
-        consequence=rule.why,
-        remedy="limit the rule to the platforms that support it, with when.platform",
-    )
+    what = f"cudaguard cannot apply {action} of rule {rule.id} on {sys.platform}."
+    return UNSUPPORTED.found(what, rule=rule.id, consequence=rule.why)
 
 
 def cyclic_prerequisite(rule: str, need: str, target: str) -> Finding:
     """The prerequisite imports the target itself."""
-    return Finding(
-        "CG810",
+    return CYCLIC.found(
         f"{need} imports {target} itself, so rule {rule} cannot import it completely first.",
         rule=rule,
-        severity="info",
         consequence=f"{target} ran before {need} was complete.",
-        remedy=f"switch the rule off if the program works: {switch_off(rule)}",
+        remedy=f"{CYCLIC.remedy}: {switch_off(rule)}",
     )
 
 
 def past_the_guard(module: str) -> Finding:
     """A watched module is there, and we never saw it come."""
-    return Finding(
-        "CG811",
+    return PAST_THE_GUARD.found(
         f"{module} was imported past cudaguard, probably by another import hook or by hand.",
-        severity="info",
         consequence=f"the rules for {module} did not act.",
-        remedy="import it with an import statement, and call cudaguard.install() after what adds "
-        "import hooks; loaders without exec_module (zip files in 3.9) cannot be guarded",
     )
+
+
+# --- Pieces of sentences --------------------------------------------------------------------------
+
+
+def _where(page: str) -> str:
+    """Return the path of a page of ours, in a checkout or as it is installed; "" if it is not."""
+    above = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    schemes = (above, sys.prefix, getattr(sys.modules.get("site"), "USER_BASE", None))
+    folders = (os.path.join(top, "share", "doc", "cudaguard") for top in schemes if top)
+    pages = (os.path.join(top, page) for top in (os.path.join(above, "docs"), *folders) if page)
+    return next(filter(os.path.isfile, pages), "")
 
 
 def listed(names: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from cudaguard.core.messages import counted, have_it_repaired, too_late
+from cudaguard.core.findings import counted, have_it_repaired, too_late
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE

@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 
-from cudaguard.core.messages import and_more, listed
+from cudaguard.core.findings import and_more, listed
 from cudaguard.model import Finding
 from cudaguard.system.extensions import built_for_python
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.messages import FIX, switch_off
+from cudaguard.core.findings import FIX, switch_off
 from cudaguard.model import Finding, Record
 
 TYPE_CHECKING = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.messages import have_it_repaired, switch_off
+from cudaguard.core.findings import have_it_repaired, switch_off
 from cudaguard.files import os
 from cudaguard.model import Finding
 

@@ -6,7 +6,7 @@ import shlex
 import site
 from typing import NamedTuple
 
-from cudaguard.core.messages import and_more
+from cudaguard.core.findings import and_more
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files import os
 from cudaguard.files.text import RULE_LINE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cudaguard.core.messages import and_more, guarded_command, listed
+from cudaguard.core.findings import and_more, guarded_command, listed
 from cudaguard.features.gpu_architectures.policy import architecture, dotted
 from cudaguard.model import Finding
 
