@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.caller import caller_frame, note_block
+from cudaguard.core.caller import note_block
 from cudaguard.core.lifecycle import activation
 from cudaguard.core.registry import entry_of
 from cudaguard.core.settings import layer_of_call
@@ -30,8 +30,6 @@ table.use(_index)
 class Guard:
     """Handle of the installed guard; as a context manager it uninstalls at the end."""
 
-    _lazy: frozenset[str] = frozenset()
-
     @property
     def mode(self) -> str:
         """The mode in force, one of ``off``, ``observe``, ``warn``, ``fix`` and ``strict``."""
@@ -43,7 +41,6 @@ class Guard:
 
     def __enter__(self) -> Self:
         note_block(sys._getframe(1))
-        self._lazy = _lazy_imports()
         return self
 
     def __exit__(
@@ -54,7 +51,6 @@ class Guard:
     ) -> None:
         try:
             _look_at(error)
-            _tell_lazy_imports(self._lazy)
         finally:
             uninstall()
 
@@ -70,13 +66,11 @@ class GuardBlock:
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
-        self._lazy: frozenset[str] = frozenset()
 
     def __enter__(self) -> Guard:
         note_block(sys._getframe(1))
         try:
             activation.open(self._layer)
-            self._lazy = _lazy_imports()
         except BaseException:  # a warning made an error by the user: the block is not entered
             activation.close(self._layer)
             raise
@@ -90,8 +84,6 @@ class GuardBlock:
     ) -> None:
         try:
             _look_at(error)
-            if activation.open_blocks == 1:
-                _tell_lazy_imports(self._lazy)
         finally:
             activation.close(self._layer)
 
@@ -261,28 +253,3 @@ def launch() -> None:
 def _look_at(error: BaseException | None) -> None:
     if error is not None:
         activation.core.error_passes(error)
-
-
-def _lazy_imports() -> frozenset[str]:
-    """Return what was imported lazily so far, by Python 3.15."""
-    return frozenset(getattr(sys, "lazy_modules", ()))
-
-
-def _tell_lazy_imports(before: frozenset[str]) -> None:
-    """Tell of lazy imports since then that are first used once the guard is gone."""
-    new = frozenset(name for name in _lazy_imports() - before if not _is_harmless(name))
-    if not new or not activation.is_up:
-        return
-    # Not at the start of the block: another thread may be importing, and have us wait.
-    from cudaguard.core import findings
-    from cudaguard.core.lazy_statements import outlived
-    from cudaguard.core.prerequisites import is_installed
-
-    core, frame = activation.core, caller_frame()
-    for name, where in outlived(frame, new, core.lazy.roots).items():
-        if is_installed(name.partition(".")[0]):  # else the first use fails, guarded or not
-            core.reporter.found(findings.lazy_import_outlives(name, where), frame)
-
-
-def _is_harmless(name: str) -> bool:
-    return name.partition(".")[0] in {"cudaguard", *sys.stdlib_module_names}

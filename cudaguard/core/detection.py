@@ -6,8 +6,7 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 
 from __future__ import annotations
 
-from cudaguard.core.loader import ON_PURPOSE, print_instead
-from cudaguard.core.net import Net
+from cudaguard.core.barrier import ON_PURPOSE, is_own_failure, print_instead
 from cudaguard.core.table import table
 
 TYPE_CHECKING = False
@@ -88,7 +87,6 @@ class Detection:
     def __init__(self, core: object, reporter: Reporter) -> None:
         self._core, self._reporter = core, reporter
         self._made: dict[str, Any] = {}  # by entry; None for one that has failed
-        self._nets: dict[str, Net] = {}
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
         self._ready: dict[str, tuple[str, ...]] = {}  # the same, of those that hear it now
         self._list: LoaderList | None = None
@@ -178,10 +176,8 @@ class Detection:
         """Have all of them put back what they have changed; a later look begins anew."""
         made, self._made, self.has_begun = self._made, {}, False
         self._ready, self._list = {}, None
-        for entry, one in made.items():
-            if hasattr(one, "forget"):
-                with self._net(entry):
-                    one.forget()
+        for one in made.values():
+            self._have_forget(one)
 
     def _listeners(self, event: str) -> tuple[str, ...]:
         known = self._ready.get(event)
@@ -211,27 +207,31 @@ class Detection:
     def _tell(self, entry: str, event: str, *details: Any) -> Any:
         if entry in self._made and self._made[entry] is None:
             return None
-        with self._net(entry):
+        try:
             one = self._made.get(entry)
             if one is None:
                 # Threads that come here at once get the same one.
                 one = self._made.setdefault(entry, table.resolve(entry)(self._core))
                 self._ready = {}
             return getattr(one, event)(*details)
-        return None  # its failure was contained
-
-    def _net(self, entry: str) -> Net:
-        net = self._nets.get(entry)
-        if net is None:
-            net = self._nets[entry] = Net(lambda error: self._failed(entry, error))
-        return net
+        except Exception as error:
+            if not is_own_failure(error):
+                raise
+            self._failed(entry, error)
+        return None
 
     def _failed(self, entry: str, error: Exception) -> None:
         """Hear a detector no more: its failure is told once, and costs no repairs."""
-        one: Any = self._made.get(entry)
-        self._made[entry] = None
+        one, self._made[entry] = self._made.get(entry), None
         self._ready = {}
-        if hasattr(one, "forget"):
-            with Net(lambda _: None):
-                one.forget()
+        self._have_forget(one)
         self._reporter.broken(f"looking at {entry.rpartition('.')[2]}", error)
+
+    def _have_forget(self, detector: Any) -> None:
+        """Have a detector put back what it has changed, as far as it can."""
+        try:
+            if hasattr(detector, "forget"):
+                detector.forget()
+        except Exception as error:
+            if not is_own_failure(error):
+                raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.barrier import NOTHING, Slots
 from cudaguard.core.caller import caller_frame, describe, importing
 from cudaguard.core.detection import Detection, NativeLoad, elf_reader
 from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
@@ -17,7 +18,6 @@ from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
 from cudaguard.core.last_error import LastError
 from cudaguard.core.lazy import LazyFilter
-from cudaguard.core.loader import NOTHING, Slots
 from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
 from cudaguard.core.recording import Recording
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.host import Close
+    from cudaguard.core.barrier import Close
     from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
@@ -114,7 +114,7 @@ class Dispatch:
     # --- a watched import -----------------------------------------------------------
 
     def slots_for(self, name: str) -> Slots:
-        """Return what is to happen around the import of `name` (see `core.loader.Host`)."""
+        """Return what is to happen around the import of `name` (see `core.barrier.Host`)."""
         if not self.is_up:  # uninstalled while the import was on its way
             return NOTHING
         self.seen.add(name)
@@ -210,7 +210,7 @@ class Dispatch:
     # --- before a load --------------------------------------------------------------
 
     def before_mapping(self, spec: ModuleSpec) -> None:
-        """Prepare an extension about to be mapped (see `core.loader.Host`)."""
+        """Prepare an extension about to be mapped (see `core.barrier.Host`)."""
         self.catch_up()
         if spec.origin is None:
             return
@@ -224,7 +224,7 @@ class Dispatch:
             self.recording.mappings.begins(spec.origin, spec.name)
 
     def before_load(self, library: str) -> None:
-        """Look at a library before it is loaded (see `core.loader.Host`)."""
+        """Look at a library before it is loaded (see `core.barrier.Host`)."""
         self.catch_up()
         if self.is_up and os.sep in library and elf_reader().is_truncated(library):
             self.detection.publish("truncated", library, None)
@@ -244,7 +244,7 @@ class Dispatch:
     # --- after a load ---------------------------------------------------------------
 
     def after_mapping(self, library: str, extension: str, flags: int) -> None:
-        """Look at what a load has changed (see `core.loader.Host`)."""
+        """Look at what a load has changed (see `core.barrier.Host`)."""
         if not self.is_up:
             return
         if self.journal.is_written:
@@ -256,7 +256,7 @@ class Dispatch:
             self.look()
 
     def load_failed(self, error: Exception, library: str) -> None:
-        """Look at why the loader has refused a library (see `core.loader.Host`)."""
+        """Look at why the loader has refused a library (see `core.barrier.Host`)."""
         missing = str(error).partition(NOT_FOUND)[0] if NOT_FOUND in str(error) else ""
         if library and self.journal.is_written:
             self.journal.note("failed", library, describe(caller_frame()), {"missing": missing})
@@ -266,15 +266,15 @@ class Dispatch:
             self.detection.publish("load_failed", error, library)
 
     def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
-        """Bring the library that an extension lacks (see `core.loader.Host`)."""
+        """Bring the library that an extension lacks (see `core.barrier.Host`)."""
         return self.is_up and self.native.provide_after(spec, error)
 
     def fetch_missing(self, library: str, error: OSError) -> bool:
-        """Bring the library that another one lacks (see `core.loader.Host`)."""
+        """Bring the library that another one lacks (see `core.barrier.Host`)."""
         return self.is_up and self.native.fetch(library, os.path.basename(library), error)
 
     def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
-        """Return an error that says why an extension was not loaded (see `core.loader.Host`)."""
+        """Return an error that says why an extension was not loaded (see `core.barrier.Host`)."""
         if self.journal.is_written:
             self.journal.note("failed", spec.origin or "")
         answers = self.detection.publish("refused", spec, error) if self.is_up else []
@@ -304,7 +304,7 @@ class Dispatch:
         self.reporter.no_journal(path, error)  # which is made after the journal
 
     def broken(self, what: str, error: Exception) -> None:
-        """Report a failure of the guard itself; never raises (see `core.loader.Host`)."""
+        """Report a failure of the guard itself; never raises (see `core.barrier.Host`)."""
         self.reporter.broken(what, error)
 
     # --- beginning to look ----------------------------------------------------------

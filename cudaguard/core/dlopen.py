@@ -9,9 +9,8 @@ from __future__ import annotations
 import sys
 from _thread import allocate_lock
 
+from cudaguard.core.barrier import ask, call_each, swallowed
 from cudaguard.core.caller import caller_frame, describe, hide_frame, module_of
-from cudaguard.core.host import call_each, fetched, look_at_failure
-from cudaguard.core.net import contained
 from cudaguard.errors import ExtensionError
 from cudaguard.files import os
 from cudaguard.system.modules import peek
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from cudaguard.core.host import Host
+    from cudaguard.core.barrier import Host
 
     # Given a library or module: None, or whether it stays local and what to call afterwards.
     Decide = Callable[[str], "tuple[bool, Callable[[], None]] | None"]
@@ -90,8 +89,8 @@ class FlagsPatch:
         return masked, are_set
 
     def contains(self, what: str, error: BaseException) -> bool:
-        """Return True if an error is a failure of ours; see `core.net.contained`."""
-        return contained(self._host, what, error)
+        """Return True if an error is a failure of ours; see `core.barrier.swallowed`."""
+        return swallowed(self._host, what, error)
 
     def take_down(self) -> bool:
         """Put it back; False if someone else has patched on top, and ours passes through."""
@@ -182,7 +181,7 @@ def local_mode(
     try:
         decision = decide(name)
     except BaseException as error:
-        if not contained(host, f"deciding the symbol scope of {name}", error):
+        if not swallowed(host, f"deciding the symbol scope of {name}", error):
             raise
         return mode, None
     if decision is None:
@@ -245,7 +244,7 @@ class CtypesPatch:
                 if is_asked and patch._ours is __init__ and not _is_ending():
                     path = _text(name)
             except BaseException as error:
-                if not contained(patch._host, "looking at the name of a library", error):
+                if not swallowed(patch._host, "looking at the name of a library", error):
                     hide_frame(error)
                     raise
                 path, loaded = "", NOTHING_TO_CALL
@@ -262,7 +261,7 @@ class CtypesPatch:
                 # Who loads a library by ctypes is prepared for no other error.
                 raise OSError(str(refused)) from refused
             except BaseException as error:
-                if not contained(patch._host, "preparing the load of a library", error):
+                if not swallowed(patch._host, "preparing the load of a library", error):
                     hide_frame(error)
                     raise
             try:
@@ -270,19 +269,19 @@ class CtypesPatch:
                     original(self, name, mode, handle, use_errno, use_last_error, winmode)
                 except OSError as error:
                     # By a bare name programs try what may be there.
-                    if not loaded or os.sep not in path or not fetched(patch._host, path, error):
+                    if not (loaded and os.sep in path and patch._fetched(path, error)):
                         raise
                     original(self, name, mode, handle, use_errno, use_last_error, winmode)
             except BaseException as error:
                 if loaded and isinstance(error, OSError):
-                    look_at_failure(patch._host, error, path)
+                    patch._look_at(error, path)
                 hide_frame(error)
                 raise
             if loaded:
                 try:
                     call_each(patch._host, loaded)
                 except BaseException as error:
-                    if not contained(patch._host, "looking at a library that was loaded", error):
+                    if not swallowed(patch._host, "looking at a library that was loaded", error):
                         raise
 
         for attribute in ("__module__", "__qualname__", "__doc__"):
@@ -302,6 +301,15 @@ class CtypesPatch:
             host.after_mapping(path, "", asked)
 
         return mode, (loaded,) if done is None else (done, loaded)
+
+    def _fetched(self, path: str, error: OSError) -> bool:
+        """Return True if what a library was refused for is there now; try again then."""
+        host, what = self._host, "looking for the library that another one lacks"
+        return bool(ask(host, what, host.fetch_missing, path, error, only_loaders=True))
+
+    def _look_at(self, error: OSError, path: str) -> None:
+        host, what = self._host, "looking at why a library was not loaded"
+        ask(host, what, host.load_failed, error, path, only_loaders=True)
 
     def take_down(self) -> bool:
         """Put the class back; False if someone else has patched on top, and ours passes through."""

@@ -9,20 +9,19 @@ from __future__ import annotations
 import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 
-from cudaguard.core.caller import hide_frame, of_import_system
-from cudaguard.core.dlopen import getdlopenflags
-from cudaguard.core.host import (
+from cudaguard.core.barrier import (
     NOTHING,
-    brought,
+    ask,
+    barrier,
     call_each,
     close_each,
-    explained,
-    look_at_failure,
     open_each,
     slots_or_nothing,
+    swallowed,
 )
+from cudaguard.core.caller import hide_frame, of_import_system
+from cudaguard.core.dlopen import getdlopenflags
 from cudaguard.core.loader import here
-from cudaguard.core.net import contained
 from cudaguard.files import os, ours
 
 TYPE_CHECKING = False
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from cudaguard.core.host import Close, Host
+    from cudaguard.core.barrier import Close, Host
 
 _STANDARD_LIBRARY = f"{os.sep}lib-dynload{os.sep}"
 
@@ -68,51 +67,37 @@ class _Mapping:
             self._outer, here.mapping = getattr(here, "mapping", None), spec
             self._has_begun = True
 
+    @barrier("looking for a module that has come")
     def come(self) -> ModuleType | None:
         """Return the module if it has come from this very file meanwhile."""
-        try:
-            module = sys.modules.get(self.spec.name) if self._is_absent else None
-            return module if module is not None and _is_same_file(module, self.spec) else None
-        except BaseException as error:
-            if not contained(self.host, "looking for a module that has come", error):
-                raise
-        return None
+        module = sys.modules.get(self.spec.name) if self._is_absent else None
+        return module if module is not None and _is_same_file(module, self.spec) else None
 
+    @barrier("looking for the library that an extension lacks", default=False)
     def may_try_again(self, error: ImportError) -> bool:
         """Return True if what was missing has come meanwhile."""
-        try:
-            return not self._is_pythons and brought(self.host, self.spec, error)
-        except BaseException as failure:
-            if not contained(self.host, "looking for what an extension lacks", failure):
-                raise
-        return False
+        return not self._is_pythons and self.host.bring_missing(self.spec, error)
 
+    @barrier("looking at a load that has failed")
     def failed(self, error: BaseException) -> ImportError | None:
         """Look at why the load has failed; return an error that is better than the loader's."""
-        try:
-            self.leave()
-            better = None
-            if isinstance(error, ImportError) and not self._is_pythons:
-                look_at_failure(self.host, error)
-                better = explained(self.host, self.spec, error)
-            close_each(self.host, self.closes, error)
-            return better
-        except BaseException as failure:
-            if not contained(self.host, "looking at a load that has failed", failure):
-                raise
-        return None
+        self.leave()
+        host, better = self.host, None
+        if isinstance(error, ImportError) and not self._is_pythons:
+            why = "looking at why an extension was not loaded"
+            ask(host, why, host.load_failed, error, "", only_loaders=True)
+            better = ask(host, why, host.explained, self.spec, error, only_loaders=True)
+        close_each(host, self.closes, error)
+        return better
 
+    @barrier("looking at a library that was loaded")
     def ended(self) -> None:
         """Look at what has been loaded."""
-        try:
-            self.leave()
-            close_each(self.host, self.closes, None)
-            if not self._is_pythons:
-                origin, name = self.spec.origin or "", self.spec.name
-                call_each(self.host, (self.host.after_mapping,), origin, name, getdlopenflags())
-        except BaseException as error:
-            if not contained(self.host, "looking at a library that was loaded", error):
-                raise
+        self.leave()
+        close_each(self.host, self.closes, None)
+        if not self._is_pythons:
+            origin, name = self.spec.origin or "", self.spec.name
+            call_each(self.host, (self.host.after_mapping,), origin, name, getdlopenflags())
 
     def leave(self) -> None:
         """Have it not taken for being mapped any longer."""
@@ -162,7 +147,7 @@ class ExtensionPatch:
                         mapping = _Mapping(self.host, spec, is_pythons=True)
                         mapping.closes = open_each(self.host, self.pythons_own, spec)
             except BaseException as error:
-                if not contained(self.host, "preparing the load of an extension", error):
+                if not swallowed(self.host, "preparing the load of an extension", error):
                     if mapping is not None:
                         mapping.leave()
                     hide_frame(error)

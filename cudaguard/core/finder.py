@@ -6,9 +6,9 @@ import sys
 from _frozen_importlib import _find_spec  # type: ignore[attr-defined]  # what asks the finders
 from _thread import RLock, _count, _local
 
+from cudaguard.core.barrier import swallowed
 from cudaguard.core.caller import hide_frame, may_look_at_threads, of_import_system
 from cudaguard.core.loader import GuardLoader
-from cudaguard.core.net import contained
 from cudaguard.files import standard_library
 
 TYPE_CHECKING = False
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType, ModuleType
     from typing import Any
 
-    from cudaguard.core.host import Host
+    from cudaguard.core.barrier import Host
 
 
 # Held while one of ours is put into the list or taken from it: a place that was looked up is then
@@ -71,7 +71,7 @@ class GuardFinder:
             behind = _behind(self)
             busy.add(name)
         except BaseException as error:
-            if not contained(self.host, "looking for a watched module", error):
+            if not swallowed(self.host, "looking for a watched module", error):
                 raise
             return None  # the other finders are asked without us
         spec: ModuleSpec | None = None
@@ -104,7 +104,7 @@ class GuardFinder:
             ):
                 spec.loader = GuardLoader(loader, spec, self.host)  # type: ignore[assignment]  # duck-typed
         except BaseException as error:
-            if not contained(self.host, "standing before the loader of a module", error):
+            if not swallowed(self.host, "standing before the loader of a module", error):
                 raise
         return spec
 

@@ -215,14 +215,6 @@ GUARD_FAILED = Kind(
     remedy="report it with this text; CUDAGUARD=off switches the guard off",
     page="explanation/how-it-works.md",
 )
-LAZY_OUTLIVES = Kind(
-    "CG808",
-    "lazy import used after the guard block",
-    "ImportOrderWarning",
-    consequence="the first use imports the module after the block, unguarded.",
-    remedy="use the module inside the block, or call cudaguard.install() instead",
-    page="explanation/how-it-works.md",
-)
 UNSUPPORTED = Kind(
     "CG809",
     "a repair is not supported on this platform",
@@ -343,16 +335,6 @@ def _with_place(error: BaseException) -> str:
         step = step.tb_next
     at = f" at {step.tb_frame.f_code.co_filename}:{step.tb_lineno}" if step is not None else ""
     return f"{type(error).__name__}: {error}{at}"
-
-
-def lazy_import_outlives(name: str, where: str) -> Finding:
-    """A lazy import inside a block that the guard ends with has not happened at its end."""
-    return LAZY_OUTLIVES.found(
-        f"{name} was imported lazily inside the guard block and not used there.",
-        f"`lazy import` at {where}" if where else "",
-        consequence=f"the first use imports {name} after the block, unguarded.",
-        remedy=f"use {name} inside the block, or call cudaguard.install() instead",
-    )
 
 
 def unsupported(rule: Rule, action: str) -> Finding:

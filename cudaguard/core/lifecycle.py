@@ -10,9 +10,10 @@ import sys
 from _thread import RLock
 
 from cudaguard.config import MODE_VARIABLE
+from cudaguard.core.barrier import ON_PURPOSE, Slots
 from cudaguard.core.dispatch import Dispatch
 from cudaguard.core.finder import EveryTopLevel, is_parting
-from cudaguard.core.loader import ON_PURPOSE, Slots, is_imported
+from cudaguard.core.loader import is_imported
 from cudaguard.core.permit import REPAIRING
 from cudaguard.core.registry import Registry, entry_of
 from cudaguard.core.replace import passes_through

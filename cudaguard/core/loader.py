@@ -11,17 +11,16 @@ import sys
 from _frozen_importlib_external import ExtensionFileLoader  # light: `importlib` is not
 from _thread import _local
 
-from cudaguard.core.caller import hide_frame, of_import_system
-from cudaguard.core.host import (
+from cudaguard.core.barrier import (
     NOTHING,
     Slots,
     call_each,
     close_each,
     open_each,
-    print_instead,
     slots_or_nothing,
+    swallowed,
 )
-from cudaguard.core.net import ON_PURPOSE, contained
+from cudaguard.core.caller import hide_frame, of_import_system
 from cudaguard.files import ours, theirs
 from cudaguard.system.modules import peek
 
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-    from cudaguard.core.host import Close, Host
-
-__all__ = ["NOTHING", "ON_PURPOSE", "GuardLoader", "Slots", "here"]
-__all__ += ["is_imported", "is_under_way", "print_instead"]
+    from cudaguard.core.barrier import Close, Host
 
 # `prepared`: the spec of the extension that this thread's GuardLoader hands to the real
 # create_module, which is patched as well (see `core.extension_loads`): once is enough.
@@ -94,7 +90,7 @@ class GuardLoader:
             if module is not None:
                 return module
         except BaseException as error:
-            if not contained(self._load.host, "preparing an import", error):
+            if not swallowed(self._load.host, "preparing an import", error):
                 raise
         create = getattr(self._load.real, "create_module", None)
         if create is None:
@@ -138,7 +134,7 @@ class GuardLoader:
         try:
             slots, closes = self._open(module)
         except BaseException as error:
-            if not contained(self._load.host, "preparing an import", error):
+            if not swallowed(self._load.host, "preparing an import", error):
                 raise
             slots, closes = NOTHING, ()
         load = self._load
@@ -161,7 +157,7 @@ class GuardLoader:
                 after = sys.modules.get(load.spec.name, module)
                 call_each(load.host, slots.after, load.spec, after)
             except BaseException as error:
-                if not contained(load.host, "looking at what was imported", error):
+                if not swallowed(load.host, "looking at what was imported", error):
                     raise
 
     @of_import_system
@@ -200,7 +196,7 @@ class GuardLoader:
                 self._load.prepare()
                 self._step_aside(None)
         except BaseException as error:
-            if not contained(self._load.host, "preparing a program", error):
+            if not swallowed(self._load.host, "preparing a program", error):
                 raise
         return getattr(self._load.real, name)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.host import Close
+    from cudaguard.core.barrier import Close
     from cudaguard.core.journal import Journal
     from cudaguard.system.loader_list import LoaderNews
 
@@ -67,7 +67,7 @@ class Mappings:
         register(end)
 
     def window(self, spec: ModuleSpec) -> Close:
-        """Note what the loading of an extension maps (see `core.loader.Slots`)."""
+        """Note what the loading of an extension maps (see `core.barrier.Slots`)."""
         file = spec.origin or ""
         self.begins(file, spec.name)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _GUARD = __name__.partition(".")[0]
 # `depth`: of how many modules of ours this thread is in the import; `after`: called once in none.
 _under_way = _local()
-# By whoever knows (see `core.net`): this module comes before all others.
+# By whoever knows (see `core.barrier`): this module comes before all others.
 is_refusal: Callable[[Exception], bool] = bool
 standard_library: Callable[[], frozenset[str]] = frozenset
 # What we require of others and import lazily; see `use_dependencies_in`.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.barrier import ON_PURPOSE, print_instead
 from cudaguard.core.caller import caller_frame
 from cudaguard.core.known_errors import VAGUE, Hit, KnownError, best_in, text_of
-from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.table import table
 from cudaguard.errors import CudaGuardError
 from cudaguard.files import ours, theirs

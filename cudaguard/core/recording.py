@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
 
-    from cudaguard.core.host import Close
+    from cudaguard.core.barrier import Close
     from cudaguard.core.journal import Journal
     from cudaguard.core.mapping import Mappings
 
@@ -49,7 +49,7 @@ class Recording:
         self._journal.note(kind, name)
 
     def note_failure(self, spec: ModuleSpec) -> Close:
-        """Note it where an import fails (see `core.loader.Slots`)."""
+        """Note it where an import fails (see `core.barrier.Slots`)."""
 
         def close(error: BaseException | None) -> None:
             if error is not None:

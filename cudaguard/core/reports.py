@@ -187,10 +187,6 @@ class Reporter:
         """
         if finding.id in self.silenced:
             return False
-        if frame is not None and hasattr(sys, "lazy_modules"):  # Python 3.15
-            from cudaguard.core.lazy_statements import with_statement
-
-            finding = with_statement(finding)
         is_news = self.channel.record(finding)
         if is_news:
             self.journal.note("finding", f"{finding.id} {finding.what}", describe(frame), finding)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # with a reserved id may ask for it.
 
 
-class Kind(Record):
+class ValueType(Record):
     """What values a verb or a parameter takes.
 
     Args:
@@ -52,7 +52,7 @@ class Parameter(Record):
     """
 
     name: str
-    kind: Kind
+    kind: ValueType
     example: object
     _: KW_ONLY
     required: bool = True
@@ -73,7 +73,7 @@ class Verb(Record):
     """
 
     name: str
-    kind: Kind
+    kind: ValueType
     example: object
     meaning: str
     does: Mapping[str, str]
@@ -126,31 +126,31 @@ _TEXT = {"type": "string", "minLength": 1}
 _NAME = {"type": "string", "pattern": r"^[^\s.]+$"}
 _DOTTED = {"type": "string", "pattern": r"^[^\s.]+(\.[^\s.]+)*$"}
 
-FILE_PATTERN = Kind("a file name pattern", _is_text, _TEXT)
-SCOPED_PATTERN = Kind("a file name pattern", _is_text, _TEXT, _serves_others)
-LIBRARY_PATH = Kind("a path below a folder of sys.path", _is_inner_path, _TEXT)
-LIBRARY = Kind(
+FILE_PATTERN = ValueType("a file name pattern", _is_text, _TEXT)
+SCOPED_PATTERN = ValueType("a file name pattern", _is_text, _TEXT, _serves_others)
+LIBRARY_PATH = ValueType("a path below a folder of sys.path", _is_inner_path, _TEXT)
+LIBRARY = ValueType(
     "a path below a folder of sys.path, or the soname of a library in NVIDIA's wheels",
     lambda value: _is_inner_path(value) and ("/" in str(value) or "*" not in str(value)),
     _TEXT,
 )
-VARIABLE = Kind("the name of an environment variable", _is_variable, _TEXT)
-TEXT = Kind(
+VARIABLE = ValueType("the name of an environment variable", _is_variable, _TEXT)
+TEXT = ValueType(
     "a text without a zero byte",
     lambda value: isinstance(value, str) and "\0" not in value,
     {"type": "string"},
 )
-TEXTS = Kind(
+TEXTS = ValueType(
     "a text or a list of texts",
     _are_texts,
     {"anyOf": [_TEXT, {"type": "array", "minItems": 1, "items": _TEXT}]},
 )
-MODULE = Kind("the name of a module", _is_dotted, _DOTTED)
-FUNCTION = Kind("a function or method of the watched module", _is_dotted, _DOTTED)
-CLASS = Kind("a class of the watched module", _is_dotted, _DOTTED)
-PARAMETER = Kind("the name of a parameter", _is_name, _NAME)
-TARGET = Kind("the full name of a class or function", _is_dotted, _DOTTED)
-SWITCH = Kind("true", lambda value: value is True, {"const": True})
+MODULE = ValueType("the name of a module", _is_dotted, _DOTTED)
+FUNCTION = ValueType("a function or method of the watched module", _is_dotted, _DOTTED)
+CLASS = ValueType("a class of the watched module", _is_dotted, _DOTTED)
+PARAMETER = ValueType("the name of a parameter", _is_name, _NAME)
+TARGET = ValueType("the full name of a class or function", _is_dotted, _DOTTED)
+SWITCH = ValueType("true", lambda value: value is True, {"const": True})
 
 # --- which verbs there are -----------------------------------------------------------------------
 

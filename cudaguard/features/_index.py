@@ -198,7 +198,6 @@ IDS = {
     'CG805': ('a rule plug-in could not be used', 'CudaGuardWarning'),
     'CG806': ('a setting could not be used', 'CudaGuardWarning'),
     'CG807': ('the guard itself failed', 'CudaGuardWarning'),
-    'CG808': ('lazy import used after the guard block', 'ImportOrderWarning'),
     'CG809': ('a repair is not supported on this platform', 'SymbolScopeWarning'),
     'CG810': ('a prerequisite imports the module that it should precede', 'ImportOrderWarning'),
     'CG811': ('a watched module was imported past the guard', 'ImportOrderWarning'),

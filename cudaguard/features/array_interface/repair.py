@@ -15,8 +15,8 @@ from dataclasses import replace
 from operator import attrgetter
 from types import FunctionType
 
+from cudaguard.core.barrier import ON_PURPOSE
 from cudaguard.core.caller import caller_frame
-from cudaguard.core.loader import ON_PURPOSE
 from cudaguard.core.patterns import actions_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, Refused, WouldDo

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import time
 
+from cudaguard.core.barrier import ON_PURPOSE
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.loader import ON_PURPOSE
 from cudaguard.core.patterns import values_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import Done, WouldDo

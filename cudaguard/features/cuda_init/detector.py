@@ -15,6 +15,7 @@ import sys
 from _thread import _local, get_ident
 
 from cudaguard.config import local_rank
+from cudaguard.core.barrier import ON_PURPOSE, print_instead
 from cudaguard.core.caller import (
     caller_frame,
     describe,
@@ -25,7 +26,6 @@ from cudaguard.core.caller import (
     module_of,
 )
 from cudaguard.core.findings import counted
-from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.features import cuda_init
 from cudaguard.features.cuda_init import findings
 from cudaguard.features.cuda_init.facts import (

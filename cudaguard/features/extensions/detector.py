@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.barrier import ON_PURPOSE, print_instead
 from cudaguard.core.caller import UserLine, caller_frame, describe
-from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.files import os, ours
 
 TYPE_CHECKING = False

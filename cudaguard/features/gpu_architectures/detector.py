@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.config import local_rank
+from cudaguard.core.barrier import ON_PURPOSE, print_instead
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.files import os, ours
 from cudaguard.system.modules import peek
 

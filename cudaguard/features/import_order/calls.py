@@ -10,8 +10,8 @@ import functools
 import sys
 from types import FunctionType, ModuleType
 
+from cudaguard.core.barrier import ON_PURPOSE, print_instead
 from cudaguard.core.caller import caller_frame, describe, frame_outside_of, hide_frame
-from cudaguard.core.loader import ON_PURPOSE, print_instead
 from cudaguard.core.patterns import actions_of, texts_of
 from cudaguard.core.replace import Replaced
 from cudaguard.core.request import WouldDo

@@ -210,7 +210,7 @@ import sys, ran
 from cudaguard.errors import CudaGuardError
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
-from cudaguard.core.loader import Slots
+from cudaguard.core.barrier import Slots
 
 log = []
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.core import findings
-
 STAND_IN = """
 import sys
 class Interpreter:
@@ -118,12 +116,6 @@ print(Interpreter.filter)
 """
     )
     assert lines == ["True", "True", "None"]
-
-
-def test_words_for_a_lazy_import_that_outlives_its_block():
-    """That it is told, and when, is tested in `test_lazy_statements`, on Python 3.15."""
-    finding = findings.lazy_import_outlives("decord", "/home/me/train.py:4")
-    assert (finding.id, finding.evidence) == ("CG808", ("`lazy import` at /home/me/train.py:4",))
 
 
 def test_nothing_is_set_where_there_is_no_such_function(child):

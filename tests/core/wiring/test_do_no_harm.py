@@ -287,7 +287,7 @@ def test_what_the_program_has_used_up_is_no_failure_of_ours(program, error, tell
             raise {error}
         Dispatch.arrived = as_ours(short)
         if {telling!r} != "works":
-            messages.guard_failed = as_ours(short)
+            findings.guard_failed = as_ours(short)
         import target
         print(order(), found())
         """

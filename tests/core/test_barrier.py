@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cudaguard.core.net import contained
+from cudaguard.core.barrier import swallowed
 from cudaguard.errors import CudaGuardError
 from cudaguard.files.foreign import is_refusal, ours, passes, theirs
 
@@ -88,10 +88,10 @@ def test_only_a_failure_of_ours_is_told():
         def broken(self, what, error):
             told.append(what)
 
-    assert contained(Host(), "looking", error_of("cudaguard.elf", ValueError()))
+    assert swallowed(Host(), "looking", error_of("cudaguard.elf", ValueError()))
     assert told == ["looking"]
-    assert not contained(Host(), "looking", error_of("cudaguard.elf", CudaGuardError()))
-    assert not contained(Host(), "looking", error_of("torch", ValueError()))
+    assert not swallowed(Host(), "looking", error_of("cudaguard.elf", CudaGuardError()))
+    assert not swallowed(Host(), "looking", error_of("torch", ValueError()))
     assert told == ["looking"]
 
 

@@ -1,0 +1,228 @@
+"""The barrier between failures of the guard and the program: what is ours is told and swallowed.
+
+Each hook calls what is ours behind it. The function that is hooked is called outside of it, once,
+whatever becomes of us. What the program raises while we look reaches the program, and so does what
+is raised on purpose. Whose an error is, is judged in `cudaguard.files.foreign`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from cudaguard.core import own_imports
+from cudaguard.core.caller import of_import_system
+from cudaguard.errors import CudaGuardError, CudaGuardWarning
+from cudaguard.files import is_refusal, passes, standard_library, theirs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any, Protocol
+
+    Close = Callable[[BaseException | None], None]
+
+    class Host(Protocol):
+        """What the hooks ask of the core, which lies above them."""
+
+        def slots_for(self, name: str) -> Slots:
+            """Return what is to happen around the import of a watched module."""
+
+        def before_mapping(self, spec: ModuleSpec) -> None:
+            """Act before any extension module is mapped, watched or not."""
+
+        def before_load(self, library: str) -> None:
+            """Look at a library, and at how things are, before it is loaded by ctypes."""
+
+        def load_failed(self, error: Exception, library: str) -> None:
+            """Look at why the loader has refused a library, or with "" an extension module."""
+
+        def bring_missing(self, spec: ModuleSpec, error: ImportError) -> bool:
+            """Bring the library that an extension was refused for; True if it came."""
+
+        def fetch_missing(self, library: str, error: OSError) -> bool:
+            """Bring the library that another one was refused for by ctypes; True if it came."""
+
+        def explained(self, spec: ModuleSpec, error: ImportError) -> ImportError | None:
+            """Return an error that says why an extension was not loaded, None to let it be."""
+
+        def after_mapping(self, library: str, extension: str, flags: int) -> None:
+            """Look at what a load has changed; `extension` is empty for a load by ctypes."""
+
+        def broken(self, what: str, error: Exception) -> None:
+            """Take note that the guard itself failed; never raises."""
+
+
+own_imports.is_refusal, own_imports.standard_library = is_refusal, standard_library
+# Raised by callbacks on purpose (`strict`, or a warning the user turned into an error).
+ON_PURPOSE = (CudaGuardError, CudaGuardWarning)
+
+
+def is_own_failure(error: BaseException) -> bool:
+    """Return True for a failure of the guard; any other error is to be raised."""
+    return not issubclass(type(error), ON_PURPOSE) and not passes(error)
+
+
+def swallowed(host: Host, what: str, error: BaseException) -> bool:
+    """Return True for a failure of ours, once it is told; any other error is to be raised.
+
+    Args:
+        host: Is told.
+        what: What we were doing, in words that follow the name of a callback if there is one.
+        error: What has come up.
+    """
+    try:
+        if not is_own_failure(error):
+            return False
+        host.broken(what, error)  # type: ignore[arg-type]  # no BaseException is a failure
+    except Exception as second:
+        if passes(second):
+            raise
+    return True
+
+
+def barrier(what: str, default: Any = None) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator for methods that swallows failures of ours.
+
+    Args:
+        what: What the method does, as for `swallowed`; the object's `host` is told.
+        default: What is returned instead.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Any:
+        @of_import_system
+        def behind_barrier(self: Any, *args: object) -> Any:
+            try:
+                return method(self, *args)
+            except BaseException as error:
+                if not swallowed(self.host, what, error):
+                    raise
+            return default
+
+        return behind_barrier
+
+    return decorate
+
+
+def ask(
+    host: Host,
+    what: str,
+    question: Callable[..., Any],
+    *args: object,
+    default: Any = None,
+    only_loaders: bool = False,
+) -> Any:
+    """Return what the host answers; `default` if a failure of ours keeps it from that.
+
+    Args:
+        host: Is told of such a failure.
+        what: What it is asked for, in words.
+        question: A method of it.
+        args: Its arguments.
+        default: What is returned instead.
+        only_loaders: Whoever loads a library is prepared for the loader's error only: what is
+            raised on purpose is printed.
+    """
+    try:
+        return question(*args)
+    except BaseException as error:
+        if only_loaders and issubclass(type(error), ON_PURPOSE):
+            print_instead(error)
+        elif not swallowed(host, what, error):
+            raise
+    return default
+
+
+def print_instead(warning: BaseException) -> None:
+    """Print a warning that the user's filters make an error, where none may be raised."""
+    try:
+        if sys.stderr is not None:
+            print(f"{type(warning).__name__}: {warning}", file=sys.stderr)
+    except theirs(Exception):  # nobody can be told
+        return
+
+
+# --- Callbacks around an import -------------------------------------------------------------------
+
+
+class Slots:
+    """What is to happen around the import of one module.
+
+    Args:
+        before: Called with the spec before the module is created or mapped.
+        around: Called with the spec just before module code runs or a library is mapped;
+            returns None or a function that is called with the exception (or None) after it.
+        after: Called with the spec and the module once the import has succeeded.
+    """
+
+    __slots__ = ("after", "around", "before")
+
+    def __init__(
+        self,
+        before: tuple[Callable[[ModuleSpec], None], ...] = (),
+        around: tuple[Callable[[ModuleSpec], Close | None], ...] = (),
+        after: tuple[Callable[[ModuleSpec, ModuleType], None], ...] = (),
+    ) -> None:
+        self.before = before
+        self.around = around
+        self.after = after
+
+
+NOTHING = Slots()
+
+
+def slots_or_nothing(host: Host, name: str) -> Slots:
+    """Return the slots of a module; a failure of ours leaves its import unguarded."""
+    slots: Slots = ask(
+        host, f"deciding what to do for {name}", host.slots_for, name, default=NOTHING
+    )
+    return slots
+
+
+def call_each(host: Host, callbacks: tuple[Callable[..., None], ...], *args: object) -> None:
+    """Call every callback, each behind a barrier."""
+    for callback in callbacks:
+        try:
+            callback(*args)
+        except BaseException as error:
+            if not swallowed(host, f"running {_name_of(callback)}", error):
+                raise
+
+
+def open_each(host: Host, slots: Slots, spec: ModuleSpec) -> list[Close]:
+    """Open the around-slots; give back what closes them, innermost first."""
+    closes: list[Close] = []
+    for opener in slots.around:
+        try:
+            close = opener(spec)
+        except BaseException as error:
+            if swallowed(host, f"opening {_name_of(opener)}", error):
+                continue
+            close_each(host, closes, error)
+            raise
+        if close is not None:
+            closes.insert(0, close)
+    return closes
+
+
+def close_each(host: Host, closes: Iterable[Close], error: BaseException | None) -> None:
+    """Close the around-slots, all of them; the module's own error goes before one of ours."""
+    try:
+        raised: BaseException | None = None
+        for close in closes:
+            try:
+                close(error)
+            except BaseException as failure:
+                if not swallowed(host, f"closing {_name_of(close)}", failure):
+                    is_hidden = error is not None and issubclass(type(failure), ON_PURPOSE)
+                    raised = raised if is_hidden else raised or failure
+        if raised is not None:
+            raise raised
+    except BaseException as failure:
+        if not swallowed(host, "closing what was opened around an import", failure):
+            raise
+
+
+def _name_of(callback: object) -> object:
+    return getattr(callback, "__qualname__", callback)
