@@ -223,15 +223,6 @@ UNSUPPORTED = Kind(
     remedy="limit the rule to the platforms that support it, with when.platform",
     page="explanation/how-it-works.md",
 )
-CYCLIC = Kind(
-    "CG810",
-    "a prerequisite imports the module that it should precede",
-    "ImportOrderWarning",
-    severity="info",
-    consequence="the module runs before its prerequisite is complete.",
-    remedy="switch the rule off if the program works",
-    page="reference/rules.md",
-)
 PAST_THE_GUARD = Kind(
     "CG811",
     "a watched module was imported past the guard",
@@ -341,16 +332,6 @@ def unsupported(rule: Rule, action: str) -> Finding:
     """A repair that this platform has no means for."""
     what = f"cudaguard cannot apply {action} of rule {rule.id} on {sys.platform}."
     return UNSUPPORTED.found(what, rule=rule.id, consequence=rule.why)
-
-
-def cyclic_prerequisite(rule: str, need: str, target: str) -> Finding:
-    """The prerequisite imports the target itself."""
-    return CYCLIC.found(
-        f"{need} imports {target} itself, so rule {rule} cannot import it completely first.",
-        rule=rule,
-        consequence=f"{target} ran before {need} was complete.",
-        remedy=f"{CYCLIC.remedy}: {switch_off(rule)}",
-    )
 
 
 def past_the_guard(module: str) -> Finding:

@@ -189,7 +189,6 @@ class Prerequisites:
     def _bring(self, need: str, rule: str, spec: ModuleSpec, frame: FrameType | None) -> None:
         """Import a module that must come before another one, and tell what becomes of it."""
         target, reporter = spec.name, self._reporter
-        absent = target not in sys.modules
         outcome = import_first(need, rule)
         if outcome.state == "imported":
             how = findings.imported_first(target)
@@ -199,8 +198,6 @@ class Prerequisites:
             stop = ImportOrderError(finding.as_error(), name=target, path=spec.origin)
             stop.__cause__ = outcome.error
             reporter.found(finding, frame, stop=stop)
-        if absent and target in sys.modules:
-            reporter.found(findings.cyclic_prerequisite(rule, need, target))
 
     def _tell_order(
         self, rule: Rule, need: str, target: str, frame: FrameType | None, follows: str = ""

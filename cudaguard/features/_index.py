@@ -199,7 +199,6 @@ IDS = {
     'CG806': ('a setting could not be used', 'CudaGuardWarning'),
     'CG807': ('the guard itself failed', 'CudaGuardWarning'),
     'CG809': ('a repair is not supported on this platform', 'SymbolScopeWarning'),
-    'CG810': ('a prerequisite imports the module that it should precede', 'ImportOrderWarning'),
     'CG811': ('a watched module was imported past the guard', 'ImportOrderWarning'),
     'CG812': ("a library put copies of other libraries' symbols into the global symbol scope", 'SymbolScopeWarning'),
     'CG813': ('an extension exports its own C++ runtime', 'SymbolScopeWarning'),

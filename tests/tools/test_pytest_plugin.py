@@ -200,11 +200,11 @@ def test_strict_raises_from_an_import(suite):
 
 
 def test_mere_information_needs_verbose(suite):
-    suite.child.write("needed.py", "import target\n")  # LOCAL1 cannot be kept: CG810, info
-    suite.child.write("test_it.py", "import target\ndef test(): pass\n")
+    past = "import sys\nsys.modules['target'] = sys\ndef test(): pass\n"  # CG811, info
+    suite.child.write("test_it.py", past)
     assert section(suite.run("--cudaguard-mode=strict")[1]) is None
     status, text = suite.run("--cudaguard-mode=strict", "-v")
-    assert (status, "[CG810]" in section(text)) == (0, True)
+    assert (status, "[CG811]" in section(text)) == (0, True)
 
 
 def test_filters_that_make_warnings_errors_do_not_break_imports(suite):

@@ -90,6 +90,7 @@ RULES: tuple[Rule, ...] = (
             "https://github.com/NVIDIA-NeMo/Safe-Synthesizer/issues/330",
             "https://github.com/unslothai/unsloth/pull/1831",
         ),
+        verified="2026-11-25: unsloth 2026.10.9 with transformers 5.24.0, torch 2.13.0 for CPU",
     ),
     Rule(
         id="CG042",

@@ -44,12 +44,6 @@ def test_cycle_leaves_the_spec_of_the_complete_module(cycle):
     assert lines == ["True False", "SourceFileLoader SourceFileLoader", "True"]
 
 
-def test_cycle_is_told_as_a_finding(cycle):
-    ran = cycle.guarded("import target", cycle.FINDINGS)
-    assert ran.lines == ["CG810"]
-    assert ran.err == "", "a cycle that harms nobody is no reason for a warning"
-
-
 # The first module stops in the middle of its import until the second thread is under way, and
 # for a moment longer: long enough for that thread to reach whatever it would wait for.
 TWO_THREADS = """
