@@ -251,6 +251,15 @@ STARTS = {
     "thread": (("main.py",), {"main": "import threading\ndef work():\n    import engine\n"
                "    import model\nthread = threading.Thread(target=work)\nthread.start()\n"
                "thread.join()", **BOTH}, KEPT),
+    "fork": (("main.py",), {"main": "import os\nif os.fork(): os.wait()\nelse:\n"
+             "    import engine, model", **BOTH}, KEPT),
+    "reload": (("main.py",), {"main": "import engine, model\nimport importlib\n"
+               "importlib.reload(engine)\nimportlib.reload(engine.first)", **BOTH}, KEPT),
+    "sub-interpreter": (("start.py",), {"start": """
+try: import _interpreters as them
+except ImportError: import _xxsubinterpreters as them
+them.run_string(them.create(), "import runpy; runpy.run_path('main.py')")
+""", "main": "import engine, model", **BOTH}, KEPT),
     "unittest": (("-m", "unittest", "-v", "test_a", "test_b"),
                  {"test_a": "import first", "test_b": "import second"}, SILENT),
     "pytest": (("-m", "pytest", "-s", "-q", "-p", "no:cacheprovider", "tests"),
