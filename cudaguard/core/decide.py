@@ -12,35 +12,13 @@ from cudaguard.system.versions import clauses, in_range, required_name, requirem
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from typing import Protocol
 
-    class FactsLike(Protocol):
-        """The facts a rule may be conditioned on (see `cudaguard.system.facts.Facts`)."""
-
-        @property
-        def python(self) -> str:
-            """Version of the interpreter."""
-
-        @property
-        def platform(self) -> str:
-            """``sys.platform``."""
-
-        @property
-        def machine(self) -> str:
-            """Hardware name."""
-
-        @property
-        def environ(self) -> Mapping[str, str]:
-            """The environment."""
-
-        def version(self, dist: str) -> str | None:
-            """Return the version of an installed distribution, or None."""
-
+    from cudaguard.system.facts import Facts
 
 _UNDENIABLE = (1 << 30,)  # a rank above that of any rule
 
 
-def state_of(rule: Rule, facts: FactsLike, mode: str) -> str:
+def state_of(rule: Rule, facts: Facts, mode: str) -> str:
     """Return what becomes of a rule that is in force: ``absent``, ``acts``, ``tells`` or ``off``.
 
     ``absent``: its conditions do not hold here.
@@ -51,7 +29,7 @@ def state_of(rule: Rule, facts: FactsLike, mode: str) -> str:
     return "acts" if permit.acts else "tells" if permit.looks else "off"
 
 
-def applies(rule: Rule, facts: FactsLike) -> bool:
+def applies(rule: Rule, facts: Facts) -> bool:
     """Return True if all conditions of the rule hold here; the cheap ones are asked first."""
     when = rule.when
     if not when and not rule.dist:
@@ -74,7 +52,7 @@ def applies(rule: Rule, facts: FactsLike) -> bool:
     return not any(_are_installed(table, facts) for table in when.get("unless", ()))
 
 
-def _are_installed(dists: Mapping[str, str], facts: FactsLike) -> bool:
+def _are_installed(dists: Mapping[str, str], facts: Facts) -> bool:
     """Return True if all of these distributions are installed, in these versions."""
     for dist, specifier in dists.items():
         version = facts.version(dist)
@@ -83,19 +61,19 @@ def _are_installed(dists: Mapping[str, str], facts: FactsLike) -> bool:
     return True
 
 
-def applying(rules: Iterable[Rule], facts: FactsLike) -> list[Rule]:
+def applying(rules: Iterable[Rule], facts: Facts) -> list[Rule]:
     """Return those of the rules whose conditions hold here."""
     return [rule for rule in rules if applies(rule, facts)]
 
 
-def named_versions(rule: Rule, facts: FactsLike) -> list[str]:
+def named_versions(rule: Rule, facts: Facts) -> list[str]:
     """Return what is installed of the distributions that a rule names, as in ``torch 2.9.1``."""
     names = (*map(required_name, rule.dist), *rule.when.get("dists", {}))
     found = ((name, facts.version(name)) for name in dict.fromkeys(names))
     return [f"{name} {version}" for name, version in found if version is not None]
 
 
-def may_apply(rule: Rule, facts: FactsLike) -> bool:
+def may_apply(rule: Rule, facts: Facts) -> bool:
     """Return True if the rule may apply where the program runs, which may be elsewhere.
 
     Only versions that are installed here count against it.
@@ -113,7 +91,7 @@ def plan(
     name: str,
     rules_of: Callable[[str], tuple[Rule, ...]],
     is_users: Callable[[Rule], bool],
-    facts: FactsLike,
+    facts: Facts,
 ) -> Plan:
     """Return what the rules ask for around the import of `name`.
 

@@ -20,7 +20,6 @@ from cudaguard.core.last_error import LastError
 from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
-from cudaguard.core.recording import Recording
 from cudaguard.core.registry import Registry
 from cudaguard.core.replace import Replacements
 from cudaguard.core.reports import Reporter
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
+    from cudaguard.core.recording import Recording
     from cudaguard.core.repairs import Repairs
     from cudaguard.model import Rule
 
@@ -50,7 +50,8 @@ class Dispatch:
         self.registry = Registry((), {})
         self.journal = Journal(self._no_journal)
         self.reporter = Reporter(self.journal)
-        self.recording = Recording(self.journal)
+        self.is_traced = False  # by `cudaguard trace`
+        self._recording: Recording | None = None
         self.replacements = Replacements(self.reporter)
         self._repairs: Repairs | None = None
         self._native: NativeRepairs | None = None
@@ -89,6 +90,20 @@ class Dispatch:
             made.configure(self.registry)
             self._repairs = made
         return self._repairs
+
+    @property
+    def recording(self) -> Recording:
+        """What else is told to a journal that is written to a file."""
+        if self._recording is None:
+            from cudaguard.core.recording import Recording
+
+            self._recording = Recording(self.journal, is_traced=self.is_traced)
+        return self._recording
+
+    def begin_trace(self) -> None:
+        """Note all that is mapped, by whatever import, to the end of the process."""
+        self.is_traced, self._recording = True, None
+        self.recording.look_until_the_end(self.catch_up)
 
     @property
     def native(self) -> NativeRepairs:
@@ -165,8 +180,8 @@ class Dispatch:
     def arrived(self, spec: ModuleSpec) -> None:
         """Take note of the import of a watched module."""
         details = None
-        if self.recording.is_traced:
-            self.recording.mappings.look()  # what has come before is not this import's doing
+        if self.is_traced:
+            self.recording.look()  # what has come before is not this import's doing
             details = {"importing": importing()}
         self.journal.note("import", spec.name, describe(caller_frame()), details)
         self.patch_ctypes()  # it was half imported when we were installed
@@ -221,7 +236,7 @@ class Dispatch:
             self.detection.publish("runtime_exported", spec.name, spec.origin, elf.runtime)
         self.native.mapping(spec, elf.needed, self.flags.masked_for)
         if self.journal.is_written:
-            self.recording.mappings.begins(spec.origin, spec.name)
+            self.recording.begins(spec.origin, spec.name)
 
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `core.barrier.Host`)."""
@@ -229,7 +244,7 @@ class Dispatch:
         if self.is_up and os.sep in library and elf_reader().is_truncated(library):
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
-            self.recording.mappings.begins(library)
+            self.recording.begins(library)
 
     def catch_up(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
@@ -248,7 +263,7 @@ class Dispatch:
         if not self.is_up:
             return
         if self.journal.is_written:
-            self.recording.mappings.ended(library)
+            self.recording.ended(library)
         if self.detection.has_begun:
             by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
             self.detection.loaded(NativeLoad(library, extension, is_global=is_global, flags_by=by))

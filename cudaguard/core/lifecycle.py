@@ -198,7 +198,7 @@ class Activation:
         return 0 if is_outside else len(self._blocks)
 
     def _watch(self, names: Mapping[str, object]) -> None:
-        if self.core.recording.is_traced or "*" in names:
+        if self.core.is_traced or "*" in names:
             names = EveryTopLevel(names)
         self.core.finder.watched = self.core.extensions.watched = names
 
@@ -242,11 +242,11 @@ class Activation:
     def trace(self) -> None:
         """Have the journal tell of every import, and of all that is mapped by whatever import."""
         core = self.core
-        core.recording.begin_trace(core.catch_up)
+        core.begin_trace()
         if core.is_up:  # switched on by the .pth line, before us
             self._watch(core.finder.watched)
             core.forget_slots()
-        core.extensions.pythons_own = Slots((), (core.recording.mappings.window,))
+        core.extensions.pythons_own = Slots((), (core.recording.window,))
 
     def _create_context(self, device: str, *, at_boot: bool) -> None:
         """Create the context of a setting: once, and in the process that was started with it."""

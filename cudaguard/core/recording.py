@@ -1,6 +1,12 @@
-"""What the journal tells besides: libraries and imports from begin to end, while it is written."""
+"""What is mapped when and how imports end, noted in a journal that is written to a file."""
 
 from __future__ import annotations
+
+from cudaguard import system
+from cudaguard.core.caller import caller_frame, describe, importing
+from cudaguard.elf.process import mapped_files
+from cudaguard.files import os
+from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -9,43 +15,45 @@ if TYPE_CHECKING:
 
     from cudaguard.core.barrier import Close
     from cudaguard.core.journal import Journal
-    from cudaguard.core.mapping import Mappings
+    from cudaguard.system.loader_list import LoaderNews
 
 
 class Recording:
-    """Notes what is mapped and how imports end.
+    """Notes each library before it is loaded, what was mapped once it is, and how imports end.
 
     Args:
-        journal: Gets the notes; asked for only while it is written to a file.
+        journal: Gets the notes.
+        is_traced: By `cudaguard trace`: what is there already is noted as well.
     """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-        self._mappings: Mappings | None = None
-        self.is_traced = False  # by `cudaguard trace`
+    def __init__(self, journal: Journal, *, is_traced: bool) -> None:
+        self._journal, self._is_traced = journal, is_traced
+        # The loader's own list is cheap to ask for news, once the detectors have brought it.
+        self._news: LoaderNews | None = None
+        self._known: set[str] = set() if is_traced else mapped_files()
 
-    @property
-    def mappings(self) -> Mappings:
-        """What was mapped so far; made when it is first asked for."""
-        if self._mappings is None:
-            from cudaguard.core.mapping import Mappings
-
-            self._mappings = Mappings(self._journal, is_whole=self.is_traced)
-        return self._mappings
-
-    def begin_trace(self, also: Callable[[], None]) -> None:
-        """Note all that is mapped, by whatever import, to the end of the process.
+    def begins(self, file: str, module: str = "") -> None:
+        """Note that a library is about to be loaded.
 
         Args:
-            also: Called before the last look: who else has to look.
+            file: As the loader is given it.
+            module: For an extension module, its name.
         """
-        self.is_traced = True
-        self.mappings.look_until_the_end(also)
+        self.look()  # what came past us, or by a load that encloses this one
+        details: dict[str, object] = {"importing": importing()}
+        if module:
+            details["module"] = module
+        self._journal.note("mapping", file, describe(caller_frame()), details)
+
+    def ended(self, file: str) -> None:
+        """Note that a library has been loaded, after whatever came with it."""
+        self.look(file)
+        self._journal.note("loaded", file)
 
     def import_ended(self, name: str, kind: str = "imported") -> None:
         """Note that an import has ended; traced, after what it mapped past us."""
-        if self.is_traced:
-            self.mappings.look()
+        if self._is_traced:
+            self.look()
         self._journal.note(kind, name)
 
     def note_failure(self, spec: ModuleSpec) -> Close:
@@ -56,3 +64,54 @@ class Recording:
                 self.import_ended(spec.name, "failed")
 
         return close
+
+    def look_until_the_end(self, also: Callable[[], None]) -> None:
+        """Look now, and once more when the process ends.
+
+        Args:
+            also: Called before that last look: who else has to look.
+        """
+        from atexit import register
+
+        def end() -> None:
+            also()
+            self.look()
+            self._journal.note("end", "")
+
+        self.look()
+        register(end)
+
+    def window(self, spec: ModuleSpec) -> Close:
+        """Note what the loading of an extension maps (see `core.barrier.Slots`)."""
+        file = spec.origin or ""
+        self.begins(file, spec.name)
+
+        def close(error: BaseException | None) -> None:
+            if error is None:
+                self.ended(file)
+            else:
+                self._journal.note("failed", file)
+
+        return close
+
+    def look(self, cause: str = "") -> None:
+        """Note what is new; `cause` is the library that brought it, empty if nobody knows."""
+        for file in self._new():
+            self._journal.note("mapped", file, details={"by": cause} if cause else None)
+
+    def _new(self) -> list[str]:
+        """Return what was mapped since the last time, if the loader tells in its order."""
+        if self._news is None:
+            # An import from here would end here again.
+            news = peek(peek(system, "loader_list"), "LoaderNews")
+            self._news = None if news is None else news()
+        if self._news is None:
+            now, is_whole = sorted(mapped_files()), True
+        else:
+            now = [os.path.realpath(name) for name in self._news.names() if os.sep in name]
+            is_whole = self._news.is_whole
+        new = [file for file in dict.fromkeys(now) if file not in self._known]
+        if now and is_whole:
+            self._known.clear()  # of what was unloaded
+        self._known.update(now)
+        return new
