@@ -7,13 +7,13 @@ one that fails is heard no more, is reported once, and costs the others nothing.
 from __future__ import annotations
 
 from cudaguard.core.barrier import ON_PURPOSE, is_own_failure, print_instead
-from cudaguard.core.table import table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from cudaguard.core.reports import Reporter
+    from cudaguard.core.table import FeatureTable
     from cudaguard.system.loader_list import LoaderList
 
 # What a detector may listen to; the names are those of its methods. An import is heard of that
@@ -39,17 +39,6 @@ EVENTS = {
 
 # Not heard by a detector that says it does not (`hears_loads`), until it has us `wake`.
 _EVERY_LOAD = ("before_load", "loaded")
-
-_elf: list[Any] = []
-
-
-def elf_reader() -> Any:
-    """Return the module that reads ELF files; imported once, as that takes its time."""
-    if not _elf:
-        from cudaguard.elf import reader
-
-        _elf.append(reader)
-    return _elf[0]
 
 
 class NativeLoad:
@@ -82,10 +71,11 @@ class Detection:
     Args:
         core: Is handed to each of them.
         reporter: Is told of one that fails.
+        table: Has them. Given, as to `cudaguard.core.repairs.Repairs`.
     """
 
-    def __init__(self, core: object, reporter: Reporter) -> None:
-        self._core, self._reporter = core, reporter
+    def __init__(self, core: object, reporter: Reporter, table: FeatureTable) -> None:
+        self._core, self._reporter, self._table = core, reporter, table
         self._made: dict[str, Any] = {}  # by entry; None for one that has failed
         self._hears: dict[str, tuple[str, ...]] = {}  # event -> entries
         self._ready: dict[str, tuple[str, ...]] = {}  # the same, of those that hear it now
@@ -145,8 +135,9 @@ class Detection:
         if self._listeners("before_load"):
             self.publish("before_load")
 
-    def loaded(self, load: NativeLoad) -> None:
-        """Tell those who listen to loads."""
+    def loaded(self, *details: Any, **more: Any) -> None:
+        """Tell those who listen to loads; the arguments are those of `NativeLoad`."""
+        load = NativeLoad(*details, **more)
         if self._is_news():
             self.publish("mapped", load)
         if self._listeners("loaded"):
@@ -185,7 +176,7 @@ class Detection:
             return known
         if not self._hears:
             hears: dict[str, tuple[str, ...]] = {}
-            for entry, events in table.index.DETECTORS:
+            for entry, events in self._table.index.DETECTORS:
                 for one in events:
                     hears[one] = (*hears.get(one, ()), entry)
             self._hears = hears
@@ -211,7 +202,7 @@ class Detection:
             one = self._made.get(entry)
             if one is None:
                 # Threads that come here at once get the same one.
-                one = self._made.setdefault(entry, table.resolve(entry)(self._core))
+                one = self._made.setdefault(entry, self._table.resolve(entry)(self._core))
                 self._ready = {}
             return getattr(one, event)(*details)
         except Exception as error:

@@ -11,17 +11,13 @@ import sys
 
 from cudaguard.core.barrier import NOTHING, Slots
 from cudaguard.core.caller import caller_frame, describe, importing
-from cudaguard.core.detection import Detection, NativeLoad, elf_reader
-from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, CtypesPatch, FlagsPatch, class_of
+from cudaguard.core.dlopen import NOT_FOUND, RTLD_GLOBAL, FlagsPatch
 from cudaguard.core.extension_loads import ExtensionPatch
 from cudaguard.core.finder import GuardFinder
 from cudaguard.core.journal import Journal
-from cudaguard.core.last_error import LastError
-from cudaguard.core.lazy import LazyFilter
 from cudaguard.core.own_imports import is_put_off
 from cudaguard.core.permit import permit_for
 from cudaguard.core.registry import Registry
-from cudaguard.core.replace import Replacements
 from cudaguard.core.reports import Reporter
 from cudaguard.core.table import table
 from cudaguard.files import os
@@ -29,20 +25,42 @@ from cudaguard.system.modules import has_ctypes, peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from builtins import property as part
     from collections.abc import Callable
     from importlib.machinery import ModuleSpec
+    from typing import Any
 
     from cudaguard.core.barrier import Close
+    from cudaguard.core.ctypes_loads import CtypesPatch
+    from cudaguard.core.detection import Detection
+    from cudaguard.core.last_error import LastError
+    from cudaguard.core.lazy import LazyFilter
     from cudaguard.core.native_repairs import NativeRepairs
     from cudaguard.core.permit import Permit
     from cudaguard.core.prerequisites import Prerequisites
     from cudaguard.core.recording import Recording
     from cudaguard.core.repairs import Repairs
+    from cudaguard.core.replace import Replacements
     from cudaguard.model import Rule
+
+else:
+
+    class part:  # noqa: N801  # used as `property` is
+        """A part of the core that is made, and its module imported, when it is first asked for."""
+
+        def __init__(self, make):
+            self.make = make
+
+        def __set_name__(self, owner, name):
+            self.name = name
+
+        def __get__(self, core, owner=None):
+            # Threads that come here at once get the same one.
+            return core.__dict__.setdefault(self.name, self.make(core))
 
 
 class Dispatch:
-    """Has the features do their part."""
+    """Has the features do their part. Most processes need few of its parts, and late."""
 
     def __init__(self) -> None:
         self.context = "none"  # or "auto", or a device: see `cudaguard.config.parse_context`
@@ -51,17 +69,9 @@ class Dispatch:
         self.journal = Journal(self._no_journal)
         self.reporter = Reporter(self.journal)
         self.is_traced = False  # by `cudaguard trace`
-        self._recording: Recording | None = None
-        self.replacements = Replacements(self.reporter)
-        self._repairs: Repairs | None = None
-        self._native: NativeRepairs | None = None
-        self.detection = Detection(self, self.reporter)
         self.finder = GuardFinder(self)
         self.extensions = ExtensionPatch(self)
-        self.ctypes = CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
         self.flags = FlagsPatch(self.scope_of_extensions, self)
-        self.lazy = LazyFilter()
-        self.end = LastError(self.detection.error_passes)
         self.seen: set[str] = set()  # watched modules that came through the hook
         self.early: set[str] = set()  # watched modules that were there before the guard
         # Called once, at the first watched import (plug-ins, when started from a .pth file).
@@ -80,39 +90,78 @@ class Dispatch:
         """Return what may be done now, for a rule or for none."""
         return permit_for(self.reporter.mode, rule.grade if rule is not None else "automatic")
 
-    @property
+    def made(self, name: str) -> Any:
+        """Return a part if it was made, else None."""
+        return vars(self).get(name)
+
+    @part
     def repairs(self) -> Repairs:
-        """The caller of the repairs; made when first asked for, as most processes need none."""
-        if self._repairs is None:
-            from cudaguard.core.repairs import Repairs
+        """The caller of the repairs."""
+        from cudaguard.core.repairs import Repairs
 
-            made = Repairs(self.reporter, self.replacements, self.catch_up, table)
-            made.configure(self.registry)
-            self._repairs = made
-        return self._repairs
+        made = Repairs(self.reporter, self.replacements, self.catch_up, table)
+        made.configure(self.registry)
+        return made
 
-    @property
+    @part
+    def native(self) -> NativeRepairs:
+        """The caller of those where something is mapped."""
+        from cudaguard.core.native_repairs import NativeRepairs
+
+        return NativeRepairs(self.repairs)
+
+    @part
+    def replacements(self) -> Replacements:
+        """What is replaced for rules."""
+        from cudaguard.core.replace import Replacements
+
+        return Replacements(self.reporter)
+
+    @part
+    def detection(self) -> Detection:
+        """The detectors."""
+        from cudaguard.core.detection import Detection
+
+        return Detection(self, self.reporter, table)
+
+    @part
+    def ctypes(self) -> CtypesPatch:
+        """The patch of ctypes."""
+        from cudaguard.core.ctypes_loads import CtypesPatch
+
+        return CtypesPatch(lambda one: self.native.scope_of_library(one), self)  # noqa: PLW0108
+
+    @part
+    def lazy(self) -> LazyFilter:
+        """The filter for lazy imports, of Python 3.15."""
+        from cudaguard.core.lazy import LazyFilter
+
+        return LazyFilter()
+
+    @part
+    def end(self) -> LastError:
+        """The look at the error that ends the program."""
+        from cudaguard.core.last_error import LastError
+
+        return LastError(self.detection.error_passes)
+
+    @part
     def recording(self) -> Recording:
         """What else is told to a journal that is written to a file."""
-        if self._recording is None:
-            from cudaguard.core.recording import Recording
+        from cudaguard.core.recording import Recording
 
-            self._recording = Recording(self.journal, is_traced=self.is_traced)
-        return self._recording
+        return Recording(self.journal, is_traced=self.is_traced)
 
     def begin_trace(self) -> None:
         """Note all that is mapped, by whatever import, to the end of the process."""
-        self.is_traced, self._recording = True, None
+        self.is_traced = True
+        vars(self).pop("recording", None)
         self.recording.look_until_the_end(self.catch_up)
 
     @property
-    def native(self) -> NativeRepairs:
-        """The caller of those where something is mapped; made at the first load."""
-        if self._native is None:
-            from cudaguard.core.native_repairs import NativeRepairs
-
-            self._native = NativeRepairs(self.repairs)
-        return self._native
+    def is_looking(self) -> bool:
+        """True if the detectors look at what is loaded."""
+        return "detection" in vars(self) and self.detection.has_begun
 
     def forget_slots(self) -> None:
         """Decide anew at each later import."""
@@ -120,10 +169,12 @@ class Dispatch:
 
     def put_in_force(self, registry: Registry) -> None:
         """Follow the rules of a registry from now on."""
-        self.registry, self._native = registry, None
-        if self._repairs is not None:
-            self._repairs.configure(registry)
-        self.replacements.follow(registry)
+        self.registry = registry
+        vars(self).pop("native", None)
+        if self.made("repairs"):
+            self.repairs.configure(registry)
+        if self.made("replacements"):
+            self.replacements.follow(registry)
         self.forget_slots()
 
     # --- a watched import -----------------------------------------------------------
@@ -151,13 +202,16 @@ class Dispatch:
         sleeping = self.registry.dormant.get(name, ())
         if sleeping or any(one.needs or one.grade == "report" for one in own):
             before += self.prerequisites().before(name)
-        before += self.repairs.before(name)
-        around = self.repairs.around(name)
+        around: list[Callable[[ModuleSpec], Close | None]] = []
+        after: list[Callable[..., None]] = []
+        if any(one.does for one in own):
+            before += self.repairs.before(name)
+            around += self.repairs.around(name)
+            after += self.repairs.after(name)
         # Before 3.11 a loader that stays to the end of an import is seen in tracebacks: there only
         # for what is known, or asked, to be looked at.
         if sys.version_info >= (3, 11) or name in table.index.INITIALIZERS or not (own or sleeping):
             around.append(self.window)
-        after = self.repairs.after(name)
         if name == "ctypes" and RTLD_GLOBAL:
             after += (self.patch_ctypes, self.ctypes_comes)
         if self.journal.is_written:
@@ -202,9 +256,9 @@ class Dispatch:
         """Watch an import: what it does to the CUDA driver, and how it fails."""
         name = spec.name
         is_watched = name in self.finder.watched  # otherwise a part of a watched package
-        if not self.detection.has_begun and self._is_asked_for(name):
+        if not self.is_looking and self._is_asked_for(name):
             self.look()
-        closes = self.detection.publish("around_import", spec) if self.detection.has_begun else []
+        closes = self.detection.publish("around_import", spec) if self.is_looking else []
 
         def close(error: BaseException | None) -> None:
             for one in reversed(closes):
@@ -229,7 +283,9 @@ class Dispatch:
         self.catch_up()
         if spec.origin is None:
             return
-        elf = elf_reader().read_elf(spec.origin)
+        from cudaguard.elf.reader import read_elf
+
+        elf = read_elf(spec.origin)
         if elf.is_truncated:
             self.detection.publish("truncated", spec.origin, spec.name)
         if elf.runtime:
@@ -241,14 +297,19 @@ class Dispatch:
     def before_load(self, library: str) -> None:
         """Look at a library before it is loaded (see `core.barrier.Host`)."""
         self.catch_up()
-        if self.is_up and os.sep in library and elf_reader().is_truncated(library):
+        if self.is_up and os.sep in library and self._is_truncated(library):
             self.detection.publish("truncated", library, None)
         if self.journal.is_written:
             self.recording.begins(library)
 
+    def _is_truncated(self, library: str) -> bool:
+        from cudaguard.elf.reader import is_truncated
+
+        return is_truncated(library)
+
     def catch_up(self) -> None:
         """Look at what has changed so far, which is nobody's doing who comes later."""
-        if self.detection.has_begun:
+        if self.is_looking:
             self.detection.before_load()
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
@@ -264,9 +325,9 @@ class Dispatch:
             return
         if self.journal.is_written:
             self.recording.ended(library)
-        if self.detection.has_begun:
+        if self.is_looking:
             by, is_global = self.flags.set_by if extension else ("", ""), bool(flags & RTLD_GLOBAL)
-            self.detection.loaded(NativeLoad(library, extension, is_global=is_global, flags_by=by))
+            self.detection.loaded(library, extension, is_global=is_global, flags_by=by)
         elif has_ctypes():  # it came past us
             self.look()
 
@@ -326,13 +387,16 @@ class Dispatch:
 
     def patch_ctypes(self, *_: object) -> None:
         """Patch ctypes if the program has imported it."""
-        one = class_of(sys.modules.get("ctypes"))
-        if one is not None:
-            self.ctypes.put_up(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
+        if has_ctypes():
+            from cudaguard.core.ctypes_loads import class_of
+
+            one = class_of(sys.modules["ctypes"])
+            if one is not None:
+                self.ctypes.put_up(one, peek(sys.modules["ctypes"], "DEFAULT_MODE"))
 
     def ctypes_comes(self, *_: object) -> None:
         """Look with what the program has imported."""
-        if self.detection.has_begun:
+        if self.is_looking:
             self.detection.publish("ctypes_comes")
         else:
             self.look()
@@ -349,7 +413,7 @@ class Dispatch:
         Raises:
             ImportOrderError: in `strict`, for what is found.
         """
-        if not self.is_up or self.detection.has_begun:
+        if not self.is_up or self.is_looking:
             return
         if is_put_off(self.look):
             return

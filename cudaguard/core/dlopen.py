@@ -1,19 +1,16 @@
-"""The two ways by which Python code puts a library into the global symbol scope.
+"""``sys.setdlopenflags``, by which extensions are put into the global symbol scope.
 
-``ctypes`` with ``RTLD_GLOBAL``, and ``sys.setdlopenflags`` before an import. Both patches stay in
-place for as long as the guard is installed and decide per call.
+The patch stays in place for as long as the guard is installed and decides per call. The other way
+there is ``ctypes``: see `cudaguard.core.ctypes_loads`.
 """
 
 from __future__ import annotations
 
 import sys
-from _thread import allocate_lock
 
-from cudaguard.core.barrier import ask, call_each, swallowed
+from cudaguard.core.barrier import call_each, swallowed
 from cudaguard.core.caller import caller_frame, describe, hide_frame, module_of
-from cudaguard.errors import ExtensionError
 from cudaguard.files import os
-from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +26,8 @@ RTLD_GLOBAL: int = getattr(os, "RTLD_GLOBAL", 0)  # 0: the platform has no symbo
 NOT_FOUND = ": cannot open shared object file"  # as glibc's loader says
 getdlopenflags: Callable[[], int] = getattr(sys, "getdlopenflags", int)
 # As Python's own functions take a number, and past what a class of its own makes of `&`:
-# `_index(range(number).stop)`. Not in a function of ours: what it raises is the program's.
-_index = int.__index__
-NOTHING_TO_CALL: tuple[Callable[[], None], ...] = ()
+# `index_of(range(number).stop)`. Not in a function of ours: what it raises is the program's.
+index_of = int.__index__
 
 
 class FlagsPatch:
@@ -112,7 +108,7 @@ class _SetFlags:
         try:
             done = None
             # With other arguments in its own words: the call is wrong.
-            is_ours = not kwargs and len(args) == 1 and self._patch.is_by(self) and not _is_ending()
+            is_ours = not kwargs and len(args) == 1 and self._patch.is_by(self) and not is_ending()
             # No frame: no code has called it, but a thread that runs nothing else, or atexit.
             module = module_of(sys._getframe().f_back) if is_ours else ""
         except BaseException as error:
@@ -121,7 +117,7 @@ class _SetFlags:
             is_ours, done = False, None
         try:
             if is_ours and hasattr(type(args[0]), "__index__"):
-                args = (_index(range(args[0]).stop),)
+                args = (index_of(range(args[0]).stop),)
         except BaseException as error:
             hide_frame(error)
             raise
@@ -159,7 +155,7 @@ class _SetFlags:
         return self._original.__name__  # found by that in its module
 
 
-def _is_ending() -> bool:
+def is_ending() -> bool:
     """Return True if the interpreter is shutting down, so that nothing can be looked at."""
     return sys is None or sys.meta_path is None
 
@@ -188,158 +184,3 @@ def local_mode(
         return mode, None
     stays_local, done = decision
     return (mode & ~RTLD_GLOBAL if stays_local else mode), done
-
-
-class CtypesPatch:
-    """Takes ``RTLD_GLOBAL`` from the libraries that must stay local.
-
-    ``CDLL.__init__`` is patched in place: sub-classes, ``PyDLL``, ``cdll.LoadLibrary`` and
-    every early ``from ctypes import CDLL`` pass through it.
-
-    Args:
-        decide: Called with the library's name before each load with ``RTLD_GLOBAL``. Returns
-            None, or a pair: whether the library has to stay local, and what to call when it
-            has been loaded.
-    """
-
-    def __init__(self, decide: Decide, host: Host) -> None:
-        self._decide = decide
-        self._host = host
-        self._class: Any = None
-        self._original: Any = None
-        self._ours: Any = None
-        self._changing = allocate_lock()
-
-    @property
-    def is_up(self) -> bool:
-        """True if the patch is in force."""
-        return self._ours is not None
-
-    def put_up(self, cdll: Any, default_mode: int) -> None:
-        """Patch the class of a completely imported ``ctypes``; again if that was reloaded."""
-        if not RTLD_GLOBAL or cdll is self._class or not self._changing.acquire(False):
-            return  # nothing to do here, done, or being done by another thread
-        try:
-            if cdll is not self._class:
-                self._patch(cdll, default_mode)
-        finally:
-            self._changing.release()
-
-    def _patch(self, cdll: Any, default_mode: int) -> None:
-        original, patch = cdll.__init__, self
-
-        # The name and the arguments of the original: they are in the errors of bad calls.
-        def __init__(  # noqa: N807
-            self: object,
-            name: Any,
-            mode: int = default_mode,
-            handle: Any = None,
-            use_errno: Any = False,
-            use_last_error: Any = False,
-            winmode: Any = None,
-        ) -> None:
-            try:
-                path, loaded = "", NOTHING_TO_CALL
-                is_asked = name is not None and handle is None
-                if is_asked and patch._ours is __init__ and not _is_ending():
-                    path = _text(name)
-            except BaseException as error:
-                if not swallowed(patch._host, "looking at the name of a library", error):
-                    hide_frame(error)
-                    raise
-                path, loaded = "", NOTHING_TO_CALL
-            try:
-                if path and hasattr(type(mode), "__index__"):
-                    mode = _index(range(mode).stop)
-            except BaseException as error:
-                hide_frame(error)
-                raise
-            try:
-                if path:
-                    mode, loaded = patch._before(path, mode)
-            except ExtensionError as refused:
-                # Who loads a library by ctypes is prepared for no other error.
-                raise OSError(str(refused)) from refused
-            except BaseException as error:
-                if not swallowed(patch._host, "preparing the load of a library", error):
-                    hide_frame(error)
-                    raise
-            try:
-                try:
-                    original(self, name, mode, handle, use_errno, use_last_error, winmode)
-                except OSError as error:
-                    # By a bare name programs try what may be there.
-                    if not (loaded and os.sep in path and patch._fetched(path, error)):
-                        raise
-                    original(self, name, mode, handle, use_errno, use_last_error, winmode)
-            except BaseException as error:
-                if loaded and isinstance(error, OSError):
-                    patch._look_at(error, path)
-                hide_frame(error)
-                raise
-            if loaded:
-                try:
-                    call_each(patch._host, loaded)
-                except BaseException as error:
-                    if not swallowed(patch._host, "looking at a library that was loaded", error):
-                        raise
-
-        for attribute in ("__module__", "__qualname__", "__doc__"):
-            setattr(__init__, attribute, getattr(original, attribute, None))
-        __init__.__wrapped__ = original  # type: ignore[attr-defined]  # inspect.signature follows it
-        self._class, self._original, self._ours = cdll, original, __init__
-        cdll.__init__ = __init__
-
-    def _before(self, path: str, mode: Any) -> tuple[Any, tuple[Callable[[], None], ...]]:
-        """Do what comes before a load; return its mode, and what to call when it has happened."""
-        host = self._host
-        asked = mode if isinstance(mode, int) else 0
-        call_each(host, (host.before_load,), path)
-        mode, done = local_mode(host, self._decide, path, mode)
-
-        def loaded() -> None:
-            host.after_mapping(path, "", asked)
-
-        return mode, (loaded,) if done is None else (done, loaded)
-
-    def _fetched(self, path: str, error: OSError) -> bool:
-        """Return True if what a library was refused for is there now; try again then."""
-        host, what = self._host, "looking for the library that another one lacks"
-        return bool(ask(host, what, host.fetch_missing, path, error, only_loaders=True))
-
-    def _look_at(self, error: OSError, path: str) -> None:
-        host, what = self._host, "looking at why a library was not loaded"
-        ask(host, what, host.load_failed, error, path, only_loaders=True)
-
-    def take_down(self) -> bool:
-        """Put the class back; False if someone else has patched on top, and ours passes through."""
-        clean = self._class is None or self._class.__init__ is self._ours
-        if self._class is not None and clean:
-            self._class.__init__ = self._original
-        self._class = self._original = self._ours = None
-        return clean
-
-
-def class_of(ctypes: Any) -> Any:
-    """Return the class of ctypes itself, whatever a program has put in its place.
-
-    None if ctypes has not been imported, or not completely.
-    """
-    for name in ("CDLL", "PyDLL") if peek(ctypes, "cdll") is not None else ():
-        there = peek(ctypes, name)
-        for one in there.__mro__ if type(there) is type else ():
-            if one.__name__ == "CDLL" and one.__module__ == "ctypes":
-                return one
-    return None
-
-
-def _text(name: Any) -> str:
-    """Return the name of a library as text and nothing more, empty for what is no name.
-
-    A path of another class than `pathlib`'s is the program's code, which ctypes alone calls.
-    """
-    if not isinstance(name, (str, bytes)):
-        if type(name).__module__.partition(".")[0] != "pathlib":
-            return ""
-        name = os.fspath(name)
-    return str.__str__(os.fsdecode(name))

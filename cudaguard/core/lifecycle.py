@@ -176,18 +176,21 @@ class Activation:
             *(self._plugins or ()),
         )
         self._watch(dict.fromkeys((*names, *wanted.watch, "ctypes")))
-        core.lazy.roots = frozenset(
-            name.partition(".")[0] for one in registry.entries for name in one.watch
-        )
         if not core.finder.is_first:  # asked for again, after another finder was put in front
             core.finder.put_first()
         core.extensions.put_up()
         core.flags.put_up()
-        if self.open_blocks and wanted.mode in REPAIRING:
+        if (
+            self.open_blocks
+            and wanted.mode in REPAIRING
+            and hasattr(sys, "set_lazy_imports_filter")
+        ):
+            watched = {name for one in registry.entries for name in one.watch}
+            core.lazy.roots = frozenset(name.partition(".")[0] for name in watched)
             core.lazy.put_up()
-        else:
+        elif core.made("lazy"):
             core.lazy.take_down()
-        if core.end.is_wanted:
+        if core.made("end") and core.end.is_wanted:
             core.end.put_up()
         core.patch_ctypes()
 
@@ -212,14 +215,16 @@ class Activation:
         for what, is_clean in (
             ("ExtensionFileLoader.create_module", core.extensions.take_down()),
             ("sys.setdlopenflags", core.flags.take_down()),
-            ("ctypes.CDLL.__init__", core.ctypes.take_down()),
+            ("ctypes.CDLL.__init__", not core.made("ctypes") or core.ctypes.take_down()),
         ):
             if not is_clean:
                 core.reporter.changed(passes_through(what), stays=True)
-        core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
-        core.lazy.take_down()
-        core.end.take_down()
-        core.detection.forget()
+        if core.made("replacements"):
+            core.replacements.follow(Registry((), {}))  # what a call asked for holds until `clear`
+        for one in filter(None, map(core.made, ("lazy", "end"))):
+            one.take_down()
+        if core.made("detection"):
+            core.detection.forget()
         core.journal.write_to("")
         core.on_first_hit = core.load_plugins = None
         core.forget_slots()
@@ -232,12 +237,13 @@ class Activation:
             ("sys.meta_path: one place, until no import is under way", is_parting()),
             ("importlib.machinery.ExtensionFileLoader.create_module", core.extensions.is_up),
             ("sys.setdlopenflags", core.flags.is_up),
-            ("ctypes.CDLL.__init__", core.ctypes.is_up),
-            ("sys.set_lazy_imports_filter", core.lazy.is_up),
+            ("ctypes.CDLL.__init__", core.made("ctypes") and core.ctypes.is_up),
+            ("sys.set_lazy_imports_filter", core.made("lazy") and core.lazy.is_up),
         )
         exported = (f"os.environ[{MODE_VARIABLE!r}]",) if self._exported else ()
         there = (words for words, is_there in parts if is_there)
-        return (*there, *core.replacements.places, *exported)
+        replaced = core.replacements.places if core.made("replacements") else ()
+        return (*there, *replaced, *exported)
 
     def trace(self) -> None:
         """Have the journal tell of every import, and of all that is mapped by whatever import."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.detection import elf_reader
 from cudaguard.core.dlopen import NOT_FOUND
 from cudaguard.core.patterns import fixed_part, matches
 from cudaguard.files import os
@@ -88,9 +87,9 @@ class NativeRepairs:
             return False
         if os.path.abspath(refused) != os.path.abspath(file):
             return False
-        is_news = missing not in elf_reader().read_elf(file).needed and self.provide(
-            spec, (missing,)
-        )
+        from cudaguard.elf.reader import read_elf
+
+        is_news = missing not in read_elf(file).needed and self.provide(spec, (missing,))
         return is_news or self.fetch(file, spec.name, error)
 
     def fetch(self, file: str, name: str, error: Exception) -> bool:
@@ -121,7 +120,7 @@ class NativeRepairs:
         )
 
     def scope_of_library(self, library: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about a library to be loaded with RTLD_GLOBAL (see `core.dlopen.CtypesPatch`)."""
+        """Decide about a library to be loaded with RTLD_GLOBAL (see `CtypesPatch`)."""
         name = os.path.basename(library)
         fitting = [
             (one, entry)
@@ -131,7 +130,7 @@ class NativeRepairs:
         return self._scope(fitting, library, name, is_file=True)
 
     def scope_of_extensions(self, module: str) -> tuple[bool, Callable[[], None]] | None:
-        """Decide about extensions to be loaded with RTLD_GLOBAL (see `core.dlopen.FlagsPatch`)."""
+        """Decide about extensions to be loaded with RTLD_GLOBAL (see `FlagsPatch`)."""
         fitting = [
             (one, entry) for one, entry, _ in self._with_moment("opening") if _covers(one, module)
         ]
