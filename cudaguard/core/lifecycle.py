@@ -16,8 +16,7 @@ from cudaguard.core.finder import EveryTopLevel, is_parting
 from cudaguard.core.loader import is_imported
 from cudaguard.core.permit import REPAIRING
 from cudaguard.core.registry import Registry, entry_of
-from cudaguard.core.replace import passes_through
-from cudaguard.core.reports import LATER
+from cudaguard.core.reports import LATER, passes_through
 from cudaguard.core.settings import Layer, combine
 from cudaguard.core.table import table
 from cudaguard.files import os, theirs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.permit import Permit, permit_for
+from cudaguard.core.reports import passes_through
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,8 +141,3 @@ class Replacements:
             permit.switch(None)
         if place.replaced is not None and not place.replaced.undo():
             self._reporter.changed(passes_through(place.name), stays=True)
-
-
-def passes_through(what: str) -> str:
-    """Return what is said of a replacement that somebody else has replaced again."""
-    return f"{what}: passes through, under a later patch"

@@ -46,6 +46,11 @@ STAYS = " (stays)"
 PREREQUISITE = "prerequisite"  # the verb of a module that was imported first
 
 
+def passes_through(what: str) -> str:
+    """Return what is said of a replacement that somebody else has replaced again."""
+    return f"{what}: passes through, under a later patch"
+
+
 class Repaired(Record):
     """One repair that has worked.
 
