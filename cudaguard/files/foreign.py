@@ -22,6 +22,8 @@ _Frame: Any = type(sys._getframe())
 _traceback: Any = BaseException.__traceback__
 _module: Any = type.__dict__["__module__"]
 _GUARD = ("cudaguard", "_cudaguard_boot")
+_SAY_NOTHING = (MemoryError, StopIteration, StopAsyncIteration)
+_RAISE = compile("raise", "", "exec").co_code[0 if sys.version_info < (3, 11) else 2]  # its opcode
 _standard_library: frozenset[str] = getattr(sys, "stdlib_module_names", frozenset())
 
 
@@ -35,9 +37,11 @@ def passes(error: BaseException) -> bool:
         if not issubclass(type(error), Exception) or not is_known(_module.__get__(type(error))):
             return True
         traceback = _traceback.__get__(error)
-        return _first_foreign(traceback) is not None or is_of_signal_handler(error)
+        is_foreign = _first_foreign(traceback) is not None
+        return is_foreign or _is_sent(error) or is_of_signal_handler(error)
     except Exception as second:
-        if not is_known(_module.__get__(type(second))):  # sent to the program, not raised by us
+        is_foreign = not is_known(_module.__get__(type(second)))
+        if is_foreign or _is_sent(second) or is_of_signal_handler(second):  # not raised by us
             raise
         return True
 
@@ -56,7 +60,7 @@ def theirs(*kinds: type[Error]) -> tuple[type[Error], ...]:
     error = sys.exc_info()[1]
     if error is None or is_of_signal_handler(error):
         return ()
-    is_known_class = is_known(_module.__get__(type(error)))
+    is_known_class = is_known(_module.__get__(type(error))) and not _is_sent(error)
     is_sent = not is_known_class and _first_foreign(_traceback.__get__(error)) is None  # by thread
     return () if is_sent else kinds
 
@@ -85,6 +89,19 @@ def is_of_signal_handler(error: BaseException) -> bool:
             return True
         step = step.tb_next
     return False
+
+
+def _is_sent(error: BaseException) -> bool:
+    """Return True if another thread has sent it (``PyThreadState_SetAsyncExc``).
+
+    It says nothing, and no statement raises it where it comes up; what is used up says nothing too.
+    """
+    if error.args or issubclass(type(error), _SAY_NOTHING):
+        return False
+    step = _traceback.__get__(error)
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    return step is not None and step.tb_frame.f_code.co_code[step.tb_lasti] != _RAISE
 
 
 def standard_library() -> frozenset[str]:

@@ -15,7 +15,8 @@ import pytest
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="one process for each alarm")
 
-SENT = [("signal", "TimeLimit"), ("signal", "TimeoutError"), ("thread", "TimeLimit")]
+SENT = [("signal", "TimeLimit"), ("signal", "TimeoutError"), ("thread", "TimeLimit"),
+        ("thread", "TimeoutError"), ("thread", "OSError")]  # fmt: skip
 FEW = 60  # today's guard loses every third, or more
 # Who catches what, besides the nets: files that are not there, attributes, names, numbers.
 BUILTINS = "TimeoutError OSError RuntimeError ValueError KeyError AttributeError ImportError"
