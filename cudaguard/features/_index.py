@@ -41,9 +41,7 @@ RULES = (
     ('CG029', 'cudaguard.features.array_interface.rules:RULES', 'opt-in', ('nvidia.nvimgcodec',), (), (('normalize_argument', 'as_image'),)),
     ('CG030', 'cudaguard.features.array_interface.rules:RULES', 'opt-in', ('warp',), (), (('normalize_argument', 'array.__init__'),)),
     ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),)),
-    ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),)),
     ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),)),
-    ('CG032', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('break_stale_locks', True),)),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), ()),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), ()),
 )
@@ -63,9 +61,7 @@ VERBS = {
     'fix_array_interface': {'after': 'cudaguard.features.array_interface.repair:put_up'},
     'disable_cuda_graphs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
-    'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
-    'prepare_builds': {'after': 'cudaguard.features.builds.repair:put_up'},
-    'break_stale_locks': {'after': 'cudaguard.features.builds.repair:put_up'},
+    'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
 }
 
 CATEGORIES = {
@@ -76,8 +72,7 @@ CATEGORIES = {
     'set_env':'ImportOrderWarning', 'replace_module':'ImportOrderWarning',
     'normalize_argument':'ArrayInterfaceWarning', 'fix_array_interface':'ArrayInterfaceWarning',
     'disable_cuda_graphs':'GraphWarning', 'clone_outputs':'GraphWarning',
-    'preload_newer_nvrtc':'ImportOrderWarning', 'prepare_builds':'ExtensionWarning',
-    'break_stale_locks':'ExtensionWarning',
+    'prepare_builds':'ExtensionWarning',
 }
 
 TABLES = (
@@ -101,7 +96,7 @@ DETECTORS = (
 )
 
 PREREQUISITES = {
-    'context': 'cudaguard.features.cuda_init.repair:prepare',
+    'context': 'cudaguard.features.cuda_init.repair:create_if_allowed',
 }
 
 INITIALIZERS = (
@@ -113,9 +108,10 @@ INITIALIZERS = (
     'paddle', 'pycuda.autoinit', 'pycuda.autoprimaryctx', 'pylibraft', 'pytorch3d', 'rmm',
     'spconv', 'taichi', 'tensorflow', 'tensorrt', 'tinycudann', 'torch_cluster', 'torch_sparse',
     'torchaudio', 'torchvision', 'triton', 'unsloth', 'warp', 'transformer_engine.jax',
-    'transformer_engine.pytorch', 'accelerate.launchers', 'distributed.comm.ucx',
-    'distributed_ucxx.ucxx', 'lightning.fabric.strategies.launchers.multiprocessing',
-    'lightning_fabric.strategies.launchers.multiprocessing', 'torch.cuda.memory',
+    'transformer_engine.pytorch', 'accelerate.launchers',
+    'lightning.fabric.strategies.launchers.multiprocessing',
+    'lightning_fabric.strategies.launchers.multiprocessing', 'distributed.comm.ucx',
+    'distributed_ucxx.ucxx', 'torch.cuda.memory',
 )
 
 KNOWN_ERRORS = (
@@ -136,7 +132,7 @@ FINDINGS = (
     'cudaguard.features.import_order.findings', 'cudaguard.features.duplicate_libraries.findings',
     'cudaguard.features.cuda_init.findings', 'cudaguard.features.array_interface.findings',
     'cudaguard.features.cuda_graphs.findings', 'cudaguard.features.gpu_architectures.findings',
-    'cudaguard.features.builds.findings', 'cudaguard.features.extensions.findings',
+    'cudaguard.features.extensions.findings',
 )
 
 CHECKS = {
@@ -144,7 +140,6 @@ CHECKS = {
     'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
     'CG906': 'cudaguard.features.duplicate_libraries.checks:PINNED_WHEELS',
-    'CG908': 'cudaguard.features.builds.checks:LOCKS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
 }
 
@@ -249,8 +244,7 @@ IDS = {
     'CG882': ('an extension needs a torch with CUDA', ''),
     'CG883': ('an extension was built for another Python', ''),
     'CG884': ('a file is no extension module of that name', ''),
-    'CG885': ('a build that has ended left its lock', 'ExtensionWarning'),
-    'CG886': ('a build waits for a lock', 'ExtensionWarning'),
+    'CG886': ('a build waits for a lock', ''),
     'CG893': ('a library has no code for a GPU', 'CudaGuardWarning'),
     'CG894': ('NVRTC does not support a GPU', 'CudaGuardWarning'),
     'CG897': ('CuPy cannot compile for a GPU', ''),

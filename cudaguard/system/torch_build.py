@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import re
 import sys
-from glob import escape, glob
 from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
 from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
-from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import Place, SearchPath, fits
+from cudaguard.elf.search_path import Place, SearchPath
 from cudaguard.elf.shared_object import SharedObject, Wanted
 from cudaguard.files import open_to_read, os, ours, read_start, theirs
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
@@ -30,11 +28,6 @@ _SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]",
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
 _LONGEST_LIST = 1000
 _elsewhere: dict[str, str] = {}  # module -> the folder that `take_for_installed` was given
-
-
-def are_wheels_known() -> bool:
-    """Return True where PyPI's wheels of torch are those for x86-64 Linux, which were read."""
-    return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 
 def take_for_installed(torch: str) -> None:
@@ -147,15 +140,6 @@ def _listed(data: mmap) -> tuple[str, ...]:
     return ()
 
 
-def release_of(torch: str) -> str:
-    """Return the version of a torch, as in ``2.6.0+cu124``; empty if it does not say.
-
-    Args:
-        torch: The folder of the package.
-    """
-    return _said(os.path.join(torch, "version.py")).get("__version__", "")
-
-
 def homes_of(libraries: Iterable[str]) -> dict[str, str]:
     """Return library -> a file of that name, where the loader does not look but a user would.
 
@@ -194,7 +178,7 @@ def _old_strings(path: str) -> bool | None:
     return has[0] if has[0] != has[1] else None
 
 
-# --- Which copies of NVRTC there are, and which one serves torch: by files, nothing is loaded -----
+# --- Which copy of NVRTC serves torch: by files, nothing is loaded -------------------------------
 # The release of a copy is in the name of the library that lies beside it, ``libnvrtc-
 # builtins.so.12.8``: to load one for asking would have it serve the whole process.
 #
@@ -206,8 +190,6 @@ _TORCH_PART = "libcaffe2_nvrtc.so"
 _BUILTINS = re.compile(r"libnvrtc-builtins(?:-[0-9a-f]+)?\.so\.(\d+)\.(\d+)(?:\.\d+)?")
 _FILE = re.compile(r"libnvrtc\.so\.(\d+)\.(\d+)\.\d+")  # as toolkits name it
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # in older wheels of PyTorch
-_TOOLKITS = ("/usr/local/cuda*", "/opt/cuda*", "/usr/lib/*-linux-gnu", "/usr/lib64")
-_LIBRARIES = ("", "lib64", "lib", "targets/*/lib")
 
 
 class Nvrtc(NamedTuple):
@@ -258,45 +240,6 @@ def copy_for(torch: str) -> Nvrtc | None:
         place, search = Place(asking, file, None), SearchPath(())
     path = search.find(plain, place) or search.find(name, place)
     return _copy(path) if path else None
-
-
-def installed_copies(soname: str) -> list[Nvrtc]:
-    """Return the copies of a name that are installed: NVIDIA's wheels, toolkits, the system's.
-
-    Args:
-        soname: As in ``libnvrtc.so.12``.
-    """
-    found: dict[str, Nvrtc] = {}
-    for folder in _folders():
-        for path in sorted(glob(os.path.join(folder, escape(soname)))):
-            if not fits(path):  # a toolkit may have a folder for builds for another machine
-                continue
-            copy = _copy(path)
-            found.setdefault(copy.path, copy)
-    return [copy for copy in found.values() if copy.name == soname]
-
-
-def builtins_of(copy: Nvrtc) -> tuple[str, ...]:
-    """Return the library that a copy opens when it compiles, if it lies beside it.
-
-    That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
-    """
-    if copy.release is None:
-        return ()
-    name = f"libnvrtc-builtins.so.{copy.release[0]}.{copy.release[1]}"
-    path = os.path.join(os.path.dirname(copy.path), name)
-    return (path,) if os.path.exists(path) else ()
-
-
-def _folders() -> Iterator[str]:
-    for entry in sys.path:
-        if isinstance(entry, str):
-            yield os.path.join(escape(entry or os.getcwd()), "nvidia", "*", "lib")
-    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")]
-    homes += at_start("LD_LIBRARY_PATH").split(":")
-    for home in (*(escape(home) for home in (*homes, sys.prefix) if home), *_TOOLKITS):
-        for part in _LIBRARIES:
-            yield os.path.join(home, part)
 
 
 def _copy(path: str) -> Nvrtc:

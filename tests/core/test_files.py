@@ -28,7 +28,7 @@ from cudaguard.files import (
 )
 from cudaguard.system import extensions as judgement
 from cudaguard.system import source, source_file
-from cudaguard.system.torch_build import architectures, release_of
+from cudaguard.system.torch_build import architectures
 from cudaguard.tools.run.record import read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
@@ -117,7 +117,6 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("cache", cache_entries, {}),
         ("journal", read_journal, []),
         ("faults", read_faults, []),
-        ("version.py", lambda path: release_of(os.path.dirname(path)), ""),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
     ],
 )
@@ -226,7 +225,6 @@ def test_the_package_opens_files_by_these_functions_only():
         "tools/common.py": "through the descriptor of its folder",
         "tools/demo.py": "a file of the package",
         "tools/bisect/_bisect/runner.py": "imports nothing of ours",
-        "features/builds/locks.py": "locks",
     }
     found = []
     for path in package.rglob("*.py"):

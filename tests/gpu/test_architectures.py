@@ -36,55 +36,49 @@ def jiterated():
 
 def test_a_gpu_that_is_known_to_all_is_not_spoken_of(program):
     ran = program.run(
-        "cudaguard.install()\n"
-        + KERNELS
-        + "print(fused(), jiterated())\nprint(*ids())\n"
-        + "print([line for line in cudaguard.status().changes if 'CG033' in line])"
+        "cudaguard.install()\n" + KERNELS + "print(fused(), jiterated())\nprint(*ids())"
     )
-    kernels, found, touched = ran.out
+    kernels, found = ran.out
     assert kernels == "True 40320.0"
     assert not {"CG893", "CG894"} & set(found.split())
-    assert touched == "[]"
     assert not {"CG893", "CG894"} & set(ran.warned)
 
 
 def test_verdict_is_what_torch_does(program):
-    """Whatever this GPU is: ``fine`` if and only if the kernels run."""
+    """Whatever this GPU is: nothing is found if and only if the kernels run."""
     ran = program.run(
         "cudaguard.install()\n"
         + KERNELS
         + """
-from cudaguard.system.driver import Driver
-from cudaguard.features.gpu_architectures.checks import look_at_torch
-situation = look_at_torch(Driver().capabilities())
+from cudaguard.features.gpu_architectures.detector import look_at_torch
+from cudaguard.system.torch_build import copy_for, folder_of
+nvrtc = copy_for(folder_of("torch"))
 try:
     jiterated()
     works = True
 except RuntimeError:
     works = False
-print(works, 0 in situation.with_verdict("fine"), situation.nvrtc.release)
-nvrtc = __import__("ctypes").CDLL(situation.nvrtc.path)
+print(works, not [f for f in look_at_torch() if f.severity != "info"])
 import ctypes
+library = ctypes.CDLL(nvrtc.path)
 major, minor = ctypes.c_int(), ctypes.c_int()
-assert nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
-print((major.value, minor.value) == situation.nvrtc.release)
+assert library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+print((major.value, minor.value) == nvrtc.release)
 """
     )
-    works, verdict, *_ = ran.out[0].split(" ", 2)
+    works, verdict = ran.out[0].split()
     assert works == verdict
     assert ran.out[1] == "True"
 
 
-def test_capabilities_by_nvml_driver_and_torch(program):
+def test_capabilities_by_driver_and_torch(program):
     ran = program.run(
         """
-        from cudaguard.system.machine import compute_capabilities
         from cudaguard.system.driver import Driver
-        by_nvml = compute_capabilities()
         import torch
         torch.cuda.init()
         by_torch = [torch.cuda.get_device_capability(d) for d in range(torch.cuda.device_count())]
-        print(sorted(by_nvml) == sorted(by_torch), list(Driver().capabilities()) == by_torch)
+        print(list(Driver().capabilities()) == by_torch)
         """
     )
-    assert ran.out == ["True True"]
+    assert ran.out == ["True"]

@@ -1,7 +1,7 @@
-"""Sees whether torch uses GPUs that it, or its NVRTC, does not know.
+"""Finds GPUs that torch, or its NVRTC, does not know.
 
-torch keeps a list of what is to be done when it initializes CUDA, its own checks among it: there
-ours stands too, so that it comes at the first use, when the devices are certain.
+torch keeps a list of what is to be done when it initializes CUDA, its own checks among it. Ours is
+added, so that it comes at the first use, when the devices are certain.
 """
 
 from __future__ import annotations
@@ -16,9 +16,12 @@ from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cudaguard.core.dispatch import Dispatch
+    from cudaguard.features.gpu_architectures.policy import Pair, Torch
+    from cudaguard.model import Finding
+    from cudaguard.system.torch_build import Nvrtc
 
 _QUEUED = "torch.cuda: looks at the architectures of GPUs when it initializes CUDA"
 
@@ -67,16 +70,53 @@ class ArchitectureDetector:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
         if not self._core.is_up:
             return
-        from cudaguard.features.gpu_architectures.checks import findings_of, look_at_torch
-        from cudaguard.system.driver import Driver
-
         try:
-            # Asked anew: this may be a forked process, in which torch has just initialized CUDA.
-            situation = look_at_torch(Driver().capabilities())
-            default = local_rank(os.environ) or 0
-            for finding in findings_of(situation, default) if situation is not None else ():
+            for finding in look_at_torch():
                 self._core.reporter.found(finding, frame_outside_of("torch"))
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)
         except ours(Exception) as error:
             self._core.broken("looking at the architectures of GPUs", error)
+
+
+def look_at_torch() -> Iterator[Finding]:
+    """Yield what is to be said of the imported torch on the devices that it may use.
+
+    Nothing before CUDA is initialized, and of a torch without CUDA.
+    """
+    from cudaguard.features.gpu_architectures.policy import Torch
+    from cudaguard.system.driver import Driver
+    from cudaguard.system.torch_build import copy_for, folder_of
+
+    torch = sys.modules.get("torch")
+    flags = peek(peek(torch, "_C"), "_cuda_getArchFlags")
+    # A driver of our own: this may be a forked process, in which torch has just initialized CUDA.
+    devices = Driver().capabilities() if flags is not None else ()
+    if devices and peek(peek(torch, "version"), "cuda") is not None:
+        built = Torch(str(peek(torch, "__version__")), tuple(str(flags() or "").split()))
+        yield from findings_of(built, copy_for(folder_of("torch")), devices)
+
+
+def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) -> Iterator[Finding]:
+    """Yield what is to be said of a torch on devices; nothing where all is fine.
+
+    What is wrong only with devices that the program does not use by default is not warned of.
+
+    Args:
+        torch: What it was built for.
+        nvrtc: The NVRTC that it uses, or will; None if that is not known.
+        devices: Their compute capabilities, by ordinal.
+    """
+    from cudaguard.features.gpu_architectures import findings
+    from cudaguard.features.gpu_architectures.policy import can_compile, has_code
+
+    default = local_rank(os.environ) or 0
+    usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
+    hopeless = {n: device for n, device in enumerate(devices) if n not in usable}
+    if hopeless:
+        yield findings.cannot_run(torch, hopeless, loud=default in hopeless)
+    if nvrtc is not None:
+        release = nvrtc.release
+        lame = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
+        if lame:
+            yield findings.no_jit(torch, lame, nvrtc, loud=default in lame)

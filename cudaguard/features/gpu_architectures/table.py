@@ -2,15 +2,6 @@
 
 from __future__ import annotations
 
-# What a built-in rule alone asks for.
-REPAIRS = {"preload_newer_nvrtc": {"before": "repair:preload_newer_nvrtc"}}
-
-CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
-
-IDS = {
-    "CG893": ("a library has no code for a GPU", "CudaGuardWarning"),
-    "CG894": ("NVRTC does not support a GPU", "CudaGuardWarning"),
-}
 DETECTORS = {
     "detector:ArchitectureDetector": ("begin", "imported:torch", "forget"),
 }

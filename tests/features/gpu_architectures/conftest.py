@@ -6,7 +6,6 @@ those of the stub driver and the stub of NVML.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import pytest
 
 from cudaguard.features.gpu_architectures.policy import KNOWN
 
-from ...features.cuda_init.program import SCENE, Program, Ran
+from ...features.cuda_init.program import Program, Ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,13 +72,6 @@ def jit(device=0):
     return "compiled"
 """,
     "__init__.py": """
-import ctypes, glob, os, sys
-if {preloads}:  # as torch does from 2.6 on
-    for folder in sys.path:
-        found = glob.glob(os.path.join(folder, "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.*[0-9]"))
-        if found:
-            ctypes.CDLL(found[0])
-            break
 from torch import _C, cuda, version
 __version__ = version.__version__
 """,
@@ -91,14 +83,6 @@ class MadeUp(Program):
 
     def __init__(self, child: Any, stubs: Any) -> None:
         super().__init__(child, stubs)
-        child.write(
-            "scene.py",
-            SCENE + "import cudaguard.system.preload\n"
-            "cudaguard.system.preload.DRIVER_FILES = ('driver',)\n"
-            # Nothing of this machine's own.
-            "import cudaguard.system.torch_build\ncudaguard.system.torch_build._TOOLKITS = ()\n",
-        )
-        child.write("driver", "")
         self.site = child.folder / "site"
 
     def compile(self, path: Path, code: str, *flags: object) -> Path:
@@ -121,9 +105,7 @@ class MadeUp(Program):
         path = self.compile(home / name, code, f"-Wl,-soname,{name}")
         builtins = f"libnvrtc-builtins.so.{major}.{minor}"
         self.compile(home / builtins, "int builtins;", f"-Wl,-soname,{builtins}")
-        # As some wheels have them.
-        (home / f"libnvrtc-builtins.alt.so.{major}.{minor}").touch()
-        shutil.copy(path, home / f"libnvrtc.alt.so.{major}")
+        (home / f"libnvrtc-builtins.alt.so.{major}.{minor}").touch()  # as some wheels have it
         return path
 
     def torch(
@@ -132,7 +114,6 @@ class MadeUp(Program):
         flags: str = "sm_80 sm_90 sm_120",
         nvrtc: tuple[int, int] = (12, 8),
         cuda: str | None = "12.8",
-        preloads: bool = False,
     ) -> None:
         """Make a torch and its own NVRTC."""
         own = self.nvrtc(nvrtc)
@@ -141,7 +122,7 @@ class MadeUp(Program):
             path = self.site / "torch" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(
-                text.format(release=release, cuda=cuda, flags=said, preloads=preloads)
+                text.format(release=release, cuda=cuda, flags=said)
                 if "{" in text and name != "cuda.py"
                 else text
             )
@@ -152,10 +133,9 @@ class MadeUp(Program):
         code = f'const char *get(void) {{ return "{flags}"; }}\nconst char sm_[] = "sm_carveout";\n'
         self.compile(folder / "libtorch_python.so", code)
 
-    def run(self, code: str, *arguments: object, path: tuple[str, ...] = (), **how: Any) -> Ran:
-        """Run code with ``site`` behind further folders on PYTHONPATH."""
-        folders = [str(self.folder / part) for part in (*path, "site")]
-        env = {"PYTHONPATH": ":".join(folders), **how.pop("env", {})}
+    def run(self, code: str, *arguments: object, **how: Any) -> Ran:
+        """Run code with ``site`` on PYTHONPATH."""
+        env = {"PYTHONPATH": str(self.site), **how.pop("env", {})}
         return super().run(code, *arguments, env=env, **how)
 
 
