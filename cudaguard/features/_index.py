@@ -41,6 +41,7 @@ RULES = (
     ('CG029', 'cudaguard.features.array_interface.rules:RULES', 'opt-in', ('nvidia.nvimgcodec',), (), (('normalize_argument', 'as_image'),)),
     ('CG030', 'cudaguard.features.array_interface.rules:RULES', 'opt-in', ('warp',), (), (('normalize_argument', 'array.__init__'),)),
     ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),)),
+    ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),)),
     ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),)),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), ()),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), ()),
@@ -61,6 +62,7 @@ VERBS = {
     'fix_array_interface': {'after': 'cudaguard.features.array_interface.repair:put_up'},
     'disable_cuda_graphs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
+    'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
     'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
 }
 
@@ -72,7 +74,7 @@ CATEGORIES = {
     'set_env':'ImportOrderWarning', 'replace_module':'ImportOrderWarning',
     'normalize_argument':'ArrayInterfaceWarning', 'fix_array_interface':'ArrayInterfaceWarning',
     'disable_cuda_graphs':'GraphWarning', 'clone_outputs':'GraphWarning',
-    'prepare_builds':'ExtensionWarning',
+    'preload_newer_nvrtc':'ImportOrderWarning', 'prepare_builds':'ExtensionWarning',
 }
 
 TABLES = (

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from cudaguard.elf.reader import ElfFile
 from cudaguard.elf.search_path import Place, SearchPath
-from cudaguard.files import os, ours, read_start
+from cudaguard.files import os, ours, read_start, theirs
 from cudaguard.model import Record
 from cudaguard.system.facts import built_for
 
@@ -251,6 +251,25 @@ def look_at_machine(root: str = "/") -> Machine:
     status = said.pop("status")
     machine = Machine(driver_library=library, **said)
     return machine.replace(problems=tuple(_problems(machine, kinds_of_machine(root), status)))
+
+
+def compute_capabilities() -> tuple[tuple[int, int], ...]:
+    """Return the compute capability of each GPU of this machine; NVML is loaded for it.
+
+    Nothing where NVML cannot tell that of all.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        try:
+            found = [gpu.capability for gpu in _gpus(pynvml)]
+        finally:
+            pynvml.nvmlShutdown()
+    except theirs(Exception):  # no NVML, one that does not work, or warnings made errors
+        return ()
+    known = tuple(capability for capability in found if capability is not None)
+    return known if len(known) == len(found) else ()
 
 
 def kinds_of_machine(root: str = "/") -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from glob import escape, glob
 from mmap import ACCESS_READ, mmap
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
 from cudaguard.elf.reader import ElfFile, read_elf
-from cudaguard.elf.search_path import Place, SearchPath
+from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.shared_object import SharedObject, Wanted
 from cudaguard.files import open_to_read, os, ours, read_start, theirs
 from cudaguard.system.modules import peek
@@ -140,18 +141,21 @@ def _listed(data: mmap) -> tuple[str, ...]:
     return ()
 
 
+def release_of(torch: str) -> str:
+    """Return the version of a torch by its folder, as in ``2.6.0+cu124``; empty if unknown."""
+    return _said(os.path.join(torch, "version.py")).get("__version__", "")
+
+
 def homes_of(libraries: Iterable[str]) -> dict[str, str]:
     """Return library -> a file of that name, where the loader does not look but a user would.
 
     Those are the folders of NVIDIA's wheels, torch's own, and what ``LD_LIBRARY_PATH`` has become
     since the process was started.
     """
-    import glob
-
     folders = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
     folders.append(os.path.join(folder_of("torch"), "lib"))
     for entry in (*map(os.path.dirname, _elsewhere.values()), *sys.path):
-        folders += sorted(glob.glob(os.path.join(glob.escape(entry), "nvidia", "*", "lib")))
+        folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
     found = {}
     for name in libraries:
         files = (os.path.join(folder, name) for folder in folders)
@@ -178,7 +182,7 @@ def _old_strings(path: str) -> bool | None:
     return has[0] if has[0] != has[1] else None
 
 
-# --- Which copy of NVRTC serves torch: by files, nothing is loaded -------------------------------
+# --- Which copies of NVRTC there are, and which one serves torch: by files, nothing is loaded -----
 # The release of a copy is in the name of the library that lies beside it, ``libnvrtc-
 # builtins.so.12.8``: to load one for asking would have it serve the whole process.
 #
@@ -190,6 +194,7 @@ _TORCH_PART = "libcaffe2_nvrtc.so"
 _BUILTINS = re.compile(r"libnvrtc-builtins(?:-[0-9a-f]+)?\.so\.(\d+)\.(\d+)(?:\.\d+)?")
 _FILE = re.compile(r"libnvrtc\.so\.(\d+)\.(\d+)\.\d+")  # as toolkits name it
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # in older wheels of PyTorch
+_TOOLKITS = ("/usr/local/cuda*",)
 
 
 class Nvrtc(NamedTuple):
@@ -204,6 +209,16 @@ class Nvrtc(NamedTuple):
     path: str
     name: str
     release: tuple[int, int] | None
+
+    def with_builtins(self) -> tuple[str, ...]:
+        """Return its file, and the library beside it that it opens when it compiles.
+
+        That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
+        """
+        major, minor = self.release or (0, 0)
+        folder = os.path.dirname(self.path)
+        builtins = os.path.join(folder, f"libnvrtc-builtins.so.{major}.{minor}")
+        return tuple(filter(os.path.exists, (self.path, builtins)))
 
 
 def mapped_copies() -> list[Nvrtc]:
@@ -240,6 +255,26 @@ def copy_for(torch: str) -> Nvrtc | None:
         place, search = Place(asking, file, None), SearchPath(())
     path = search.find(plain, place) or search.find(name, place)
     return _copy(path) if path else None
+
+
+def installed_copies(soname: str) -> list[Nvrtc]:
+    """Return the copies of a name that are installed: in NVIDIA's wheels, toolkits and conda's.
+
+    Args:
+        soname: As in ``libnvrtc.so.12``.
+    """
+    entries = [entry or os.getcwd() for entry in sys.path if isinstance(entry, str)]
+    homes = [*map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")), sys.prefix]
+    places = [os.path.join(escape(entry), "nvidia", "*", "lib") for entry in entries]
+    places += [
+        os.path.join(home, part)
+        for home in (*(escape(home) for home in homes if home), *_TOOLKITS)
+        for part in ("lib64", "lib", "targets/*/lib")
+    ]
+    files = [path for place in places for path in sorted(glob(os.path.join(place, soname)))]
+    # A toolkit may have a folder for builds for another machine.
+    copies = [_copy(path) for path in dict.fromkeys(map(os.path.realpath, files)) if fits(path)]
+    return [copy for copy in copies if copy.name == soname]
 
 
 def _copy(path: str) -> Nvrtc:

@@ -28,7 +28,7 @@ from cudaguard.files import (
 )
 from cudaguard.system import extensions as judgement
 from cudaguard.system import source, source_file
-from cudaguard.system.torch_build import architectures
+from cudaguard.system.torch_build import architectures, release_of
 from cudaguard.tools.run.record import read_faults
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes and links as POSIX has them")
@@ -117,6 +117,7 @@ def test_links_to_files_and_files_without_a_size_are_read(tmp_path):
         ("cache", cache_entries, {}),
         ("journal", read_journal, []),
         ("faults", read_faults, []),
+        ("version.py", lambda path: release_of(os.path.dirname(path)), ""),
         ("lib/libtorch_python.so", lambda path: architectures(path[:-23]), ()),
     ],
 )

@@ -1,6 +1,7 @@
-"""Real NVRTC on architectures that they know or not, and a CUDA build of torch.
+"""Real NVRTC on architectures that they know or not, and beside a CUDA build of torch.
 
-There is no GPU: the driver is the stub, for devices of any kind.
+There is no GPU: NVML is the stub, and torch is asked by its own function what it would compile for,
+with device properties made up. What it then gets is compiled for real.
 """
 
 from __future__ import annotations
@@ -54,6 +55,36 @@ def compiled(nvrtc, architecture):
     return status, log.value.decode().strip()
 '''
 REFUSED = (5, "nvrtc: error: invalid value for --gpu-architecture (-arch)")
+
+# What torch asks for, by the function that its fusers call. cudaDeviceProp of CUDA 12 and 13 has
+# the capability in the same place.
+TORCH_ASKS = """
+import os
+import torch
+
+
+def asked_for(major, minor):
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    torch_cuda = ctypes.CDLL(os.path.join(folder, "libtorch_cuda.so"))
+    query = torch_cuda[
+        "_ZN5torch3jit5fuser4cuda18codegenOutputQueryEPK14cudaDevicePropRiS6_Rb"]
+    properties = (ctypes.c_int * 1024)()
+    properties[90], properties[91] = major, minor
+    a, b, machine_code = ctypes.c_int(), ctypes.c_int(), ctypes.c_bool()
+    query(properties, ctypes.byref(a), ctypes.byref(b), ctypes.byref(machine_code))
+    return f"{'sm' if machine_code.value else 'compute'}_{a.value}{b.value}"
+"""
+
+GUARD = """
+import sys
+import cudaguard
+import cudaguard.system.preload as preload
+import cudaguard.system.torch_build as nvrtc_probe
+# There is no driver; its place is taken by the stub of NVML, which says what devices there are. A
+# stub of libcuda would be opened by NVRTC itself, and not be enough for it.
+preload.DRIVER, preload.DRIVER_FILES = "libnvidia-ml.so.1", (__file__,)
+nvrtc_probe._TOOLKITS = ()  # nothing of this machine's own
+"""
 
 
 @pytest.fixture(scope="session")
@@ -129,13 +160,53 @@ def with_torch(child, root, cuda_torch, driver_stubs):
     return run
 
 
+JIT = COMPILE + "GUARD" + TORCH_ASKS + (
+    "wanted = asked_for(10, 7)\n"
+    "print(wanted, *compiled(ctypes.CDLL('libnvrtc.so.13'), wanted))\n"
+)  # fmt: skip
+
+
+def test_torch_is_served_by_the_one_that_knows_the_gpu(with_torch, wheel):
+    newer = wheel(NVRTC[13, 5])
+    appended = f"import sys; sys.path.append({str(newer)!r})\n"
+    unguarded = with_torch(appended + JIT.replace("GUARD", ""), capability="10.7")
+    assert unguarded.stdout.strip() == f"sm_107 {REFUSED[0]} {REFUSED[1]}"
+    guarded = with_torch(
+        appended
+        + JIT.replace("GUARD", GUARD + "cudaguard.install()\n")
+        + "status = cudaguard.status()\n"
+        "print([line for line in status.changes if 'CG033' in line])\n"
+        "print([f.id for f in status.findings if f.severity != 'info'])",
+        capability="10.7",
+    )
+    asked, touched, findings = guarded.stdout.splitlines()
+    assert asked.strip() == "sm_107 0"
+    assert f"{newer}/nvidia/cu13/lib/libnvrtc.so.13: loaded before torch, because NVRTC" in touched
+    assert findings == "[]"
+    assert guarded.stderr == ""
+
+
+def test_torch_is_left_alone_where_its_own_knows_the_gpu(with_torch, wheel):
+    newer = wheel(NVRTC[13, 5])
+    done = with_torch(
+        GUARD + f"sys.path.append({str(newer)!r})\ncudaguard.install()\nimport torch\n"
+        "print([line.split()[-1] for line in open('/proc/self/maps') if 'libnvrtc' in line])\n"
+        "print(cudaguard.status().changes)",
+        capability="12.1",
+    )
+    mapped, touched = done.stdout.splitlines()
+    assert "libnvrtc.so.13" in mapped
+    assert str(newer) not in mapped
+    assert "libnvrtc" not in touched
+
+
 def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
     done = with_torch(
         """
         from cudaguard.system.torch_build import copy_for, mapped_copies
-        from cudaguard.system.torch_build import architectures, folder_of
+        from cudaguard.system.torch_build import architectures, folder_of, release_of
         folder = folder_of("torch")
-        before = copy_for(folder), architectures(folder)
+        before = copy_for(folder), architectures(folder), release_of(folder)
         assert mapped_copies() == []
         import sys
         assert "torch" not in sys.modules
@@ -143,6 +214,7 @@ def test_what_torch_says_of_itself_is_read_from_its_files(with_torch):
         assert before[0].path == mapped_copies()[0].path, (before, mapped_copies())
         assert before[0].release == (13, 0)
         assert before[1] == tuple(torch._C._cuda_getArchFlags().split())
+        assert before[2] == torch.__version__
         """,
         capability="9.0",
     )

@@ -92,6 +92,15 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
     )
 
 
+def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
+    """Return why torch is served by another NVRTC, as a clause."""
+    names = ", ".join(dict.fromkeys(map(dotted, devices)))
+    return (
+        f"because NVRTC {dotted(better.release)} supports the GPUs here (compute capability "
+        f"{names}), and torch's own {dotted(own.release)} does not,"
+    )
+
+
 def compiler_line(compiler: Nvrtc) -> str:
     """Return which compiler it is, and what it can compile for if that is known."""
     known = sorted(KNOWN.get(compiler.release or (0, 0), ()))

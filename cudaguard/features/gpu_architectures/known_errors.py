@@ -137,6 +137,8 @@ COMPILERS = (
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
         command="cudaguard doctor --deep --only CG913",
         links=findings.LACKS_COMPILER.links,
+        unguarded="cudaguard.install() before import torch has an installed one loaded first "
+        "(rule CG033)",
         examples=("RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",),
     ),
     KnownError(

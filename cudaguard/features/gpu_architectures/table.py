@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+# What a built-in rule alone asks for.
+REPAIRS = {"preload_newer_nvrtc": {"before": "repair:preload_newer_nvrtc"}}
+
+CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
+
 DETECTORS = {
     "detector:ArchitectureDetector": ("begin", "imported:torch", "forget"),
 }

@@ -13,7 +13,7 @@ import pytest
 
 from cudaguard.features.gpu_architectures.policy import KNOWN
 
-from ...features.cuda_init.program import Program, Ran
+from ...features.cuda_init.program import SCENE, Program, Ran
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +83,14 @@ class MadeUp(Program):
 
     def __init__(self, child: Any, stubs: Any) -> None:
         super().__init__(child, stubs)
+        child.write(
+            "scene.py",
+            SCENE + "import cudaguard.system.preload\n"
+            "cudaguard.system.preload.DRIVER_FILES = ('driver',)\n"
+            # Nothing of this machine's own.
+            "import cudaguard.system.torch_build\ncudaguard.system.torch_build._TOOLKITS = ()\n",
+        )
+        child.write("driver", "")
         self.site = child.folder / "site"
 
     def compile(self, path: Path, code: str, *flags: object) -> Path:
@@ -133,9 +141,10 @@ class MadeUp(Program):
         code = f'const char *get(void) {{ return "{flags}"; }}\nconst char sm_[] = "sm_carveout";\n'
         self.compile(folder / "libtorch_python.so", code)
 
-    def run(self, code: str, *arguments: object, **how: Any) -> Ran:
-        """Run code with ``site`` on PYTHONPATH."""
-        env = {"PYTHONPATH": str(self.site), **how.pop("env", {})}
+    def run(self, code: str, *arguments: object, path: tuple[str, ...] = (), **how: Any) -> Ran:
+        """Run code with ``site`` behind further folders on PYTHONPATH."""
+        folders = [str(self.folder / part) for part in (*path, "site")]
+        env = {"PYTHONPATH": ":".join(folders), **how.pop("env", {})}
         return super().run(code, *arguments, env=env, **how)
 
 

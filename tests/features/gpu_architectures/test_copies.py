@@ -26,6 +26,21 @@ def test_release_that_is_not_certain(program, more):
     assert torch_build._copy(str(path)).release is None
 
 
+def test_folder_for_builds_for_another_machine(program, monkeypatch):
+    """A toolkit that builds for GH200 or Jetson on x86-64 has libraries that cannot be loaded."""
+    program.nvrtc((12, 8), "conda/lib")
+    path = program.nvrtc((12, 9), "cuda/targets/sbsa-linux/lib")
+    monkeypatch.setenv("CUDA_HOME", str(program.folder / "cuda"))
+    monkeypatch.setenv("CONDA_PREFIX", str(program.folder / "conda"))
+    found = {copy.release for copy in torch_build.installed_copies("libnvrtc.so.12")}
+    assert found == {(12, 8), (12, 9)}
+    data = bytearray(path.read_bytes())
+    data[18:20] = (243).to_bytes(2, "little")  # RISC-V: nobody's who runs this
+    path.write_bytes(data)
+    (copy,) = torch_build.installed_copies("libnvrtc.so.12")
+    assert copy.release == (12, 8)
+
+
 def test_the_one_of_torch(program):
     program.torch()
     copy = torch_build.copy_for(str(program.site / "torch"))

@@ -1,4 +1,4 @@
-"""GPUs that torch, or its NVRTC, does not know: told when torch uses CUDA."""
+"""GPUs that torch, or its NVRTC, does not know: told when torch uses CUDA; another NVRTC first."""
 
 from __future__ import annotations
 
@@ -27,6 +27,98 @@ def test_it_is_told_at_the_first_use(program):
     )
     assert "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'" in ran.err
     assert "nvidia/cuda_nvrtc/lib/libnvrtc.so.12 of CUDA 12.8, supports 50 52" in ran.err
+
+
+@pytest.mark.parametrize("place", ["beside/nvidia/cuda_nvrtc/lib", "cuda/targets/any/lib"])
+def test_another_one_that_is_installed_is_loaded_first(program, place):
+    program.torch()
+    newer = program.nvrtc((12, 9), place)
+    program.nvrtc((13, 0), "beside/nvidia/cu13/lib")  # by another name
+    more = {"env": {"CUDA_HOME": str(program.folder / "cuda")}, "capability": GB10}
+    unguarded = program.run(USE, **more)
+    assert unguarded.out[0] == REFUSED
+    ran = program.run(
+        f"import logging; logging.basicConfig(level='INFO')\n{GUARDED}"
+        "for line in cudaguard.status().changes: print(line)\n"
+        # NVRTC asks for it by name, and does not always look beside itself.
+        "for line in {l.split()[-1] for l in open('/proc/self/maps') if 'builtins' in l}:\n"
+        "    print('builtins', line)",
+        # Behind torch's own copy.
+        env={**more["env"], "PYTHONPATH": f"{program.site}:{program.folder / 'beside'}"},
+        capability=GB10,
+    )
+    assert ran.out[0] == "ok compiled"
+    assert ran.warned == []
+    how = f"{newer}: loaded before torch, "
+    (change,) = (line for line in ran.out if line.startswith(how))
+    assert change.endswith(" by CG033 (stays)")
+    assert f"builtins {newer.parent / 'libnvrtc-builtins.so.12.9'}" in ran.out
+    assert any("libnvidia-ml.so.1: loaded before torch, to ask it" in line for line in ran.out)
+    assert (
+        f"CG033: {how}because NVRTC 12.9 supports the GPUs here (compute capability 12.1)"
+        in ran.err
+    )
+    assert "and torch's own 12.8 does not" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("capability", "flags"),
+    [
+        ("9.0", "sm_80 sm_90 sm_120"),  # torch's own knows it
+        (["9.0", "12.1"], "sm_80 sm_90 sm_120"),  # so does it for one of them
+        ("12.1", "sm_80 sm_90"),  # torch itself cannot use it
+        ("15.0", "sm_80 sm_150"),  # nobody knows it
+    ],
+)
+def test_it_is_left_alone_where_it_works_or_cannot_help(program, capability, flags):
+    program.torch(flags=flags)
+    program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
+    ran = program.run(
+        "cudaguard.install()\nimport torch\nprint(*cudaguard.status().changes, sep='\\n')",
+        path=("beside",),
+        capability=capability,
+    )
+    assert not any("CG033" in line and "libnvrtc" in line for line in ran.out)
+
+
+@pytest.mark.parametrize("where", ["driver", "copy", "mode", "rule"])
+def test_nvml_is_not_loaded_for_nothing(program, where):
+    program.torch()
+    if where != "copy":
+        program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
+    if where == "driver":
+        (program.folder / "driver").unlink()
+    install = {"mode": "'observe'", "rule": "disable=['CG033']"}.get(where, "")
+    ran = program.run(
+        f"cudaguard.install({install})\nimport torch\n"
+        "print(any('nvidia-ml' in line or 'libnvrtc' in line for line in open('/proc/self/maps')))",
+        path=("beside",),
+        capability=GB10,
+    )
+    assert ran.out == ["False"]
+    assert ran.calls == []
+
+
+def test_a_library_that_cannot_be_loaded_costs_nothing(program):
+    program.torch()
+    newer = program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
+    broken = program.compile(
+        newer,
+        "int nowhere(void); int f(void) { return nowhere(); }",
+        "-Wl,-soname,libnvrtc.so.12",
+        "-Wl,-z,now",
+    )
+    ran = program.run(GUARDED, path=("beside",), capability=GB10)
+    assert ran.out[0] == REFUSED
+    assert ran.warned == ["CG033", "CG894"]
+    assert f"OSError: {broken}: undefined symbol: nowhere" in ran.err
+    strict = GUARDED.replace("install()", "install('strict')")
+    ran = program.run(strict, path=("beside",), capability=GB10, check=False)
+    assert ran.status == 1
+    assert (
+        "ImportOrderError: cudaguard could not load a library that torch needs before it."
+        in ran.err
+    )
 
 
 def test_gpu_that_is_known_is_not_spoken_of(program):
