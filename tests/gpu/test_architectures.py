@@ -36,11 +36,15 @@ def jiterated():
 
 def test_a_gpu_that_is_known_to_all_is_not_spoken_of(program):
     ran = program.run(
-        "cudaguard.install()\n" + KERNELS + "print(fused(), jiterated())\nprint(*ids())"
+        "cudaguard.install()\n"
+        + KERNELS
+        + "print(fused(), jiterated())\nprint(*ids())\n"
+        + "print([line for line in cudaguard.status().changes if 'CG033' in line])"
     )
-    kernels, found = ran.out
+    kernels, found, touched = ran.out
     assert kernels == "True 40320.0"
     assert not {"CG893", "CG894"} & set(found.split())
+    assert touched == "[]"
     assert not {"CG893", "CG894"} & set(ran.warned)
 
 
@@ -71,14 +75,16 @@ print((major.value, minor.value) == nvrtc.release)
     assert ran.out[1] == "True"
 
 
-def test_capabilities_by_driver_and_torch(program):
+def test_capabilities_by_nvml_driver_and_torch(program):
     ran = program.run(
         """
+        from cudaguard.system.machine import compute_capabilities
         from cudaguard.system.driver import Driver
+        by_nvml = compute_capabilities()
         import torch
         torch.cuda.init()
         by_torch = [torch.cuda.get_device_capability(d) for d in range(torch.cuda.device_count())]
-        print(list(Driver().capabilities()) == by_torch)
+        print(set(by_torch) <= set(by_nvml), list(Driver().capabilities()) == by_torch)
         """
     )
-    assert ran.out == ["True"]
+    assert ran.out == ["True True"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.checks import Check
 from cudaguard.elf.fat_binaries import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
-from cudaguard.features.gpu_architectures.policy import verdict_of_code
+from cudaguard.features.gpu_architectures.policy import code_for
 from cudaguard.system.child import try_imports
 from cudaguard.system.site import Skipped
 
@@ -33,7 +33,7 @@ def check(site: Site) -> Result:
         without = {
             device: names
             for device, names in gpus.items()
-            if all(verdict_of_code(device, code).ok is False for code in files.values())
+            if all(code_for(device, code) == "" for code in files.values())
         }
         if without:
             is_usable = len(without) < len(gpus)
@@ -73,7 +73,7 @@ def _code(site: Site) -> dict[str, dict[str, GpuCode]]:
             code = gpu_code(file.path)
         except (OSError, OverflowError, ValueError):
             continue
-        if code.parts:
+        if code.architectures:
             found.setdefault(file.dist, {})[file.path] = code
     if not found:
         raise Skipped("nothing that is installed has GPU code, torch and NVIDIA's libraries aside")

@@ -7,6 +7,7 @@ from cudaguard.features.gpu_architectures.policy import (
     KNOWN,
     architecture,
     asked_for,
+    code_for,
     dotted,
     nvrtc_for,
     torch_for,
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cudaguard.elf.fat_binaries import GpuCode
-    from cudaguard.features.gpu_architectures.policy import Pair, Torch, Verdict
+    from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.system.torch_build import Nvrtc
 
 _SHOWN = 3
@@ -128,30 +129,17 @@ def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
     return f"install a build of {dist} for this GPU, or {build}'{numbers}')"
 
 
-def in_words(device: Pair, code: GpuCode, found: Verdict, cuda: Pair | None = None) -> str:
-    """Return what a library does on a device, in a sentence without its end.
-
-    Args:
-        device: Its compute capability.
-        code: What the library has.
-        found: What follows from that.
-        cuda: The release of CUDA that compiles its PTX; None if none is compiled.
-    """
-    name = f"sm_{architecture(device)}"
-    has = " ".join(code.architectures)
-    if found.ok is None:
+def in_words(device: Pair, code: GpuCode) -> str:
+    """Return what a library does on a device, in a sentence without its end."""
+    name, by = f"sm_{architecture(device)}", code_for(device, code)
+    if by is None:
         return f"{name}: unknown, because some of its GPU code is of an unknown kind"
-    if not found.ok:
+    if not by:
+        has = " ".join(code.architectures)
         return f"{name}: no code for it, only {has}: every kernel fails with '{_FAILS}'"
-    told = f"{name}: runs its machine code for {found.by}"
-    if cuda is not None:
-        told = (
-            f"{name}: runs its PTX for {found.by}, JIT-compiled at first use by a driver for CUDA "
-            f"{dotted(cuda)} or later"
-        )
-    if found.lacking:
-        told += f"; {found.lacking} of its {len(code.parts)} parts have code for other GPUs only"
-    return told
+    if by.startswith("sm"):
+        return f"{name}: runs its machine code for {by}"
+    return f"{name}: runs its PTX for {by}, JIT-compiled at first use by a driver that knows it"
 
 
 def no_code(
