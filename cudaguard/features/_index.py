@@ -25,7 +25,6 @@ RULES = (
     ('CG068', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'cv2', 'mxnet', 'sklearn', 'xgboost', 'lightgbm'), (), (('preload_static_tls', 'libgomp*.so*'),)),
     ('CG013', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('pycuda.autoinit',), (), (('replace_module', 'pycuda.autoprimaryctx'),)),
     ('CG016', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorrt',), ('context',), ()),
-    ('CG017', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('decord',), ('context',), ()),
     ('CG014', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('jax',), (), (('set_env', 'XLA_PYTHON_CLIENT_PREALLOCATE'),)),
     ('CG015', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorflow',), (), (('set_env', 'TF_FORCE_GPU_ALLOW_GROWTH'),)),
     ('CG069', 'cudaguard.features.cuda_init.rules:RULES', 'automatic', ('cudf',), (), (('set_env', 'RAPIDS_NO_INITIALIZE'),)),

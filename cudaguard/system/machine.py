@@ -167,25 +167,17 @@ _REMEDIES = {
 }
 
 
-def remedy_for(status: int) -> str:
-    """Return what to do about a status that a message has; empty if nothing is known."""
-    return _REMEDIES.get(status, "")
-
-
 def texts() -> tuple[str, ...]:
     """Return how statuses stand in messages."""
     return tuple(part for parts in _TEXTS.values() for part in parts)
 
 
-def named_status(text: str) -> tuple[int, str, str] | None:
-    """Return the status that a message is about, what it means, and its line; None if of none."""
-    for status, parts in _TEXTS.items():
-        for part in parts:
-            at = text.find(part)
-            if at >= 0:
-                line = text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0]
-                if "cuda" in line.lower() or "cuInit" in line:  # others have such words, too
-                    return status, meaning(status), line
+def status_in(line: str) -> tuple[str, str, str] | None:
+    """Return the status that a line is about: number, meaning and remedy; None if of none."""
+    if "cuda" in line.lower() or "cuInit" in line:  # others have such words, too
+        for status, parts in _TEXTS.items():
+            if any(part in line for part in parts):
+                return str(status), meaning(status), _REMEDIES.get(status, "")
     return None
 
 

@@ -438,7 +438,7 @@ def test_interrupted_wait_for_the_lock_of_a_build():
     text = f"Traceback (most recent call last):\n  {frame}\n    time.sleep(1)\nKeyboardInterrupt\n"
     finding = cudaguard.explain(text)
     assert finding.id == "CG886"
-    assert finding.command.startswith('find "${TORCH_EXTENSIONS_DIR:-')
+    assert finding.command == "find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock"
     assert cudaguard.explain(text.replace("in wait", "in release")) is None
 
 

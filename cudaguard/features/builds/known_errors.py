@@ -104,7 +104,7 @@ KNOWN = (
         "killed leaves its lock, and torch before 2.14 waits for it without a limit.",
         "delete the file named lock in the folder of this extension, unless a build is still "
         "running; torch 2.14 and later has no such lock",
-        command='find "${{TORCH_EXTENSIONS_DIR:-$HOME/.cache/torch_extensions}}" -name lock',
+        command="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
         links=("https://github.com/pytorch/pytorch/pull/190543",),
         any_order=True,
         examples=(

@@ -1,20 +1,69 @@
-"""CG918: whether the GPU code of installed packages runs on the GPUs that are here."""
+"""What torch and installed packages have code for, compared with the GPUs that are here."""
 
 from __future__ import annotations
 
+import sys
+
+from cudaguard.config import local_rank
 from cudaguard.core.checks import Check
 from cudaguard.elf.fat_binaries import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
-from cudaguard.features.gpu_architectures.policy import code_for
+from cudaguard.features.gpu_architectures.policy import Torch, can_compile, code_for, has_code
+from cudaguard.files import os
 from cudaguard.system.child import try_imports
+from cudaguard.system.driver import Driver
+from cudaguard.system.modules import peek
 from cudaguard.system.site import Skipped
+from cudaguard.system.torch_build import copy_for, folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cudaguard.elf.fat_binaries import GpuCode
     from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
     from cudaguard.system.site import Result, Site
+    from cudaguard.system.torch_build import Nvrtc
+
+
+def look_at_torch() -> Iterator[Finding]:
+    """Yield what is to be said of the imported torch on the devices that it may use.
+
+    Nothing before CUDA is initialized, and of a torch without CUDA.
+    """
+    torch = sys.modules.get("torch")
+    flags = peek(peek(torch, "_C"), "_cuda_getArchFlags")
+    # A driver of our own: this may be a forked process, in which torch has just initialized CUDA.
+    devices = Driver().capabilities() if flags is not None else ()
+    if devices and peek(peek(torch, "version"), "cuda") is not None:
+        built = Torch(str(peek(torch, "__version__")), tuple(str(flags() or "").split()))
+        yield from findings_of(built, copy_for(folder_of("torch")), devices)
+
+
+def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) -> Iterator[Finding]:
+    """Yield what is to be said of a torch on devices; nothing where all is fine.
+
+    What is wrong only with devices that the program does not use by default is not warned of.
+
+    Args:
+        torch: What it was built for.
+        nvrtc: The NVRTC that it uses, or will; None if that is not known.
+        devices: Their compute capabilities, by ordinal.
+    """
+    default = local_rank(os.environ) or 0
+    usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
+    hopeless = {n: device for n, device in enumerate(devices) if n not in usable}
+    if hopeless:
+        yield wording.cannot_run(torch, hopeless, loud=default in hopeless)
+    if nvrtc is not None:
+        release = nvrtc.release
+        lame = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
+        if lame:
+            yield wording.no_jit(torch, lame, nvrtc, loud=default in lame)
+
+
+# --- CG918: the GPU code of installed packages ----------------------------------------------------
 
 _ASK_NVML = """
 import json

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from cudaguard.core.findings import Kind, and_more, listed
 from cudaguard.features.gpu_architectures.policy import (
     KNOWN,
@@ -12,6 +14,7 @@ from cudaguard.features.gpu_architectures.policy import (
     nvrtc_for,
     torch_for,
 )
+from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -51,7 +54,7 @@ LACKS_COMPILER = Kind(
 
 def cannot_run(torch: Torch, devices: Mapping[int, Pair], *, loud: bool) -> Finding:
     """This torch has no code for devices, given by ordinal; `loud` if it is worth a warning."""
-    wheel = torch_for(next(iter(devices.values())))
+    wheel = _torch_wheel(devices)
     remedy, command = LACKS_CODE.remedy, f"pip install '{wheel}'" if wheel else ""
     if wheel == "torch":  # of any version: this one was built elsewhere
         remedy = "install torch from PyPI, or build this torch with TORCH_CUDA_ARCH_LIST"
@@ -80,7 +83,7 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         remedy = f"install {wheel}; pip then says that torch requires another one"
     else:
         remedy = "install a torch that was built with another major version of CUDA"
-        older = torch_for(next(iter(devices.values())))
+        older = _torch_wheel(devices)
         remedy += f": {older} from PyPI" if older else ""
         command = f"pip install '{older}'" if older else ""
     return LACKS_COMPILER.found(
@@ -91,6 +94,12 @@ def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: boo
         remedy=remedy,
         command=command,
     )
+
+
+def _torch_wheel(devices: Mapping[int, Pair]) -> str:
+    """Return which torch of PyPI is for devices; empty where its wheels are others than we know."""
+    is_known = sys.platform == "linux" and os.uname().machine == "x86_64"
+    return torch_for(next(iter(devices.values()))) if is_known else ""
 
 
 def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:

@@ -6,10 +6,10 @@ import re
 
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError, line_at
 from cudaguard.features.gpu_architectures import findings
-from cudaguard.features.gpu_architectures.detector import look_at_torch
+from cudaguard.features.gpu_architectures.checks import look_at_torch
 from cudaguard.features.gpu_architectures.policy import dotted
 from cudaguard.files import ours
-from cudaguard.system.machine import named_status, remedy_for, texts
+from cudaguard.system.machine import status_in, texts
 from cudaguard.system.torch_build import mapped_copies
 
 TYPE_CHECKING = False
@@ -195,38 +195,28 @@ COMPILERS = (
 )
 
 
-def _of_status(match: re.Match[str]) -> Finding | None:
-    status = named_status(line_at(match.string, match.start()))
-    if status is None:
-        return None
-    number, meaning, _ = status
-    return STATUS.with_words(str(number), meaning, remedy_for(number))
-
-
-STATUS = KnownError(
-    "CG881",
-    "the CUDA driver answers with an error",
-    texts(),
-    "|".join(map(re.escape, texts())),
-    "The CUDA driver answers {0}: {1}.",
-    "{2}",
-    command="nvidia-smi",
-    links=("https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html",),
-    certainty=LIKELY,
-    nouns=("with an error", "its number and name say which", "look the number up in CUresult"),
-    tell=_of_status,
-    examples=(
-        "RuntimeError: CUDA error: initialization error",
-        "cuInit: CUDA_ERROR_NO_DEVICE",
-        (
-            "numba.cuda.cudadrv.driver.CudaAPIError: [3] Call to cuInit results in "
-            "CUDA_ERROR_NOT_INITIALIZED"
+DRIVER = (
+    KnownError(
+        "CG881",
+        "the CUDA driver answers with an error",
+        texts(),
+        "|".join(map(re.escape, texts())),
+        "The CUDA driver answers {0}: {1}.",
+        "{2}",
+        command="nvidia-smi",
+        links=("https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html",),
+        certainty=LIKELY,
+        nouns=("with an error", "its number and name say which", "look the number up in CUresult"),
+        words=lambda match: status_in(line_at(match.string, match.start())),
+        examples=(
+            "RuntimeError: CUDA error: initialization error",
+            "cuInit: CUDA_ERROR_NO_DEVICE",
+            (
+                "numba.cuda.cudadrv.driver.CudaAPIError: [3] Call to cuInit results in "
+                "CUDA_ERROR_NOT_INITIALIZED"
+            ),
         ),
     ),
-)
-
-DRIVER = (
-    STATUS,
     KnownError(
         "CG864",
         "there is no NVIDIA driver",

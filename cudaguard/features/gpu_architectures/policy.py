@@ -8,10 +8,7 @@ CUDA's release notes. What torch asks for: pytorch/pytorch#48151, #87595, #87611
 from __future__ import annotations
 
 import re
-import sys
 from typing import NamedTuple
-
-from cudaguard.files import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -121,15 +118,13 @@ def asked_for(device: Pair, torch: Torch, nvrtc: Pair) -> int:
 
 
 def torch_for(device: Pair) -> str:
-    """Return which releases of torch on PyPI have code for a device, as pip takes it.
+    """Return which releases of torch on PyPI have code for a device, as pip takes it; else empty.
 
-    Empty if none has, and where PyPI's wheels are not those for x86-64 Linux, which were read:
-    others have other code, or none for GPUs.
+    Those for x86-64 Linux: others have other code, or none for GPUs.
     """
-    is_known = sys.platform == "linux" and os.uname().machine == "x86_64"
     releases = list(TORCH_WHEELS)
     fitting = [r for r in releases if any(runs_on(flag, device) for flag in TORCH_WHEELS[r])]
-    if not (is_known and fitting):
+    if not fitting:
         return ""
     lower = f">={fitting[0]}" if fitting[0] != releases[0] else ""
     upper = releases[releases.index(fitting[-1]) + 1 :][:1]

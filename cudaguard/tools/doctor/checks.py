@@ -18,7 +18,7 @@ from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.features.gpu_architectures.detector import findings_of
+from cudaguard.features.gpu_architectures.checks import findings_of
 from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.model import Finding
 from cudaguard.system import lending

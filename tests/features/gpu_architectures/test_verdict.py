@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
 
+from cudaguard.features.gpu_architectures.findings import cannot_run
 from cudaguard.features.gpu_architectures.policy import (
     KNOWN,
     TORCH_WHEELS,
@@ -19,13 +19,6 @@ from cudaguard.features.gpu_architectures.policy import (
     torch_for,
 )
 from cudaguard.files import os
-
-
-@pytest.fixture(autouse=True)
-def x86_64(monkeypatch):
-    """The wheels are those for x86-64 Linux."""
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="x86_64"), raising=False)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +104,11 @@ def test_what_is_advised_runs(release):
 
 def test_no_torch_is_advised_where_the_wheels_are_others(monkeypatch):
     """Those on PyPI for AArch64 and Windows were not read, and many have no code for GPUs."""
-    assert torch_for((9, 0)) == "torch>=2.1.2"
-    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="aarch64"))
-    assert torch_for((9, 0)) == ""
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert torch_for((9, 0)) == ""
+    torch = Torch("2.0.0", ("sm_80",))
+    for machine, command in (("x86_64", "pip install 'torch>=2.1.2'"), ("aarch64", "")):
+        one = SimpleNamespace(machine=machine)
+        monkeypatch.setattr(os, "uname", lambda one=one: one, raising=False)
+        assert cannot_run(torch, {0: (9, 0)}, loud=True).command == command
 
 
 def test_the_page_shows_the_tables(root):
