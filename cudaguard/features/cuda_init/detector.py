@@ -76,10 +76,10 @@ class CudaDetector:
         self._pid = 0  # the process in which forks and the environment are listened to
         # Variable and moment -> what it was then.
         self._latched: dict[tuple[str, Moment], str | None] = {}
-        self._told: set[str] = set()  # variables, and functions that expect CUDA unused
-        self._told_in = 0  # the process in which a use of CUDA after a fork was told
+        self._reported: set[str] = set()  # variables, and functions that expect CUDA unused
+        self._reported_in = 0  # the process in which a use of CUDA after a fork was told
         self._has_forked = False  # since CUDA was initialized
-        self._stand_ins: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
+        self._replaced: list[tuple[object, str, Any, Any]] = []  # owner, name, original, ours
 
     def begin(self, _: str) -> None:
         """Look for the first time."""
@@ -317,11 +317,11 @@ class CudaDetector:
         if self._pid:
             _listening[:] = [None]
             atexit.unregister(self.look_at_environment)
-        for owner, name, original, stand_in in self._stand_ins:
-            if peek(owner, name) is stand_in:  # else a later patch calls ours
+        for owner, name, original, replacement in self._replaced:
+            if peek(owner, name) is replacement:  # else a later patch calls ours
                 setattr(owner, name, original)
                 self._core.reporter.put_back(_patched(original))
-        self._stand_ins = []
+        self._replaced = []
 
     # --- variables that were read for good --------------------------------------------------------
 
@@ -339,8 +339,8 @@ class CudaDetector:
             value = os.environ.get(name)
             is_late = value != read and moment.setting in (value or "")
             is_late = is_late or (name == _VISIBLE and _hides(value, devices))
-            if is_late and name not in self._told:
-                self._told.add(name)
+            if is_late and name not in self._reported:
+                self._reported.add(name)
                 self._tell_late(name, value, read, moment, devices)
 
     def _tell_late(
@@ -375,8 +375,8 @@ class CudaDetector:
         def called(*arguments: Any, **keywords: Any) -> None:
             self.look()
             is_broken = bool(self.changes) and one.is_meant(arguments, keywords)
-            if is_broken and one.function not in self._told:
-                self._told.add(one.function)
+            if is_broken and one.function not in self._reported:
+                self._reported.add(one.function)
                 frame = frame_outside_of(one.module.partition(".")[0])
                 finding = findings.not_untouched(one, self.changes, describe(frame))
                 self._core.reporter.found(finding, frame)
@@ -414,17 +414,17 @@ class CudaDetector:
         from functools import wraps
 
         original = peek(owner, name)
-        known = any(stand_in is original for _, _, _, stand_in in self._stand_ins)
+        known = any(replacement is original for _, _, _, replacement in self._replaced)
         if original is None or known or not self._core.permit().tells:
             return
 
         @wraps(original)
-        def stand_in(*args: Any, **kwargs: Any) -> Any:
+        def replacement(*args: Any, **kwargs: Any) -> Any:
             self._quietly("telling of a fork", lambda: action(*args, **kwargs))
             return original(*args, **kwargs)
 
-        setattr(owner, name, stand_in)
-        self._stand_ins.append((owner, name, original, stand_in))
+        setattr(owner, name, replacement)
+        self._replaced.append((owner, name, original, replacement))
         self._core.reporter.changed(_patched(original), stays=False)
 
     # --- a use of CUDA after a fork, told once per process ----------------------------------------
@@ -435,8 +435,8 @@ class CudaDetector:
 
     def _tell_use(self, how: str, frame: FrameType | None, where: str, said: str = "") -> None:
         first = self.initializer
-        if first is not None and os.getpid() not in (first.pid, self._told_in):
-            self._told_in = os.getpid()
+        if first is not None and os.getpid() not in (first.pid, self._reported_in):
+            self._reported_in = os.getpid()
             finding = findings.used_after_fork(how, first, where, said)
             # What fails in a worker of a DataLoader is told in its parent: see above.
             worker = sys.modules.get("torch.utils.data._utils.worker")
@@ -446,8 +446,8 @@ class CudaDetector:
     def _tell_of_worker(self, line: str) -> None:
         """Tell of the error of a worker, where it is one of CUDA after a fork."""
         first = self.initializer
-        if line and first is not None and self._has_forked and self._told_in != os.getpid():
-            self._told_in = os.getpid()
+        if line and first is not None and self._has_forked and self._reported_in != os.getpid():
+            self._reported_in = os.getpid()
             finding = findings.worker_failed(first, line)
             self._core.reporter.found(finding, frame_outside_of("torch"))
 

@@ -141,7 +141,7 @@ _HOW = {
 }
 
 
-def _told(change: Change) -> str:
+def _beginning(change: Change) -> str:
     """Return a clause as the beginning of a message; names stay as they are."""
     text = f"{said(change, where=True)}{_HOW[change.how]}"
     return text if change.actor else f"{text[:1].upper()}{text[1:]}"
@@ -150,9 +150,9 @@ def _told(change: Change) -> str:
 def initialized(change: Change, link: str = "") -> Finding:
     """CuInit was called; `link` reports a program that broke by it, so that it is warned of."""
     if not link:
-        return INITIALIZED.found(f"{_told(change)}.", severity="info")
+        return INITIALIZED.found(f"{_beginning(change)}.", severity="info")
     return INITIALIZED.found(
-        f"{_told(change)}.",
+        f"{_beginning(change)}.",
         remedy=f"{INITIALIZED.remedy}; or silence this: {switch_off(INITIALIZED.id)}",
         links=(link,),
     )
@@ -168,9 +168,9 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     """
     # A rank beyond them has been given devices of its own.
     if rank is None or rank == change.device or devices <= max(rank, 1):
-        return CONTEXT.found(f"{_told(change)}.", severity="info", consequence="", remedy="")
+        return CONTEXT.found(f"{_beginning(change)}.", severity="info", consequence="", remedy="")
     return CONTEXT.found(
-        f"{_told(change)}, but this process is local rank {rank}.",
+        f"{_beginning(change)}, but this process is local rank {rank}.",
         f"{devices} devices are visible",
         consequence=f"each such rank takes some hundreds of MiB on device {change.device}, and may "
         "compute there.",

@@ -53,14 +53,14 @@ def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) ->
     """
     default = local_rank(os.environ) or 0
     usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
-    hopeless = {n: device for n, device in enumerate(devices) if n not in usable}
-    if hopeless:
-        yield wording.cannot_run(torch, hopeless, loud=default in hopeless)
+    without_code = {n: device for n, device in enumerate(devices) if n not in usable}
+    if without_code:
+        yield wording.cannot_run(torch, without_code, loud=default in without_code)
     if nvrtc is not None:
         release = nvrtc.release
-        lame = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
-        if lame:
-            yield wording.no_jit(torch, lame, nvrtc, loud=default in lame)
+        without_compiler = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
+        if without_compiler:
+            yield wording.no_jit(torch, without_compiler, nvrtc, loud=default in without_compiler)
 
 
 # --- CG918: the GPU code of installed packages ----------------------------------------------------
