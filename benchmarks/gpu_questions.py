@@ -90,9 +90,7 @@ tell(load=load, cuInit=init, cuInit_again=again, retain=ms(retain), retain_again
         "time of create_context() in ms",
         """
 import cudaguard
-first = ms(cudaguard.create_context)
-handle = cudaguard.create_context()
-tell(first=first, mib_it_says=None if handle.bytes is None else round(handle.bytes / 2**20))
+tell(first=ms(cudaguard.create_context))
 """,
     ),
     Question(

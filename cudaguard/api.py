@@ -207,9 +207,8 @@ def create_context(device: int | str | None = None) -> ContextHandle:
         What was created; the same handle for a device that has it already.
 
     Raises:
-        ContextError: It cannot be created: no driver, one that is too old, no such device, a
-            forked child of a process that uses CUDA, a device in a compute mode that forbids it,
-            or any failure of the driver; the message says which, and what to do.
+        ContextError: It cannot be created: no driver, no such device, a forked child of a process
+            that uses CUDA, or any failure of the driver; the message says which, and what to do.
     """
     from cudaguard.features.cuda_init.repair import create
 

@@ -43,7 +43,6 @@ SLOW = {
     "core": ("test_mocks", "test_odd_files"),
     "elf": ("test_fat_binaries", "test_loaded", "test_reader"),
     "features/array_interface": ("test_any_dictionary", "test_entries"),
-    "features/builds": ("test_locks",),
     "features/cuda_init": (
         *("test_attribution", "test_context", "test_errors_after_a_fork", "test_gpu_facts"),
         "test_latched_environment",

@@ -21,19 +21,19 @@ __asm__(".section {name},\\"a\\"\\n.balign 8\\n.incbin \\"{file}\\"\\n.previous"
 """
 
 
-def image(flag: str, ptx: tuple[int, int] = (8, 4), content: bytes = bytes(40)) -> bytes:
+def image(flag: str, content: bytes = bytes(40)) -> bytes:
     """Return one image, as in ``sm_90a`` or ``compute_80``."""
     kind, number, letter = re.fullmatch(r"([a-z]+)_(\d+)([af]?)", flag).groups()
-    version = ptx if kind == "compute" else (1, 8)
+    version = (8, 4) if kind == "compute" else (1, 8)
     options = 0x11 | COMPRESSED | LETTERS[letter]
     header = struct.pack("<HHIQII", KINDS[kind], 0x101, 64, len(content), len(content) - 3, 64)
     header += struct.pack("<HHIIIQQQ", version[1], version[0], int(number), 0, 0, options, 0, 99)
     return header + content
 
 
-def binary(*flags: str, **how: object) -> bytes:
+def binary(*flags: str) -> bytes:
     """Return a fat binary with an image for each architecture."""
-    images = b"".join(image(flag, **how) for flag in flags)
+    images = b"".join(image(flag) for flag in flags)
     return struct.pack("<IHHQ", MAGIC, 1, 16, len(images)) + images
 
 
@@ -59,10 +59,10 @@ def source(folder: Path, linked: Sequence[bytes], to_link: Sequence[bytes] = (),
     return text
 
 
-def library(path: Path, *flags: str, **how: object) -> Path:
+def library(path: Path, *flags: str) -> Path:
     """Compile a library whose one fat binary has these; return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    return compiled(path, source(path.parent, [binary(*flags, **how)]))
+    return compiled(path, source(path.parent, [binary(*flags)]))
 
 
 def compiled(path: Path, text: str) -> Path:

@@ -79,7 +79,6 @@ def test_modules_that_talk_are_seen():
         "core/known_errors.py",
         "core/findings.py",
         "errors.py",
-        "features/builds/findings.py",
         "features/cuda_init/known_errors.py",
         "features/cuda_init/findings.py",
         "features/import_order/rules.py",

@@ -26,7 +26,6 @@ _OF_DEVICE_LINKER = 2  # version of a record
 _IMAGE = 48  # bytes of an image's header that are looked at; more follow
 _PTX, _MACHINE_CODE = 1, 2
 _LETTERS = ((1 << 20, "a"), (1 << 21, "f"))
-_FLAG = 64  # bytes of memory for a name in a set
 _MOST_IMAGES = 1 << 18
 _MOST_RECORDS = 1 << 16
 _MOST_PADDING = 1 << 12
@@ -35,22 +34,16 @@ _MOST_PADDING = 1 << 12
 class GpuCode(NamedTuple):
     """What a library has for GPUs.
 
+    A library whose source files were built for different GPUs is taken for one that knows which of
+    its kernels to call.
+
     Args:
-        parts: The architectures of each fat binary that has some, as in ``{"sm_90a",
-            "compute_80"}``: kernels of one part are in all its images, and in no other part.
-        ptx: Architecture -> release of the PTX language that it is written in, as in (8, 0); of
-            several the newest.
+        architectures: As in ``("sm_90a", "compute_80")``: machine code first, then PTX.
         has_more: True if there are images of kinds that are not known here.
     """
 
-    parts: tuple[frozenset[str], ...] = ()
-    ptx: dict[str, tuple[int, int]] = {}  # noqa: RUF012  # never changed
+    architectures: tuple[str, ...] = ()
     has_more: bool = False
-
-    @property
-    def architectures(self) -> tuple[str, ...]:
-        """What is in any part: machine code first, in the order of architectures."""
-        return tuple(sorted(frozenset().union(*self.parts), key=_order))
 
 
 def gpu_code(path: str) -> GpuCode:
@@ -64,13 +57,8 @@ def gpu_code(path: str) -> GpuCode:
         return _Reader(file).read()
 
 
-class _Image(NamedTuple):
-    flag: str  # empty for one of an unknown kind
-    version: tuple[int, int]
-
-
 class _Reader:
-    """Reads the fat binaries of one file."""
+    """Reads the fat binaries of one file: the architecture of each image, "" if it is unknown."""
 
     def __init__(self, file: ElfFile) -> None:
         self._file = file
@@ -79,29 +67,19 @@ class _Reader:
     def read(self) -> GpuCode:
         """Return what the file has."""
         sections = self._file.sections((_LINKED, _TO_LINK, _RECORDS))
-        if _LINKED not in sections and _TO_LINK not in sections:
-            return GpuCode()
         linked = list(self._binaries(*sections.get(_LINKED, (0, 0))))
         to_link = list(self._binaries(*sections.get(_TO_LINK, (0, 0))))
         if not to_link:
             linked = self._without_stubs(linked, *sections.get(_RECORDS, (0, 0)))
-        images = [image for binary in (*linked, *to_link) for image in binary]
-        ptx: dict[str, tuple[int, int]] = {}
-        for image in images:
-            if image.flag.startswith("compute"):
-                ptx[image.flag] = max(image.version, ptx.get(image.flag, (0, 0)))
-        parts = [_flags(binary) for binary in linked]
+        found = frozenset().union(*linked)
         if to_link:  # the driver links these for a GPU that all of them have something for
-            common = frozenset.intersection(*map(_flags, to_link))
-            self._file.budget.spend(_FLAG * len(common) * len(parts))
-            parts = [part | common for part in parts] or [common]
-        return GpuCode(
-            tuple(part for part in parts if part), ptx, any(not image.flag for image in images)
-        )
+            found |= frozenset.intersection(*to_link)
+        has_more = any("" in binary for binary in (*linked, *to_link))
+        return GpuCode(tuple(sorted(found - {""}, key=_order)), has_more)
 
     def _without_stubs(
-        self, binaries: list[list[_Image]], at: int, size: int
-    ) -> list[list[_Image]]:
+        self, binaries: list[frozenset[str]], at: int, size: int
+    ) -> list[frozenset[str]]:
         """Leave out what the device linker adds where there is nothing to link: it has no kernels.
 
         Records and fat binaries are in the same order, that of the object files.
@@ -118,8 +96,8 @@ class _Reader:
                 found.append(binary)
         return found or binaries
 
-    def _binaries(self, place: int, size: int) -> Iterator[list[_Image]]:
-        """Yield the images of each fat binary of a section."""
+    def _binaries(self, place: int, size: int) -> Iterator[frozenset[str]]:
+        """Yield the architectures of each fat binary of a section."""
         end = place + size
         while place + _HEADER <= end:
             self._count()
@@ -131,16 +109,16 @@ class _Reader:
             place = first + _number(header, 8, 8)
             if place > end:
                 raise UnreadableError("a fat binary is longer than its section")
-            yield list(self._images(first, place))
+            yield frozenset(self._images(first, place))
 
-    def _images(self, place: int, end: int) -> Iterator[_Image]:
+    def _images(self, place: int, end: int) -> Iterator[str]:
         while place + _IMAGE <= end:
             self._count()
             header = self._file.at(place, _IMAGE)
             length = _number(header, 4, 4)
             if length < _IMAGE or len(header) < _IMAGE:
                 raise UnreadableError("its fat binaries make no sense")
-            yield _image(header)
+            yield _architecture(header)
             place += length + _number(header, 8, 8)
 
     def _count(self) -> None:
@@ -156,18 +134,13 @@ class _Reader:
         return place + padding // 4 * 4
 
 
-def _image(header: bytes) -> _Image:
-    kind, options = _number(header, 0, 2), _number(header, 40, 8)
-    name = {_PTX: "compute", _MACHINE_CODE: "sm"}.get(kind)
+def _architecture(header: bytes) -> str:
+    name = {_PTX: "compute", _MACHINE_CODE: "sm"}.get(_number(header, 0, 2))
     if name is None:
-        return _Image("", (0, 0))
+        return ""
+    options = _number(header, 40, 8)
     letter = next((letter for bit, letter in _LETTERS if options & bit), "")
-    version = _number(header, 26, 2), _number(header, 24, 2)
-    return _Image(f"{name}_{_number(header, 28, 4)}{letter}", version)
-
-
-def _flags(binary: list[_Image]) -> frozenset[str]:
-    return frozenset(image.flag for image in binary if image.flag)
+    return f"{name}_{_number(header, 28, 4)}{letter}"
 
 
 def _order(flag: str) -> tuple[bool, int, str]:

@@ -25,7 +25,6 @@ RULES = (
     ('CG068', 'cudaguard.features.import_order.rules:RULES', 'automatic', ('torch', 'tensorflow', 'cv2', 'mxnet', 'sklearn', 'xgboost', 'lightgbm'), (), (('preload_static_tls', 'libgomp*.so*'),)),
     ('CG013', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('pycuda.autoinit',), (), (('replace_module', 'pycuda.autoprimaryctx'),)),
     ('CG016', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorrt',), ('context',), ()),
-    ('CG017', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('decord',), ('context',), ()),
     ('CG014', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('jax',), (), (('set_env', 'XLA_PYTHON_CLIENT_PREALLOCATE'),)),
     ('CG015', 'cudaguard.features.cuda_init.rules:RULES', 'opt-in', ('tensorflow',), (), (('set_env', 'TF_FORCE_GPU_ALLOW_GROWTH'),)),
     ('CG069', 'cudaguard.features.cuda_init.rules:RULES', 'automatic', ('cudf',), (), (('set_env', 'RAPIDS_NO_INITIALIZE'),)),
@@ -43,7 +42,6 @@ RULES = (
     ('CG028', 'cudaguard.features.cuda_graphs.rules:RULES', 'opt-in', ('torch',), (), (('disable_cuda_graphs', True),)),
     ('CG033', 'cudaguard.features.gpu_architectures.rules:RULES', 'automatic', ('torch',), (), (('preload_newer_nvrtc', True),)),
     ('CG031', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('prepare_builds', True),)),
-    ('CG032', 'cudaguard.features.builds.rules:RULES', 'automatic', ('torch.utils.cpp_extension',), (), (('break_stale_locks', True),)),
     ('CG048', 'cudaguard.features.extensions.rules:RULES', 'report', ('torchcodec',), (), ()),
     ('CG049', 'cudaguard.features.extensions.rules:RULES', 'report', ('isaacsim', 'isaaclab', 'omni.isaac'), (), ()),
 )
@@ -64,8 +62,7 @@ VERBS = {
     'disable_cuda_graphs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
     'clone_outputs': {'after': 'cudaguard.features.cuda_graphs.repair:put_up'},
     'preload_newer_nvrtc': {'before': 'cudaguard.features.gpu_architectures.repair:preload_newer_nvrtc'},
-    'prepare_builds': {'after': 'cudaguard.features.builds.repair:put_up'},
-    'break_stale_locks': {'after': 'cudaguard.features.builds.repair:put_up'},
+    'prepare_builds': {'after': 'cudaguard.features.builds.repair:prepare_builds'},
 }
 
 CATEGORIES = {
@@ -77,7 +74,6 @@ CATEGORIES = {
     'normalize_argument':'ArrayInterfaceWarning', 'fix_array_interface':'ArrayInterfaceWarning',
     'disable_cuda_graphs':'GraphWarning', 'clone_outputs':'GraphWarning',
     'preload_newer_nvrtc':'ImportOrderWarning', 'prepare_builds':'ExtensionWarning',
-    'break_stale_locks':'ExtensionWarning',
 }
 
 TABLES = (
@@ -101,7 +97,7 @@ DETECTORS = (
 )
 
 PREREQUISITES = {
-    'context': 'cudaguard.features.cuda_init.repair:prepare',
+    'context': 'cudaguard.features.cuda_init.repair:create_if_allowed',
 }
 
 INITIALIZERS = (
@@ -113,9 +109,10 @@ INITIALIZERS = (
     'paddle', 'pycuda.autoinit', 'pycuda.autoprimaryctx', 'pylibraft', 'pytorch3d', 'rmm',
     'spconv', 'taichi', 'tensorflow', 'tensorrt', 'tinycudann', 'torch_cluster', 'torch_sparse',
     'torchaudio', 'torchvision', 'triton', 'unsloth', 'warp', 'transformer_engine.jax',
-    'transformer_engine.pytorch', 'accelerate.launchers', 'distributed.comm.ucx',
-    'distributed_ucxx.ucxx', 'lightning.fabric.strategies.launchers.multiprocessing',
-    'lightning_fabric.strategies.launchers.multiprocessing', 'torch.cuda.memory',
+    'transformer_engine.pytorch', 'accelerate.launchers',
+    'lightning.fabric.strategies.launchers.multiprocessing',
+    'lightning_fabric.strategies.launchers.multiprocessing', 'distributed.comm.ucx',
+    'distributed_ucxx.ucxx', 'torch.cuda.memory',
 )
 
 KNOWN_ERRORS = (
@@ -136,7 +133,7 @@ FINDINGS = (
     'cudaguard.features.import_order.findings', 'cudaguard.features.duplicate_libraries.findings',
     'cudaguard.features.cuda_init.findings', 'cudaguard.features.array_interface.findings',
     'cudaguard.features.cuda_graphs.findings', 'cudaguard.features.gpu_architectures.findings',
-    'cudaguard.features.builds.findings', 'cudaguard.features.extensions.findings',
+    'cudaguard.features.extensions.findings',
 )
 
 CHECKS = {
@@ -144,7 +141,6 @@ CHECKS = {
     'CG903': 'cudaguard.features.duplicate_libraries.checks:LIBRARIES',
     'CG905': 'cudaguard.features.duplicate_libraries.checks:DISTRIBUTIONS',
     'CG906': 'cudaguard.features.duplicate_libraries.checks:PINNED_WHEELS',
-    'CG908': 'cudaguard.features.builds.checks:LOCKS',
     'CG918': 'cudaguard.features.gpu_architectures.checks:GPU_CODE',
 }
 
@@ -247,8 +243,7 @@ IDS = {
     'CG882': ('an extension needs a torch with CUDA', ''),
     'CG883': ('an extension was built for another Python', ''),
     'CG884': ('a file is no extension module of that name', ''),
-    'CG885': ('a build that has ended left its lock', 'ExtensionWarning'),
-    'CG886': ('a build waits for a lock', 'ExtensionWarning'),
+    'CG886': ('a build waits for a lock', ''),
     'CG893': ('a library has no code for a GPU', 'CudaGuardWarning'),
     'CG894': ('NVRTC does not support a GPU', 'CudaGuardWarning'),
     'CG897': ('CuPy cannot compile for a GPU', ''),

@@ -10,8 +10,6 @@ Management" and "Context Management".
 
 from __future__ import annotations
 
-from cudaguard.elf.loaded import entries
-from cudaguard.elf.memory import Memory
 from cudaguard.files import os, ours
 from cudaguard.model import Record
 from cudaguard.system.loader_list import LoaderNews
@@ -107,10 +105,8 @@ class Driver:
             current=current.value if has_current else NOWHERE,
         )
 
-    def load(self) -> str:
-        """Load the driver library, as the program has asked for CUDA; return its path.
-
-        Nothing is initialized by that.
+    def load(self) -> None:
+        """Load the driver library, as the program has asked for CUDA; it is not initialized.
 
         Raises:
             OSError: There is none, or it cannot be loaded.
@@ -120,22 +116,6 @@ class Driver:
         if not self._handle:
             self._handle = _ctypes.dlopen(SONAME, os.RTLD_NOW)
             self._found_in = os.getpid()
-        try:
-            with Memory() as memory:
-                # The handle is the address of the library's entry in the loader's list.
-                _, _, name, _ = next(entries(memory, self._handle))
-                return os.path.realpath(os.fsdecode(memory.text(name)))
-        except ours(OSError):  # no /proc: it is loaded all the same
-            return SONAME
-
-    def version(self) -> int:
-        """Return the newest CUDA version the driver supports, 12040 for 12.4; 0 if not mapped."""
-        if not self._handle and not self._find():
-            return 0
-        import ctypes
-
-        number = ctypes.c_int()
-        return 0 if self.call("cuDriverGetVersion", ctypes.byref(number)) else number.value
 
     def capabilities(self) -> tuple[tuple[int, int], ...]:
         """Return the compute capability of each visible device; nothing before ``cuInit``."""

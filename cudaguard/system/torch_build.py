@@ -11,7 +11,6 @@ from typing import NamedTuple
 from cudaguard.elf.forecast import Surroundings
 from cudaguard.elf.loaded import first_entry, loaded_libraries
 from cudaguard.elf.memory import Memory
-from cudaguard.elf.process import at_start
 from cudaguard.elf.reader import ElfFile, read_elf
 from cudaguard.elf.search_path import Place, SearchPath, fits
 from cudaguard.elf.shared_object import SharedObject, Wanted
@@ -20,7 +19,7 @@ from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 # An assertion that every extension calls, with the string type of either ABI.
 _ASSERT = b"_ZN3c106detail23torchInternalAssertFailEPKcS2_jS2_RK"
@@ -30,11 +29,6 @@ _SAID = re.compile(r"^(__version__|cuda|hip)\b[^=\n]*=\s*['\"]([^'\"\n]+)['\"]",
 _ARCHITECTURES = re.compile(rb"(?:(?:sm|compute)_\d{2,3}[a-z]? ?)+")
 _LONGEST_LIST = 1000
 _elsewhere: dict[str, str] = {}  # module -> the folder that `take_for_installed` was given
-
-
-def are_wheels_known() -> bool:
-    """Return True where PyPI's wheels of torch are those for x86-64 Linux, which were read."""
-    return sys.platform == "linux" and os.uname().machine == "x86_64"
 
 
 def take_for_installed(torch: str) -> None:
@@ -148,11 +142,7 @@ def _listed(data: mmap) -> tuple[str, ...]:
 
 
 def release_of(torch: str) -> str:
-    """Return the version of a torch, as in ``2.6.0+cu124``; empty if it does not say.
-
-    Args:
-        torch: The folder of the package.
-    """
+    """Return the version of a torch by its folder, as in ``2.6.0+cu124``; empty if unknown."""
     return _said(os.path.join(torch, "version.py")).get("__version__", "")
 
 
@@ -162,12 +152,10 @@ def homes_of(libraries: Iterable[str]) -> dict[str, str]:
     Those are the folders of NVIDIA's wheels, torch's own, and what ``LD_LIBRARY_PATH`` has become
     since the process was started.
     """
-    import glob
-
     folders = [f for f in os.environ.get("LD_LIBRARY_PATH", "").split(":") if f]
     folders.append(os.path.join(folder_of("torch"), "lib"))
     for entry in (*map(os.path.dirname, _elsewhere.values()), *sys.path):
-        folders += sorted(glob.glob(os.path.join(glob.escape(entry), "nvidia", "*", "lib")))
+        folders += sorted(glob(os.path.join(escape(entry), "nvidia", "*", "lib")))
     found = {}
     for name in libraries:
         files = (os.path.join(folder, name) for folder in folders)
@@ -206,8 +194,7 @@ _TORCH_PART = "libcaffe2_nvrtc.so"
 _BUILTINS = re.compile(r"libnvrtc-builtins(?:-[0-9a-f]+)?\.so\.(\d+)\.(\d+)(?:\.\d+)?")
 _FILE = re.compile(r"libnvrtc\.so\.(\d+)\.(\d+)\.\d+")  # as toolkits name it
 _HASH = re.compile(r"-[0-9a-f]{8}(?=\.so)")  # in older wheels of PyTorch
-_TOOLKITS = ("/usr/local/cuda*", "/opt/cuda*", "/usr/lib/*-linux-gnu", "/usr/lib64")
-_LIBRARIES = ("", "lib64", "lib", "targets/*/lib")
+_TOOLKITS = ("/usr/local/cuda*",)
 
 
 class Nvrtc(NamedTuple):
@@ -222,6 +209,16 @@ class Nvrtc(NamedTuple):
     path: str
     name: str
     release: tuple[int, int] | None
+
+    def with_builtins(self) -> tuple[str, ...]:
+        """Return its file, and the library beside it that it opens when it compiles.
+
+        That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
+        """
+        major, minor = self.release or (0, 0)
+        folder = os.path.dirname(self.path)
+        builtins = os.path.join(folder, f"libnvrtc-builtins.so.{major}.{minor}")
+        return tuple(filter(os.path.exists, (self.path, builtins)))
 
 
 def mapped_copies() -> list[Nvrtc]:
@@ -261,42 +258,23 @@ def copy_for(torch: str) -> Nvrtc | None:
 
 
 def installed_copies(soname: str) -> list[Nvrtc]:
-    """Return the copies of a name that are installed: NVIDIA's wheels, toolkits, the system's.
+    """Return the copies of a name that are installed: in NVIDIA's wheels, toolkits and conda's.
 
     Args:
         soname: As in ``libnvrtc.so.12``.
     """
-    found: dict[str, Nvrtc] = {}
-    for folder in _folders():
-        for path in sorted(glob(os.path.join(folder, escape(soname)))):
-            if not fits(path):  # a toolkit may have a folder for builds for another machine
-                continue
-            copy = _copy(path)
-            found.setdefault(copy.path, copy)
-    return [copy for copy in found.values() if copy.name == soname]
-
-
-def builtins_of(copy: Nvrtc) -> tuple[str, ...]:
-    """Return the library that a copy opens when it compiles, if it lies beside it.
-
-    That of CUDA 13.0's wheel does not look there, and fails unless somebody has opened it.
-    """
-    if copy.release is None:
-        return ()
-    name = f"libnvrtc-builtins.so.{copy.release[0]}.{copy.release[1]}"
-    path = os.path.join(os.path.dirname(copy.path), name)
-    return (path,) if os.path.exists(path) else ()
-
-
-def _folders() -> Iterator[str]:
-    for entry in sys.path:
-        if isinstance(entry, str):
-            yield os.path.join(escape(entry or os.getcwd()), "nvidia", "*", "lib")
-    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")]
-    homes += at_start("LD_LIBRARY_PATH").split(":")
-    for home in (*(escape(home) for home in (*homes, sys.prefix) if home), *_TOOLKITS):
-        for part in _LIBRARIES:
-            yield os.path.join(home, part)
+    entries = [entry or os.getcwd() for entry in sys.path if isinstance(entry, str)]
+    homes = [*map(os.environ.get, ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")), sys.prefix]
+    places = [os.path.join(escape(entry), "nvidia", "*", "lib") for entry in entries]
+    places += [
+        os.path.join(home, part)
+        for home in (*(escape(home) for home in homes if home), *_TOOLKITS)
+        for part in ("lib64", "lib", "targets/*/lib")
+    ]
+    files = [path for place in places for path in sorted(glob(os.path.join(place, soname)))]
+    # A toolkit may have a folder for builds for another machine.
+    copies = [_copy(path) for path in dict.fromkeys(map(os.path.realpath, files)) if fits(path)]
+    return [copy for copy in copies if copy.name == soname]
 
 
 def _copy(path: str) -> Nvrtc:

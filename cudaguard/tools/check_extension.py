@@ -226,9 +226,9 @@ def _is_reported(check: ExtensionCheck) -> bool:
 
 def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu, ...]]:
     """Return what a file has code for, and what becomes of it on the GPUs."""
-    from cudaguard.elf.fat_binaries import gpu_code
+    from cudaguard.elf.fat_binaries import GpuCode, gpu_code
     from cudaguard.features.gpu_architectures.findings import in_words
-    from cudaguard.features.gpu_architectures.policy import architecture, cuda_of, verdict_of_code
+    from cudaguard.features.gpu_architectures.policy import architecture, code_for
 
     try:
         code = gpu_code(path)
@@ -236,14 +236,14 @@ def _on_gpus(path: str, gpus: list[Pair]) -> tuple[tuple[str, ...], tuple[OnGpu,
         words = f"unknown, because its GPU code cannot be read: {error}"
         names = [f"sm_{architecture(device)}" for device in gpus]
         return (), tuple(OnGpu(name, None, "", f"{name}: {words}") for name in names)
-    if not code.parts and not code.has_more:
+    if code == GpuCode():
         return (), ()
     answers = []
     for device in gpus:
-        found = verdict_of_code(device, code)
-        cuda = cuda_of(code.ptx[found.by]) if found.by in code.ptx else None
-        words = in_words(device, code, found, cuda)
-        answers.append(OnGpu(f"sm_{architecture(device)}", found.ok, found.by, words))
+        by = code_for(device, code)
+        ok = None if by is None else bool(by)
+        words = in_words(device, code)
+        answers.append(OnGpu(f"sm_{architecture(device)}", ok, by or "", words))
     return code.architectures, tuple(answers)
 
 

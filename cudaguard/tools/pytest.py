@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             metavar="ID",
             action="append",
             default=[],
-            help=f"{name} {what} in a guarded run, as in CG017; may be given several times",
+            help=f"{name} {what} in a guarded run, as in CG016; may be given several times",
         )
     parser.addini(
         "cudaguard", "mode of the guard, which is up then in every run", type="string", default=""

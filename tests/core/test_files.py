@@ -226,7 +226,6 @@ def test_the_package_opens_files_by_these_functions_only():
         "tools/common.py": "through the descriptor of its folder",
         "tools/demo.py": "a file of the package",
         "tools/bisect/_bisect/runner.py": "imports nothing of ours",
-        "features/builds/locks.py": "locks",
     }
     found = []
     for path in package.rglob("*.py"):

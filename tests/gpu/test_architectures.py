@@ -49,28 +49,28 @@ def test_a_gpu_that_is_known_to_all_is_not_spoken_of(program):
 
 
 def test_verdict_is_what_torch_does(program):
-    """Whatever this GPU is: ``fine`` if and only if the kernels run."""
+    """Whatever this GPU is: nothing is found if and only if the kernels run."""
     ran = program.run(
         "cudaguard.install()\n"
         + KERNELS
         + """
-from cudaguard.system.driver import Driver
 from cudaguard.features.gpu_architectures.checks import look_at_torch
-situation = look_at_torch(Driver().capabilities())
+from cudaguard.system.torch_build import copy_for, folder_of
+nvrtc = copy_for(folder_of("torch"))
 try:
     jiterated()
     works = True
 except RuntimeError:
     works = False
-print(works, 0 in situation.with_verdict("fine"), situation.nvrtc.release)
-nvrtc = __import__("ctypes").CDLL(situation.nvrtc.path)
+print(works, not [f for f in look_at_torch() if f.severity != "info"])
 import ctypes
+library = ctypes.CDLL(nvrtc.path)
 major, minor = ctypes.c_int(), ctypes.c_int()
-assert nvrtc.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
-print((major.value, minor.value) == situation.nvrtc.release)
+assert library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+print((major.value, minor.value) == nvrtc.release)
 """
     )
-    works, verdict, *_ = ran.out[0].split(" ", 2)
+    works, verdict = ran.out[0].split()
     assert works == verdict
     assert ran.out[1] == "True"
 
@@ -84,7 +84,7 @@ def test_capabilities_by_nvml_driver_and_torch(program):
         import torch
         torch.cuda.init()
         by_torch = [torch.cuda.get_device_capability(d) for d in range(torch.cuda.device_count())]
-        print(sorted(by_nvml) == sorted(by_torch), list(Driver().capabilities()) == by_torch)
+        print(set(by_torch) <= set(by_nvml), list(Driver().capabilities()) == by_torch)
         """
     )
     assert ran.out == ["True True"]

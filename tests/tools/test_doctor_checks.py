@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
@@ -629,30 +628,6 @@ def test_wheels_that_are_late_enough_are_no_fault(planted):
     status, findings = planted.one("CG906")
     assert status == "ok"
     assert [one["severity"] for one in findings] == ["info"]  # the pin of an extra, and later
-
-
-# --- CG908: builds ------------------------------------------------------------------------
-
-
-def test_lock_of_a_build_that_was_killed(planted, tmp_path):
-    lock = tmp_path / "cache" / "my_ext" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.write_text("")
-    os.utime(lock, (time.time() - 7200, time.time() - 7200))
-    env = {"TORCH_EXTENSIONS_DIR": str(tmp_path / "cache")}
-    status, findings = planted.one("CG908", env=env)
-    (found,) = findings
-    assert str(lock) in found["what"]
-    # Whether that is certain depends on the file system of the test's folder.
-    assert status == ("warning" if found["severity"] == "warning" else "ok")
-    assert found["command"] == f"rm {lock}"
-    with lock.open():
-        assert planted.one("CG908", env=env) == ("ok", [])
-
-
-def test_cache_that_is_not_there_or_no_folder(planted, tmp_path):
-    for path in (tmp_path / "nothing", planted.write("file")):
-        assert planted.one("CG908", env={"TORCH_EXTENSIONS_DIR": str(path)})[0] == "skipped"
 
 
 # --- CG909: the guard -------------------------------------------------------------

@@ -18,24 +18,6 @@ WAITS = "it has not ended within {} s, waiting for {}: does that disk, or pipe, 
 WAITS += "; --timeout S gives it more"
 
 
-@pytest.mark.incidents
-@waiting_is_told
-def test_dead_disk_holds_one_check_only(planted, tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    cache = str(disk / "cache")
-    with dead_disk(disk):
-        variables = {"TORCH_EXTENSIONS_DIR": cache}
-        options = ("--only", "CG905", "--only", "CG908", "--only", "CG909")
-        status, checks = planted.checks("--timeout", "6", *options, env=variables)
-        assert planted.run(*options, "--skip", "CG908", env=variables)[0] == 0
-    assert (status, checks["CG908"]["status"]) == (3, "broken")
-    assert checks["CG908"]["reason"] == WAITS.format(6, cache)
-    assert 5.9 < checks["CG908"]["seconds"] < 60
-    assert [id for id, check in checks.items() if check["status"] == "broken"] == ["CG908"]
-    assert list(checks) == ["CG905", "CG908", "CG909"]
-
-
 @pytest.fixture
 def stuck(planted):
     """The metadata of a distribution, which are on a dead disk."""

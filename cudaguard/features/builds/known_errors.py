@@ -102,9 +102,9 @@ KNOWN = (
         r"wait \(torch/utils/file_baton\.py:\d{1,5}\)",
         "torch waited for another build of this extension to remove its lock. A build that was "
         "killed leaves its lock, and torch before 2.14 waits for it without a limit.",
-        "remove the lock that doctor names, unless a build is still running",
-        command="cudaguard doctor --only CG908",
-        unguarded="under cudaguard.install() rule CG032 removes a lock that a killed build left",
+        "delete the file named lock in the folder of this extension, unless a build is still "
+        "running; torch 2.14 and later has no such lock",
+        command="find ~/.cache/torch_extensions $TORCH_EXTENSIONS_DIR -name lock",
         links=("https://github.com/pytorch/pytorch/pull/190543",),
         any_order=True,
         examples=(

@@ -1,9 +1,11 @@
-"""What is known of libraries: which initialize CUDA, and when each reads its variables for good.
+"""What is known of libraries: who initializes CUDA, who expects it unused, what is read when.
 
 Sources: CUDA programming guide, "CUDA Environment Variables"; torch's ``c10/cuda`` (CUDAFunctions,
-CUDAAllocatorConfig) and ``torch/_inductor/config.py``; JAX, "GPU memory allocation";
-TensorFlow's ``gpu_device.cc``; CuPy's ``_environment.py``; pytorch/pytorch#159641, #104801,
-#92074, jax-ml/jax#19267, axolotl-ai-cloud/axolotl#2183.
+CUDAAllocatorConfig), ``cuda/memory.py`` and ``torch/_inductor/config.py``; JAX, "GPU memory
+allocation"; TensorFlow's ``gpu_device.cc``; CuPy's ``_environment.py``; accelerate's
+``launchers.py``; Lightning's ``strategies/launchers/multiprocessing.py``; distributed's
+``comm/ucx.py`` and dask-cuda's ``initialize.py``; pytorch/pytorch#159641, #104801, #92074,
+jax-ml/jax#19267, axolotl-ai-cloud/axolotl#2183.
 """
 
 from __future__ import annotations
@@ -18,19 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    Arguments = tuple[Any, ...]
+    Keywords = dict[str, Any]
+
+# --- When variables are read ----------------------------------------------------------------------
+
 
 class Moment(NamedTuple):
     """When a variable is read for good.
 
     Args:
         text: The moment, as in ``torch is imported``.
-        module: The module that reads it then; empty where the moment is an event.
+        module: The module that reads it then; empty where the driver does.
         is_past: Returns True of that module, once it is imported, if it has read the variable.
+        setting: Part of the value that is read then; empty for all of it.
     """
 
     text: str
     module: str = ""
     is_past: Callable[[Any], bool] = lambda module: module is not None
+    setting: str = ""
 
     def has_come(self) -> bool:
         """Return True if the module has read its variables."""
@@ -38,48 +47,147 @@ class Moment(NamedTuple):
         return module is not None and self.is_past(module)
 
 
+def release_of(torch: Any) -> tuple[int, ...]:
+    """Return the first two numbers of the version of a torch for CUDA; empty for any other."""
+    words = str(peek(torch, "__version__")).split("+")[0].split(".")[:2]
+    is_known = all(word.isdecimal() for word in words)
+    has_cuda = peek(peek(torch, "version"), "cuda") is not None
+    return tuple(map(int, words)) if has_cuda and is_known else ()
+
+
 def _has_gpus(bridge: Any) -> bool:
     """Return True if JAX has made a backend for GPUs: to others these variables mean nothing."""
     return any(name in (peek(bridge, "_backends") or ()) for name in ("cuda", "gpu", "rocm"))
 
 
-def _is_started(eager: Any) -> bool:
-    return peek(peek(eager, "_context"), "_initialized") is True
-
-
-def _has_cuda(cuda: Any) -> bool:
-    return peek(cuda, "_initialized") is True
-
-
 DRIVER = Moment("CUDA is initialized")
-TORCH = Moment("torch is imported")
-_TORCH_CUDA = Moment("torch's CUDA is initialized", "torch.cuda", _has_cuda)
+_TORCH = Moment("torch is imported", "torch", lambda torch: release_of(torch) >= (2, 11))
+# Before torch 2.11 its import reads this setting alone.
+_BACKEND = Moment(
+    "torch is imported", "torch", lambda torch: (2, 0) <= release_of(torch) < (2, 11), "backend:"
+)
+_TORCH_CUDA = Moment(
+    "torch's CUDA is initialized", "torch.cuda", lambda cuda: peek(cuda, "_initialized") is True
+)
 _INDUCTOR = Moment("torch._inductor.config is imported", "torch._inductor.config")
 _JAX = Moment("JAX's backend is created", "jax._src.xla_bridge", _has_gpus)
 _JAX_IMPORT = Moment("jax is imported", "jax")
-_TENSORFLOW = Moment("TensorFlow is initialized", "tensorflow.python.eager.context", _is_started)
+_TENSORFLOW = Moment(
+    "TensorFlow is initialized",
+    "tensorflow.python.eager.context",
+    lambda eager: peek(peek(eager, "_context"), "_initialized") is True,
+)
 _CUPY = Moment("cupy is imported", "cupy")
+_ALLOCATOR = (_TORCH, _BACKEND, _TORCH_CUDA)
 
-# The short list: setting one of these too late is a fault that users make and cannot see.
-LATCHES: dict[str, Moment] = {
-    "CUDA_VISIBLE_DEVICES": DRIVER,
-    "CUDA_DEVICE_ORDER": DRIVER,
-    "PYTORCH_CUDA_ALLOC_CONF": TORCH,
-    "PYTORCH_ALLOC_CONF": TORCH,
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": _TORCH_CUDA,
-    "TORCHINDUCTOR_CUDAGRAPHS": _INDUCTOR,
-    "XLA_PYTHON_CLIENT_PREALLOCATE": _JAX,
-    "XLA_PYTHON_CLIENT_MEM_FRACTION": _JAX,
-    "XLA_PYTHON_CLIENT_ALLOCATOR": _JAX,
-    "JAX_PLATFORMS": _JAX_IMPORT,
-    "TF_FORCE_GPU_ALLOW_GROWTH": _TENSORFLOW,
-    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": _CUPY,
+# Variable -> the moments at which it is read, the earliest first. The short list: setting one of
+# these too late is a fault that users make and cannot see.
+READ_AT: dict[str, tuple[Moment, ...]] = {
+    "CUDA_VISIBLE_DEVICES": (DRIVER,),
+    "CUDA_DEVICE_ORDER": (DRIVER,),
+    "PYTORCH_CUDA_ALLOC_CONF": _ALLOCATOR,
+    "PYTORCH_ALLOC_CONF": _ALLOCATOR,
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": (_TORCH_CUDA,),
+    "TORCHINDUCTOR_CUDAGRAPHS": (_INDUCTOR,),
+    "XLA_PYTHON_CLIENT_PREALLOCATE": (_JAX,),
+    "XLA_PYTHON_CLIENT_MEM_FRACTION": (_JAX,),
+    "XLA_PYTHON_CLIENT_ALLOCATOR": (_JAX,),
+    "JAX_PLATFORMS": (_JAX_IMPORT,),
+    "TF_FORCE_GPU_ALLOW_GROWTH": (_TENSORFLOW,),
+    "CUPY_CUDA_ARRAY_INTERFACE_SYNC": (_CUPY,),
 }
-# Before torch 2.11 its allocator reads them when CUDA is first used.
-OLDER_TORCH = {name: _TORCH_CUDA for name, moment in LATCHES.items() if moment is TORCH}
-BACKEND = "backend:"  # a setting of theirs, which torch 2.0 and later reads at its import
 # Whose variables are looked at from their import on.
 READERS = frozenset({"jax", "tensorflow", "cupy"})
+
+# --- Who expects that nobody has used CUDA --------------------------------------------------------
+
+
+class Expectation(NamedTuple):
+    """A function that is called where CUDA should not have been used yet.
+
+    There a library starts processes that are to use CUDA themselves, finds out that it is too late,
+    or sets up what CUDA in use has fixed. None of them can say who it was that used CUDA first.
+
+    Args:
+        module: Where it is.
+        function: Its name there.
+        does: What the library does or finds there, after its name.
+        consequence: What follows where CUDA has been used.
+        links: Reports of programs that broke there.
+        is_meant: Returns False for calls of it to which CUDA does not matter.
+        remedy: What to do, if it is something else than for most.
+    """
+
+    module: str
+    function: str
+    does: str
+    consequence: str
+    links: tuple[str, ...]
+    is_meant: Callable[[Arguments, Keywords], bool] = lambda *_: True
+    remedy: str = ""
+
+
+def _are_several(arguments: Arguments, keywords: Keywords) -> bool:
+    """Return True if accelerate is asked for more than one process, which it forks."""
+    number = keywords.get("num_processes", arguments[2] if len(arguments) > 2 else None)
+    return isinstance(number, int) and number > 1
+
+
+_FORKED = (
+    "forks workers that use CUDA",
+    "it refuses, or all CUDA calls in them fail: 'Cannot re-initialize CUDA in forked subprocess'.",
+)
+_FOUND = (
+    "found a CUDA context that it had not created",
+    "the worker keeps memory on that device, and may compute there instead of on its own.",
+    (
+        "https://github.com/rapidsai/dask-cuda/issues/719",
+        "https://github.com/rapidsai/dask-cuda/issues/867",
+    ),
+)
+EXPECTATIONS = (
+    Expectation(
+        "accelerate.launchers",
+        "notebook_launcher",
+        *_FORKED,
+        (
+            "https://github.com/huggingface/accelerate/issues/1293",
+            "https://github.com/huggingface/accelerate/issues/1807",
+        ),
+        _are_several,
+    ),
+    *(
+        Expectation(
+            f"{package}.strategies.launchers.multiprocessing",
+            "_check_bad_cuda_fork",
+            *_FORKED,
+            (
+                "https://github.com/Lightning-AI/pytorch-lightning/issues/21389",
+                "https://github.com/Lightning-AI/pytorch-lightning/issues/18728",
+            ),
+        )
+        for package in ("lightning.fabric", "lightning_fabric")
+    ),
+    *(
+        Expectation(module, function, *_FOUND)
+        for module in ("distributed.comm.ucx", "distributed_ucxx.ucxx")
+        for function in ("_warn_existing_cuda_context", "_warn_cuda_context_wrong_device")
+    ),
+    Expectation(
+        "torch.cuda.memory",
+        "change_current_allocator",
+        "is asked for another allocator",
+        "torch refuses it: 'Cannot swap an already initialized allocator'.",
+        (
+            "https://github.com/openvdb/fvdb-core/issues/105",
+            "https://github.com/pytorch/pytorch/issues/140687",
+        ),
+        lambda *_: _TORCH_CUDA.has_come(),
+        "call change_current_allocator() before that, right after `import torch`",
+    ),
+)
+
+# --- Who initializes CUDA -------------------------------------------------------------------------
 
 # Modules that are known to initialize CUDA, or to create a context, while they are imported.
 # Watched so that the one that does it can be named. Being listed says nothing bad of a module: most
@@ -112,8 +220,5 @@ INITIALIZERS: tuple[str, ...] = (
     "torch_sparse", "torchaudio", "torchvision", "triton", "unsloth", "warp",
     # Parts that are imported for themselves, after their package.
     "transformer_engine.jax", "transformer_engine.pytorch",
-    # Where others must not have (see `expectations`).
-    "accelerate.launchers", "distributed.comm.ucx", "distributed_ucxx.ucxx",
-    "lightning.fabric.strategies.launchers.multiprocessing",
-    "lightning_fabric.strategies.launchers.multiprocessing", "torch.cuda.memory",
+    *dict.fromkeys(one.module for one in EXPECTATIONS),
 )  # fmt: skip

@@ -1,25 +1,96 @@
-"""The wording of what is seen of the CUDA driver: initialized, contexts, whose and where."""
+"""What is found of the CUDA driver: who initialized it, whose contexts there are, what is late."""
 
 from __future__ import annotations
 
 import shlex
 
-from cudaguard.core.findings import FIX, switch_off
-from cudaguard.model import Finding, Record
+from cudaguard.core.findings import FIX, Kind, of_rule, switch_off
+from cudaguard.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cudaguard.features.cuda_init.expectations import Expectation
-    from cudaguard.model import Rule
-
-
-EXPECTED = "CG822"
-INITIALIZED, CONTEXT, FOREIGN, NO_CONTEXT = "CG814", "CG815", "CG816", "CG817"
-FORK, LATCHED = "CG818", "CG819"
+    from cudaguard.features.cuda_init.facts import Expectation
+    from cudaguard.model import Finding, Rule
 
 OURSELVES = "cudaguard"
+_PAGE = "howto/cuda.md"
+_FORKED = "'Cannot re-initialize CUDA in forked subprocess'."
+
+INITIALIZED = Kind(
+    "CG814",
+    "CUDA was initialized",
+    "ContextWarning",
+    consequence="changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from here "
+    "on. Processes forked from this one cannot use CUDA.",
+    remedy="set these variables before that line, and start CUDA workers with 'spawn' or "
+    "'forkserver'",
+    page=_PAGE,
+)
+CONTEXT = Kind(
+    "CG815",
+    "a CUDA context was created",
+    "ContextWarning",
+    consequence="the context takes memory on that device, in each process.",
+    remedy="choose the device before the first use of CUDA, if it is the wrong one",
+    page=_PAGE,
+)
+FOREIGN = Kind(
+    "CG816",
+    "libraries use different CUDA contexts",
+    "ContextWarning",
+    consequence="streams, events and memory of one context are invalid in the other: calls may "
+    "fail with 'invalid resource handle', compute zeros, or crash at exit.",
+    remedy="use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
+    "to other libraries",
+    page=_PAGE,
+    links=(
+        "https://github.com/NVIDIA/TensorRT/issues/4335",
+        "https://github.com/inducer/pycuda/issues/285",
+    ),
+)
+NO_CONTEXT = Kind(
+    "CG817",
+    "a CUDA context could not be created",
+    "ContextWarning",
+    consequence="libraries create a context when they need one, and may fail in the same way.",
+    remedy="fix the error in the evidence, or request no context: context='none' in the call or "
+    "the configuration file, or CUDAGUARD_CONTEXT=none",
+    command="cudaguard doctor --deep --only CG913",
+    page=_PAGE,
+)
+FORK = Kind(
+    "CG818",
+    "a forked process uses CUDA, which its parent had initialized",
+    "ForkWarning",
+    consequence=f"every CUDA call fails in this process: 'initialization error', {_FORKED}",
+    remedy="start workers with 'spawn' (multiprocessing.set_start_method('spawn'), "
+    "DataLoader(..., multiprocessing_context='spawn')), or initialize CUDA after the fork",
+    page="howto/fork.md",
+    links=("https://github.com/pytorch/pytorch/issues/17357",),
+)
+LATE_VARIABLE = Kind(
+    "CG819",
+    "an environment variable was set after it was read",
+    "LateEnvironmentWarning",
+    consequence="the new value has no effect in this process, only in processes started later.",
+    remedy="set it in the shell that starts the program, or at the top of the program",
+    page=_PAGE,
+    links=("https://github.com/pytorch/pytorch/issues/159641",),
+)
+NOT_UNTOUCHED = Kind(
+    "CG822",
+    "CUDA was used before a call that needs it unused",
+    "ContextWarning",
+    remedy="move that into the function that the workers run, or below if __name__ == "
+    "'__main__'; in a notebook restart the kernel first",
+    page=_PAGE,
+    links=(
+        "https://github.com/huggingface/accelerate/issues/1807",
+        "https://github.com/rapidsai/dask-cuda/issues/719",
+    ),
+)
 
 
 class Change(Record):
@@ -34,7 +105,6 @@ class Change(Record):
             look) or, without an actor, empty.
         where: ``file:line`` of the user's code behind it; empty with the actor.
         pid: The process.
-        thread: ``threading.get_ident()`` of the thread that noticed.
     """
 
     kind: str
@@ -43,7 +113,6 @@ class Change(Record):
     how: str
     where: str
     pid: int
-    thread: int
 
 
 def said(change: Change, *, where: bool = False) -> str:
@@ -52,16 +121,11 @@ def said(change: Change, *, where: bool = False) -> str:
         what = "initialized CUDA"
     else:
         what = f"created a context on device {change.device}"
-    return f"{_who(change.actor)} {what}" + (_at(change.where) if where else "")
+    return f"{_who(change)} {what}" + (_at(change.where) if where else "")
 
 
-def _who(actor: str) -> str:
-    return actor or "code that cudaguard did not watch"
-
-
-def _first(text: str, change: Change) -> str:
-    """Return a clause as the beginning of a message; names stay as they are."""
-    return text if change.actor else f"{text[:1].upper()}{text[1:]}"
+def _who(change: Change) -> str:
+    return change.actor or "code that cudaguard did not watch"
 
 
 def _at(where: str) -> str:
@@ -77,22 +141,20 @@ _HOW = {
 }
 
 
-def initialized(change: Change, link: str = "") -> Finding:
-    """Somebody has called cuInit.
+def _beginning(change: Change) -> str:
+    """Return a clause as the beginning of a message; names stay as they are."""
+    text = f"{said(change, where=True)}{_HOW[change.how]}"
+    return text if change.actor else f"{text[:1].upper()}{text[1:]}"
 
-    Args:
-        change: Who did it, and where.
-        link: A report of a program that broke by it: then it is to be warned of.
-    """
-    return Finding(
-        INITIALIZED,
-        f"{_first(said(change, where=True), change)}{_HOW[change.how]}.",
-        severity="warning" if link else "info",
-        consequence="changes of CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER have no effect from "
-        "here on. Processes forked from this one cannot use CUDA.",
-        remedy="set these variables before that line, and start CUDA workers with 'spawn' or "
-        "'forkserver'" + (f"; or silence this: {switch_off(INITIALIZED)}" if link else ""),
-        links=(link,) if link else (),
+
+def initialized(change: Change, link: str = "") -> Finding:
+    """CuInit was called; `link` reports a program that broke by it, so that it is warned of."""
+    if not link:
+        return INITIALIZED.found(f"{_beginning(change)}.", severity="info")
+    return INITIALIZED.found(
+        f"{_beginning(change)}.",
+        remedy=f"{INITIALIZED.remedy}; or silence this: {switch_off(INITIALIZED.id)}",
+        links=(link,),
     )
 
 
@@ -104,14 +166,12 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
         devices: How many are visible.
         rank: The local rank of this process, None without a launcher.
     """
-    what = f"{_first(said(change, where=True), change)}{_HOW[change.how]}"
     # A rank beyond them has been given devices of its own.
     if rank is None or rank == change.device or devices <= max(rank, 1):
-        return Finding(CONTEXT, f"{what}.", severity="info")
-    return Finding(
-        CONTEXT,
-        f"{what}, but this process is local rank {rank}.",
-        evidence=(f"{devices} devices are visible",),
+        return CONTEXT.found(f"{_beginning(change)}.", severity="info", consequence="", remedy="")
+    return CONTEXT.found(
+        f"{_beginning(change)}, but this process is local rank {rank}.",
+        f"{devices} devices are visible",
         consequence=f"each such rank takes some hundreds of MiB on device {change.device}, and may "
         "compute there.",
         remedy=f"call torch.cuda.set_device({rank}) before that line, or give each rank one device "
@@ -120,51 +180,31 @@ def context_created(change: Change, devices: int, rank: int | None) -> Finding:
     )
 
 
-def foreign_context(actor: str, where: str, device: int, beside_torch: bool) -> Finding:
+def foreign_context(actor: str, where: str, device: int, *, beside_torch: bool) -> Finding:
     """An import, or if there is no actor something before one, has left its own context current."""
     if actor:
-        what = f"{actor} made its own CUDA context current on device {device}{_at(where)}"
+        what = f"{actor} made its own CUDA context current on device {device}"
     else:
-        what = (
-            f"A CUDA context other than the primary one is current on device {device}{_at(where)}"
+        what = f"A CUDA context other than the primary one is current on device {device}"
+    others: dict[str, str] = {}
+    if not beside_torch:
+        harmless = " Without torch or CuPy it is usually harmless."
+        others = {"severity": "info", "consequence": FOREIGN.consequence + harmless}
+    if actor.startswith("pycuda"):
+        others["remedy"] = (
+            "use the primary context: `import pycuda.autoprimaryctx` instead of autoinit, or pop "
+            "the context around calls to other libraries"
         )
-    return Finding(
-        FOREIGN,
-        f"{what}{', beside torch' if beside_torch else ''}.",
-        evidence=("torch and CuPy are made for the primary context, and this is another one",),
-        consequence="streams, events and memory of one context are invalid in the other: calls may "
-        "fail with 'invalid resource handle', compute zeros, or crash at exit."
-        + ("" if beside_torch else " Without torch or CuPy it is usually harmless."),
-        remedy="use the primary context: `import pycuda.autoprimaryctx` instead of autoinit, or "
-        "pop the context around calls to other libraries"
-        if actor.startswith("pycuda")
-        else "use the primary context (cuDevicePrimaryCtxRetain), or pop the context around calls "
-        "to other libraries",
-        severity="warning" if beside_torch else "info",
-        links=(
-            "https://github.com/NVIDIA/TensorRT/issues/4335",
-            "https://github.com/inducer/pycuda/issues/285",
-        ),
-    )  # fmt: skip
+    return FOREIGN.found(
+        f"{what}{_at(where)}{', beside torch' if beside_torch else ''}.",
+        "torch and CuPy are made for the primary context, and this is another one",
+        **others,
+    )
 
 
 def no_context(why: str, error: Exception) -> Finding:
     """A context that was asked for cannot be created."""
-    return Finding(
-        NO_CONTEXT,
-        f"cudaguard could not create a CUDA context {why}.",
-        evidence=(str(error),),
-        consequence="libraries create a context when they need one, and may fail in the same way.",
-        remedy='fix the error above, or request no context: context="none" in the call, '
-        "CUDAGUARD_CONTEXT=none, or `context` in the configuration file",
-        command="cudaguard doctor --deep --only CG913",
-    )
-
-
-_FORKED_REMEDY = (
-    "start workers with 'spawn' (multiprocessing.set_start_method('spawn'), "
-    "DataLoader(..., multiprocessing_context='spawn')), or initialize CUDA after the fork"
-)
+    return NO_CONTEXT.found(f"cudaguard could not create a CUDA context {why}.", str(error))
 
 
 def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Finding:
@@ -176,55 +216,32 @@ def used_after_fork(how: str, first: Change, where: str, error: str = "") -> Fin
         where: The line that uses it.
         error: What a library says of it.
     """
-    return Finding(
-        FORK,
+    return FORK.found(
         f"{how}{_at(where)} in a process forked after CUDA was initialized.",
-        evidence=(
-            f"in parent process {first.pid}: {said(first, where=True)}",
-            *((error,) if error else ()),
-        ),
-        consequence="every CUDA call fails in this process: 'initialization error', 'Cannot "
-        "re-initialize CUDA in forked subprocess'.",
-        remedy=_FORKED_REMEDY,
-        links=("https://github.com/pytorch/pytorch/issues/17357",),
+        f"in parent process {first.pid}: {said(first, where=True)}",
+        error,
     )
 
 
 def worker_failed(first: Change, error: str) -> Finding:
-    """A worker that was forked from this process has failed over CUDA.
-
-    Args:
-        first: Who initialized CUDA in this process.
-        error: What the worker says of it.
-    """
-    return Finding(
-        FORK,
-        f"A forked worker used CUDA, which {_who(first.actor)} had initialized"
-        f"{_at(first.where)} before the fork.",
-        evidence=(f"the worker: {error}",),
-        consequence="every CUDA call fails in a forked worker: 'Cannot re-initialize CUDA in "
-        "forked subprocess'.",
-        remedy=_FORKED_REMEDY,
-        links=("https://github.com/pytorch/pytorch/issues/17357",),
+    """A worker that was forked from this process, after `first`, has failed over CUDA."""
+    return FORK.found(
+        f"A forked worker used CUDA, which {_who(first)} had initialized{_at(first.where)} before "
+        "the fork.",
+        f"the worker: {error}",
+        consequence=f"every CUDA call fails in a forked worker: {_FORKED}",
     )
 
 
 def not_untouched(one: Expectation, changes: Sequence[Change], where: str) -> Finding:
-    """A library expects CUDA not to have been used yet, and it has been.
-
-    Args:
-        one: Where it expects that.
-        changes: What was done to the driver.
-        where: The line that calls it.
-    """
-    first = changes[0]
-    library = one.module.partition(".")[0]
-    return Finding(
-        EXPECTED,
-        f"{library} {one.does}{_at(where)}: {said(first, where=True)}{_HOW[first.how]}.",
-        evidence=tuple(said(change, where=True) for change in changes[1:]),
+    """A library expects CUDA not to have been used where it is called, and it has been."""
+    first, *later = changes
+    return NOT_UNTOUCHED.found(
+        f"{one.module.partition('.')[0]} {one.does}{_at(where)}: {said(first, where=True)}"
+        f"{_HOW[first.how]}.",
+        *(said(change, where=True) for change in later),
         consequence=one.consequence,
-        remedy=one.remedy,
+        remedy=one.remedy or NOT_UNTOUCHED.remedy,
         links=one.links,
     )
 
@@ -244,30 +261,21 @@ def too_late_to_set(
     """
     action = "unset" if value is None else f"set to {value!r}"
     reader, _, event = moment.partition(" is ")
-    return Finding(
-        LATCHED,
+    return LATE_VARIABLE.found(
         f"{name} was {action}{f' (probably at {where})' if where else ''} after {reader} was "
         f"{event} and had read it.",
-        evidence=(
-            f"this process uses {used}",
-            *((said(first, where=True),) if first is not None else ()),
-        ),
-        consequence="the new value has no effect in this process, only in processes started later.",
-        remedy="set it in the shell that starts the program, or at the top of the program",
+        f"this process uses {used}",
+        said(first, where=True) if first is not None else "",
         command=f"unset {name}" if value is None else f"export {name}={shlex.quote(value)}",
-        links=("https://github.com/pytorch/pytorch/issues/159641",),
     )
 
 
 def default_missing(rule: Rule, name: str, value: str, target: str, where: str) -> Finding:
     """A variable that a rule has a default for is not set, and the mode forbids setting it."""
-    return Finding(
-        rule.id,
+    return of_rule(
+        rule,
         f"{target} was imported without {name}={value}.",
-        rule=rule.id,
-        evidence=(f"imported at {where}",) if where else (),
-        consequence=rule.why,
+        f"imported at {where}" if where else "",
         remedy=f"set {name}={value} before the import, or {FIX}",
         command=f"export {name}={shlex.quote(value)}",
-        links=rule.links,
     )

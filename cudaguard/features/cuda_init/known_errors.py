@@ -7,28 +7,10 @@ API, error 3; pytorch/pytorch#17357.
 from __future__ import annotations
 
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError
+from cudaguard.features.cuda_init import findings
 
 # Nothing else makes a library say this.
 _CERTAIN = ("re-initialize CUDA in forked subprocess", "CUDA initialized before forking")
-FORK = KnownError(
-    "CG818",
-    "a forked process uses CUDA, which its parent had initialized",
-    _CERTAIN,
-    "|".join(_CERTAIN),
-    "A forked process uses CUDA, which its parent had initialized.",
-    "start such workers by spawn or forkserver (multiprocessing.set_start_method('spawn'), "
-    "DataLoader(multiprocessing_context='spawn')), or move what initializes CUDA after the fork",
-    command="cudaguard trace SCRIPT",
-    unguarded="under cudaguard.install() you are told which line that was",
-    links=("https://github.com/pytorch/pytorch/issues/17357",),
-    examples=(
-        (
-            "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
-            "multiprocessing, you must use the 'spawn' start method"
-        ),
-        "numba.cuda.cudadrv.error.CudaDriverError: CUDA initialized before forking",
-    ),
-)
 _CUDA = r"[Cc][Uu][Dd][Aa]|\bcu[A-Z]"
 # Error 3 under its names: said of a fork, and of a driver that nobody has initialized.
 _ERROR_3 = (
@@ -62,10 +44,27 @@ def line_of_fork(text: str) -> str:
 
 
 KNOWN = (
-    FORK,
     KnownError(
-        "CG822",
-        "CUDA was used before a call that needs it unused",
+        findings.FORK.id,
+        findings.FORK.title,
+        _CERTAIN,
+        "|".join(_CERTAIN),
+        "A forked process uses CUDA, which its parent had initialized.",
+        findings.FORK.remedy,
+        command="cudaguard trace SCRIPT",
+        unguarded="under cudaguard.install() you are told which line that was",
+        links=findings.FORK.links,
+        examples=(
+            (
+                "RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with "
+                "multiprocessing, you must use the 'spawn' start method"
+            ),
+            "numba.cuda.cudadrv.error.CudaDriverError: CUDA initialized before forking",
+        ),
+    ),
+    KnownError(
+        findings.NOT_UNTOUCHED.id,
+        findings.NOT_UNTOUCHED.title,
         (
             "CUDA has been initialized before",
             "create new processes if CUDA is already",
@@ -80,10 +79,7 @@ KNOWN = (
         "import that package, and touch the GPU, inside the function that the workers run; restart "
         "a notebook's kernel first; cudaguard trace names the import that initializes CUDA",
         command="cudaguard trace SCRIPT",
-        links=(
-            "https://github.com/huggingface/accelerate/issues/1807",
-            "https://github.com/rapidsai/dask-cuda/issues/719",
-        ),
+        links=findings.NOT_UNTOUCHED.links,
         examples=(
             (
                 "RuntimeError: CUDA has been initialized before the `notebook_launcher` could "
@@ -143,8 +139,8 @@ KNOWN = (
         ),
     ),
     KnownError(
-        "CG816",
-        "libraries use different CUDA contexts",
+        findings.FOREIGN.id,
+        findings.FOREIGN.title,
         ("invalid resource handle", "context is destroyed", "non-primary CUDA context"),
         rf"(?:{_CUDA})(?:(?!{_CUDA})[^\n]){{0,200}}(?:invalid resource handle|context is "
         r"destroyed)|cannot operate on non-primary CUDA context",
@@ -235,4 +231,4 @@ KNOWN = (
     ),
 )
 # The detector tells of a fork.
-EXPLAINER = Explainer(KNOWN, lambda _: None, [FORK.id])
+EXPLAINER = Explainer(KNOWN, lambda _: None, [findings.FORK.id])

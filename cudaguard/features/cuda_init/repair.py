@@ -28,7 +28,6 @@ from cudaguard.features.cuda_init.detector import CudaDetector
 from cudaguard.files import os
 from cudaguard.model import Record
 from cudaguard.system.driver import NOT_INITIALIZED, Driver
-from cudaguard.system.facts import built_for
 from cudaguard.system.machine import meaning
 from cudaguard.system.modules import peek
 
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 
 _INSTANCE = " MIG "  # in the name of a part of a GPU: "NVIDIA A100-SXM4-40GB MIG 1g.5gb"
 _KINDS = ("gpu-", "mig-")  # of UUIDs
-_COMPUTE_MODE, _PROHIBITED, _EXCLUSIVE = 20, 2, 3
 
 
 class Device(Record):
@@ -65,11 +63,9 @@ class ContextHandle(Record):
 
     Args:
         device: The device it is on.
-        bytes: Device memory that it took, where NVML tells; else None.
     """
 
     device: Device
-    bytes: int | None = None
 
 
 # Handles of the contexts that were retained here, by process and ordinal: never released, as the
@@ -77,31 +73,21 @@ class ContextHandle(Record):
 _retained: dict[tuple[int, int], ContextHandle] = {}
 
 
-def create(core: Dispatch, device: int | str | None, *, is_asked_for: bool = True) -> ContextHandle:
-    """Create a context and take note of it.
-
-    Args:
-        core: Is told.
-        device: As for `cudaguard.create_context`.
-        is_asked_for: True if the program named this device.
-
-    Raises:
-        ContextError: It cannot be created.
-    """
+def create(core: Dispatch, device: int | str | None) -> ContextHandle:
+    """Create a context and take note of it; arguments and errors as for `create_context`."""
     core.look()
     detector = core.detection.made(CudaDetector)
     if detector is None:
-        handle = create_context(device, is_asked_for=is_asked_for)
+        handle = create_context(device)
     else:
-        with detector.own_use():  # what happens to the driver is attributed to us
-            handle = create_context(device, is_asked_for=is_asked_for)
+        handle = detector.on_request(lambda: create_context(device))
     subject = f"CUDA context on device {handle.device.ordinal} ({handle.device.name})"
     if core.reporter.repair_of(subject) is None:
         core.reporter.repaired("", "create_context", subject, "created", frame=caller_frame())
     return handle
 
 
-def prepare(core: Dispatch, rule: str, target: str, device: str = "") -> None:
+def create_if_allowed(core: Dispatch, rule: str, target: str, device: str = "") -> None:
     """Create a context as a prerequisite, where the setting allows it; one that fails is told of.
 
     Args:
@@ -115,15 +101,15 @@ def prepare(core: Dispatch, rule: str, target: str, device: str = "") -> None:
         if core.context == "none" or os.getpid() != core.reporter.home:
             return
         device = "" if core.context == "auto" else core.context
-    why = f"before {target}, as rule {rule} asks" if rule else "as `context` asks"
     try:
-        create(core, device or None, is_asked_for=bool(device))
+        create(core, device or None)
     except ContextError as error:
+        why = f"before {target}, as rule {rule} asks" if rule else "as `context` asks"
         finding = findings.no_context(why, error)
         core.reporter.found(finding, caller_frame(), stop=Later(f"{finding.what} {error}"))
 
 
-def create_context(device: int | str | None = None, *, is_asked_for: bool = True) -> ContextHandle:
+def create_context(device: int | str | None) -> ContextHandle:
     """Retain the primary context of a device; the same handle again while it is active.
 
     After a device reset (``cudaDeviceReset``) it is created again. It is retained at each call:
@@ -131,17 +117,20 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
 
     Args:
         device: Ordinal, UUID or PCI bus id; None takes the local rank's device, else the first.
-        is_asked_for: True if the program asked for this very context. Otherwise a device in
-            exclusive mode is left to the process that will.
 
     Raises:
         ContextError: It cannot be created, with the reason.
     """
-    from cudaguard.system.machine import used_memory
+    import ctypes
 
     driver = Driver()
-    _open(driver)
-    _refuse_old(driver)
+    try:
+        driver.load()
+    except OSError as error:
+        raise ContextError(
+            f"there is no NVIDIA driver that can be loaded here: {error}. In a container, start it "
+            "with the NVIDIA runtime (docker run --gpus all)"
+        ) from None
     status = driver.call("cuInit", 0)
     if status == NOT_INITIALIZED:  # which this very call answers in a forked child only
         raise ContextError(
@@ -151,48 +140,26 @@ def create_context(device: int | str | None = None, *, is_asked_for: bool = True
     _check(status, "cuInit")
     chosen = _choose(device, _devices(driver))
     key = os.getpid(), chosen.ordinal
-    if key in _retained and chosen.ordinal in driver.state().active:
-        _retain(driver, chosen)
-    else:
-        _refuse_by_mode(driver, chosen, is_asked_for)
-        before = used_memory(chosen.uuid)
-        _retain(driver, chosen)
-        after = used_memory(chosen.uuid)
-        took = None if before is None or after is None else max(0, after - before)
-        _retained[key] = ContextHandle(chosen, took)
+    is_known = key in _retained and chosen.ordinal in driver.state().active
+    status = driver.call(
+        "cuDevicePrimaryCtxRetain", ctypes.byref(ctypes.c_void_p()), chosen.ordinal
+    )
+    _check(status, f"cuDevicePrimaryCtxRetain for device {chosen.ordinal} ({chosen.name})")
+    if not is_known:
+        _retained[key] = ContextHandle(chosen)
         tell_torch()
     return _retained[key]
 
 
-def retained() -> tuple[ContextHandle, ...]:
-    """Return the contexts that this process holds."""
-    return tuple(handle for (pid, _), handle in _retained.items() if pid == os.getpid())
-
-
 def tell_torch() -> None:
-    """Have torch take note that CUDA is initialized, so that it says so in a forked child.
+    """Have torch take note that CUDA is initialized, where a context of ours has done that.
 
-    It registers its own check when it counts devices itself. A torch without CUDA has no such
-    function.
+    torch says so in a forked child only if it has counted devices itself. A torch without CUDA has
+    no such function.
     """
     count = getattr(peek(sys.modules.get("torch"), "_C"), "_cuda_getDeviceCount", None)
-    if count is not None:
+    if count is not None and any(pid == os.getpid() for pid, _ in _retained):
         count()
-
-
-def _open(driver: Driver) -> None:
-    try:
-        path = driver.load()
-    except OSError as error:
-        raise ContextError(
-            f"there is no NVIDIA driver that can be loaded here: {error}. In a container, start it "
-            "with the NVIDIA runtime (docker run --gpus all)"
-        ) from None
-    if f"{os.sep}stubs{os.sep}" in path:
-        raise ContextError(
-            f"{path} is the CUDA toolkit's stand-in for linking, not a driver; take its folder out "
-            "of LD_LIBRARY_PATH"
-        )
 
 
 def _check(status: int, call: str) -> None:
@@ -207,11 +174,14 @@ def _devices(driver: Driver) -> list[Device]:
     _check(driver.call("cuDeviceGetCount", ctypes.byref(number)), "cuDeviceGetCount")
     if not number.value:
         raise ContextError(
-            "no CUDA device is visible"
-            + _visible()
-            + "; see whether nvidia-smi lists one, and what CUDA_VISIBLE_DEVICES says"
+            f"no CUDA device is visible{_visible()}; see whether nvidia-smi lists one, and what "
+            "CUDA_VISIBLE_DEVICES says"
         )
-    return [describe(driver, ordinal) for ordinal in range(number.value)]
+    return [_described(driver, ordinal) for ordinal in range(number.value)]
+
+
+def _listed(devices: list[Device]) -> str:
+    return "; ".join(f"{d.ordinal}: {d.name} {d.uuid} {d.pci_bus_id}" for d in devices)
 
 
 def _visible() -> str:
@@ -219,23 +189,17 @@ def _visible() -> str:
     return "" if value is None else f" (CUDA_VISIBLE_DEVICES={value!r})"
 
 
-def describe(driver: Driver, ordinal: int) -> Device:
-    """Return what an initialized driver says of a device.
-
-    Raises:
-        ContextError: There is no such device.
-    """
+def _described(driver: Driver, ordinal: int) -> Device:
+    """Return what an initialized driver says of a device."""
     import ctypes
 
-    handle = ctypes.c_int()
-    _check(driver.call("cuDeviceGet", ctypes.byref(handle), ordinal), "cuDeviceGet")
     text, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
     name = bus = identity = ""
-    if not driver.call("cuDeviceGetName", text, 256, handle):
+    if not driver.call("cuDeviceGetName", text, 256, ordinal):
         name = text.value.decode("utf-8", "replace")
-    if not driver.call("cuDeviceGetPCIBusId", text, 256, handle):
+    if not driver.call("cuDeviceGetPCIBusId", text, 256, ordinal):
         bus = text.value.decode("ascii", "replace").lower()
-    if not driver.call("cuDeviceGetUuid_v2", uuid, handle):
+    if not driver.call("cuDeviceGetUuid_v2", uuid, ordinal):
         digits = bytes(uuid).hex()
         cuts = (0, 8, 12, 16, 20, 32)
         kind = "MIG-" if _INSTANCE in name else "GPU-"
@@ -257,7 +221,7 @@ def _choose(device: int | str | None, devices: list[Device]) -> Device:
     if isinstance(device, bool) or not 0 <= ordinal < len(devices):
         raise ContextError(
             f"device {device!r}: {len(devices)} visible{_visible()}, numbered from 0: "
-            + "; ".join(f"{d.ordinal}: {d.name} {d.uuid}" for d in devices)
+            + _listed(devices)
         )
     return devices[ordinal]
 
@@ -290,7 +254,7 @@ def _by_identity(text: str, devices: list[Device]) -> Device:
     problem = "fits several devices" if found else "fits no visible device"
     raise ContextError(
         f"device {text!r} {problem}{_visible()}; expected an ordinal, a UUID or a PCI bus id, of: "
-        + "; ".join(f"{d.ordinal}: {d.name} {d.uuid} {d.pci_bus_id}" for d in devices)
+        + _listed(devices)
     )
 
 
@@ -301,68 +265,24 @@ def _normal(identity: str) -> str:
     return f"{domain.lstrip('0')}:{rest}" if colon and ":" in rest else identity
 
 
-def _refuse_by_mode(driver: Driver, device: Device, is_asked_for: bool) -> None:
-    import ctypes
-
-    mode, handle = ctypes.c_int(), ctypes.c_int()
-    _check(driver.call("cuDeviceGet", ctypes.byref(handle), device.ordinal), "cuDeviceGet")
-    driver.call("cuDeviceGetAttribute", ctypes.byref(mode), _COMPUTE_MODE, handle)
-    if mode.value == _PROHIBITED:
-        raise ContextError(
-            f"device {device.ordinal} ({device.name}) is in compute mode Prohibited; an "
-            "administrator changes that with nvidia-smi -c 0"
-        )
-    if mode.value == _EXCLUSIVE and not is_asked_for:
-        raise ContextError(
-            f"device {device.ordinal} ({device.name}) is in compute mode Exclusive_Process: a "
-            "context here would keep every other process from it. Name the device to create it "
-            "all the same"
-        )
-
-
-def _refuse_old(driver: Driver) -> None:
-    """Refuse what would be of no use to torch; a program without it may do with this driver."""
-    supported, wanted = driver.version(), built_for() if "torch" in sys.modules else 0
-    if supported and wanted and supported // 1000 < wanted // 1000:
-        raise ContextError(
-            f"the driver supports CUDA {_dotted(supported)}, and torch is built for CUDA "
-            f"{_dotted(wanted)}; update the driver, or install a torch built for CUDA "
-            f"{supported // 1000}"
-        )
-
-
-def _dotted(version: int) -> str:
-    return f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _retain(driver: Driver, device: Device) -> None:
-    import ctypes
-
-    handle, context = ctypes.c_int(), ctypes.c_void_p()
-    _check(driver.call("cuDeviceGet", ctypes.byref(handle), device.ordinal), "cuDeviceGet")
-    status = driver.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-    _check(status, f"cuDevicePrimaryCtxRetain for device {device.ordinal} ({device.name})")
-
-
 def set_env(request: Request) -> Iterator[Outcome]:
     """Set the variables that a rule wants set before a module, where the program has not."""
     for action in actions_of(request.rule, "set_env"):
+        name, value = action["set_env"], action["value"]
         beside = action.get("beside", "")  # which the program must have imported, or be about to
-        if (
+        if name in os.environ or not (
             not beside
             or beside in sys.modules
             or upcoming(frozenset((beside,)), request.name).certain
         ):
-            name, value = action["set_env"], action["value"]
-            if name in os.environ:
-                continue
-            if request.permit.acts:
-                os.environ[name] = value
-                yield Done(f"{name}={value}", f"set before {request.name}")
-            else:
-                yield WouldDo(
-                    findings.default_missing(request.rule, name, value, request.name, request.where)
-                )
+            continue
+        if request.permit.acts:
+            os.environ[name] = value
+            yield Done(f"{name}={value}", f"set before {request.name}")
+        else:
+            yield WouldDo(
+                findings.default_missing(request.rule, name, value, request.name, request.where)
+            )
 
 
 def replace_module(request: Request) -> Iterator[Outcome]:

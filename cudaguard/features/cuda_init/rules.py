@@ -44,24 +44,6 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     Rule(
-        id="CG017",
-        title="decord is imported before torch has a CUDA context",
-        watch=("decord",),
-        dist=("decord", "eva-decord"),
-        when={"dists": {"torch": ""}},
-        needs=("context",),
-        grade="opt-in",
-        why=(
-            "torch was reported to crash at its first use of CUDA after `import decord`, "
-            "unless it had a context before. CG001 repairs the usual cause. This rule is for "
-            "builds of decord that decode on the GPU."
-        ),
-        links=(
-            "https://github.com/dmlc/decord/issues/324",
-            "https://github.com/dmlc/decord/issues/245",
-        ),
-    ),
-    Rule(
         id="CG014",
         title="JAX takes most of the device's memory at its first computation",
         watch=("jax",),

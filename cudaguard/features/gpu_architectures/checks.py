@@ -1,114 +1,69 @@
-"""CG918: whether the GPU code of installed packages runs on the GPUs that are here."""
+"""What torch and installed packages have code for, compared with the GPUs that are here."""
 
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
+from cudaguard.config import local_rank
 from cudaguard.core.checks import Check
 from cudaguard.elf.fat_binaries import gpu_code
 from cudaguard.features.gpu_architectures import findings as wording
-from cudaguard.features.gpu_architectures.policy import (
-    CANNOT_RUN,
-    FINE,
-    KNOWN,
-    NO_JIT,
-    asked_for,
-    cure_for,
-    nearest,
-    torch_of,
-    verdict,
-    verdict_of_code,
-)
+from cudaguard.features.gpu_architectures.policy import Torch, can_compile, code_for, has_code
+from cudaguard.files import os
 from cudaguard.system.child import try_imports
+from cudaguard.system.driver import Driver
 from cudaguard.system.modules import peek
 from cudaguard.system.site import Skipped
-from cudaguard.system.torch_build import are_wheels_known, copy_for, folder_of, installed_copies
+from cudaguard.system.torch_build import copy_for, folder_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cudaguard.elf.fat_binaries import GpuCode
-    from cudaguard.features.gpu_architectures.policy import Pair, Torch
+    from cudaguard.features.gpu_architectures.policy import Pair
     from cudaguard.model import Finding
     from cudaguard.system.site import Result, Site
     from cudaguard.system.torch_build import Nvrtc
 
-# --- torch on GPUs that it, or its NVRTC, does not know: looked at --------------------------------
 
+def look_at_torch() -> Iterator[Finding]:
+    """Yield what is to be said of the imported torch on the devices that it may use.
 
-class Situation(NamedTuple):
-    """A torch on the devices of this process.
-
-    Args:
-        devices: Their compute capabilities, by ordinal.
-        torch: What it was built for.
-        nvrtc: The NVRTC that serves it, or will; None if that is not known.
-    """
-
-    devices: tuple[Pair, ...]
-    torch: Torch
-    nvrtc: Nvrtc | None
-
-    def with_verdict(self, wanted: str) -> dict[int, Pair]:
-        """Return the devices of which a verdict is true, by ordinal."""
-        release = None if self.nvrtc is None else self.nvrtc.release
-        return {
-            ordinal: device
-            for ordinal, device in enumerate(self.devices)
-            if verdict(device, self.torch, release) == wanted
-        }
-
-
-def look_at_torch(devices: tuple[Pair, ...]) -> Situation | None:
-    """Return how the imported torch gets on with the devices; None if it is none for CUDA.
-
-    Args:
-        devices: The compute capabilities of the devices that it may use.
+    Nothing before CUDA is initialized, and of a torch without CUDA.
     """
     torch = sys.modules.get("torch")
     flags = peek(peek(torch, "_C"), "_cuda_getArchFlags")
-    if flags is None or peek(peek(torch, "version"), "cuda") is None:
-        return None
-    release = str(peek(torch, "__version__"))
-    built = torch_of(release, str(flags() or "").split())
-    return Situation(devices, built, copy_for(folder_of("torch")))
+    # A driver of our own: this may be a forked process, in which torch has just initialized CUDA.
+    devices = Driver().capabilities() if flags is not None else ()
+    if devices and peek(peek(torch, "version"), "cuda") is not None:
+        built = Torch(str(peek(torch, "__version__")), tuple(str(flags() or "").split()))
+        yield from findings_of(built, copy_for(folder_of("torch")), devices)
 
 
-def findings_of(situation: Situation, default: int) -> list[Finding]:
-    """Return what is to be said of a torch on its devices; nothing where all is fine.
+def findings_of(torch: Torch, nvrtc: Nvrtc | None, devices: tuple[Pair, ...]) -> Iterator[Finding]:
+    """Yield what is to be said of a torch on devices; nothing where all is fine.
+
+    What is wrong only with devices that the program does not use by default is not warned of.
 
     Args:
-        situation: The torch and the devices.
-        default: The device that the program uses unless it says otherwise: what is wrong with
-            others only is not warned of.
+        torch: What it was built for.
+        nvrtc: The NVRTC that it uses, or will; None if that is not known.
+        devices: Their compute capabilities, by ordinal.
     """
-    found = []
-    hopeless, lame = situation.with_verdict(CANNOT_RUN), situation.with_verdict(NO_JIT)
-    if hopeless:
-        cure = cure_for(list(hopeless.values()), 0, with_torch=are_wheels_known())
-        loud = default in hopeless
-        found.append(wording.cannot_run(situation.torch, hopeless, cure, loud=loud))
-    nvrtc = situation.nvrtc
-    if lame and nvrtc is not None and nvrtc.release is not None:
-        devices = list(lame.values())
-        better = nearest(
-            copy
-            for copy in installed_copies(nvrtc.name)
-            if all(verdict(device, situation.torch, copy.release) == FINE for device in devices)
-        )
-        found.append(
-            wording.no_jit(
-                lame,
-                nvrtc,
-                sorted({asked_for(device, situation.torch, nvrtc.release) for device in devices}),
-                sorted(KNOWN[nvrtc.release]),
-                better,
-                cure_for(devices, nvrtc.release[0], with_torch=are_wheels_known()),
-                loud=default in lame,
-            )
-        )
-    return found
+    default = local_rank(os.environ) or 0
+    usable = {n: device for n, device in enumerate(devices) if has_code(torch, device)}
+    without_code = {n: device for n, device in enumerate(devices) if n not in usable}
+    if without_code:
+        yield wording.cannot_run(torch, without_code, loud=default in without_code)
+    if nvrtc is not None:
+        release = nvrtc.release
+        without_compiler = {n: d for n, d in usable.items() if not can_compile(torch, release, d)}
+        if without_compiler:
+            yield wording.no_jit(torch, without_compiler, nvrtc, loud=default in without_compiler)
 
+
+# --- CG918: the GPU code of installed packages ----------------------------------------------------
 
 _ASK_NVML = """
 import json
@@ -127,7 +82,7 @@ def check(site: Site) -> Result:
         without = {
             device: names
             for device, names in gpus.items()
-            if all(verdict_of_code(device, code).ok is False for code in files.values())
+            if all(code_for(device, code) == "" for code in files.values())
         }
         if without:
             is_usable = len(without) < len(gpus)
@@ -167,7 +122,7 @@ def _code(site: Site) -> dict[str, dict[str, GpuCode]]:
             code = gpu_code(file.path)
         except (OSError, OverflowError, ValueError):
             continue
-        if code.parts:
+        if code.architectures:
             found.setdefault(file.dist, {})[file.path] = code
     if not found:
         raise Skipped("nothing that is installed has GPU code, torch and NVIDIA's libraries aside")

@@ -1,17 +1,16 @@
-"""Sees whether torch uses GPUs that it, or its NVRTC, does not know.
+"""Finds GPUs that torch, or its NVRTC, does not know.
 
-torch keeps a list of what is to be done when it initializes CUDA, its own checks among it: there
-ours stands too, so that it comes at the first use, when the devices are certain.
+torch keeps a list of what is to be done when it initializes CUDA, its own checks among it. Ours is
+added, so that it comes at the first use, when the devices are certain.
 """
 
 from __future__ import annotations
 
 import sys
 
-from cudaguard.config import local_rank
 from cudaguard.core.barrier import ON_PURPOSE, print_instead
 from cudaguard.core.caller import frame_outside_of
-from cudaguard.files import os, ours
+from cudaguard.files import ours
 from cudaguard.system.modules import peek
 
 TYPE_CHECKING = False
@@ -67,14 +66,10 @@ class ArchitectureDetector:
         """Look; what is wrong with that is not torch's concern, which would fail over it."""
         if not self._core.is_up:
             return
-        from cudaguard.features.gpu_architectures.checks import findings_of, look_at_torch
-        from cudaguard.system.driver import Driver
-
         try:
-            # Asked anew: this may be a forked process, in which torch has just initialized CUDA.
-            situation = look_at_torch(Driver().capabilities())
-            default = local_rank(os.environ) or 0
-            for finding in findings_of(situation, default) if situation is not None else ():
+            from cudaguard.features.gpu_architectures.checks import look_at_torch
+
+            for finding in look_at_torch():
                 self._core.reporter.found(finding, frame_outside_of("torch"))
         except ON_PURPOSE as warning:  # the user's filters make an error of it
             print_instead(warning)

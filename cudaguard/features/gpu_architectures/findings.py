@@ -1,9 +1,20 @@
-"""The wording of what is said of GPUs that torch, its NVRTC or a library does not know."""
+"""What is found of GPUs that torch, its NVRTC or a library does not know."""
 
 from __future__ import annotations
 
-from cudaguard.core.findings import and_more, guarded_command, listed
-from cudaguard.features.gpu_architectures.policy import architecture, dotted
+import sys
+
+from cudaguard.core.findings import Kind, and_more, listed
+from cudaguard.features.gpu_architectures.policy import (
+    KNOWN,
+    architecture,
+    asked_for,
+    code_for,
+    dotted,
+    nvrtc_for,
+    torch_for,
+)
+from cudaguard.files import os
 from cudaguard.model import Finding
 
 TYPE_CHECKING = False
@@ -11,107 +22,84 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cudaguard.elf.fat_binaries import GpuCode
-    from cudaguard.features.gpu_architectures.policy import Cure, Pair, Torch, Verdict
+    from cudaguard.features.gpu_architectures.policy import Pair, Torch
     from cudaguard.system.torch_build import Nvrtc
 
-_REFUSAL = "nvrtc: error: invalid value for --gpu-architecture (-arch)"
 _SHOWN = 3
 _FAILS = "no kernel image is available for execution on the device"
 
+LACKS_CODE = Kind(
+    "CG893",
+    "a library has no code for a GPU",
+    "CudaGuardWarning",
+    consequence=f"every kernel of torch fails there with '{_FAILS}'. Another NVRTC, driver or CUDA "
+    "toolkit does not help.",
+    remedy="install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST",
+    page="howto/architectures.md",
+    links=("https://github.com/pytorch/pytorch/issues/150733",),
+)
+LACKS_COMPILER = Kind(
+    "CG894",
+    "NVRTC does not support a GPU",
+    "CudaGuardWarning",
+    consequence="ordinary kernels run. The fusers of TorchScript and operators such as torch.prod "
+    "compile at run time, and fail with 'nvrtc: error: invalid value for --gpu-architecture "
+    "(-arch)'.",
+    remedy="install an NVRTC of the same major version that supports the GPU, or a torch that was "
+    "built for it",
+    page="howto/architectures.md",
+    links=("https://github.com/pytorch/pytorch/issues/87595",),
+)
 
-def cannot_run(torch: Torch, devices: Mapping[int, Pair], cure: Cure, *, loud: bool) -> Finding:
-    """This torch has no code for devices.
 
-    Args:
-        torch: What it was built for.
-        devices: Those that it cannot use, by ordinal.
-        cure: What is to be installed.
-        loud: True if it is worth a warning.
-    """
-    remedy = "install a torch that was built for this GPU, or build it with TORCH_CUDA_ARCH_LIST"
-    command = f"pip install '{cure.torch}'" if cure.torch else ""
-    if cure.torch == "torch":  # of any version: this one was built elsewhere
+def cannot_run(torch: Torch, devices: Mapping[int, Pair], *, loud: bool) -> Finding:
+    """This torch has no code for devices, given by ordinal; `loud` if it is worth a warning."""
+    wheel = _torch_wheel(devices)
+    remedy, command = LACKS_CODE.remedy, f"pip install '{wheel}'" if wheel else ""
+    if wheel == "torch":  # of any version: this one was built elsewhere
         remedy = "install torch from PyPI, or build this torch with TORCH_CUDA_ARCH_LIST"
         command = "pip install --force-reinstall torch"
-    elif cure.torch:
-        is_newer = ">=" in cure.torch
-        remedy = f"install {cure.torch} from PyPI, which has code for it" + (
-            f" (built with CUDA {dotted(cure.cuda)} or later)" if is_newer else ""
-        )
-    return Finding(
-        "CG893",
+    elif wheel:
+        remedy = f"install {wheel} from PyPI, which has code for it"
+    return LACKS_CODE.found(
         f"torch {torch.release} has no code for {named(devices)}.",
+        f"it was built for {' '.join(torch.flags)}",
         severity="warning" if loud else "info",
-        evidence=(f"it was built for {' '.join(torch.flags)}",),
-        consequence=(
-            "every kernel of torch fails there with 'no kernel image is available for execution on "
-            "the device'. Another NVRTC, driver or CUDA toolkit does not help."
-        ),
         remedy=remedy,
         command=command,
-        links=("https://github.com/pytorch/pytorch/issues/150733",),
     )
 
 
-def no_jit(
-    devices: Mapping[int, Pair],
-    nvrtc: Nvrtc,
-    wanted: Sequence[int],
-    known: Sequence[int],
-    newer: Nvrtc | None,
-    cure: Cure,
-    *,
-    loud: bool,
-) -> Finding:
-    """Only what torch compiles at run time fails on devices.
-
-    Args:
-        devices: Those that torch's NVRTC does not know, by ordinal.
-        nvrtc: That NVRTC.
-        wanted: What it is asked to compile for.
-        known: What it can compile for.
-        newer: An installed copy that would serve them.
-        cure: What is to be installed.
-        loud: True if it is worth a warning.
-    """
-    remedy, command = _beside(cure, newer)
-    return Finding(
-        "CG894",
+def no_jit(torch: Torch, devices: Mapping[int, Pair], nvrtc: Nvrtc, *, loud: bool) -> Finding:
+    """Torch's NVRTC does not know devices: only what torch compiles at run time fails there."""
+    release = nvrtc.release or (0, 0)
+    wanted = sorted({asked_for(device, torch, release) for device in devices.values()})
+    wheel = nvrtc_for(devices.values(), release[0])
+    command = f"pip install '{wheel}'"
+    if release < (11, 8):  # it is a part of torch
+        remedy = "install a torch that was built with CUDA 11.8 or later"
+        command = "pip install --upgrade torch"
+    elif wheel:
+        remedy = f"install {wheel}; pip then says that torch requires another one"
+    else:
+        remedy = "install a torch that was built with another major version of CUDA"
+        older = _torch_wheel(devices)
+        remedy += f": {older} from PyPI" if older else ""
+        command = f"pip install '{older}'" if older else ""
+    return LACKS_COMPILER.found(
         f"torch's NVRTC {dotted(nvrtc.release)} does not support "
         f"{' and '.join(f'sm_{one}' for one in wanted)} of {named(devices)}.",
+        compiler_line(nvrtc),
         severity="warning" if loud else "info",
-        evidence=(compiler_line(nvrtc, known),),
-        consequence=(
-            "ordinary kernels run. The fusers of TorchScript and operators such as torch.prod "
-            f"compile at run time, and fail with '{_REFUSAL}'."
-        ),
         remedy=remedy,
         command=command,
-        links=("https://github.com/pytorch/pytorch/issues/87595",),
     )
 
 
-def _beside(cure: Cure, newer: Nvrtc | None) -> tuple[str, str]:
-    """Return remedy and command for an NVRTC that is too old, or too new."""
-    if newer is not None:
-        remedy = (
-            f"load {newer.path} with ctypes.CDLL before `import torch`. In mode 'fix' cudaguard "
-            "does so (rule CG033), if it is installed first and no other GPU here works without it"
-        )
-        return remedy, guarded_command()
-    if cure.release is None:
-        remedy = "install a torch that was built with another major version of CUDA"
-        if not cure.torch:
-            return remedy, ""
-        return f"{remedy}: {cure.torch} from PyPI", f"pip install '{cure.torch}'"
-    release = dotted(cure.release)
-    remedy = (
-        f"install NVRTC {release} in a folder on PYTHONPATH, and call cudaguard.install() before "
-        "`import torch`, which loads it first (rule CG033)"
-    )
-    folder = f"$HOME/nvrtc-{release}"
-    install = f'pip install --no-deps --target "{folder}" "{cure.wheel}=={release}.*"'
-    return remedy, f'{install} && export PYTHONPATH="{folder}${{PYTHONPATH:+:$PYTHONPATH}}"'
+def _torch_wheel(devices: Mapping[int, Pair]) -> str:
+    """Return which torch of PyPI is for devices; empty where its wheels are others than we know."""
+    is_known = sys.platform == "linux" and os.uname().machine == "x86_64"
+    return torch_for(next(iter(devices.values()))) if is_known else ""
 
 
 def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
@@ -123,8 +111,9 @@ def as_it_knows(better: Nvrtc, own: Nvrtc, devices: Sequence[Pair]) -> str:
     )
 
 
-def compiler_line(compiler: Nvrtc, known: Sequence[int]) -> str:
-    """Return which compiler it is, and what it can compile for if that is given."""
+def compiler_line(compiler: Nvrtc) -> str:
+    """Return which compiler it is, and what it can compile for if that is known."""
+    known = sorted(KNOWN.get(compiler.release or (0, 0), ()))
     knows = f", supports {' '.join(map(str, known))}" if known else ""
     return f"{compiler.path} of CUDA {dotted(compiler.release)}{knows}"
 
@@ -149,30 +138,17 @@ def build_remedy(dist: str, devices: Sequence[Pair]) -> str:
     return f"install a build of {dist} for this GPU, or {build}'{numbers}')"
 
 
-def in_words(device: Pair, code: GpuCode, found: Verdict, cuda: Pair | None = None) -> str:
-    """Return what a library does on a device, in a sentence without its end.
-
-    Args:
-        device: Its compute capability.
-        code: What the library has.
-        found: What follows from that.
-        cuda: The release of CUDA that compiles its PTX; None if none is compiled.
-    """
-    name = f"sm_{architecture(device)}"
-    has = " ".join(code.architectures)
-    if found.ok is None:
+def in_words(device: Pair, code: GpuCode) -> str:
+    """Return what a library does on a device, in a sentence without its end."""
+    name, by = f"sm_{architecture(device)}", code_for(device, code)
+    if by is None:
         return f"{name}: unknown, because some of its GPU code is of an unknown kind"
-    if not found.ok:
+    if not by:
+        has = " ".join(code.architectures)
         return f"{name}: no code for it, only {has}: every kernel fails with '{_FAILS}'"
-    told = f"{name}: runs its machine code for {found.by}"
-    if cuda is not None:
-        told = (
-            f"{name}: runs its PTX for {found.by}, JIT-compiled at first use by a driver for CUDA "
-            f"{dotted(cuda)} or later"
-        )
-    if found.lacking:
-        told += f"; {found.lacking} of its {len(code.parts)} parts have code for other GPUs only"
-    return told
+    if by.startswith("sm"):
+        return f"{name}: runs its machine code for {by}"
+    return f"{name}: runs its PTX for {by}, JIT-compiled at first use by a driver that knows it"
 
 
 def no_code(

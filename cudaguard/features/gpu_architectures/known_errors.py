@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from cudaguard.core.known_errors import LIKELY, Explainer, KnownError, line_at
-from cudaguard.features.gpu_architectures import findings, policy
-from cudaguard.features.gpu_architectures.checks import findings_of, look_at_torch
+from cudaguard.features.gpu_architectures import findings
+from cudaguard.features.gpu_architectures.checks import look_at_torch
+from cudaguard.features.gpu_architectures.policy import dotted
 from cudaguard.files import ours
-from cudaguard.system.machine import named_status, remedy_for, texts
+from cudaguard.system.machine import status_in, texts
 from cudaguard.system.torch_build import mapped_copies
 
 TYPE_CHECKING = False
@@ -124,25 +125,25 @@ COMPILERS = (
         ),
     ),
     KnownError(
-        "CG894",
-        "NVRTC does not support a GPU",
+        findings.LACKS_COMPILER.id,
+        findings.LACKS_COMPILER.title,
         ("invalid value for --gpu-architecture",),
         r"invalid value for --gpu-architecture",
         "The NVRTC in this process does not know the architecture of this GPU: it is too old for "
         "it, or, from CUDA 13 on, too new.",
-        "install a torch that was built for this GPU; or an NVRTC of the same major version that "
-        "knows it, beside torch's own: pip install --no-deps --target DIR "
-        "'nvidia-cuda-nvrtc-cu12==12.9.*', with DIR on PYTHONPATH",
+        "install a torch that was built for this GPU, or an NVRTC of the same major version that "
+        "knows it: pip install 'nvidia-cuda-nvrtc-cu12==12.9.*' for CUDA 12",
         "ordinary kernels may run; those compiled at run time (TorchScript fusers, jiterator "
         "operators such as torch.prod) fail. LD_LIBRARY_PATH does not help with wheels from pip.",
         command="cudaguard doctor --deep --only CG913",
-        links=("https://github.com/pytorch/pytorch/issues/87595",),
-        unguarded="cudaguard.install() before import torch has it loaded first (rule CG033)",
+        links=findings.LACKS_COMPILER.links,
+        unguarded="cudaguard.install() before import torch has an installed one loaded first "
+        "(rule CG033)",
         examples=("RuntimeError: nvrtc: error: invalid value for --gpu-architecture (-arch)",),
     ),
     KnownError(
-        "CG893",
-        "a library has no code for a GPU",
+        findings.LACKS_CODE.id,
+        findings.LACKS_CODE.title,
         ("no kernel image is available", "is not compatible with the current PyTorch"),
         r"no kernel image is available for execution|with CUDA capability (?:sm_\w{1,8}) is not "
         r"compatible with the current PyTorch",
@@ -151,7 +152,7 @@ COMPILERS = (
         "extension with TORCH_CUDA_ARCH_LIST set to the GPU's compute capability; "
         "torch.cuda.get_arch_list() shows what torch supports",
         command="cudaguard doctor --deep --only CG913 --only CG918",
-        links=("https://github.com/pytorch/pytorch/issues/150733",),
+        links=findings.LACKS_CODE.links,
         any_order=True,
         examples=(
             "CUDA error: no kernel image is available for execution on the device",
@@ -194,38 +195,28 @@ COMPILERS = (
 )
 
 
-def _of_status(match: re.Match[str]) -> Finding | None:
-    status = named_status(line_at(match.string, match.start()))
-    if status is None:
-        return None
-    number, meaning, _ = status
-    return STATUS.with_words(str(number), meaning, remedy_for(number))
-
-
-STATUS = KnownError(
-    "CG881",
-    "the CUDA driver answers with an error",
-    texts(),
-    "|".join(map(re.escape, texts())),
-    "The CUDA driver answers {0}: {1}.",
-    "{2}",
-    command="nvidia-smi",
-    links=("https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html",),
-    certainty=LIKELY,
-    nouns=("with an error", "its number and name say which", "look the number up in CUresult"),
-    tell=_of_status,
-    examples=(
-        "RuntimeError: CUDA error: initialization error",
-        "cuInit: CUDA_ERROR_NO_DEVICE",
-        (
-            "numba.cuda.cudadrv.driver.CudaAPIError: [3] Call to cuInit results in "
-            "CUDA_ERROR_NOT_INITIALIZED"
+DRIVER = (
+    KnownError(
+        "CG881",
+        "the CUDA driver answers with an error",
+        texts(),
+        "|".join(map(re.escape, texts())),
+        "The CUDA driver answers {0}: {1}.",
+        "{2}",
+        command="nvidia-smi",
+        links=("https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html",),
+        certainty=LIKELY,
+        nouns=("with an error", "its number and name say which", "look the number up in CUresult"),
+        words=lambda match: status_in(line_at(match.string, match.start())),
+        examples=(
+            "RuntimeError: CUDA error: initialization error",
+            "cuInit: CUDA_ERROR_NO_DEVICE",
+            (
+                "numba.cuda.cudadrv.driver.CudaAPIError: [3] Call to cuInit results in "
+                "CUDA_ERROR_NOT_INITIALIZED"
+            ),
         ),
     ),
-)
-
-DRIVER = (
-    STATUS,
     KnownError(
         "CG864",
         "there is no NVIDIA driver",
@@ -304,31 +295,24 @@ DRIVER = (
 
 
 def with_facts(finding: Finding) -> Finding:
-    """Return what a message of NVRTC or of CUDA means, with what is true of this process.
+    """Return what a message of NVRTC or of CUDA means, with what is true of this process."""
+    from cudaguard.system.driver import Driver
 
-    Args:
-        finding: What is known of the message; where nothing is known of the devices it comes back
-            as it is.
-    """
     try:
-        from cudaguard.system.driver import Driver
-
         devices = Driver().capabilities()
+        here = next(look_at_torch(), None)
     except ours(AttributeError, ImportError):  # no ctypes, or a C library that cannot be asked
         return finding
-    if not devices:
-        return finding
-    situation = look_at_torch(devices)
-    found = findings_of(situation, 0) if situation is not None else []
-    if found:
-        here = found[0]
+    if here is not None:
         evidence = (*finding.evidence, *here.evidence)
         return here.replace(severity=finding.severity, evidence=evidence)
-    there = [f"device {n} has compute capability {policy.dotted(d)}" for n, d in enumerate(devices)]
-    for copy in mapped_copies():
-        known = sorted(policy.KNOWN.get(copy.release or (0, 0), ()))
-        there.append(findings.compiler_line(copy, known))
-    return finding.replace(evidence=(*finding.evidence, *there))
+    if not devices:
+        return finding
+    facts = [f"device {n} has compute capability {dotted(d)}" for n, d in enumerate(devices)]
+    facts += map(findings.compiler_line, mapped_copies())
+    return finding.replace(evidence=(*finding.evidence, *facts))
 
 
-EXPLAINER = Explainer((*COMPILERS, *DRIVER), with_facts, ("CG893", "CG894"))
+EXPLAINER = Explainer(
+    (*COMPILERS, *DRIVER), with_facts, (findings.LACKS_CODE.id, findings.LACKS_COMPILER.id)
+)

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from cudaguard.elf.fat_binaries import GpuCode
-    from cudaguard.system.torch_build import Nvrtc
 
     Pair = tuple[int, int]  # a compute capability, or a release
 
@@ -42,17 +41,14 @@ KNOWN: dict[tuple[int, int], frozenset[int]] = {
 CAPPED_FROM, CAPPED_TO = (11, 1), (11, 7)
 CAP, CAPPED_SINCE_TORCH = 86, (1, 13)
 
-# Releases of torch on PyPI, each up to the next one, the CUDA they are built with, and what they
-# have code for: read from the wheels of 2.0.1, 2.1.2, 2.4.1, 2.5.1 to 2.7.1, 2.8.0 to 2.12.0, for
-# x86-64.
-TORCH_WHEELS: tuple[tuple[str, tuple[int, int], tuple[str, ...]], ...] = (
-    ("2.0.1", (11, 7), ("sm_37", "sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86")),
-    ("2.1.2", (12, 1), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
-    ("2.5.1", (12, 4), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
-    ("2.7.1", (12, 6), ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
-    ("2.8.0", (12, 8), ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
-    ("2.11.0", (13, 0), ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
-)
+# Releases of torch on PyPI, each up to the next one -> what they have code for: read from the
+# wheels of 2.0.1, 2.1.2, 2.4.1, 2.5.1 to 2.7.1, 2.8.0 to 2.12.0, for x86-64.
+TORCH_WHEELS = {
+    "2.0.1": ("sm_37", "sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86"),
+    "2.1.2": ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    "2.8.0": ("sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+    "2.11.0": ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
+}
 
 # Major release of CUDA -> the distribution that has its NVRTC.
 NVRTC_WHEELS = {
@@ -67,7 +63,9 @@ NVRTC_WHEELS = {
 TEGRA = ((3, 2), (5, 3), (6, 2), (7, 2), (8, 7), (11, 0))
 RENAMED = {(10, 1): (11, 0)}
 
-FINE, CANNOT_RUN, NO_JIT, UNKNOWN = "fine", "cannot run", "no jit", "unknown"
+_FLAG = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
+_GPU = re.compile(r"(?:(?:sm_|compute_)?(\d{1,2})(\d)[af]?|(\d{1,2})\.(\d))")
+_OLDEST, _NEWEST = 3, 29  # major versions of compute capability
 
 
 class Torch(NamedTuple):
@@ -75,33 +73,11 @@ class Torch(NamedTuple):
 
     Args:
         release: As it says itself, ``2.6.0+cu124``.
-        version: Its first two numbers; empty if it has none.
         flags: What it has code for, as in ``("sm_80", "compute_90")``; empty if not known.
     """
 
     release: str
-    version: tuple[int, ...]
     flags: tuple[str, ...]
-
-
-class Cure(NamedTuple):
-    """What is to be installed for a GPU.
-
-    Args:
-        release: The first release of CUDA, of the major one that is used, whose NVRTC knows it;
-            None if there is none.
-        wheel: The distribution that has that NVRTC.
-        torch: Which releases of torch have code for it, as pip takes it; empty if not known.
-        cuda: The CUDA that the first of those is built with, or None.
-    """
-
-    release: Pair | None
-    wheel: str
-    torch: str
-    cuda: Pair | None
-
-
-_FLAG = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 
 def architecture(device: Pair) -> int:
@@ -114,83 +90,55 @@ def dotted(pair: Pair | None) -> str:
     return "?" if pair is None else f"{pair[0]}.{pair[1]}"
 
 
-def torch_of(release: str, flags: Iterable[str]) -> Torch:
-    """Return a torch by the version that it says, as in ``2.6.0+cu124``, and its architectures."""
-    words = release.partition("+")[0].split(".")[:2]
-    version = tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
-    return Torch(release, version, tuple(flags))
+# --- torch and its NVRTC on a device --------------------------------------------------------------
 
 
-def verdict(device: Pair, torch: Torch, nvrtc: Pair | None) -> str:
-    """Return what works on a device.
+def has_code(torch: Torch, device: Pair) -> bool:
+    """Return True if torch has code for a device, or does not say what it has code for."""
+    return not torch.flags or any(runs_on(flag, device) for flag in torch.flags)
+
+
+def can_compile(torch: Torch, nvrtc: Pair | None, device: Pair) -> bool:
+    """Return True if what torch compiles at run time works on a device, or if that is not known.
 
     Args:
-        device: Its compute capability.
-        torch: The torch that is to use it.
+        torch: The torch.
         nvrtc: The release of the NVRTC that it will use, None if not known.
-
-    Returns:
-        ``CANNOT_RUN``: torch has no code for it. ``NO_JIT``: only what is compiled at run time
-        fails. Else ``FINE``, or ``UNKNOWN`` where nobody knows what that NVRTC knows.
+        device: Its compute capability.
     """
-    if torch.flags and not any(runs_on(flag, device) for flag in torch.flags):
-        return CANNOT_RUN
-    if nvrtc not in KNOWN:
-        return UNKNOWN
-    return FINE if asked_for(device, torch, nvrtc) in KNOWN[nvrtc] else NO_JIT
+    return nvrtc not in KNOWN or asked_for(device, torch, nvrtc) in KNOWN[nvrtc]
 
 
 def asked_for(device: Pair, torch: Torch, nvrtc: Pair) -> int:
     """Return the architecture that torch asks NVRTC for."""
-    capped = CAPPED_FROM <= nvrtc <= CAPPED_TO and torch.version >= CAPPED_SINCE_TORCH
+    words = torch.release.partition("+")[0].split(".")[:2]
+    version = tuple(map(int, words)) if all(word.isdecimal() for word in words) else ()
+    capped = CAPPED_FROM <= nvrtc <= CAPPED_TO and version >= CAPPED_SINCE_TORCH
     return min(architecture(device), CAP) if capped else architecture(device)
 
 
-def helps(release: Pair | None, devices: Iterable[Pair], torch: Torch, now: Pair | None) -> bool:
-    """Return True if another NVRTC helps: it knows the devices, and torch can use no other device.
+def torch_for(device: Pair) -> str:
+    """Return which releases of torch on PyPI have code for a device, as pip takes it; else empty.
 
-    Where one of them works as it is nothing is to be changed: the code that it gets would be
-    another compiler's.
-
-    Args:
-        release: Of that NVRTC.
-        devices: Compute capabilities.
-        torch: The torch that is to use them.
-        now: Release of the NVRTC that it would use.
+    Those for x86-64 Linux: others have other code, or none for GPUs.
     """
-    usable = [device for device in devices if verdict(device, torch, now) != CANNOT_RUN]
-    return bool(usable) and all(
-        verdict(device, torch, now) == NO_JIT and verdict(device, torch, release) == FINE
-        for device in usable
-    )
+    releases = list(TORCH_WHEELS)
+    fitting = [r for r in releases if any(runs_on(flag, device) for flag in TORCH_WHEELS[r])]
+    if not fitting:
+        return ""
+    lower = f">={fitting[0]}" if fitting[0] != releases[0] else ""
+    upper = releases[releases.index(fitting[-1]) + 1 :][:1]
+    return "torch" + ",".join(filter(None, (lower, *(f"<{release}" for release in upper))))
 
 
-def cure_for(devices: Sequence[Pair], major: int, *, with_torch: bool = True) -> Cure:
-    """Return what is to be installed for devices.
+def nvrtc_for(devices: Iterable[Pair], major: int) -> str:
+    """Return the first NVRTC of a major release of CUDA that knows devices, as pip takes it.
 
-    Args:
-        devices: Their compute capabilities, at least one.
-        major: The major release of CUDA that is used.
-        with_torch: False on machines for which torch's wheels have other code, or none for GPUs.
+    Empty if there is none.
     """
     wanted = {architecture(device) for device in devices}
     releases = [r for r, known in KNOWN.items() if r[0] == major and wanted <= known]
-    torch = _torch_for(devices[0]) if with_torch else ("", None)
-    return Cure(min(releases, default=None), NVRTC_WHEELS.get(major, ""), *torch)
-
-
-def _torch_for(device: Pair) -> tuple[str, Pair | None]:
-    fitting = [
-        index
-        for index, (_, _, flags) in enumerate(TORCH_WHEELS)
-        if any(runs_on(flag, device) for flag in flags)
-    ]
-    if not fitting:
-        return "", None
-    first, last = TORCH_WHEELS[fitting[0]], fitting[-1] + 1
-    lower = f">={first[0]}" if fitting[0] else ""
-    upper = f"<{TORCH_WHEELS[last][0]}" if last < len(TORCH_WHEELS) else ""
-    return "torch" + ",".join(filter(None, (lower, upper))), first[1]
+    return f"{NVRTC_WHEELS[major]}=={dotted(min(releases))}.*" if releases else ""
 
 
 def runs_on(flag: str, device: Pair) -> bool:
@@ -211,30 +159,7 @@ def runs_on(flag: str, device: Pair) -> bool:
     return built <= device and (built[0] == device[0] or (kind == "compute" and not letter))
 
 
-def nearest(copies: Iterable[Nvrtc]) -> Nvrtc | None:
-    """Return the copy of the lowest release: the next one to that which torch was made with."""
-    return min((c for c in copies if c.release), key=lambda c: c.release or (0, 0), default=None)
-
-
-_GPU = re.compile(r"(?:(?:sm_|compute_)?(\d{1,2})(\d)[af]?|(\d{1,2})\.(\d))")
-_OLDEST, _NEWEST = 3, 29  # major versions of compute capability
-_PTX_OF_CUDA_12 = 8
-_AFTER_12_6 = 6  # PTX 8.5 is of CUDA 12.5 and 12.6, PTX 8.6 of CUDA 12.7, 8.7 of 12.8 ...
-
-
-class Verdict(NamedTuple):
-    """Whether the GPU code of a library runs on a device.
-
-    Args:
-        ok: True, False, or None where that cannot be said.
-        by: The architecture whose code runs there, as in ``sm_80`` or ``compute_80``: that is PTX,
-            which the driver compiles at the first use. Empty where `ok` is not True.
-        lacking: How many parts of the library have no code for the device, where others do.
-    """
-
-    ok: bool | None
-    by: str = ""
-    lacking: int = 0
+# --- The GPU code of a library on a device --------------------------------------------------------
 
 
 def device_of(text: str) -> Pair | None:
@@ -246,39 +171,16 @@ def device_of(text: str) -> Pair | None:
     return device if _OLDEST <= device[0] <= _NEWEST else None
 
 
-def verdict_of_code(device: Pair, code: GpuCode) -> Verdict:
-    """Return whether the code of a library runs on a device.
+def code_for(device: Pair, code: GpuCode) -> str | None:
+    """Return the architecture whose code a device would run: machine code before PTX.
 
-    A library whose parts are for different GPUs is taken for one that knows which of them to call.
-
-    Args:
-        device: Its compute capability.
-        code: What the library has, not nothing.
+    Empty if there is none, None if that cannot be said.
     """
-    by = best(code.architectures, device)
-    if not by:
-        return Verdict(None if code.has_more else False)
-    lacking = 0 if code.has_more else sum(not best(part, device) for part in code.parts)
-    return Verdict(True, by, lacking)
-
-
-def best(architectures: Iterable[str], device: Pair) -> str:
-    """Return the architecture whose code a device would run; empty if there is none."""
-    fitting = [one for one in architectures if runs_on(one, device)]
-    return max(fitting, key=_preferred, default="")
+    fitting = [one for one in code.architectures if runs_on(one, device)]
+    return max(fitting, key=_preferred, default=None if code.has_more else "")
 
 
 def _preferred(architecture: str) -> tuple[bool, int]:
     """Machine code comes before PTX, and the newest of either first."""
     kind, _, number = architecture.partition("_")
     return kind == "sm", int(number.rstrip("af"))
-
-
-def cuda_of(ptx: Pair) -> Pair:
-    """Return the release of CUDA that a driver has to support to compile PTX of a version.
-
-    Source: PTX ISA, "Release Notes": 7.x came with CUDA 11.x, 9.x with CUDA 13.x.
-    """
-    major, minor = ptx
-    skipped = major == _PTX_OF_CUDA_12 and minor >= _AFTER_12_6
-    return major + 4, minor + skipped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cudaguard.core.findings import loaded_before, not_preloaded
 from cudaguard.core.request import Done, Refused
 from cudaguard.features.gpu_architectures import findings
-from cudaguard.features.gpu_architectures.policy import KNOWN, helps, nearest, torch_of
+from cudaguard.features.gpu_architectures.policy import KNOWN, Torch, can_compile, has_code
 from cudaguard.files import os
 from cudaguard.system.preload import has_driver, is_mapped, open_all
 
@@ -22,42 +22,37 @@ _NVML = "libnvidia-ml.so.1"
 def preload_newer_nvrtc(request: Request) -> Iterator[Outcome]:
     """Open an NVRTC that knows the GPUs of this machine before torch, whose own does not.
 
-    NVML is asked, which loads it, only where a better copy is installed and there is a driver.
+    Where one of the GPUs works as it is nothing is changed: the code that it gets would be another
+    compiler's. NVML is asked, which loads it, only where another copy knows more.
     """
     if not request.permit.acts or request.name != "torch" or not has_driver():
         return
-    from cudaguard.system.torch_build import (
-        architectures,
-        builtins_of,
-        copy_for,
-        installed_copies,
-        release_of,
-    )
+    from cudaguard.system.torch_build import architectures, copy_for, installed_copies, release_of
 
     folder = os.path.dirname(request.path or "")
     own = copy_for(folder)
     if own is None or own.release not in KNOWN or is_mapped(own.name):
         return
-    known = KNOWN[own.release]
-    others = [copy for copy in installed_copies(own.name) if copy.release in KNOWN]
-    if not any(KNOWN[copy.release] - known for copy in others if copy.release is not None):
+    others = {c.release: c for c in installed_copies(own.name) if c.release in KNOWN}
+    if not any(KNOWN[release] - KNOWN[own.release] for release in others if release):
         return
-    release = release_of(folder)
-    devices = _ask_nvml(request)
-    torch = torch_of(release, architectures(folder))
-    better = nearest(c for c in others if helps(c.release, devices, torch, own.release))
-    if better is None:
+    torch = Torch(release_of(folder), architectures(folder))
+    devices = [device for device in _ask_nvml(request) if has_code(torch, device)]
+    if not devices or any(can_compile(torch, own.release, device) for device in devices):
         return
-    _, error = open_all((better.path, *builtins_of(better)))
-    if error is not None:
-        yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
-    else:
-        how = f"{loaded_before(request.name)}, {findings.as_it_knows(better, own, devices)}"
-        yield Done(better.path, how)
+    fitting = [r for r in others if r and all(can_compile(torch, r, d) for d in devices)]
+    if fitting:  # the next one to that which torch was made with
+        better = others[min(fitting)]
+        _, error = open_all(better.with_builtins())
+        if error is not None:
+            yield Refused(not_preloaded(request.rule, request.name, error), cause=error)
+        else:
+            how = findings.as_it_knows(better, own, devices)
+            yield Done(better.path, f"{loaded_before(request.name)}, {how}")
 
 
 def _ask_nvml(request: Request) -> tuple[Pair, ...]:
-    """Return the compute capabilities of the visible devices; that NVML is loaded is noted."""
+    """Return the compute capabilities of the GPUs here; that NVML is loaded is noted."""
     from cudaguard.system.machine import compute_capabilities
 
     was_there = is_mapped(_NVML)

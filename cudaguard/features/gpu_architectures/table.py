@@ -7,10 +7,6 @@ REPAIRS = {"preload_newer_nvrtc": {"before": "repair:preload_newer_nvrtc"}}
 
 CATEGORY = "ImportOrderWarning"  # of warnings about what its rules have left undone
 
-IDS = {
-    "CG893": ("a library has no code for a GPU", "CudaGuardWarning"),
-    "CG894": ("NVRTC does not support a GPU", "CudaGuardWarning"),
-}
 DETECTORS = {
     "detector:ArchitectureDetector": ("begin", "imported:torch", "forget"),
 }

@@ -18,8 +18,8 @@ from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
 from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
-from cudaguard.features.gpu_architectures.checks import Situation, findings_of
-from cudaguard.features.gpu_architectures.policy import torch_of
+from cudaguard.features.gpu_architectures.checks import findings_of
+from cudaguard.features.gpu_architectures.policy import Torch
 from cudaguard.model import Finding
 from cudaguard.system import lending
 from cudaguard.system.child import Ending, end_children, try_imports
@@ -478,8 +478,8 @@ def _of_architectures(capabilities: tuple[tuple[int, int], ...]) -> list[Finding
     if not torch.cuda or not capabilities:
         return []
     folder = folder_of("torch")
-    built = torch_of(torch.torch, architectures(folder))
-    found = findings_of(Situation(capabilities, built, copy_for(folder)), 0)
+    built = Torch(torch.torch, architectures(folder))
+    found = findings_of(built, copy_for(folder), capabilities)
     return [finding.replace(id=_GPUS) for finding in found]
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from cudaguard.core.dispatch import Dispatch
-from cudaguard.features.builds.repair import MODULE, _flags_without_a_gpu
+from cudaguard.features.builds.repair import MODULE, with_architectures
 from cudaguard.tools.known import RULES
 
 NVCC = """#!/bin/sh
@@ -41,7 +41,7 @@ def build():
         core.reporter.mode = mode
         (rule,) = (rule for rule in RULES if rule.id == "CG031")
         request = core.repairs.request(rule, ("prepare_builds",), MODULE)
-        found = _flags_without_a_gpu(request, original, request.permit)(["-O2"])
+        found = with_architectures(request, original, request.permit)(["-O2"])
         return found, [repair.subject for repair in core.reporter.repairs]
 
     return build

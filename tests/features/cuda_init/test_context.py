@@ -253,71 +253,7 @@ def test_no_driver(program):
     assert "docker run --gpus all" in line
 
 
-def test_stand_in_of_the_toolkit_is_told_from_a_driver(program, driver_stubs):
-    """As many have it: .../stubs in LD_LIBRARY_PATH, for linking."""
-    folder = program.folder / "cuda" / "lib64" / "stubs"
-    folder.mkdir(parents=True)
-    (folder / "libcuda.so.1").write_bytes((driver_stubs.folder / "libcuda.so.1").read_bytes())
-    link = program.folder / "link"
-    link.mkdir()
-    (link / "libcuda.so.1").symlink_to(folder / "libcuda.so.1")
-    for path in (folder, link):
-        ran = program.run(CREATE + "refused()", env={"LD_LIBRARY_PATH": str(path)})
-        (line,) = ran.out
-        assert line.startswith(f"{folder / 'libcuda.so.1'} is the CUDA toolkit's stand-in")
-        assert "LD_LIBRARY_PATH" in line
-        assert "cuInit" not in ran.calls
-
-
-# --- a driver that is too old for the installed torch -------------------------------------------
-
-TORCH = {
-    # distributions: driver version: part of the message, or None
-    ("torch 2.5.1+cu124", 12020): None,  # minor versions are compatible
-    ("torch 2.5.1+cu124", 11080): "supports CUDA 11.8, and torch is built for CUDA 12.4",
-    ("torch 2.13.0, nvidia-cuda-runtime 13.0.96", 12080): "torch is built for CUDA 13.0",
-    ("torch 2.5.1+cpu, nvidia-cuda-runtime-cu12 12.1.105", 11040): None,
-    ("torch nonsense, nvidia-cuda-runtime-cu12 x.y", 11040): None,
-}
-
-
-@pytest.mark.parametrize(
-    ("dists", "driver", "is_imported"),
-    [*((*case, True) for case in TORCH), ("torch 2.5.1+cu124", 11080, False)],
-)
-def test_driver_and_installed_torch(program, dists, driver, is_imported):
-    """Only a program that has imported torch is kept from what would be of no use to it."""
-    for dist in dists.split(", "):
-        name, version = dist.split(" ")
-        folder = program.folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        (folder / "METADATA").write_text(text)
-    program.module("torch", "")
-    code = CREATE + "sys.path.insert(0, os.path.dirname(__file__))\n"
-    ran = program.run(code + "import torch\n" * is_imported + "refused()", driver_version=driver)
-    (line,) = ran.out
-    if TORCH[dists, driver] is None or not is_imported:
-        assert line.startswith("created ")
-    else:
-        assert TORCH[dists, driver] in line
-        assert "cuInit" not in ran.calls  # nothing was initialized for nothing
-
-
-# --- compute modes, forks -----------------------------------------------------------------------
-
-
-def test_prohibited_device_is_refused_and_others_are_not(output):
-    code = "refused()\nrefused(0)\nname(1)"
-    first, second, created = output(code, devices=3, compute_mode=[0, 0, 2])
-    assert first == second
-    assert first.startswith("device 0 (Stub GPU C) is in compute mode Prohibited")
-    assert created == B
-
-
-@pytest.mark.parametrize("device", ["0", ""])
-def test_exclusive_device_is_had_by_who_asks(output, device):
-    assert output(f"name({device})", compute_mode=3) == [B]
+# --- forks --------------------------------------------------------------------------------------
 
 
 @on_both_drivers
@@ -368,61 +304,6 @@ def test_context_is_kept_and_made_current_nowhere(program):
         "(0,) 0 True",
         "0 ()",  # it was the only reference
     ]
-
-
-# What NVML says is used afterwards, by the devices in its own order; 100, 200 and 300 MiB before.
-TAKING = """
-from cudaguard.system.driver import Driver
-call = Driver.call
-def take(self, name, *arguments):
-    if name == "cuDevicePrimaryCtxRetain":
-        os.environ["STUB_CUDA_USED_MIB"] = AFTER
-    return call(self, name, *arguments)
-Driver.call = take
-AFTER = "133,222,311"
-"""
-MEMORY = {
-    "used 133 222 311": 11 << 20,  # the third by its PCI address is number 0 of CUDA
-    "used 133 222 300": 0,
-    "rc nvmlInit=9": None,  # the driver is not loaded
-    "rc nvmlDeviceGetMemoryInfo=3": None,  # not supported, as on Jetson
-    "rc nvmlDeviceGetHandleByUUID=6": None,
-}
-
-
-def test_bytes_are_those_of_nvml_or_none(program):
-    code = f"""
-def measure(case):
-    global AFTER
-    kind, _, value = case.partition(" ")
-    if kind == "used":
-        AFTER = value.replace(" ", ",")
-    else:
-        os.environ["STUB_CUDA_RC"] = value
-    print(cudaguard.create_context().bytes)
-for case in {list(MEMORY)}:
-    in_child(lambda: measure(case))
-"""
-    lines = program.output(TAKING + code, devices=3, used_mib=[100, 200, 300])
-    assert dict(zip(MEMORY, map(eval, lines))) == MEMORY
-
-
-def test_bytes_are_none_without_nvml(program, driver_stubs):
-    folder = program.folder / "driver"
-    folder.mkdir()
-    (folder / "libcuda.so.1").symlink_to(driver_stubs.folder / "libcuda.so.1")
-    env = {"LD_LIBRARY_PATH": str(folder)}
-    assert program.output("print(cudaguard.create_context().bytes)", env=env) == ["None"]
-
-
-def test_program_that_uses_nvml_itself_goes_on_using_it(output):
-    code = """
-import pynvml
-pynvml.nvmlInit()
-name()
-print(pynvml.nvmlDeviceGetCount())
-"""
-    assert output(code) == [B, "2"]
 
 
 @on_both_drivers
@@ -645,15 +526,6 @@ def test_no_context_where_it_is_not_asked_for(needy, setting, grade):
     ran = auto(needy, code, grade=grade)
     assert ran.out == ["needy () False"]
     assert ran.calls == []
-
-
-def test_auto_leaves_a_device_in_exclusive_mode_to_others(needy):
-    code = "cudaguard.install(context={}, rules=[needs])\nimport needy"
-    ran = auto(needy, code.format("'auto'"), compute_mode=3)
-    assert ran.out == ["needy () False"]
-    assert ran.warned == ["CG817"]
-    assert "Exclusive_Process" in ran.err
-    assert auto(needy, code.format("0"), compute_mode=3).out == ["needy (0,) False"]
 
 
 def test_auto_creates_nothing_in_a_forked_worker(needy):

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from cudaguard.features.cuda_init.expectations import EXPECTATIONS
+from cudaguard.features.cuda_init.facts import EXPECTATIONS
 
 from .program import INITIALIZE, RETAIN
 

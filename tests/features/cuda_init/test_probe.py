@@ -102,19 +102,19 @@ def test_looking_makes_no_call_that_could_change_anything(program):
         STATE
         + """
 for _ in range(3):
-    driver_seen.state(), driver_seen.version(), driver_seen.has_foreign_context()
+    driver_seen.state(), driver_seen.has_foreign_context()
 print(open("calls.log").read() if os.path.exists("calls.log") else "no call")
 cu = driver()
 for _ in range(3):
-    driver_seen.state(), driver_seen.version(), driver_seen.has_foreign_context()
+    driver_seen.state(), driver_seen.has_foreign_context()
 cu.cuInit(0)
 for _ in range(3):
-    driver_seen.state(), driver_seen.version(), driver_seen.has_foreign_context()
+    driver_seen.state(), driver_seen.has_foreign_context()
 """,
     )
     assert ran.out == ["no call"]
     assert ran.calls.count("cuInit") == 1
-    assert set(ran.calls) == LOOKING | {"cuInit", "cuDriverGetVersion"}
+    assert set(ran.calls) == LOOKING | {"cuInit"}
 
 
 @on_both_drivers
@@ -175,17 +175,6 @@ show()
         env["LD_LIBRARY_PATH"] = ""
     ran = program.run(STATE + code, program.library, env=env)
     assert ran.out == [LOADED, "mapped initialized 0 1 () -1"]
-
-
-def test_version_is_known_without_initialization_and_0_without_driver(program):
-    code = """
-print(driver_seen.version())
-driver()
-print(driver_seen.version())
-os.environ["STUB_CUDA_RC"] = "cuDriverGetVersion=1"
-print(driver_seen.version())
-"""
-    assert program.output(STATE + code, driver_version=12060) == ["0", "12060", "0"]
 
 
 @on_both_drivers
@@ -257,7 +246,7 @@ print(bool(refused), news.names())
 def test_memory_of_the_process_that_cannot_be_read_at_all(program):
     """No /proc: the driver is not found, and nothing breaks."""
     code = """
-import cudaguard.system.driver as probe
+import cudaguard.system.loader_list as probe
 def refuse(self):
     raise OSError("no /proc")
 # Code of the guard, by its module: what another raises is not the guard's to contain.

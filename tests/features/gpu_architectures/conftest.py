@@ -6,7 +6,6 @@ those of the stub driver and the stub of NVML.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +72,6 @@ def jit(device=0):
     return "compiled"
 """,
     "__init__.py": """
-import ctypes, glob, os, sys
-if {preloads}:  # as torch does from 2.6 on
-    for folder in sys.path:
-        found = glob.glob(os.path.join(folder, "nvidia", "cuda_nvrtc", "lib", "libnvrtc.so.*[0-9]"))
-        if found:
-            ctypes.CDLL(found[0])
-            break
 from torch import _C, cuda, version
 __version__ = version.__version__
 """,
@@ -121,9 +113,7 @@ class MadeUp(Program):
         path = self.compile(home / name, code, f"-Wl,-soname,{name}")
         builtins = f"libnvrtc-builtins.so.{major}.{minor}"
         self.compile(home / builtins, "int builtins;", f"-Wl,-soname,{builtins}")
-        # As some wheels have them.
-        (home / f"libnvrtc-builtins.alt.so.{major}.{minor}").touch()
-        shutil.copy(path, home / f"libnvrtc.alt.so.{major}")
+        (home / f"libnvrtc-builtins.alt.so.{major}.{minor}").touch()  # as some wheels have it
         return path
 
     def torch(
@@ -132,7 +122,6 @@ class MadeUp(Program):
         flags: str = "sm_80 sm_90 sm_120",
         nvrtc: tuple[int, int] = (12, 8),
         cuda: str | None = "12.8",
-        preloads: bool = False,
     ) -> None:
         """Make a torch and its own NVRTC."""
         own = self.nvrtc(nvrtc)
@@ -141,7 +130,7 @@ class MadeUp(Program):
             path = self.site / "torch" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(
-                text.format(release=release, cuda=cuda, flags=said, preloads=preloads)
+                text.format(release=release, cuda=cuda, flags=said)
                 if "{" in text and name != "cuda.py"
                 else text
             )

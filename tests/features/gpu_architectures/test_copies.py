@@ -1,83 +1,54 @@
-"""Copies of NVRTC as they lie around, and what their files say."""
+"""The NVRTC that torch uses, and what torch's files say of it."""
 
 from __future__ import annotations
-
-import sys
 
 import pytest
 
 from cudaguard.system import torch_build
-from cudaguard.system import torch_build as nvrtc
 
 
-@pytest.fixture
-def only(monkeypatch, tmp_path):
-    """Only what the test makes is there; returns its folder, which is on sys.path."""
-    pytest.importorskip("ctypes")  # before the standard library is out of reach
-    for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(nvrtc, "_TOOLKITS", ())
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
-    return tmp_path
-
-
-def test_folder_for_builds_for_another_machine(program, only, monkeypatch):
-    """A toolkit that builds for GH200 or Jetson on x86-64 has libraries that cannot be loaded."""
-    program.nvrtc((12, 8), "conda/lib")
-    path = program.nvrtc((12, 9), "cuda/targets/sbsa-linux/lib")
-    monkeypatch.setenv("CUDA_HOME", str(only / "cuda"))
-    monkeypatch.setenv("CONDA_PREFIX", str(only / "conda"))
-    found = {copy.release for copy in nvrtc.installed_copies("libnvrtc.so.12")}
-    assert found == {(12, 8), (12, 9)}
-    data = bytearray(path.read_bytes())
-    data[18:20] = (243).to_bytes(2, "little")  # RISC-V: nobody's who runs this
-    path.write_bytes(data)
-    (copy,) = nvrtc.installed_copies("libnvrtc.so.12")
-    assert copy.release == (12, 8)
-
-
-def test_toolkit_whose_file_has_the_release_in_its_name(program, only, monkeypatch):
+def test_release_in_the_name_of_the_file(program):
+    """As toolkits have it."""
     path = program.nvrtc((12, 4), "cuda/lib64")
     real = path.rename(path.with_name("libnvrtc.so.12.4.127"))
     path.symlink_to(real.name)
     (real.parent / "libnvrtc-builtins.so.12.9").touch()  # as in a folder of the system's
-    monkeypatch.setenv("CUDA_HOME", str(only / "cuda"))
-    (copy,) = nvrtc.installed_copies("libnvrtc.so.12")
-    assert (copy.path, copy.release) == (str(real), (12, 4))
-
-
-def test_one_file_by_two_ways_is_one_copy(program, only):
-    program.nvrtc((12, 9), "nvidia/cuda_nvrtc/lib")
-    (only / "nvidia" / "again").symlink_to(only / "nvidia" / "cuda_nvrtc")
-    assert len(nvrtc.installed_copies("libnvrtc.so.12")) == 1
+    assert torch_build._copy(str(path)) == (str(real), "libnvrtc.so.12", (12, 4))
 
 
 @pytest.mark.parametrize("more", ["libnvrtc-builtins.so.12.4", None])
-def test_release_that_is_not_certain(program, only, more):
+def test_release_that_is_not_certain(program, more):
     path = program.nvrtc((12, 9), "nvidia/cuda_nvrtc/lib")
     if more:
         (path.parent / more).touch()
     else:
         (path.parent / "libnvrtc-builtins.so.12.9").unlink()  # only the other variant's is left
-    assert [copy.release for copy in nvrtc.installed_copies("libnvrtc.so.12")] == [None]
+    assert torch_build._copy(str(path)).release is None
 
 
-def test_folders_with_odd_names(program, only, monkeypatch):
-    program.nvrtc((12, 9), "odd [x]*/nvidia/cuda_nvrtc/lib")
-    monkeypatch.setattr(sys, "path", [str(only / "odd [x]*"), "", str(only / "nowhere"), 7])
-    monkeypatch.chdir(only)
-    assert [copy.release for copy in nvrtc.installed_copies("libnvrtc.so.12")] == [(12, 9)]
+def test_folder_for_builds_for_another_machine(program, monkeypatch):
+    """A toolkit that builds for GH200 or Jetson on x86-64 has libraries that cannot be loaded."""
+    program.nvrtc((12, 8), "conda/lib")
+    path = program.nvrtc((12, 9), "cuda/targets/sbsa-linux/lib")
+    monkeypatch.setenv("CUDA_HOME", str(program.folder / "cuda"))
+    monkeypatch.setenv("CONDA_PREFIX", str(program.folder / "conda"))
+    found = {copy.release for copy in torch_build.installed_copies("libnvrtc.so.12")}
+    assert found == {(12, 8), (12, 9)}
+    data = bytearray(path.read_bytes())
+    data[18:20] = (243).to_bytes(2, "little")  # RISC-V: nobody's who runs this
+    path.write_bytes(data)
+    (copy,) = torch_build.installed_copies("libnvrtc.so.12")
+    assert copy.release == (12, 8)
 
 
-def test_the_one_of_torch(program, only):
+def test_the_one_of_torch(program):
     program.torch()
-    copy = nvrtc.copy_for(str(program.site / "torch"))
+    copy = torch_build.copy_for(str(program.site / "torch"))
     assert copy.release == (12, 8)
     assert copy.path == str(program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
 
 
-def test_torch_whose_nvrtc_has_a_hash_in_its_name(program, only):
+def test_torch_whose_nvrtc_has_a_hash_in_its_name(program):
     """As in PyTorch's own wheels for CUDA 11: all lie in torch's folder."""
     folder = program.site / "torch" / "lib"
     folder.mkdir(parents=True)
@@ -88,11 +59,11 @@ def test_torch_whose_nvrtc_has_a_hash_in_its_name(program, only):
         folder / "libcaffe2_nvrtc.so", "int f;", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN",
         folder / name,
     )  # fmt: skip
-    copy = nvrtc.copy_for(str(program.site / "torch"))
+    copy = torch_build.copy_for(str(program.site / "torch"))
     assert (copy.name, copy.release) == (name, (11, 3))
     # Another one that is found by the plain name is what torch takes.
     plain = program.compile(folder / "libnvrtc.so.11.2", "int f;", "-Wl,-soname,libnvrtc.so.11.2")
-    assert nvrtc.copy_for(str(program.site / "torch")).path == str(plain)
+    assert torch_build.copy_for(str(program.site / "torch")).path == str(plain)
 
 
 def test_copies_in_the_process_come_first(program):
@@ -133,4 +104,3 @@ def test_no_torch_no_architectures(tmp_path):
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libtorch_python.so").write_bytes(b"")
     assert torch_build.architectures(str(tmp_path)) == ()
-    assert torch_build.release_of(str(tmp_path)) == ""

@@ -8,12 +8,7 @@ import sys
 import pytest
 
 from cudaguard.elf.fat_binaries import GpuCode
-from cudaguard.features.gpu_architectures.policy import (
-    Verdict,
-    cuda_of,
-    device_of,
-    verdict_of_code,
-)
+from cudaguard.features.gpu_architectures.policy import code_for, device_of
 
 from ...fat_binaries import library
 from ...tools.doctor import planted as planted
@@ -22,10 +17,6 @@ needs_cc = pytest.mark.skipif(
     not sys.platform.startswith("linux") or shutil.which("cc") is None,
     reason="needs Linux and a C compiler",
 )
-
-
-def code(*parts, **more):
-    return GpuCode(tuple(frozenset(part.split()) for part in parts), **more)
 
 
 @pytest.mark.parametrize(
@@ -54,18 +45,12 @@ def code(*parts, **more):
     ],
 )
 def test_what_runs_where(has, device, by):
-    assert verdict_of_code(device, code(has)) == (Verdict(True, by) if by else Verdict(False))
-
-
-def test_parts_for_other_gpus_are_counted():
-    assert verdict_of_code((8, 0), code("sm_80", "sm_90a", "sm_80 sm_90")) == Verdict(
-        True, "sm_80", 1
-    )
+    assert code_for(device, GpuCode(tuple(has.split()))) == by
 
 
 def test_unknown_kinds_are_not_judged():
-    assert verdict_of_code((9, 0), code("sm_80", has_more=True)) == Verdict(None)
-    assert verdict_of_code((8, 0), code("sm_80", has_more=True)) == Verdict(True, "sm_80")
+    assert code_for((9, 0), GpuCode(("sm_80",), has_more=True)) is None
+    assert code_for((8, 0), GpuCode(("sm_80",), has_more=True)) == "sm_80"
 
 
 @pytest.mark.parametrize(
@@ -89,24 +74,6 @@ def test_gpu_as_it_is_written(text, device):
     assert device_of(text) == device
 
 
-@pytest.mark.parametrize(
-    ("ptx", "cuda"),
-    [
-        ((7, 8), (11, 8)),
-        ((8, 1), (12, 1)),
-        ((8, 5), (12, 5)),
-        ((8, 6), (12, 7)),
-        ((8, 7), (12, 8)),
-        ((8, 8), (12, 9)),
-        ((9, 0), (13, 0)),
-        ((9, 2), (13, 2)),
-    ],
-)
-def test_driver_that_compiles_ptx(ptx, cuda):
-    """Known from nvcc 13.0, and from wheels built with CUDA 11.8, 12.1, 12.8, 12.9 and 13.2."""
-    assert cuda_of(ptx) == cuda
-
-
 # --- doctor --------------------------------------------------------------------------------------
 
 
@@ -117,7 +84,7 @@ def installed(planted):
     def installed(name="flashy", **files):
         names = []
         for file, has in files.items():
-            path = library(planted.folder / name / f"{file}.so", *has.split(), ptx=(8, 8))
+            path = library(planted.folder / name / f"{file}.so", *has.split())
             names.append(str(path.relative_to(planted.folder)))
         planted.distribution(name, "2.5", files=names)
 

@@ -1,4 +1,4 @@
-"""NVRTC that does not know a GPU: told when torch uses CUDA, and replaced in advance by rule."""
+"""GPUs that torch, or its NVRTC, does not know: told when torch uses CUDA; another NVRTC first."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ def test_it_is_told_at_the_first_use(program):
     assert (
         "NVRTC 12.8 does not support sm_121 of devices 0, 1 (compute capability 12.1)." in ran.err
     )
-    assert 'nvrtc-12.9" "nvidia-cuda-nvrtc-cu12==12.9.*" && export PYTHONPATH=' in ran.err
+    assert "pip install 'nvidia-cuda-nvrtc-cu12==12.9.*'" in ran.err
     assert "nvidia/cuda_nvrtc/lib/libnvrtc.so.12 of CUDA 12.8, supports 50 52" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("preloads", "place"),
-    [(True, "beside/nvidia/cuda_nvrtc/lib"), (False, "cuda/targets/any/lib")],
-)
-def test_another_one_that_is_installed_is_loaded_first(program, preloads, place):
-    program.torch(preloads=preloads)
+@pytest.mark.parametrize("place", ["beside/nvidia/cuda_nvrtc/lib", "cuda/targets/any/lib"])
+def test_another_one_that_is_installed_is_loaded_first(program, place):
+    program.torch()
     newer = program.nvrtc((12, 9), place)
     program.nvrtc((13, 0), "beside/nvidia/cu13/lib")  # by another name
     more = {"env": {"CUDA_HOME": str(program.folder / "cuda")}, "capability": GB10}
@@ -100,17 +97,6 @@ def test_nvml_is_not_loaded_for_nothing(program, where):
     )
     assert ran.out == ["False"]
     assert ran.calls == []
-
-
-def test_one_that_is_loaded_already_stays(program):
-    program.torch()
-    newer = program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
-    own = program.site / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12"
-    ran = program.run(
-        f"import ctypes; ctypes.CDLL({str(own)!r})\n{GUARDED}", path=("beside",), capability=GB10
-    )
-    assert ran.out == [REFUSED, "CG814 CG894"]
-    assert f"load {newer} with ctypes.CDLL before `import torch`." in ran.err
 
 
 def test_a_library_that_cannot_be_loaded_costs_nothing(program):
@@ -195,17 +181,13 @@ def test_of_devices_that_are_not_the_default_one_is_only_taken_note(program):
 
 def test_guard_that_comes_after_torch(program):
     program.torch()
-    newer = program.nvrtc((12, 9), "beside/nvidia/cuda_nvrtc/lib")
     late = program.run(
         "import torch\ncudaguard.install()\nprint(*ids())\ntorch.cuda.init()\nprint(*ids())",
-        path=("beside",),
         capability=GB10,
     )
     assert late.out == ["", "CG894"]
-    assert str(newer) in late.err
     later = program.run(
         "import torch\ntorch.cuda.init()\ncudaguard.install()\nprint(*ids())",
-        path=("beside",),
         capability=GB10,
     )
     assert "CG894" in later.out[0]
@@ -260,7 +242,7 @@ def test_failure_of_ours_does_not_break_torch(program):
     ran = program.run(
         "import cudaguard.features.gpu_architectures.checks as ours\n"
         # Code of the guard, by its module: what another raises is not the guard's to contain.
-        "ours.findings_of = eval('lambda *_: 1 / 0', {'__name__': 'cudaguard.sabotage'})\n"
+        "ours.look_at_torch = eval('lambda *_: 1 / 0', {'__name__': 'cudaguard.sabotage'})\n"
         + GUARDED,
         capability=GB10,
     )
