@@ -158,12 +158,12 @@ def test_every_rule_that_acts_by_default_says_what_it_repairs(root):
 
 
 def test_options_of_a_command_stand_before_the_program(root):
-    """Behind it they are the program's: `cudaguard trace train.py -o trace.svg` draws nothing."""
+    """Behind it they are the program's: `cudaguard trace train.py -o trace.json` writes nothing."""
     own = re.compile(
         r"cudaguard (?:run|trace|bisect) [^`\n]*\.py\b[^`\n|#]* "
         r"(?:-o|-n|--(?:mode|report|why|exec|only|format|show|diff|imports|cmd))\b"
     )
-    assert own.search("`cudaguard trace train.py -o trace.svg`")
+    assert own.search("`cudaguard trace train.py -o trace.json`")
     for document in (root / "README.md", *(root / "docs").rglob("*.md")):
         assert not own.findall(document.read_text(encoding="utf-8")), document
 
