@@ -20,7 +20,7 @@ ENDS = {
     "while True: pass": "does not end within 4 s in the import of torch",
     "raise ImportError('not today')": "fails with ImportError: not today in the import of torch",
     "import os; os._exit(7)": "ends with status 7 in the import of torch",
-    "import atexit, ctypes; atexit.register(ctypes.string_at, 0)": "is ended by SIGSEGV when the "
+    "import atexit, ctypes; atexit.register(ctypes.string_at, 0)": "dies of SIGSEGV when the "
     "process ends",
     "print('cudaguard-doctor: import nonsense')\nprint('x' * 100000)": "",
     "import wave": "",  # not that of the working directory
@@ -60,7 +60,7 @@ def test_deep_tells_of_a_package_that_cannot_be_imported(planted):
     (found,) = checks["CG912"]["findings"]
     assert (status, checks["CG912"]["status"]) == (1, "fail")
     assert found["what"] == (
-        "`import decord`, alone and without the guard, is ended by SIGSEGV in the import of decord."
+        "`import decord`, alone and without the guard, dies of SIGSEGV in the import of decord."
     )
     assert "cudaguard explain -" in found["command"]
 

@@ -74,7 +74,7 @@ def test_environment_without_cudaguard(child, other, place, installer):
     assert note["what"] == f"cudaguard is not installed in {other}."
     assert note["severity"] == "info"
     python = f"{other}/bin/python"
-    pip = f"{python} -m ensurepip && {python} -m pip install cudaguard"
+    pip = f"{python} -m pip install cudaguard"
     install = {"uv": f"uv pip install --python {python} cudaguard", "pip": pip}[installer]
     assert note["command"] == install
     assert known["command"] == f"{install} && export CUDAGUARD=fix"
@@ -149,16 +149,16 @@ def stub(folder, said, status=0):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda folder: folder / "absent", "absent does not exist"),
-        (lambda folder: "", "--python: '' does not exist"),
-        (lambda folder: folder, "it has no bin/python.\n  run: ls -a "),
+        (lambda folder: folder / "absent", "absent is neither an interpreter nor the folder of"),
+        (lambda folder: "", "--python: '' is neither"),
+        (lambda folder: folder, "nor the folder of an environment.\n  run: ls -l "),
         (lambda folder: stub(folder, "cudaguard 3.8"), "is Python 3.8. cudaguard needs 3.9"),
         (
             lambda folder: stub(folder, "hello"),
             "is not a working Python interpreter: hello.\n  run: ",
         ),
         (lambda folder: stub(folder, "cudaguard 3.12", 3), "not a working Python interpreter"),
-        (lambda folder: os.fspath(Path(__file__)), "cannot be executed.\n  run: ls -l "),
+        (lambda folder: os.fspath(Path(__file__)), "is neither an interpreter nor"),
     ],
 )
 def test_what_is_no_environment(child, tmp_path, make, said):
