@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from cudaguard.tools.main import COMMANDS, MODULES, asks_for_json, main, overview
+from cudaguard.tools.main import COMMANDS, MODULES, asks_for_json, main
 
 from ..documents import valid
 
@@ -126,12 +126,10 @@ def test_last_format_counts():
     assert not asks_for_json(["json"])
 
 
-def test_no_command_shows_commands_by_what_one_wants(cudaguard):
+def test_no_command_shows_the_help(cudaguard):
     status, out, err = cudaguard("")
-    assert (status, out, err) == (2, "", f"{overview()}\n")
-    for command in COMMANDS:
-        assert f"cudaguard {command}" in err
-    assert max(map(len, err.splitlines())) <= 100
+    assert (status, out) == (2, "")
+    assert all(f"\n    {command}" in err for command in COMMANDS)
     assert set(COMMANDS) == set(MODULES)
 
 
