@@ -181,7 +181,6 @@ class UsageError(Exception):
 
     Args:
         what: What is wrong.
-        remedy: What to do; by default, to take what was meant.
         wrong: The word that is wrong in the command line.
         right: What was probably meant by it: the command line is shown with it.
         command: What to run instead; by default the corrected call, or the help of the command.
@@ -192,14 +191,13 @@ class UsageError(Exception):
         self,
         what: str,
         *,
-        remedy: str = "",
         wrong: str = "",
         right: str = "",
         command: str = "",
         status: int = USAGE,
     ) -> None:
         super().__init__(what)
-        self.remedy = remedy or (f"did you mean {right}?" if right else "")
+        self.remedy = f"did you mean {right}?" if right else ""
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
@@ -243,21 +241,19 @@ def known_id(id: str, known: Iterable[str], kind: str) -> str:
         UsageError: There is no such id.
     """
     from cudaguard.core.near import closest_id, same_id
-    from cudaguard.tools.known import ids as all_ids
-    from cudaguard.tools.known import kind_of
+    from cudaguard.tools.known import ids
 
     known = tuple(known)
     found = same_id(id, known)
-    other = same_id(id, all_ids())
-    if other and not found:
-        what = f"{other} is {kind_of(other)}, not a {kind}"
-        raise UsageError(what, command=f"cudaguard explain {other}")
-    if not found:
-        right = closest_id(id, known)
-        ids = ", ".join(known) if len(known) <= _MOST_LISTED else f"{min(known)} to {max(known)}"
-        expected = "" if right else f"; expected one of {ids}"
-        raise UsageError(f"there is no {kind} {id!r}{expected}", wrong=id, right=right)
-    return found
+    if found:
+        return found
+    other = same_id(id, ids())
+    if other:
+        raise UsageError(f"{other} is not a {kind}", command=f"cudaguard explain {other}")
+    right = closest_id(id, known)
+    all_ids = ", ".join(known) if len(known) <= _MOST_LISTED else f"{min(known)} to {max(known)}"
+    expected = "" if right else f"; expected one of {all_ids}"
+    raise UsageError(f"there is no {kind} {id!r}{expected}", wrong=id, right=right)
 
 
 def named(path: str) -> str:

@@ -54,39 +54,25 @@ def execute(args: Namespace) -> int:
         print(f"    {line.partition('  #')[0]}".rstrip())
     broken = _show(f"1. Without the guard: python {name}", guarded=False)
     cured = _show(f"2. With the guard: cudaguard run {name}", guarded=True) == 0
-    is_shown = broken != 0 and cured
+    is_shown = bool(broken and cured)
     page = Page(sys.stdout)
     page.add("Why")
     page.add(rule.why, _INDENT, hanging=0)
     page.add(f"Reported in {rule.links[0]} and others; this is rule {rule.id}.", _INDENT, hanging=0)
     page.blank()
-    page.add(_verdict(broken, cured=cured), style="green" if is_shown else "red")
+    if not broken:  # as where the executable is linked against zlib
+        verdict = "the fault did not occur without the guard, so there was nothing to show."
+    elif not cured:
+        verdict = "the guard did NOT prevent the fault."
+    else:
+        verdict = "the fault occurred without the guard and did not occur with it."
+    page.add(f"Result: {verdict}", style="green" if is_shown else "red")
     if is_shown:
         page.add(
             "In a program of yours: `import cudaguard; cudaguard.install()` on its first line."
         )
     print(f"\n{page}")
     return 0 if is_shown else 1
-
-
-def _verdict(broken: int, *, cured: bool) -> str:
-    if broken == 0 and _has_zlib_first():
-        return (
-            "Result: the fault does not occur in this Python. zlib is in its global symbol scope "
-            "before decord is imported, probably because the executable is linked against zlib."
-        )
-    if broken == 0:
-        return "Result: the fault did not occur without the guard, so there was nothing to show."
-    if not cured:
-        return "Result: the guard did NOT prevent the fault."
-    return "Result: the fault occurred without the guard and did not occur with it."
-
-
-def _has_zlib_first() -> bool:
-    """Return True if zlib's symbols resolve without any import, as in Debian's Python 3.14."""
-    import ctypes
-
-    return hasattr(ctypes.CDLL(None), "inflate")
 
 
 def _obstacle() -> tuple[str, str]:

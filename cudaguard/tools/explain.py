@@ -63,7 +63,7 @@ def execute(args: Namespace) -> int:
     elif _ID.fullmatch(text.strip()):
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:
-        note("explain", "nothing is known of that message", "cudaguard doctor")
+        note("explain", "no known error matches that message", "cudaguard doctor")
     return FOUND if finding is None else OK
 
 

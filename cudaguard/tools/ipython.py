@@ -6,7 +6,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 _MAGIC = "cudaguard"
@@ -18,7 +18,7 @@ _START_AGAIN = (
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Put the guard up for the rest of the session, and say what is too late for it.
+    """Install the guard for the rest of the session, and say what is too late for it.
 
     Args:
         ipython: The shell, which calls this.
@@ -42,13 +42,13 @@ def load_ipython_extension(ipython: Any) -> None:
                 if any(f.rule == rule.id and f.what.startswith(f"{name} ") for f in late):
                     rules.append(f"{rule.id}, {rule.title or rule.why}")
     repaired = [item for item in reporter.lasting if item not in before]
-    told = loaded(guard.mode, early, repaired) if activation.is_up else _OFF
-    print(printable_lines(told), file=sys.stderr)
+    text = loaded(guard.mode, early, repaired) if activation.is_up else _OFF
+    print(printable_lines(text), file=sys.stderr)
     ipython.register_magic_function(show_status, "line", _MAGIC)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Take the guard down.
+    """Uninstall the guard.
 
     Args:
         ipython: The shell, which calls this.
@@ -67,7 +67,7 @@ def show_status(_: str) -> None:  # a magic gets what follows it
     print(printable_lines(str(status())))
 
 
-def loaded(mode: str, early: Mapping[str, Iterable[str]], repaired: Iterable[str]) -> str:
+def loaded(mode: str, early: Mapping[str, Sequence[str]], repaired: Iterable[str]) -> str:
     """Return what is said when the extension is loaded.
 
     Args:
@@ -79,13 +79,9 @@ def loaded(mode: str, early: Mapping[str, Iterable[str]], repaired: Iterable[str
     if not early:
         return f"{headline} Nothing that it watches was imported before it."
     lines = [f"{headline} Imported before it: {', '.join(early)}."]
-    missed = {module: tuple(rules) for module, rules in early.items()}
-    for module, rules in missed.items():
-        lines += [f"  too late for {module}: {rule}" for rule in rules]
+    lines += [
+        f"  too late for {module}: {rule}" for module, rules in early.items() for rule in rules
+    ]
     lines += [f"  repaired afterwards: {item}" for item in repaired]
-    well = [module for module, rules in missed.items() if not rules]
-    if well:
-        lines.append(f"  nothing missed: {', '.join(well)}")
-    if len(well) < len(missed):
-        lines.append(_START_AGAIN)
-    return "\n".join(lines)
+    lines += [f"  no restart needed for {module}" for module, rules in early.items() if not rules]
+    return "\n".join([*lines, _START_AGAIN] if any(early.values()) else lines)

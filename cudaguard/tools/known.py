@@ -58,13 +58,6 @@ def ids() -> tuple[str, ...]:
     return tuple(sorted({*rules, *errors, *CHECKS, *table.index.IDS}))
 
 
-def kind_of(id: str) -> str:
-    """Return what a known id is the id of, with its article."""
-    if id in CHECKS:
-        return "a check of `cudaguard doctor`"
-    return "a finding" if id in table.index.IDS else "a rule"
-
-
 def _explain_id(id: str) -> Finding | None:
     rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
     if id in rules:

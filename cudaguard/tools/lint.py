@@ -45,7 +45,7 @@ examples:
   cudaguard lint --format json .               as data
 
 checked: rules of your own and built-in rules. A rule about other versions than those that are
-assumed, pinned in pyproject.toml or requirements*.txt, or installed here is left out.
+pinned in pyproject.toml or requirements*.txt, or installed here, is left out.
 `# cudaguard: ignore[CG041]` on the line silences one rule, `# cudaguard: ignore` all.
 
 exit status: 0 nothing found, 1 found, 2 wrong usage, 3 a file could not be read
@@ -65,13 +65,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--config", metavar="FILE", help="a cudaguard.toml (default: $CUDAGUARD_CONFIG)"
     )
-    parser.add_argument(
-        "--assume-installed",
-        metavar="NAME==VERSION",
-        action="append",
-        default=[],
-        help="a version to judge by (default: what the project pins, else what is installed here)",
-    )
     add_format(parser)
 
 
@@ -83,11 +76,8 @@ def execute(args: Namespace) -> int:
     for path in args.path:
         if not os.path.exists(path):
             raise UsageError(f"{path}: there is no such file or folder")
-    for one in args.assume_installed:
-        if not _PIN.fullmatch(one):
-            raise UsageError(f"--assume-installed {one}: expected NAME==VERSION")
     try:
-        rules = _rules(args.config, Versions(args.path, args.assume_installed))
+        rules = _rules(args.config, Versions(args.path))
     except (ConfigError, RuleError) as error:
         raise UsageError(str(error)) from error
     files = list(dict.fromkeys(file for path in args.path for file in files_below(path)))
@@ -117,18 +107,16 @@ def execute(args: Namespace) -> int:
 class Versions(Facts):
     """Facts about where the program will run, as far as its project tells."""
 
-    def __init__(self, paths: Iterable[str], assumed: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str]) -> None:
         super().__init__()
         folders = {path if os.path.isdir(path) else os.path.dirname(path) for path in paths}
         patterns = ("pyproject.toml", "requirements*.txt")
-        texts = []
-        for file in (
-            f for d in folders for p in patterns for f in glob(os.path.join(escape(d), p))
-        ):
+        files = (f for d in folders for p in patterns for f in glob(os.path.join(escape(d), p)))
+        self._pinned: dict[str, str] = {}
+        for file in files:
             with suppress(OSError):
-                texts.append(read_bytes(file, LARGEST).decode("utf-8", "replace"))
-        found = (pair for text in (*texts, "\n".join(assumed)) for pair in _PIN.findall(text))
-        self._pinned = {key_of(name): version for name, version in found}
+                pins = _PIN.findall(read_bytes(file, LARGEST).decode("utf-8", "replace"))
+                self._pinned.update((key_of(name), version) for name, version in pins)
 
     def version(self, dist: str) -> str | None:
         """Return the version of a distribution, None if nothing is known of it."""

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--cudaguard",
         action="store_true",
-        help="put the guard up before any conftest is imported, and name the first test after "
+        help="install the guard before any conftest is imported, and name the first test after "
         "which symbols moved, CUDA was initialized or a library came twice",
     )
     group.addoption(
@@ -37,40 +37,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the same in this mode: off, observe, warn, fix (default) or strict (what it finds "
         "fails the run)",
     )
-    for name, what in (("enable", "an opt-in rule"), ("disable", "a rule or a detector")):
-        group.addoption(
-            f"--cudaguard-{name}",
-            metavar="ID",
-            action="append",
-            default=[],
-            help=f"{name} {what} in a guarded run, as in CG017; may be given several times",
-        )
-    parser.addini(
-        "cudaguard", "mode of the guard, which is up then in every run", type="string", default=""
-    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Put the guard up before any conftest is imported, if it is asked for."""
+    """Install the guard before any conftest is imported, if it is asked for."""
     asked = early_config.known_args_namespace
     mode: Mode | None = asked.cudaguard_mode
-    configured = None if mode else _configured(early_config)
-    if not (asked.cudaguard or mode or configured):
+    if not (asked.cudaguard or mode):
         return
     import os
 
     from cudaguard.core.modes import is_on
 
-    if mode is None and not os.environ.get("CUDAGUARD"):  # which is stronger than configuration
-        # A run that asks for the guard gets it where the project has it off.
-        is_meant = configured and (is_on(configured) or not asked.cudaguard)
-        mode = configured if is_meant else "fix"
+    if mode is None and not os.environ.get("CUDAGUARD"):
+        mode = "fix"
     if mode is not None and not is_on(mode):
         return
-    run = GuardedRun(
-        mode, asked.cudaguard_enable, asked.cudaguard_disable, str(early_config.rootpath)
-    )
+    run = GuardedRun(mode, str(early_config.rootpath))
     early_config.pluginmanager.register(run, "cudaguard-run")
     early_config.add_cleanup(run.end)
 
@@ -88,34 +72,18 @@ def _mode(word: str) -> Mode:
         raise ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
-def _configured(config: pytest.Config) -> Mode | None:
-    """Return the mode that the ini file asks for, None if it asks for none."""
-    word: str = config.getini("cudaguard")
-    if not word:
-        return None
-    from cudaguard.config import parse_mode
-    from cudaguard.errors import ConfigError
-
-    try:
-        return parse_mode(word, f"{config.inipath}: cudaguard")
-    except ConfigError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
 class GuardedRun:
-    """A run under the guard: puts it up, tells of the findings, takes it down.
+    """A run under the guard: installs it, reports the findings, uninstalls it.
 
     Args:
         mode: The mode asked for; None, as the environment says.
-        enable: Ids of rules to switch on.
-        disable: Ids of rules and detectors to switch off.
         root: Folder of the project; files are named as seen from there.
 
     Raises:
-        UsageError: An unknown id, or a guard that the user's warning filters do not let come up.
+        UsageError: Settings that cannot be used, or the user's warning filters forbid the guard.
     """
 
-    def __init__(self, mode: Mode | None, enable: list[str], disable: list[str], root: str) -> None:
+    def __init__(self, mode: Mode | None, root: str) -> None:
         from cudaguard.api import guard
         from cudaguard.core.lifecycle import activation
         from cudaguard.core.modes import is_strict
@@ -128,7 +96,7 @@ class GuardedRun:
         self._seen = 0  # findings of this process that are in these
         self._last = ""  # what has ended last
         try:
-            self._block = guard(mode, enable=enable, disable=disable)
+            self._block = guard(mode)
             in_force = self._block.__enter__().mode
         except (ConfigError, CudaGuardWarning) as error:
             raise pytest.UsageError(str(error)) from None
@@ -138,7 +106,7 @@ class GuardedRun:
         self._look("")  # came before the guard: nothing of the run is named
 
     def end(self) -> None:
-        """Take the guard down, as far as this run has put it up."""
+        """Uninstall the guard, as far as this run has installed it."""
         self._block.__exit__(None, None, None)
 
     def pytest_report_header(self) -> str:

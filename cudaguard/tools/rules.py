@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 
+from cudaguard.core.findings import counted
 from cudaguard.core.rule_check import toml_text
 from cudaguard.files.text import printable
 from cudaguard.tools.common import FOUND, OK, add_format, json_text, known_id, note, show
@@ -15,7 +16,7 @@ from cudaguard.tools.layout import Page
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudaguard.model import Rule
 
@@ -58,32 +59,25 @@ def execute(args: Namespace) -> int:
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
         show(json_text({"tool": f"rules {args.task}", "rules": data}))
     elif args.task == "show":
-        _show(chosen[0], _state_of(chosen[0], active))
+        _show(chosen[0], is_on=chosen[0].id in active)
     else:
         page = Page(sys.stdout)
         for rule in chosen:
-            state, grade = _state_of(rule, active)
-            lead = f"{printable(rule.id)}  {state:<3}  {grade:<9}  "
+            state = "on" if rule.id in active else "off"
+            lead = f"{printable(rule.id)}  {state:<3}  {rule.grade:<9}  "
             page.add(printable(rule.title or rule.why), lead=lead, hanging=len(lead))
         show(str(page))
     return OK
 
 
-def _state_of(rule: Rule, active: Container[str]) -> tuple[str, str]:
-    """Return whether a rule is on, and its grade."""
-    return ("on" if rule.id in active else "off"), rule.grade
-
-
-_KEPT = "where the sources say that the program imports both"
-
-
-def _show(rule: Rule, state: tuple[str, str]) -> None:
+def _show(rule: Rule, *, is_on: bool) -> None:
+    is_kept = rule.needs and not is_on and rule.grade == "opt-in"
     page = Page(sys.stdout)
     page.add(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
     lines = (
         ("", rule.why),
-        ("state", ", grade ".join(state)),
-        ("kept", _KEPT if rule.needs and state == ("off", "opt-in") else ""),
+        ("state", f"{'on' if is_on else 'off'}, grade {rule.grade}"),
+        ("kept", "where the sources say that the program imports both" if is_kept else ""),
         ("seen", rule.verified or "reported, not reproduced"),
         ("fixed in", rule.fixed_in or ""),
         ("watches", ", ".join(rule.watch)),
@@ -114,7 +108,7 @@ def _check_all(args: Namespace) -> int:
         for problem in problems:
             note("rules check", problem)
         if not problems and args.format == "text":
-            show(printable(f"{file}: in order, {', '.join(rules) or 'no rules'}"))
+            show(printable(f"{file}: OK ({counted(len(rules), 'rules')})"))
     if args.format == "json":
         show(json_text({"tool": "rules check", "files": results}))
     return FOUND if any(result["problems"] for result in results) else OK

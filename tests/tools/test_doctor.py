@@ -56,7 +56,7 @@ def test_selection(planted):
     ("arguments", "said"),
     [
         (("--only", "CG999"), "there is no check 'CG999'; expected one of CG901, "),
-        (("--only", "cg001"), "CG001 is a rule, not a check\n  run: cudaguard explain CG001\n"),
+        (("--only", "cg001"), "CG001 is not a check\n  run: cudaguard explain CG001\n"),
         (("--skip", "x"), "there is no check 'x'"),
         (("--timeout", "0"), "--timeout must be greater than 0"),
         (("--fail-on", "ok"), "--fail-on: got 'ok', expected one of info"),

@@ -13,7 +13,7 @@ def test_ipython_finds_the_extension_by_its_names():
 
 
 def test_modules_that_missed_nothing_need_no_new_start():
-    assert loaded("fix", {"torch": []}, []).splitlines()[1:] == ["  nothing missed: torch"]
+    assert loaded("fix", {"torch": []}, []).splitlines()[1:] == ["  no restart needed for torch"]
 
 
 def test_all_parts_in_order():
@@ -23,7 +23,7 @@ def test_all_parts_in_order():
         "  too late for a: R1, first",
         "  too late for a: R2, second",
         "  repaired afterwards: names hidden",
-        "  nothing missed: b",
+        "  no restart needed for b",
         *_START_AGAIN.splitlines(),
     ]
 
