@@ -30,7 +30,7 @@ table.use(_index)
 class Guard:
     """Handle of the installed guard; as a context manager it uninstalls at the end."""
 
-    _lazy: frozenset[str] = frozenset()
+    _lazy: frozenset[str] = frozenset()  # what was imported lazily before the block
 
     @property
     def mode(self) -> str:
@@ -53,8 +53,7 @@ class Guard:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            _look_at(error)
-            _tell_lazy_imports(self._lazy)
+            _block_ends(error, self._lazy, is_last=True)
         finally:
             uninstall()
 
@@ -68,9 +67,10 @@ _guard = Guard()
 class GuardBlock:
     """What `guard` returns: the guard is up inside the ``with`` block. May be entered again."""
 
+    _lazy: frozenset[str] = frozenset()
+
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
-        self._lazy: frozenset[str] = frozenset()
 
     def __enter__(self) -> Guard:
         note_block(sys._getframe(1))
@@ -89,9 +89,7 @@ class GuardBlock:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            _look_at(error)
-            if activation.open_blocks == 1:
-                _tell_lazy_imports(self._lazy)
+            _block_ends(error, self._lazy, is_last=activation.open_blocks == 1)
         finally:
             activation.close(self._layer)
 
@@ -258,20 +256,16 @@ def launch() -> None:
         end.put_up()
 
 
-def _look_at(error: BaseException | None) -> None:
+def _block_ends(error: BaseException | None, before: frozenset[str], *, is_last: bool) -> None:
+    """Explain the error that ends a block, and report lazy imports that outlive the guard."""
     if error is not None:
         activation.core.error_passes(error)
-
-
-def _lazy_imports() -> frozenset[str]:
-    """Return what was imported lazily so far, by Python 3.15."""
-    return frozenset(getattr(sys, "lazy_modules", ()))
-
-
-def _tell_lazy_imports(before: frozenset[str]) -> None:
-    """Tell of lazy imports since then that are first used once the guard is gone."""
-    new = frozenset(name for name in _lazy_imports() - before if not _is_harmless(name))
-    if not new or not activation.is_up:
+    lazy = _lazy_imports() - before
+    if not (lazy and is_last and activation.is_up):
+        return
+    harmless = {"cudaguard", *sys.stdlib_module_names}
+    new = frozenset(name for name in lazy if name.partition(".")[0] not in harmless)
+    if not new:
         return
     # Not at the start of the block: another thread may be importing, and have us wait.
     from cudaguard.core import findings
@@ -284,5 +278,6 @@ def _tell_lazy_imports(before: frozenset[str]) -> None:
             core.reporter.found(findings.lazy_import_outlives(name, where), frame)
 
 
-def _is_harmless(name: str) -> bool:
-    return name.partition(".")[0] in {"cudaguard", *sys.stdlib_module_names}
+def _lazy_imports() -> frozenset[str]:
+    """Return what was imported lazily so far, by Python 3.15."""
+    return frozenset(getattr(sys, "lazy_modules", ()))
