@@ -51,7 +51,6 @@ MODULES = {
     "lint": "lint",
     "rules": "rules",
     "explain": "explain",
-    "demo": "demo",
 }
 COMMANDS = {
     "run": "run a program under the guard from its first line",
@@ -62,7 +61,6 @@ COMMANDS = {
     "lint": "report import statements whose order a rule forbids",
     "rules": "list the rules, show one, or check a file with your own",
     "explain": "explain an error message or an id, and what to do",
-    "demo": "show a real fault and its cure side by side",
 }
 
 

@@ -10,7 +10,10 @@ import time
 
 import pytest
 
+from cudaguard.system.lending import WITHOUT_FOLDER
+
 from ..conftest import clean_environment
+from ..decord_fault import needs_decord
 from .doctor import DOCTOR
 from .doctor import planted as planted
 from .test_doctor_checks import decord
@@ -45,6 +48,17 @@ def test_nothing_of_the_working_directory_for_the_child_that_asks_nvml(planted, 
     child.write("pynvml.py", "raise SystemExit('not for doctor')")
     _, checks = planted.checks("--deep", "--only", "CG913")
     assert checks["CG913"]["status"] in ("ok", "warning", "skipped", "fail")
+
+
+@needs_decord
+def test_children_import_nothing_from_the_working_directory(child):
+    names = ("argparse", "json", "subprocess", "typing", "sitecustomize", "cudaguard", "decord")
+    for name in names:
+        child.write(f"{name}.py", f"open({str(child.folder / 'planted')!r}, 'a').write('{name} ')")
+    program = "from cudaguard.tools.main import main\nsys.exit(main(sys.argv[1:]))"
+    done = child.python(WITHOUT_FOLDER + program, "doctor", "--deep", check=False)
+    assert "CG901" in done.stdout
+    assert not (child.folder / "planted").exists()
 
 
 @pytest.mark.incidents

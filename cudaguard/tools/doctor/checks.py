@@ -12,7 +12,6 @@ from cudaguard.config import CONFIG_VARIABLE, MODE_VARIABLE, read_environment, r
 from cudaguard.core import decide
 from cudaguard.core.checks import Check
 from cudaguard.core.findings import Kind, listed
-from cudaguard.core.lifecycle import activation
 from cudaguard.core.modes import INSTALL, install_call, repairs_by, starts_by
 from cudaguard.core.plugins import scan
 from cudaguard.core.rule_check import rules_from_tables
@@ -20,7 +19,6 @@ from cudaguard.core.table import table
 from cudaguard.errors import ConfigError, RuleError
 from cudaguard.features.gpu_architectures.checks import Situation, findings_of
 from cudaguard.features.gpu_architectures.policy import torch_of
-from cudaguard.system import lending
 from cudaguard.system.child import end_children, try_imports
 from cudaguard.system.site import Skipped
 from cudaguard.system.torch_build import architectures, copy_for, folder_of, look_around
@@ -115,17 +113,6 @@ def bad_setting(problem: str, file: str = "") -> Finding:
     )
 
 
-def not_installed(folder: str, *, is_wanted: bool) -> Finding:
-    """The environment of ``--python`` has no cudaguard; it is wanted if CUDAGUARD is set."""
-    return SETTING.found(
-        f"cudaguard is not installed in {folder}.",
-        severity="warning" if is_wanted else "info",
-        consequence="CUDAGUARD=fix has no effect there, and `import cudaguard` fails.",
-        remedy="install cudaguard there",
-        command="pip install cudaguard",
-    )
-
-
 def nobody_reads(value: str) -> Finding:
     """The variable is set, and the start-up file is not there."""
     return SETTING.found(
@@ -133,17 +120,6 @@ def nobody_reads(value: str) -> Finding:
         consequence="programs start without the guard.",
         remedy="install cudaguard in this environment, or start programs with `cudaguard run`",
         command="pip install --force-reinstall --no-deps cudaguard",
-    )
-
-
-def python_ignores(value: str) -> Finding:
-    """The variable is set, and this interpreter was told to ignore it."""
-    return SETTING.found(
-        f"CUDAGUARD={value} is set, but this Python was started with -E, -I or -S.",
-        severity="info",
-        consequence="with these options Python reads no variables or no start-up files.",
-        remedy="start programs without these options, or call cudaguard.install()",
-        command="cudaguard run PROGRAM",
     )
 
 
@@ -165,20 +141,6 @@ def plugin_without_module(value: str, origin: str) -> Finding:
         consequence="its rules do not act.",
         remedy="reinstall that distribution, uninstall it, or set CUDAGUARD_PLUGINS=0",
         command=f"pip install --force-reinstall {origin.partition('-')[0]}",
-    )
-
-
-def finders_ahead(names: Sequence[str]) -> Finding:
-    """Import finders of others that stand before the guard."""
-    are, they_find, them = ("are", "they find", "them")
-    if len(names) == 1:
-        are, they_find, them = ("is", "it finds", "it")
-    return SETTING.found(
-        f"{', '.join(names)} {are} before cudaguard on sys.meta_path.",
-        severity="info",
-        consequence=f"cudaguard does not see the modules that {they_find}.",
-        remedy=f"call cudaguard.install() after the code that installs {them}",
-        command="python -c 'import sys; print(sys.meta_path)'",
     )
 
 
@@ -226,8 +188,6 @@ def machine_problem(problem: str) -> Finding:
 # --- CG901 and CG909: the guard's rules about what is installed, and its settings -----------------
 
 START_FILE = "cudaguard.pth"
-# Python's own finders, and that of setuptools, which finds distutils alone.
-_PLAIN = ("_frozen_importlib", "_frozen_importlib_external", "importlib", "_distutils_hack")
 
 
 def check_rules(site: Site) -> Result:
@@ -237,7 +197,7 @@ def check_rules(site: Site) -> Result:
     if not here:
         raise Skipped("no package that a rule watches is installed")
     settings, _ = read_environment(site.environ)
-    is_guarded = repairs_by(settings) and is_there(site)
+    is_guarded = repairs_by(settings)
     findings, general = [], []
     for rule in sorted(here, key=lambda rule: rule.id):
         is_on, versions = rule.id in active, affected(site, rule)
@@ -262,11 +222,6 @@ def applying(site: Site) -> list[Rule]:
     return decide.applying(there, site.facts)
 
 
-def is_there(site: Site) -> bool:
-    """Return False if another environment is looked at, and has no cudaguard."""
-    return not lending.host or site.version("cudaguard") is not None
-
-
 def affected(site: Site, rule: Rule) -> list[str]:
     """Return the installed versions that make a rule apply, as in ``decord 0.6.0``."""
     names = [*map(required_name, rule.dist), *rule.when.get("dists", {})]
@@ -280,21 +235,13 @@ def check_settings(site: Site) -> Result:
     findings = [bad_setting(problem) for problem in problems]
     findings += _problems_of_file(settings)
     start = start_file()
-    if not is_there(site):
-        findings.append(not_installed(sys.prefix, is_wanted=starts_by(settings)))
-    elif starts_by(settings):
-        if not start:
-            findings.append(nobody_reads(site.environ[MODE_VARIABLE]))
-        elif sys.flags.ignore_environment or sys.flags.no_site:
-            findings.append(python_ignores(site.environ[MODE_VARIABLE]))
+    if starts_by(settings) and not start:
+        findings.append(nobody_reads(site.environ[MODE_VARIABLE]))
     for entries in scan(sys.path).values():
         for entry in entries:
             module = entry.value.partition(":")[0].partition(".")[0]
             if not folder_of(module) and settings.plugins is not False:
                 findings.append(plugin_without_module(entry.value, entry.origin))
-    ahead = _finders_ahead()
-    if ahead and activation.is_up:
-        findings.append(finders_ahead(ahead))
     mode = settings.mode or "not switched on by the environment"
     return findings, f"{mode}; start-up file {start or 'not installed'}"
 
@@ -323,19 +270,6 @@ def _problems_of_file(settings: Settings) -> list[Finding]:
     return []
 
 
-def _finders_ahead() -> list[str]:
-    """Return the finders that stand before ours in this process and are neither Python's own."""
-    names: list[str] = []
-    for finder in sys.meta_path:
-        kind = finder if isinstance(finder, type) else type(finder)
-        module = str(kind.__module__)
-        if module.partition(".")[0] == "cudaguard":
-            return names
-        if module.partition(".")[0] not in _PLAIN:
-            names.append(f"{module}.{kind.__qualname__}")
-    return []
-
-
 KNOWN_FAULTS = Check(
     FAULT.id,
     FAULT.title,
@@ -346,7 +280,7 @@ SETTINGS = Check(
     SETTING.id,
     SETTING.title,
     "The CUDAGUARD variables and the configuration file they name, the start-up file that reads "
-    "them, rule plug-ins that are there, and import hooks in front of the guard's.",
+    "them, and rule plug-ins that are there.",
     check_settings,
 )
 

@@ -40,7 +40,6 @@ EXAMPLES = """\
 examples:
   cudaguard doctor                             what would break here?
   cudaguard doctor --deep                      also import what is watched, in children
-  cudaguard doctor --python ~/train/.venv      look at another environment
   cudaguard doctor --fail-on warning           in a workflow
   cudaguard doctor --bundle report.md          for an issue, with what is installed
   cudaguard doctor --bundle doctor-%h.md       on each host
@@ -56,11 +55,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--deep", action="store_true", help="import what is watched, in children, and ask NVML"
     )
-    parser.add_argument(
-        "--python", metavar="PATH",
-        help="look at the environment of this interpreter, or in this folder; it need not have "
-        "cudaguard",
-    )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, metavar="S",
         help=f"seconds after which an import in a child (default: {TIME_LIMIT:.0f}), or a check "
@@ -91,11 +85,10 @@ def execute(args: Namespace) -> int:
     import signal
 
     from cudaguard.core import checks as core
-    from cudaguard.system import lending
     from cudaguard.system.site import Site
     from cudaguard.tools.doctor import inventory
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
-    from cudaguard.tools.doctor.writing import enter, write
+    from cudaguard.tools.doctor.writing import write
 
     if args.diff:
         return inventory.execute(args)
@@ -104,8 +97,6 @@ def execute(args: Namespace) -> int:
     )
     if args.timeout is not None and not args.timeout > 0:
         raise UsageError("--timeout must be greater than 0")
-    if args.python is not None and not lending.host:
-        enter(args.python, args.given)
     wanted = [
         check
         for id, check in all_checks().items()

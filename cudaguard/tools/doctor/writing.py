@@ -17,100 +17,34 @@ from cudaguard.core.checks import BROKEN, FAIL, FAILED_ITSELF, OK, SKIPPED, STAT
 from cudaguard.core.findings import counted
 from cudaguard.files.text import printable_data
 from cudaguard.model import SEVERITIES
-from cudaguard.system import lending
-from cudaguard.system.facts import Facts
 from cudaguard.system.shareable import shareable
 from cudaguard.system.torch_build import folder_of
-from cudaguard.tools.common import UsageError, json_text, named, save, show
+from cudaguard.tools.common import json_text, named, save, show
 from cudaguard.tools.layout import COLOR, Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any, NoReturn
+    from typing import Any
 
     from cudaguard.core.checks import CheckResult
 
     Part = Mapping[str, Any]
 
-# --- ``doctor --python``: the same command, run by the interpreter of another environment ---------
 
-_OLDEST = (3, 9)
-_PATIENCE = 30.0  # seconds for an interpreter to start; a network disk may be slow
-_SIGN = "cudaguard "
-_ASK = f"import sys; sys.stdout.write({_SIGN!r} + '%d.%d' % sys.version_info[:2])"
-
-
-def enter(path: str, arguments: Sequence[str]) -> NoReturn:
-    """Become the interpreter of another environment, and run the same command there.
-
-    Args:
-        path: The interpreter, its name on PATH, or the folder of an environment.
-        arguments: Those of this command line.
-
-    Raises:
-        UsageError: That is no interpreter, or it is too old.
-    """
-    from cudaguard.system.child import run
-
-    place = os.path.expanduser(path)
-    if os.path.isdir(place):
-        place = os.path.join(place, "bin", "python")
-    found, quoted = shutil.which(place), shlex.quote(path)
-    if not found:
-        what = f"--python: {quoted} is neither an interpreter nor the folder of an environment."
-        raise UsageError(what, command=f"ls -l {quoted}")
-    python = os.path.abspath(found)  # links are kept: by its path it knows its environment
-    try:
-        ended = run((python, "-E", "-S", "-c", _ASK), os.environ, _PATIENCE)
-        sign, _, version = ended.output.rpartition(_SIGN)
-        if ended.status or sign or not version.replace(".", "").isdecimal():
-            raise OSError(ended.errors or ended.output or "it does not answer")
-        if tuple(map(int, version.split("."))) < _OLDEST:
-            what = f"--python: {path} is Python {version}. cudaguard needs 3.9 or newer there."
-            raise UsageError(what)
-        program = lending.visit(path, os.environ)
-        os.execve(python, [python, "-c", program, *arguments], {**os.environ, "CUDAGUARD": "off"})
-    except OSError as error:
-        said = " ".join((error.strerror or str(error)).split())
-        raise UsageError(
-            f"--python: {path} is not a working Python interpreter: {said}.",
-            command=f"{quoted} --version",
-        ) from None
-
-
-_NEEDS_GUARD = re.compile(r"export CUDAGUARD=|(?:\w+=\S* )*cudaguard (?!doctor|explain|rules)")
+_PIP = re.compile(r"(?:(?<=&& )|^)pip (\w+)")  # where a command begins
 
 
 def command_here(command: str) -> str:
-    """Return a command of a finding such that it is about the environment that was looked at."""
-    parts = command.split(" && ")
-    if lending.host and any(map(_NEEDS_GUARD.match, parts)) and not Facts().version("cudaguard"):
-        parts.insert(0, "pip install cudaguard")
-    return " && ".join(map(_part_here, parts))
-
-
-def _part_here(part: str) -> str:
-    variable, _, rest = part.partition(" ")
-    if "=" in variable and rest:
-        return f"{variable} {_part_here(rest)}"
-    words, python = part.split(" ", 2), shlex.quote(sys.executable)
-    if words[0] == "pip":
-        pip = os.path.dirname(os.path.abspath(shutil.which("pip") or ""))
-        if pip == os.path.abspath(sysconfig.get_path("scripts")):
-            return part
-        if not folder_of("pip") and shutil.which("uv"):  # whose environments have none
-            return " ".join(["uv pip", words[1], "--python", python, *words[2:]])
-        return f"{python} -m {part}"
-    if lending.host and words[0] == "python":
-        return f"{python}{part[6:]}"
-    if lending.host and words[:2] == ["cudaguard", "doctor"]:
-        return " ".join(["cudaguard doctor --python", shlex.quote(lending.host), *words[2:]])
-    # Those two commands are not about an environment.
-    if lending.host and words[0] == "cudaguard" and words[1:2] not in (["explain"], ["rules"]):
-        return f"{python} -m {part}"
-    return part
+    """Return a command of a finding, by the pip of this Python."""
+    pip = os.path.dirname(os.path.abspath(shutil.which("pip") or ""))
+    if pip == os.path.abspath(sysconfig.get_path("scripts")):
+        return command
+    python = shlex.quote(sys.executable)
+    if not folder_of("pip") and shutil.which("uv"):  # whose environments have none
+        return _PIP.sub(rf"uv pip \1 --python {python}", command)
+    return _PIP.sub(rf"{python} -m pip \1", command)
 
 
 # --- the report -----------------------------------------------------------------------------------
