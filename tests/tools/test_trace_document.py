@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cudaguard.core.journal_reader import typed
-from cudaguard.tools.trace.document import native_only, owner_of, processes_of, rows_of
+from cudaguard.tools.trace.document import native_only, processes_of, rows_of
 
 PID = 7
 
@@ -108,11 +108,10 @@ def test_only_native_keeps_what_leads_to_a_library():
     assert names == ["outer", "middle", "x.so", "sour"]
 
 
-def with_packages(process, packages):
+def with_names(process):
     for step in process["steps"]:
         for library in step["mapped"]:
-            name = library["file"].rpartition("/")[2]
-            library.update(name=name, package=packages.get(name, ""), bytes=1)
+            library["name"] = library["file"].rpartition("/")[2]
     return process
 
 
@@ -125,13 +124,10 @@ def extension(module, *more):
     )
 
 
-def test_small_extensions_of_one_owner_are_one_row():
+def test_extensions_in_a_row_that_brought_nothing_are_one_row():
     lines = (*extension("a"), *extension("b"), *extension("c", "/x/libbig.so"), *extension("d"))
-    packages = {f"{name}.so": "pack 1.0" for name in "abc"}
-    process = with_packages({"steps": steps(*lines)}, {**packages, "d.so": "other 1.0"})
-    rows = rows_of(process)
+    rows = rows_of(with_names({"steps": steps(*lines)}))
     assert [row["names"] for row in rows] == [["a", "b"], ["c"], ["d"]]
-    assert [row["owner"] for row in rows] == ["pack", "pack", "other"]
     assert [row["brought"] for row in rows] == [[], ["libbig.so"], []]
     assert sum(len(row["mapped"]) for row in rows) == 5
 
@@ -148,17 +144,3 @@ def test_event_and_the_finding_about_it_are_one_row():
         )
     }
     assert [row["name"] for row in rows_of(process)] == ["a initialized CUDA", "b takes over"]
-
-
-def test_whose_a_file_is():
-    def owner(file, package=""):
-        return owner_of({"file": file, "package": package})
-
-    assert owner("/v/lib/python3.12/site-packages/torch/lib/libc10.so", "torch 2.1") == "torch"
-    assert owner("/v/lib/python3.12/site-packages/nvidia/x.so", "nvidia_cublas 1") == "nvidia"
-    assert owner("/v/lib/python3.12/site-packages/triton/_C/libtriton.so") == "triton"
-    assert owner("/v/lib/python3.12/site-packages/numpy.libs/libx.so") == "numpy"
-    assert owner("/usr/lib/python3.12/lib-dynload/math.so") == "Python"
-    assert owner("/usr/lib/libpython3.12.so.1.0") == "Python"
-    assert owner("/usr/lib/x86_64-linux-gnu/libc.so.6") == "system"
-    assert owner("~/project/build/mine.so") == "other files"

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 _LOADS = ("extension", "library")  # kinds of steps by which Python code has something loaded
 _STEPS = {"import": ("import",), "load": _LOADS}  # kind of an event -> kinds of steps
-_SYSTEM = ("/usr/", "/lib", "/opt/")
 _OF_CUDA = ("CG814", "CG815")  # findings that say what an event of the driver says
 
 # --- the document ---------------------------------------------------------------------------------
@@ -387,11 +386,9 @@ def _line(row: Step, page: Page) -> tuple[str, str]:
         id = f"{row['id']} " if kind == "finding" else ""
         return f"{sign} {id}{row['name']}{place}", style
     if len(names) > 1:
-        what = f"dlopen of {len(names)} libraries"
-        if kind == "extension":
-            what = f"{len(names)} extension modules"
-        owner = "Python itself" if row["owner"] == "Python" else row["owner"]
-        text = f"{what} of {owner} ({page.listed([*map(os.path.basename, names)], _MOST, '')})"
+        what = "extension modules" if kind == "extension" else "libraries by dlopen"
+        listed = page.listed([*map(os.path.basename, names)], _MOST, "")
+        text = f"{len(names)} {what} ({listed})"
     elif kind == "import":
         text = f"import {row['name']}{place}"
     elif kind == "library":
@@ -416,66 +413,38 @@ def _place(where: str) -> str:
 
 
 def rows_of(process: Mapping[str, Any]) -> list[Step]:
-    """Return the steps of a process for a reader: what belongs together is one row.
+    """Return the steps of a process for a reader: loads in a row that brought nothing are one row.
 
-    A row is a step with ``owner`` (whose library was loaded), ``names`` (several where modules or
-    libraries that brought nothing else were loaded in a row) and ``brought`` (the libraries that
+    A row is a step with ``names`` (of all that it stands for) and ``brought`` (the libraries that
     came besides).
     """
     rows: list[Step] = []
     for step in process["steps"]:
-        row = _row(step)
+        row = {**step, "names": [step["name"]], "brought": _brought(step)}
         last = rows[-1] if rows else row
         if last["kind"] == "cuda" and row["kind"] == "finding" and row["id"] in _OF_CUDA:
             continue
-        if last is row or not _can_be_joined(last, row):
+        if last is row or not (_is_small(last) and _is_small(row) and _are_alike(last, row)):
             rows.append(row)
             continue
-        for key in ("names", "mapped", "brought"):
+        for key in ("names", "mapped"):
             last[key] = [*last[key], *row[key]]
         last["seconds"] = _rounded(last["seconds"] + row["seconds"])
     return rows
 
 
-def _row(step: Step) -> Step:
+def _brought(step: Step) -> list[str]:
+    """Return the names of what was mapped with the library that a step was the loading of."""
     name = os.path.basename(step["file"])
-    own = next((lib for lib in step["mapped"] if name and name in _names_of(lib)), None)
-    return {
-        **step,
-        "owner": owner_of(own or {"package": "", "file": step["file"]}),
-        "names": [step["name"]],
-        "brought": [lib["name"] for lib in step["mapped"] if lib is not own],
-    }
+    own = [lib for lib in step["mapped"] if name in (lib["name"], os.path.basename(lib["file"]))]
+    return [lib["name"] for lib in step["mapped"] if lib not in own[:1]]
 
 
-def _names_of(library: Mapping[str, Any]) -> tuple[str, str]:
-    return library["name"], os.path.basename(library["file"])
+def _is_small(row: Step) -> bool:
+    return row["kind"] in _LOADS and row["state"] == "done" and not row["brought"]
 
 
-def _can_be_joined(last: Step, row: Step) -> bool:
-    """Return True if a load and the next one are shown as one: they brought but themselves."""
-    if last["kind"] == "library" and last["where"] != row["where"]:
+def _are_alike(one: Step, other: Step) -> bool:
+    if one["kind"] == "library" and one["where"] != other["where"]:
         return False  # not one after the other in a loop
-    return all(
-        one["kind"] in _LOADS
-        and one["state"] == "done"
-        and (one["kind"] == "library" or not one["brought"] or one["owner"] == "Python")
-        for one in (last, row)
-    ) and all(last[key] == row[key] for key in ("kind", "owner", "depth", "thread", "is_guards"))
-
-
-def owner_of(library: Mapping[str, Any]) -> str:
-    """Return whose a mapped file is: a distribution, ``nvidia``, ``Python``, ``system``, or else.
-
-    Args:
-        library: Its entry in the document.
-    """
-    package, file = library["package"].partition(" ")[0], library["file"]
-    if not package:  # nobody has recorded it, or it was never mapped
-        folder = file.partition("-packages/")[2].partition("/")
-        package = folder[0].partition(".libs")[0] if folder[1] else ""
-    if package:
-        return "nvidia" if package.startswith("nvidia") else package
-    if "/lib-dynload/" in file or os.path.basename(file).startswith(("libpython", "python")):
-        return "Python"
-    return "system" if file.startswith(_SYSTEM) else "other files"
+    return all(one[key] == other[key] for key in ("kind", "depth", "thread", "is_guards"))
