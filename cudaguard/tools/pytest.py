@@ -89,9 +89,8 @@ class GuardedRun:
         from cudaguard.core.modes import is_strict
         from cudaguard.errors import ConfigError, CudaGuardWarning
 
-        self._found: dict[tuple[str, str], Finding] = {}
-        # After what each was first there -> ids of the workers under xdist that say so.
-        self._after: dict[tuple[str, str], dict[str, list[str]]] = {}
+        # By id and words: a finding, and after what it was first there (in each worker of xdist).
+        self._found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
         self._core, self._root = activation.core, root
         self._seen = 0  # findings of this process that are in these
         self._last = ""  # what has ended last
@@ -127,7 +126,7 @@ class GuardedRun:
         new = findings[self._seen :]
         self._seen, self._last = len(findings), after
         for finding in new:
-            self._add(finding, after, "")
+            self._add(finding, after)
 
     def pytest_plugin_registered(self, plugin: object) -> None:
         """Look after a conftest or a plug-in was imported."""
@@ -160,7 +159,8 @@ class GuardedRun:
         from cudaguard.model import Finding
 
         for one in getattr(node, "workeroutput", {}).get("cudaguard", ()):
-            self._add(Finding(**one["finding"]), one["after"], node.gateway.id)
+            after = one["after"] or "the start"
+            self._add(Finding(**one["finding"]), f"{after} ({node.gateway.id})")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -168,46 +168,42 @@ class GuardedRun:
         self._look(self._last)
         if hasattr(session.config, "workeroutput"):  # a worker: the controller tells of them
             session.config.workeroutput["cudaguard"] = [
-                {"finding": finding.to_dict(), "after": next(iter(self._after[key]))}
-                for key, finding in self._found.items()
+                {"finding": finding.to_dict(), "after": "".join(places[:1])}
+                for finding, places in self._found.values()
             ]
             return
-        faults = {key: f for key, f in self._found.items() if f.severity != "info"}
+        faults = self._faults()
         for plugin in session.config.pluginmanager.get_plugins():
             if hasattr(plugin, "add_global_property"):  # that of --junitxml
-                for key, finding in faults.items():
-                    plugin.add_global_property(f"{NAME}.{finding.id}", self._text(key))
+                for finding, places in faults:
+                    plugin.add_global_property(f"{NAME}.{finding.id}", _text(finding, places))
         if self._is_strict and faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell of the findings; of mere information, but that about CUDA, only with ``-v``."""
         is_verbose = terminalreporter.config.getoption("verbose") > 0
-        keys = [
-            key
-            for key, finding in self._found.items()
+        texts = [
+            _text(finding, places)
+            for _, (finding, places) in sorted(self._found.items(), key=lambda item: item[0])
             if is_verbose or finding.severity != "info" or finding.id == CUDA
         ]
-        if not keys:
-            return
-        terminalreporter.section(NAME)
-        for key in sorted(keys):
-            terminalreporter.write_line(self._text(key))
-        faults = [f for f in self._found.values() if f.severity != "info"]
-        if self._is_strict and faults:
+        if texts:
+            terminalreporter.section(NAME)
+        for text in texts:
+            terminalreporter.write_line(text)
+        if self._is_strict and self._faults():
             terminalreporter.write_line("strict: a run with findings fails")
 
-    def _add(self, finding: Finding, after: str, worker: str) -> None:
-        key = (finding.id, finding.what)
-        self._found.setdefault(key, finding)
-        self._after.setdefault(key, {}).setdefault(after, []).append(worker)
+    def _add(self, finding: Finding, after: str) -> None:
+        _, places = self._found.setdefault((finding.id, finding.what), (finding, []))
+        if after and after not in places:
+            places.append(after)
 
-    def _text(self, key: tuple[str, str]) -> str:
-        """Return a finding, and after what it was first there."""
-        lines = [str(self._found[key])]
-        for after, workers in self._after[key].items():
-            by = f" ({', '.join(one or 'the controller' for one in workers)})"
-            if after or any(workers):
-                place = after or "the start"
-                lines.append(f"  first seen after: {place}{by if any(workers) else ''}")
-        return "\n".join(lines)
+    def _faults(self) -> list[tuple[Finding, list[str]]]:
+        return [entry for entry in self._found.values() if entry[0].severity != "info"]
+
+
+def _text(finding: Finding, places: list[str]) -> str:
+    """Return a finding, and after what it was first there."""
+    return "\n".join([str(finding), *(f"  first seen after: {place}" for place in places)])
