@@ -94,17 +94,23 @@ def _show(rule: Rule, *, is_on: bool) -> None:
 
 
 def _check_all(args: Namespace) -> int:
+    from cudaguard.core.rule_check import rules_from_tables
+    from cudaguard.core.settings import layer_of_call
+    from cudaguard.core.table import table
     from cudaguard.errors import ConfigError, RuleError
 
     results = []
     for file in args.file:
+        rules: Sequence[Rule] = ()
         try:
-            rules, problems = _checked(file)
+            settings = layer_of_call("rules check", None, (), (), (), file).file
+            tables, switches = (settings.tables, settings.switches) if settings else ((), {})
+            rules = rules_from_tables(tables, file, known=table.rule_ids)
+            problems = [f"{file}: {problem}" for problem in _disagreements(rules, switches)]
         except (ConfigError, RuleError) as error:
-            rules, problems = [], [str(error)]
-        else:
-            problems = [f"{file}: {problem}" for problem in problems]
-        results.append({"path": file, "rules": rules, "problems": problems})
+            problems = [str(error)]
+        ids = [rule.id for rule in rules]
+        results.append({"path": file, "rules": ids, "problems": problems})
         for problem in problems:
             note("rules check", problem)
         if not problems and args.format == "text":
@@ -112,24 +118,6 @@ def _check_all(args: Namespace) -> int:
     if args.format == "json":
         show(json_text({"tool": "rules check", "files": results}))
     return FOUND if any(result["problems"] for result in results) else OK
-
-
-def _checked(file: str) -> tuple[list[str], list[str]]:
-    """Return the ids of the rules of a file, and what in them cannot be followed.
-
-    Raises:
-        ConfigError: The file cannot be used.
-        RuleError: A rule in it is malformed.
-    """
-    from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.core.settings import layer_of_call
-    from cudaguard.core.table import table
-
-    settings = layer_of_call("rules check", None, (), (), (), file).file
-    tables = settings.tables if settings is not None else ()
-    rules = rules_from_tables(tables, file, known=table.rule_ids)
-    switches = settings.switches if settings is not None else {}
-    return [rule.id for rule in rules], _disagreements(rules, switches)
 
 
 def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[str]:
