@@ -140,12 +140,6 @@ def test_gpus_as_the_kernel_module_lists_them(tmp_path):
     assert found["models"] == ["NVIDIA H100 80GB HBM3"] * 2
 
 
-def test_system_without_any_of_its_files(tmp_path):
-    found = inventory.system(str(tmp_path))
-    assert (found["os"], found["cpu"], found["memory_bytes"]) == (platform.uname().system, "", 0)
-    assert inventory.gpus(str(tmp_path))["models"] == []
-
-
 @pytest.mark.parametrize(
     ("said", "told"),
     [
@@ -172,8 +166,3 @@ def test_tools_that_are_absent_or_odd(tmp_path, monkeypatch):
     nvcc.write_text("#!/bin/sh\necho Cuda compilation tools, release 12.4, V12.4.131\n")
     nvcc.chmod(0o755)
     assert inventory.tools({"CUDA_HOME": str(tmp_path / "cuda")})["nvcc"] == f"12.4 ({nvcc})"
-
-
-def test_quote_that_is_not_closed_in_the_compiler(look, monkeypatch):
-    monkeypatch.setenv("CXX", "'g++")
-    assert look()["tools"]["gcc"] == ""

@@ -165,15 +165,6 @@ def test_load_by_ctypes_has_its_line_its_modules_and_what_came_along(traced, chi
     )
 
 
-def test_extension_of_python_itself_is_seen_with_what_it_needs(traced):
-    if "_sqlite3" in sys.builtin_module_names:
-        pytest.skip("this Python has _sqlite3 built in")
-    document, _ = traced("import sqlite3")
-    load = step(document, "_sqlite3")
-    assert load["kind"] == "extension"
-    assert any(name.startswith("_sqlite3") for name in files(load))
-
-
 def test_what_c_code_loads_is_put_to_the_import_around_it(traced, child, library):
     lib = library("libquiet.so")
     loader = library(
