@@ -19,7 +19,7 @@ from cudaguard.tools.layout import Document, Page, columns_of, is_terminal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any, TextIO
 
 # --- Temporary folders of which nothing stays: what a killed process has left, a later one removes.
@@ -172,7 +172,6 @@ UNREAD = 141  # nobody reads what is written: what a shell tells of those who di
 
 FORMATS = ("text", "json")
 HOST = "%h"  # in the name of a file
-_MOST_LISTED = 16  # ids that are listed in an error
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 
 
@@ -227,33 +226,6 @@ def add_with_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="files and JSON show the program's arguments too, lines of its source and its output",
     )
-
-
-def known_id(id: str, known: Iterable[str], kind: str) -> str:
-    """Return an id as it is spelled, given in any case.
-
-    Args:
-        id: What the user wrote.
-        known: All ids of that kind.
-        kind: What they are ids of, as in ``rule``.
-
-    Raises:
-        UsageError: There is no such id.
-    """
-    from cudaguard.core.near import closest_id, same_id
-    from cudaguard.tools.known import ids
-
-    known = tuple(known)
-    found = same_id(id, known)
-    if found:
-        return found
-    other = same_id(id, ids())
-    if other:
-        raise UsageError(f"{other} is not a {kind}", command=f"cudaguard explain {other}")
-    right = closest_id(id, known)
-    all_ids = ", ".join(known) if len(known) <= _MOST_LISTED else f"{min(known)} to {max(known)}"
-    expected = "" if right else f"; expected one of {all_ids}"
-    raise UsageError(f"there is no {kind} {id!r}{expected}", wrong=id, right=right)
 
 
 def named(path: str) -> str:

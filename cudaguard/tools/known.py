@@ -13,6 +13,7 @@ from cudaguard.core.passing_errors import (
     in_this_process,
     known_errors,
 )
+from cudaguard.core.rule_check import toml_text
 from cudaguard.core.table import table
 from cudaguard.model import Finding
 from cudaguard.tools.doctor.checks import CHECKS, check_of
@@ -91,6 +92,11 @@ def _about_rule(rule: Rule) -> Finding:
         f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
         f"grade {rule.grade}; {seen}",
         f"fixed in {rule.fixed_in}" if rule.fixed_in else "",
+        f"watches {', '.join(rule.watch)}",
+        f"applies to {', '.join(rule.dist)}" if rule.dist else "",
+        f"applies when {toml_text(rule.when)}" if rule.when else "",
+        f"needs {', '.join(rule.needs)} first" if rule.needs else "",
+        *(f"does {toml_text(action)}" for action in rule.actions),
         severity="info",
         remedy=remedy,
     )

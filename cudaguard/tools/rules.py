@@ -1,4 +1,4 @@
-"""List the rules, show one, or check a file with rules of your own.
+"""List the rules, or check a file with rules of your own; `cudaguard explain ID` shows one.
 
 `on` and `off` are as a plain cudaguard.install() would have them, with the variables set here.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 
 from cudaguard.core.findings import counted
-from cudaguard.core.rule_check import toml_text
 from cudaguard.files.text import printable
-from cudaguard.tools.common import FOUND, OK, add_format, json_text, known_id, note, show
+from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   cudaguard rules list                        every rule: is it on, its grade, its title
-  cudaguard rules show CG001                  one with its evidence
   cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
 
 exit status: 0 all well, 1 a file cannot be used, 2 wrong usage
@@ -35,11 +33,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
-    showing = tasks.add_parser("show", help="one rule with its evidence")
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
-    showing.add_argument("id", metavar="ID", help="as in CG001")
-    for task in (listing, showing, checking):
+    for task in (listing, checking):
         add_format(task)
 
 
@@ -53,13 +49,9 @@ def execute(args: Namespace) -> int:
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}
     chosen = sorted(rules.values(), key=lambda rule: rule.id)
-    if args.task == "show":
-        chosen = [rules[known_id(args.id, rules, "rule")]]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
-        show(json_text({"tool": f"rules {args.task}", "rules": data}))
-    elif args.task == "show":
-        _show(chosen[0], is_on=chosen[0].id in active)
+        show(json_text({"tool": "rules list", "rules": data}))
     else:
         page = Page(sys.stdout)
         for rule in chosen:
@@ -68,29 +60,6 @@ def execute(args: Namespace) -> int:
             page.add(printable(rule.title or rule.why), lead=lead, hanging=len(lead))
         show(str(page))
     return OK
-
-
-def _show(rule: Rule, *, is_on: bool) -> None:
-    is_kept = rule.needs and not is_on and rule.grade == "opt-in"
-    page = Page(sys.stdout)
-    page.add(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
-    lines = (
-        ("", rule.why),
-        ("state", f"{'on' if is_on else 'off'}, grade {rule.grade}"),
-        ("kept", "where the sources say that the program imports both" if is_kept else ""),
-        ("seen", rule.verified or "reported, not reproduced"),
-        ("fixed in", rule.fixed_in or ""),
-        ("watches", ", ".join(rule.watch)),
-        ("of", ", ".join(rule.dist)),
-        ("when", ", ".join(f"{key}: {value}" for key, value in rule.when.items())),
-        ("needs", ", ".join(rule.needs)),
-        ("does", ", ".join(map(toml_text, rule.actions))),
-        *(("see", link) for link in rule.links),
-    )
-    for name, text in lines:
-        if text:
-            page.add(printable(text), 2, lead=f"{name}: " if name else "")
-    show(str(page))
 
 
 def _check_all(args: Namespace) -> int:

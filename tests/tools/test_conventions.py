@@ -90,7 +90,7 @@ def test_table_of_formats_is_that_of_the_parsers(root, command):
 
 @pytest.mark.parametrize(
     "line",
-    ["explain CG001", "rules list", "rules show CG001", "lint .", "rules check my.toml",
+    ["explain CG001", "rules list", "lint .", "rules check my.toml",
      "doctor --only CG905", "check-extension ."],
 )  # fmt: skip
 def test_document_goes_to_a_file_as_its_suffix_says(child, line):
@@ -117,7 +117,7 @@ def test_file_that_cannot_be_written(child):
     assert valid("error", done.stdout)["error"]["what"].startswith(
         "no/x cannot be written: No such"
     )
-    done = child.command(*CUDAGUARD, "rules", "show", "ZZ", "-o", "new.txt", check=False)
+    done = child.command(*CUDAGUARD, "doctor", "--only", "ZZ", "-o", "new.txt", check=False)
     assert done.returncode == 2
     assert not (child.folder / "new.txt").exists()
 

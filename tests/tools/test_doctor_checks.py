@@ -75,7 +75,7 @@ def test_fault_that_cudaguard_cannot_repair_is_told_with_the_rules_advice(plante
     isaac(planted)
     status, findings = planted.one("CG901", env={"CUDAGUARD": "fix"})
     (found,) = (one for one in findings if one["rule"] == "CG049")
-    assert (status, found["command"]) == ("warning", "cudaguard rules show CG049")
+    assert (status, found["command"]) == ("warning", "cudaguard explain CG049")
     assert found["remedy"].endswith("cudaguard cannot repair this")
 
 

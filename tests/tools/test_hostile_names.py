@@ -101,11 +101,11 @@ def test_check_extension(child):
 
 def test_rules(child, rules):
     env = {"CUDAGUARD_CONFIG": str(rules)}
-    for task in (("list",), ("show", "LOCAL001")):
-        shown(child.command(*CUDAGUARD, "rules", *task, env=env), out=SHOWN)
+    for words in (("rules", "list"), ("explain", "LOCAL001")):
+        shown(child.command(*CUDAGUARD, *words, env=env), out=SHOWN)
     shown(child.command(*CUDAGUARD, "rules", "check", EVIL, check=False), err=SHOWN)
-    done = child.command(*CUDAGUARD, "rules", "show", "LOCAL001", "--format", "json", env=env)
-    assert json.loads(done.stdout)["rules"][0]["why"] == EVIL
+    done = child.command(*CUDAGUARD, "rules", "list", "--format", "json", env=env)
+    assert EVIL in [rule["why"] for rule in json.loads(done.stdout)["rules"]]
 
 
 def test_explain(child):

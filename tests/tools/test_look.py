@@ -197,9 +197,7 @@ def test_program_that_dies(dying, screen, columns, command):
 
 
 @pytest.mark.parametrize("columns", NARROW)
-@pytest.mark.parametrize(
-    "command", [("explain", "CG001"), ("rules", "show", "CG001"), ("rules", "list")], ids=str
-)
+@pytest.mark.parametrize("command", [("explain", "CG001"), ("rules", "list")], ids=str)
 def test_words(screen, columns, command):
     shown = screen(columns, *CUDAGUARD, *command)
     assert shown.too_long() == []

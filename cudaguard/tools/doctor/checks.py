@@ -66,7 +66,7 @@ def known_fault(rule: Rule, versions: Sequence[str], *, is_on: bool, is_guarded:
     if not install_call(rule):
         severity = "warning"
         remedy = "follow the advice of the rule: cudaguard cannot repair this"
-        command = f"cudaguard rules show {rule.id}"
+        command = f"cudaguard explain {rule.id}"
     elif not is_on:
         what = f"Rule {rule.id} for {about} is off: {rule.title or rule.why}"
         remedy = "switch the rule on if you see this fault"

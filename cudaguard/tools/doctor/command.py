@@ -18,7 +18,6 @@ from cudaguard.tools.common import (
     UsageError,
     add_format,
     add_verbose,
-    known_id,
     note,
     say,
 )
@@ -26,7 +25,7 @@ from cudaguard.tools.common import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
@@ -92,9 +91,7 @@ def execute(args: Namespace) -> int:
 
     if args.diff:
         return inventory.execute(args)
-    args.only, args.skip = (
-        [known_id(id, CHECKS, "check") for id in ids] for ids in (args.only, args.skip)
-    )
+    args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
     if args.timeout is not None and not args.timeout > 0:
         raise UsageError("--timeout must be greater than 0")
     wanted = [
@@ -128,6 +125,21 @@ def execute(args: Namespace) -> int:
     if any(result.status == core.BROKEN for result in results) or not is_written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK
+
+
+def _check_id(id: str, checks: Sequence[str]) -> str:
+    """Return the id of a check as it is spelled, given in any case."""
+    from cudaguard.core.near import closest_id, same_id
+    from cudaguard.tools.known import ids
+
+    found = same_id(id, checks)
+    if found:
+        return found
+    other, right = same_id(id, ids()), closest_id(id, checks)
+    if other:
+        raise UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
+    expected = "" if right else f"; expected one of {', '.join(checks)}"
+    raise UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
 
 
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:

@@ -128,7 +128,9 @@ def bundle(report: Part, json_text: str) -> str:
     lay_out(report, page)
     text = _fenced(str(page), "text")
     data = _fenced(json_text, "json")
-    return f"# cudaguard doctor\n\n{text}\n\n## As JSON, with what is installed\n\n{data}\n"
+    return (
+        f"# cudaguard doctor\n\n{text}\n\n## The report as JSON, and what is installed\n\n{data}\n"
+    )
 
 
 def _fenced(words: str, language: str) -> str:
