@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.run.supervise import ProgramEnd
 
-_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout")
+_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--timeout")
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 EXAMPLES = """\
 examples:
   cudaguard trace train.py --epochs 3         the trace as text, on standard error
-  cudaguard trace --only native train.py      without imports of Python code alone
+  cudaguard trace -v train.py                 with imports of Python code alone
   cudaguard trace -o trace.json train.py      for programs
 
 It ends as the program does; 2: wrong usage; 3: a file cannot be written.
@@ -70,11 +70,6 @@ def configure(parser: ArgumentParser) -> None:
         help="write FILE in this format, whatever its suffix (default without FILE: text)",
     )
     parser.add_argument(
-        "--only",
-        choices=["native"],
-        help="leave out imports in which no library was mapped and nothing happened",
-    )
-    parser.add_argument(
         "--mode",
         default="observe",
         help="of the guard meanwhile: observe (default) changes nothing, fix shows what it repairs",
@@ -87,7 +82,7 @@ def configure(parser: ArgumentParser) -> None:
         help="end the program and what it has started after that time, with status 124",
     )
     add_with_arguments(parser)
-    add_verbose(parser)
+    add_verbose(parser, "show all imports and libraries")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -137,10 +132,8 @@ def execute(args: Namespace) -> int:
 
 
 def _write(document: dict[str, Any], args: Namespace) -> None:
-    from cudaguard.tools.trace.document import native_only, write
+    from cudaguard.tools.trace.document import write
 
-    if args.only:
-        document["processes"] = [native_only(process) for process in document["processes"]]
     if not args.output:
         page = Page(sys.stderr, verbose=args.verbose)
         write(printable_data(document), page)

@@ -314,21 +314,21 @@ _STATES = {"failed": "failed", "unfinished": "never ended"}
 
 
 def write(document: Mapping[str, Any], page: Page) -> None:
-    """Write the trace as text."""
+    """Write the trace as text; a page that is not verbose gets no imports of Python code alone."""
     page.add(f"Native libraries of: {_command_line(document['program'])}", style="bold")
     for process in document["processes"]:
         if len(document["processes"]) > 1:
             page.blank()
             page.add(_process_title(process), style="bold")
         page.block("  at/s  took/s", style="dim")
-        for row in rows_of(process):
+        for row in rows_of(process if page.verbose else native_only(process)):
             text, style = _line(row, page)
             depth = min(row["depth"], page.width // 6 if page.width else _DEEPEST)
             took = " " * 6 if row["seconds"] is None else f"{row['seconds']:6.3f}"
             lead = f"{row['at']:6.3f}  {took}  {'  ' * depth}"
             page.add(text, lead=lead, style=style, hanging=len(lead) + 2)
-    if page.is_cut:
-        page.add("--verbose lists the libraries that are only counted here", style="dim")
+    if not page.verbose:
+        page.add("--verbose shows all imports and libraries", style="dim")
     page.add(_headline(document), style="bold")
     ending = _ending(document)
     if ending:
