@@ -15,9 +15,10 @@ from cudaguard.model import KW_ONLY, MODES, Record, Table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, Literal
+    from collections.abc import Callable, Mapping
+    from typing import Any, Literal, TypeVar
 
+    T = TypeVar("T")
     Mode = Literal["off", "observe", "warn", "fix", "strict"]
 
 MODE_VARIABLE = "CUDAGUARD"
@@ -154,13 +155,15 @@ def parse_switches(enable: object, disable: object, source: str) -> dict[str, bo
 def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
     """Return what the ``CUDAGUARD*`` variables say, and what in them could not be used."""
     problems: list[str] = []
-    mode = None
-    word = environ.get(MODE_VARIABLE, "").strip()
-    if word:
+
+    def parsed(variable: str, parse: Callable[[object, str], T]) -> T | None:
+        value = environ.get(variable, "").strip()
         try:
-            mode = parse_mode(word, f"environment variable {MODE_VARIABLE}")
+            return parse(value, f"environment variable {variable}") if value else None
         except ConfigError as error:
             problems.append(str(error))
+            return None
+
     switches: dict[str, bool] = {}
     for item in environ.get(RULES_VARIABLE, "").replace(",", " ").split():
         if item[0] in "+-" and len(item) > 1:
@@ -170,29 +173,15 @@ def read_environment(environ: Mapping[str, str]) -> tuple[Settings, list[str]]:
                 f"environment variable {RULES_VARIABLE}: got {item!r}, expected +ID to enable "
                 "or -ID to disable, as in +LOCAL002,-CG001"
             )
-    context = None
-    if environ.get(CONTEXT_VARIABLE, "").strip():
-        try:
-            context = parse_context(
-                environ[CONTEXT_VARIABLE], f"environment variable {CONTEXT_VARIABLE}"
-            )
-        except ConfigError as error:
-            problems.append(str(error))
-    watch: tuple[str, ...] = ()
-    if environ.get(WATCH_VARIABLE, "").strip():
-        try:
-            watch = parse_watch(environ[WATCH_VARIABLE], f"environment variable {WATCH_VARIABLE}")
-        except ConfigError as error:
-            problems.append(str(error))
     plugins = environ.get(PLUGINS_VARIABLE, "").strip().lower()
     settings = Settings(
         "the environment",
-        mode=mode,
+        mode=parsed(MODE_VARIABLE, parse_mode),
         switches=switches,
         journal=environ.get(JOURNAL_VARIABLE, ""),
         plugins=plugins not in _NO if plugins else None,
-        context=context,
-        watch=watch,
+        context=parsed(CONTEXT_VARIABLE, parse_context),
+        watch=parsed(WATCH_VARIABLE, parse_watch) or (),
         config=environ.get(CONFIG_VARIABLE, ""),
     )
     return settings, problems

@@ -39,7 +39,7 @@ SMALL = 1_500  # the length at which the worst lines of a pattern are chosen
 WORST = 2  # lines of a pattern
 PACKAGE = Path(__file__).resolve().parent.parent / "cudaguard"
 # Of Python files that are not imported as a part of the package.
-SCRIPTS = ("_bisect", "_demo", "_site")
+SCRIPTS = ("_bisect", "_site")
 FUNCTIONS = ("compile", "search", "match", "fullmatch", "sub", "subn", "split", "findall",
              "finditer")  # fmt: skip
 # Patterns that are put together when the program runs: module -> how to get them, and the method.

@@ -24,7 +24,7 @@ FLOORS = ("ground", "elf", "system", "core", "features", "api", "tools")
 GROUND = {"config", "errors", "files", "model"}
 FACE = {"__init__": "tools", "__main__": "tools"}  # the first names everything, lazily
 # Programs and start-up files that lie in the package but are never imported as a part of it.
-SCRIPTS = ("_bisect", "_demo", "_site")
+SCRIPTS = ("_bisect", "_site")
 # A front end is loaded by its host, which is there then.
 HOSTS = {"tools.pytest": "pytest"}
 DEPENDENCIES = {"importlib_metadata", "packaging", "tomli", "tomllib", "wrapt", "pynvml"}

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import os
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 # What cudaguard requires. importlib_metadata is left out: Python has most of it.
 REQUIRED = ("packaging", "pynvml", "tomli", "wrapt")
 HOME = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -42,17 +38,6 @@ def _lend(home, folders):
 _lend({home!r}, {folders!r})
 del _lend
 """
-_VISIT = """
-import os
-{mode}
-from cudaguard.system import lending
-lending.host, lending.lent = {host!r}, {folders!r}
-from cudaguard.tools.main import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-host = ""  # the environment that this process looks at, as the user named it; empty for our own
-lent: dict[str, str] = {}  # what was lent to this process: module -> its folder
 
 
 def lend() -> str:
@@ -60,25 +45,9 @@ def lend() -> str:
     return _LEND.format(home=HOME, folders=_folders())
 
 
-def visit(name: str, environ: Mapping[str, str]) -> str:
-    """Return a program for another interpreter: the command line, with that as its environment.
-
-    It is to be started with ``CUDAGUARD=off``: a cudaguard that is there must not come first.
-
-    Args:
-        name: The other environment, as the user named it.
-        environ: The environment of this process.
-    """
-    word = environ.get("CUDAGUARD")
-    mode = 'del os.environ["CUDAGUARD"]'
-    if word is not None:
-        mode = f'os.environ["CUDAGUARD"] = {word!r}'
-    return WITHOUT_FOLDER + lend() + _VISIT.format(mode=mode, host=name, folders=_folders())
-
-
 def _folders() -> dict[str, str]:
     """Return required module -> the folder that it is in."""
     from cudaguard.system.torch_build import folder_of
 
     files = {name: folder_of(name) for name in REQUIRED}
-    return {**lent, **{name: os.path.dirname(file) for name, file in files.items() if file}}
+    return {name: os.path.dirname(file) for name, file in files.items() if file}

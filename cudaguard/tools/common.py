@@ -19,7 +19,7 @@ from cudaguard.tools.layout import Document, Page, columns_of, is_terminal
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any, TextIO
 
 # --- Temporary folders of which nothing stays: what a killed process has left, a later one removes.
@@ -172,7 +172,6 @@ UNREAD = 141  # nobody reads what is written: what a shell tells of those who di
 
 FORMATS = ("text", "json")
 HOST = "%h"  # in the name of a file
-_MOST_LISTED = 16  # ids that are listed in an error
 SCHEMA = 1  # of all JSON documents; the files lie in cudaguard/tools/schema
 
 
@@ -181,7 +180,6 @@ class UsageError(Exception):
 
     Args:
         what: What is wrong.
-        remedy: What to do; by default, to take what was meant.
         wrong: The word that is wrong in the command line.
         right: What was probably meant by it: the command line is shown with it.
         command: What to run instead; by default the corrected call, or the help of the command.
@@ -192,14 +190,13 @@ class UsageError(Exception):
         self,
         what: str,
         *,
-        remedy: str = "",
         wrong: str = "",
         right: str = "",
         command: str = "",
         status: int = USAGE,
     ) -> None:
         super().__init__(what)
-        self.remedy = remedy or (f"did you mean {right}?" if right else "")
+        self.remedy = f"did you mean {right}?" if right else ""
         self.wrong, self.right, self.command, self.status = wrong, right, command, status
 
 
@@ -229,35 +226,6 @@ def add_with_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="files and JSON show the program's arguments too, lines of its source and its output",
     )
-
-
-def known_id(id: str, known: Iterable[str], kind: str) -> str:
-    """Return an id as it is spelled, given in any case.
-
-    Args:
-        id: What the user wrote.
-        known: All ids of that kind.
-        kind: What they are ids of, as in ``rule``.
-
-    Raises:
-        UsageError: There is no such id.
-    """
-    from cudaguard.core.near import closest_id, same_id
-    from cudaguard.tools.known import ids as all_ids
-    from cudaguard.tools.known import kind_of
-
-    known = tuple(known)
-    found = same_id(id, known)
-    other = same_id(id, all_ids())
-    if other and not found:
-        what = f"{other} is {kind_of(other)}, not a {kind}"
-        raise UsageError(what, command=f"cudaguard explain {other}")
-    if not found:
-        right = closest_id(id, known)
-        ids = ", ".join(known) if len(known) <= _MOST_LISTED else f"{min(known)} to {max(known)}"
-        expected = "" if right else f"; expected one of {ids}"
-        raise UsageError(f"there is no {kind} {id!r}{expected}", wrong=id, right=right)
-    return found
 
 
 def named(path: str) -> str:

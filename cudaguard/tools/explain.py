@@ -5,7 +5,9 @@ Ends with status 1 if that is not known.
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 
 from cudaguard.tools.common import FOUND, OK, add_format, add_verbose, json_text, note, show
@@ -43,16 +45,20 @@ def configure(parser: ArgumentParser) -> None:
 
 def execute(args: Namespace) -> int:
     """Explain, and return the exit status."""
-    from cudaguard.tools.known import explain
+    from cudaguard.core.near import closest_id
+    from cudaguard.tools.known import explain, ids
     from cudaguard.tools.layout import COLOR, Page
 
     text = " ".join(args.about)
     if text == "-":  # whatever a program says may come, in whatever encoding
         text = sys.stdin.buffer.read().decode("utf-8", "replace")
     finding = explain(text)
+    is_id = _ID.fullmatch(text.strip())
+    near = closest_id(text, ids()) if is_id and finding is None else ""
+    command = f"cudaguard explain {near}" if near else ""
     if finding is not None:
-        finding = finding.replace(command=_for_program(finding.command, text))
-    command = _near(text) if finding is None else finding.command
+        command = _for_program(finding.command, text)
+        finding = finding.replace(command=command)
     if args.format == "json":
         found = finding and finding.to_dict()
         show(json_text({"tool": "explain", "finding": found, "command": command}))
@@ -60,30 +66,17 @@ def execute(args: Namespace) -> int:
         page = Page(sys.stdout, verbose=args.verbose)
         page.finding(finding.to_dict(), f"[{finding.id}] ", mark=COLOR[finding.severity])
         show(str(page))
-    elif _ID.fullmatch(text.strip()):
+    elif is_id:
         note("explain", f"there is no id {text.strip()!r}", command or "cudaguard rules list")
     else:
-        note("explain", "nothing is known of that message", "cudaguard doctor")
+        note("explain", "no known error matches that message", "cudaguard doctor")
     return FOUND if finding is None else OK
 
 
 def _for_program(command: str, text: str) -> str:
     """Return a command with the program for its slot, where a traceback in the text names one."""
-    import os
-    import shlex
-
     programs = _PROGRAM.findall(text)
     if "SCRIPT" not in command.split() or not programs:
         return command
-    here = os.getcwd() + os.sep
-    path = programs[-1][len(here) :] if programs[-1].startswith(here) else programs[-1]
+    path = programs[-1].removeprefix(os.getcwd() + os.sep)
     return command.replace("SCRIPT", shlex.quote(path))
-
-
-def _near(text: str) -> str:
-    """Return the command that explains the id that was probably meant; empty if none is near."""
-    from cudaguard.core.near import closest_id
-    from cudaguard.tools.known import ids
-
-    near = closest_id(text, ids()) if _ID.fullmatch(text.strip()) else ""
-    return f"cudaguard explain {near}" if near else ""

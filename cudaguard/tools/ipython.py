@@ -6,7 +6,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
     from typing import Any
 
 _MAGIC = "cudaguard"
@@ -18,37 +17,31 @@ _START_AGAIN = (
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Put the guard up for the rest of the session, and say what is too late for it.
+    """Install the guard for the rest of the session, and say what is too late for it.
 
     Args:
         ipython: The shell, which calls this.
     """
     from cudaguard.api import install, status
+    from cudaguard.core.findings import TOO_LATE
     from cudaguard.core.lifecycle import activation
-    from cudaguard.core.loader import is_imported
     from cudaguard.files.text import printable_lines
 
     reporter = activation.core.reporter
     before = reporter.lasting
-    guard = install()
-    now = status()
-    guarded = {event.name for event in now.events if event.kind == "import"}
-    late = [finding for finding in now.findings if finding.id == "CG802"]
-    early: dict[str, list[str]] = {}  # watched module -> what it was too early for
-    for rule in now.rules:
-        for name in rule.watch:
-            if is_imported(name) and name not in guarded:
-                rules = early.setdefault(name, [])
-                if any(f.rule == rule.id and f.what.startswith(f"{name} ") for f in late):
-                    rules.append(f"{rule.id}, {rule.title or rule.why}")
+    lines = [f"cudaguard is on in this session, mode {install().mode}."]
+    late = [finding.what for finding in status().findings if finding.id == TOO_LATE.id]
     repaired = [item for item in reporter.lasting if item not in before]
-    told = loaded(guard.mode, early, repaired) if activation.is_up else _OFF
-    print(printable_lines(told), file=sys.stderr)
+    lines += [f"  {what}" for what in late]
+    lines += [f"  repaired afterwards: {item}" for item in repaired]
+    lines += [_START_AGAIN] * bool(late)
+    text = "\n".join(lines) if activation.is_up else _OFF
+    print(printable_lines(text), file=sys.stderr)
     ipython.register_magic_function(show_status, "line", _MAGIC)
 
 
 def unload_ipython_extension(ipython: Any) -> None:
-    """Take the guard down.
+    """Uninstall the guard.
 
     Args:
         ipython: The shell, which calls this.
@@ -65,27 +58,3 @@ def show_status(_: str) -> None:  # a magic gets what follows it
     from cudaguard.files.text import printable_lines
 
     print(printable_lines(str(status())))
-
-
-def loaded(mode: str, early: Mapping[str, Iterable[str]], repaired: Iterable[str]) -> str:
-    """Return what is said when the extension is loaded.
-
-    Args:
-        mode: The mode in force.
-        early: Watched module that was there before -> what it was too early for, in words.
-        repaired: What was repaired afterwards.
-    """
-    headline = f"cudaguard is on in this session, mode {mode}."
-    if not early:
-        return f"{headline} Nothing that it watches was imported before it."
-    lines = [f"{headline} Imported before it: {', '.join(early)}."]
-    missed = {module: tuple(rules) for module, rules in early.items()}
-    for module, rules in missed.items():
-        lines += [f"  too late for {module}: {rule}" for rule in rules]
-    lines += [f"  repaired afterwards: {item}" for item in repaired]
-    well = [module for module, rules in missed.items() if not rules]
-    if well:
-        lines.append(f"  nothing missed: {', '.join(well)}")
-    if len(well) < len(missed):
-        lines.append(_START_AGAIN)
-    return "\n".join(lines)

@@ -13,13 +13,13 @@ from cudaguard.core.passing_errors import (
     in_this_process,
     known_errors,
 )
+from cudaguard.core.rule_check import toml_text
 from cudaguard.core.table import table
 from cudaguard.model import Finding
 from cudaguard.tools.doctor.checks import CHECKS, check_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cudaguard.core.checks import Check
     from cudaguard.model import Rule
 
 # --- The built-in knowledge as a whole, for commands; importing it makes every rule ---------------
@@ -53,29 +53,30 @@ def explain(about: BaseException | str) -> Finding | None:
 
 def ids() -> tuple[str, ...]:
     """Return every id that can be explained."""
-    rules = (rule.id for rule in (*table.rules(), *active_rules()))
     errors = (one.id for one in known_errors())
-    return tuple(sorted({*rules, *errors, *CHECKS, *table.index.IDS}))
+    return tuple(sorted({*_rules(), *errors, *CHECKS, *table.index.IDS}))
 
 
-def kind_of(id: str) -> str:
-    """Return what a known id is the id of, with its article."""
-    if id in CHECKS:
-        return "a check of `cudaguard doctor`"
-    return "a finding" if id in table.index.IDS else "a rule"
+def _rules() -> dict[str, Rule]:
+    return {rule.id: rule for rule in (*table.rules(), *active_rules())}
 
 
 def _explain_id(id: str) -> Finding | None:
-    rules = {rule.id: rule for rule in (*table.rules(), *active_rules())}
-    if id in rules:
-        return _about_rule(rules[id])
-    for one in known_errors():
-        if one.id == id:
-            return one.about()
+    rule = _rules().get(id)
+    if rule is not None:
+        return _about_rule(rule)
+    known = next((one for one in known_errors() if one.id == id), None) or table.kind(id)
     if id in CHECKS:
-        return _about_check(check_of(id))
-    kind = table.kind(id)
-    return None if kind is None else kind.about()
+        check = check_of(id)
+        return Finding(
+            id,
+            f"A check of cudaguard doctor: {check.title}.",
+            severity="info",
+            evidence=(check.about,),
+            remedy="run the check on this machine",
+            command=f"cudaguard doctor --only {id} -v",
+        )
+    return None if known is None else known.about()
 
 
 def _about_rule(rule: Rule) -> Finding:
@@ -91,17 +92,11 @@ def _about_rule(rule: Rule) -> Finding:
         f"{rule.title}." if rule.title else f"A rule about {', '.join(rule.watch)}.",
         f"grade {rule.grade}; {seen}",
         f"fixed in {rule.fixed_in}" if rule.fixed_in else "",
+        f"watches {', '.join(rule.watch)}",
+        f"applies to {', '.join(rule.dist)}" if rule.dist else "",
+        f"applies when {toml_text(rule.when)}" if rule.when else "",
+        f"needs {', '.join(rule.needs)} first" if rule.needs else "",
+        *(f"does {toml_text(action)}" for action in rule.actions),
         severity="info",
         remedy=remedy,
-    )
-
-
-def _about_check(check: Check) -> Finding:
-    return Finding(
-        check.id,
-        f"A check of cudaguard doctor: {check.title}.",
-        severity="info",
-        evidence=(check.about,),
-        remedy="run the check on this machine",
-        command=f"cudaguard doctor --only {check.id} -v",
     )

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import unicodedata
+import textwrap
 from io import StringIO
 
 from cudaguard.files.text import RULE_LINE, labeled, printable, printable_part
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any, TextIO, TypeVar
 
     T = TypeVar("T")
@@ -25,37 +25,31 @@ STYLES = {
     "blue": "34",
     "cyan": "36",
 }
-NARROWEST, WIDEST = 40, 120  # columns that text is wrapped to
-_USUAL = 80  # columns of a terminal that does not tell
+_NARROWEST, _USUAL, _WIDEST = 40, 80, 120  # columns that text is wrapped to
 MOST = 5  # items of a list that are shown without --verbose
 HANGING = 2  # columns by which the second line of a paragraph is indented
 LABELS = ("evidence", "consequence", "remedy", "see", "run")  # of the parts of a finding
 COLOR = {"info": "blue", "warning": "yellow", "error": "red"}  # of severities
-_COMMAND = "run"
-# What stays in one line, so that it can be copied and searched for: a word (a path, an id), what
-# is quoted, and an error up to its end.
-_TOKEN = re.compile(r"""(?:`[^`]*`|"[^"]*"|\S)+""")
-_ERROR = re.compile(r"(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): ")
+# What stays in one line, so that it can be copied and searched for: what is quoted, and an error.
+_WHOLE = re.compile(r"""`[^`]*`|"[^"]*"|(?<!\S)\(?[\w.]*(?:Error|Exception|error|ERROR): .*""")
+_HELD = "\0"  # a blank within what stays in one line
 
 
 class Document(StringIO):
     """What a command shows, on its way to a file: it gets no color."""
 
 
-def has_color(stream: TextIO, environ: Mapping[str, str] | None = None) -> bool:
+def has_color(stream: TextIO) -> bool:
     """Return True if ANSI colors may be written to stream.
 
     ``NO_COLOR`` (any value that is not empty) wins over ``FORCE_COLOR``; without either, only a
     terminal gets color.
     """
-    environ = os.environ if environ is None else environ
-    if isinstance(stream, Document):
+    if isinstance(stream, Document) or os.environ.get("NO_COLOR"):
         return False
-    if environ.get("NO_COLOR"):
-        return False
-    if environ.get("FORCE_COLOR"):
-        return environ["FORCE_COLOR"] != "0"
-    return is_terminal(stream) and environ.get("TERM") != "dumb"
+    if os.environ.get("FORCE_COLOR"):
+        return os.environ["FORCE_COLOR"] != "0"
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -74,7 +68,9 @@ def width_of(stream: TextIO | None) -> int:
     """
     if stream is None or not is_terminal(stream):
         return 0
-    return max(NARROWEST, min(WIDEST, _said() or columns_of(stream) or _USUAL))
+    said = os.environ.get("COLUMNS", "")
+    wanted = int(said) if said.isdecimal() and len(said) < 10 else 0
+    return max(_NARROWEST, min(_WIDEST, wanted or columns_of(stream) or _USUAL))
 
 
 def columns_of(stream: TextIO) -> int:
@@ -82,13 +78,6 @@ def columns_of(stream: TextIO) -> int:
     try:
         return os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):
-        return 0
-
-
-def _said() -> int:
-    try:
-        return max(0, int(os.environ.get("COLUMNS", "")))
-    except ValueError:
         return 0
 
 
@@ -145,11 +134,11 @@ class Page:
         said = f"{text} {whole}".strip() if whole else text
         if not (said or lead):
             return
-        first = indent + columns(lead)
+        first = indent + len(lead)
         rest = indent + (min(hanging, self.width // 5) if self.width else hanging)
         lines = [said]
-        if self.width and first + columns(said) > self.width:
-            lines = _wrapped([*tokens(text), *filter(None, [whole])], self.width, first, rest)
+        if self.width and first + len(said) > self.width:
+            lines = _wrapped(text, whole, self.width, first, rest)
         if mark:
             word, end, others = lead.partition(" ")
             lead = f"{self.painted(word, mark)}{end}{others}"
@@ -164,7 +153,7 @@ class Page:
     def labeled(self, label: str, text: str, indent: int) -> None:
         """Add one part of something under its label; a command stays in one line."""
         first, *rule = text.split(RULE_LINE)
-        if label == _COMMAND:
+        if label == "run":
             self.add("", indent, whole=f"{label}: {text}")
         elif first:
             self.add(first, indent, lead=f"{label}: ")
@@ -221,105 +210,20 @@ class Page:
         return f"\033[{STYLES[style]}m{text}\033[0m"
 
 
-def add_written(page: Page, text: str) -> None:
-    """Add a text that was written for 100 columns: paragraphs, lists, and tables of two columns.
+def _wrapped(text: str, whole: str, width: int, first: int, rest: int) -> list[str]:
+    """Return text, and what follows it whole, as lines.
 
     Args:
-        page: Where to.
-        text: Lines; an indented one is an item, with what is far behind it as its second column.
-    """
-    if not page.width:
-        page.block(text)
-        return
-    paragraph: list[str] = []
-    for line in text.strip("\n").split("\n"):
-        if line[:1] not in ("", " ") and not line.endswith(":"):
-            paragraph.append(line)
-            continue
-        page.add(" ".join(paragraph), hanging=0)
-        paragraph.clear()
-        if not line:
-            page.blank()
-        elif columns(line) <= page.width:
-            page.block(line)
-        else:
-            _add_row(page, line)
-    page.add(" ".join(paragraph), hanging=0)
-
-
-def _add_row(page: Page, line: str) -> None:
-    """Add a line of a table; its second column goes below the first where there is no room."""
-    indent = len(line) - len(line.lstrip())
-    first, _, second = line.strip().partition("  ")
-    second = second.strip()
-    if indent > page.width // 2:  # the second column alone
-        page.add(first, 6)
-        return
-    for part, margin in ((first, indent), (second, indent + 4)):
-        if part.startswith("cudaguard "):
-            page.block(part, margin)
-        else:
-            page.add(part, margin)
-
-
-def tokens(text: str) -> Iterator[str]:
-    """Yield what of a text is not broken: words, what is quoted, an error with what it says."""
-    for error in _ERROR.finditer(text):
-        before = text[: error.start()]
-        if before.count("`") % 2 or before.count('"') % 2:  # it is quoted, and so is its end
-            continue
-        end = _end(text, error.start())
-        yield from _words(before)
-        yield text[error.start() : end]
-        yield from tokens(text[end:])
-        return
-    yield from _words(text)
-
-
-def _words(text: str) -> Iterator[str]:
-    yield from (found[0] for found in _TOKEN.finditer(text))
-
-
-def _end(text: str, start: int) -> int:
-    """Return where an error ends: behind its closing bracket if it is in brackets."""
-    if text[start] != "(":
-        return len(text)
-    depth = 0
-    for at in range(start, len(text)):
-        depth += (text[at] == "(") - (text[at] == ")")
-        if not depth:
-            behind = text.find(" ", at)
-            return behind if behind >= 0 else len(text)
-    return len(text)
-
-
-def columns(text: str) -> int:
-    """Return how many columns a terminal takes for a text."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF")
-        for one in text
-    )
-
-
-def _wrapped(words: Iterable[str], width: int, first: int, rest: int) -> list[str]:
-    """Return words as lines.
-
-    Args:
-        words: What is not broken.
+        text: Words.
+        whole: What is not broken.
         width: Columns of the terminal.
         first: Columns that are taken in the first line.
         rest: Those taken in all others.
     """
-    lines = [""]
-    for word in words:
-        taken = first if len(lines) == 1 else rest
-        size = columns(word)
-        has_room = taken + columns(lines[-1]) + bool(lines[-1]) + size <= width
-        is_empty = not lines[-1] and not (first > rest and len(lines) == 1 and rest + size <= width)
-        if has_room or is_empty:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-        else:
-            lines.append(word)
-    return lines
+    held = _WHOLE.sub(lambda found: found[0].replace(" ", _HELD), text)
+    lines = textwrap.wrap(
+        f"{held} {whole.replace(' ', _HELD)}", width,
+        initial_indent=" " * first, subsequent_indent=" " * rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return [line.strip().replace(_HELD, " ") for line in lines]

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--cudaguard",
         action="store_true",
-        help="put the guard up before any conftest is imported, and name the first test after "
+        help="install the guard before any conftest is imported, and name the first test after "
         "which symbols moved, CUDA was initialized or a library came twice",
     )
     group.addoption(
@@ -37,40 +37,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the same in this mode: off, observe, warn, fix (default) or strict (what it finds "
         "fails the run)",
     )
-    for name, what in (("enable", "an opt-in rule"), ("disable", "a rule or a detector")):
-        group.addoption(
-            f"--cudaguard-{name}",
-            metavar="ID",
-            action="append",
-            default=[],
-            help=f"{name} {what} in a guarded run, as in CG016; may be given several times",
-        )
-    parser.addini(
-        "cudaguard", "mode of the guard, which is up then in every run", type="string", default=""
-    )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Put the guard up before any conftest is imported, if it is asked for."""
+    """Install the guard before any conftest is imported, if it is asked for."""
     asked = early_config.known_args_namespace
     mode: Mode | None = asked.cudaguard_mode
-    configured = None if mode else _configured(early_config)
-    if not (asked.cudaguard or mode or configured):
+    if not (asked.cudaguard or mode):
         return
     import os
 
     from cudaguard.core.modes import is_on
 
-    if mode is None and not os.environ.get("CUDAGUARD"):  # which is stronger than configuration
-        # A run that asks for the guard gets it where the project has it off.
-        is_meant = configured and (is_on(configured) or not asked.cudaguard)
-        mode = configured if is_meant else "fix"
+    if mode is None and not os.environ.get("CUDAGUARD"):
+        mode = "fix"
     if mode is not None and not is_on(mode):
         return
-    run = GuardedRun(
-        mode, asked.cudaguard_enable, asked.cudaguard_disable, str(early_config.rootpath)
-    )
+    run = GuardedRun(mode, str(early_config.rootpath))
     early_config.pluginmanager.register(run, "cudaguard-run")
     early_config.add_cleanup(run.end)
 
@@ -88,47 +72,30 @@ def _mode(word: str) -> Mode:
         raise ArgumentTypeError(str(error).partition(": ")[2]) from None
 
 
-def _configured(config: pytest.Config) -> Mode | None:
-    """Return the mode that the ini file asks for, None if it asks for none."""
-    word: str = config.getini("cudaguard")
-    if not word:
-        return None
-    from cudaguard.config import parse_mode
-    from cudaguard.errors import ConfigError
-
-    try:
-        return parse_mode(word, f"{config.inipath}: cudaguard")
-    except ConfigError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
 class GuardedRun:
-    """A run under the guard: puts it up, tells of the findings, takes it down.
+    """A run under the guard: installs it, reports the findings, uninstalls it.
 
     Args:
         mode: The mode asked for; None, as the environment says.
-        enable: Ids of rules to switch on.
-        disable: Ids of rules and detectors to switch off.
         root: Folder of the project; files are named as seen from there.
 
     Raises:
-        UsageError: An unknown id, or a guard that the user's warning filters do not let come up.
+        UsageError: Settings that cannot be used, or the user's warning filters forbid the guard.
     """
 
-    def __init__(self, mode: Mode | None, enable: list[str], disable: list[str], root: str) -> None:
+    def __init__(self, mode: Mode | None, root: str) -> None:
         from cudaguard.api import guard
         from cudaguard.core.lifecycle import activation
         from cudaguard.core.modes import is_strict
         from cudaguard.errors import ConfigError, CudaGuardWarning
 
-        self._found: dict[tuple[str, str], Finding] = {}
-        # After what each was first there -> ids of the workers under xdist that say so.
-        self._after: dict[tuple[str, str], dict[str, list[str]]] = {}
+        # By id and words: a finding, and after what it was first there (in each worker of xdist).
+        self._found: dict[tuple[str, str], tuple[Finding, list[str]]] = {}
         self._core, self._root = activation.core, root
         self._seen = 0  # findings of this process that are in these
         self._last = ""  # what has ended last
         try:
-            self._block = guard(mode, enable=enable, disable=disable)
+            self._block = guard(mode)
             in_force = self._block.__enter__().mode
         except (ConfigError, CudaGuardWarning) as error:
             raise pytest.UsageError(str(error)) from None
@@ -138,7 +105,7 @@ class GuardedRun:
         self._look("")  # came before the guard: nothing of the run is named
 
     def end(self) -> None:
-        """Take the guard down, as far as this run has put it up."""
+        """Uninstall the guard, as far as this run has installed it."""
         self._block.__exit__(None, None, None)
 
     def pytest_report_header(self) -> str:
@@ -159,7 +126,7 @@ class GuardedRun:
         new = findings[self._seen :]
         self._seen, self._last = len(findings), after
         for finding in new:
-            self._add(finding, after, "")
+            self._add(finding, after)
 
     def pytest_plugin_registered(self, plugin: object) -> None:
         """Look after a conftest or a plug-in was imported."""
@@ -192,7 +159,8 @@ class GuardedRun:
         from cudaguard.model import Finding
 
         for one in getattr(node, "workeroutput", {}).get("cudaguard", ()):
-            self._add(Finding(**one["finding"]), one["after"], node.gateway.id)
+            after = one["after"] or "the start"
+            self._add(Finding(**one["finding"]), f"{after} ({node.gateway.id})")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -200,46 +168,42 @@ class GuardedRun:
         self._look(self._last)
         if hasattr(session.config, "workeroutput"):  # a worker: the controller tells of them
             session.config.workeroutput["cudaguard"] = [
-                {"finding": finding.to_dict(), "after": next(iter(self._after[key]))}
-                for key, finding in self._found.items()
+                {"finding": finding.to_dict(), "after": "".join(places[:1])}
+                for finding, places in self._found.values()
             ]
             return
-        faults = {key: f for key, f in self._found.items() if f.severity != "info"}
+        faults = self._faults()
         for plugin in session.config.pluginmanager.get_plugins():
             if hasattr(plugin, "add_global_property"):  # that of --junitxml
-                for key, finding in faults.items():
-                    plugin.add_global_property(f"{NAME}.{finding.id}", self._text(key))
+                for finding, places in faults:
+                    plugin.add_global_property(f"{NAME}.{finding.id}", _text(finding, places))
         if self._is_strict and faults and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Tell of the findings; of mere information, but that about CUDA, only with ``-v``."""
         is_verbose = terminalreporter.config.getoption("verbose") > 0
-        keys = [
-            key
-            for key, finding in self._found.items()
+        texts = [
+            _text(finding, places)
+            for _, (finding, places) in sorted(self._found.items(), key=lambda item: item[0])
             if is_verbose or finding.severity != "info" or finding.id == CUDA
         ]
-        if not keys:
-            return
-        terminalreporter.section(NAME)
-        for key in sorted(keys):
-            terminalreporter.write_line(self._text(key))
-        faults = [f for f in self._found.values() if f.severity != "info"]
-        if self._is_strict and faults:
+        if texts:
+            terminalreporter.section(NAME)
+        for text in texts:
+            terminalreporter.write_line(text)
+        if self._is_strict and self._faults():
             terminalreporter.write_line("strict: a run with findings fails")
 
-    def _add(self, finding: Finding, after: str, worker: str) -> None:
-        key = (finding.id, finding.what)
-        self._found.setdefault(key, finding)
-        self._after.setdefault(key, {}).setdefault(after, []).append(worker)
+    def _add(self, finding: Finding, after: str) -> None:
+        _, places = self._found.setdefault((finding.id, finding.what), (finding, []))
+        if after and after not in places:
+            places.append(after)
 
-    def _text(self, key: tuple[str, str]) -> str:
-        """Return a finding, and after what it was first there."""
-        lines = [str(self._found[key])]
-        for after, workers in self._after[key].items():
-            by = f" ({', '.join(one or 'the controller' for one in workers)})"
-            if after or any(workers):
-                place = after or "the start"
-                lines.append(f"  first seen after: {place}{by if any(workers) else ''}")
-        return "\n".join(lines)
+    def _faults(self) -> list[tuple[Finding, list[str]]]:
+        return [entry for entry in self._found.values() if entry[0].severity != "info"]
+
+
+def _text(finding: Finding, places: list[str]) -> str:
+    """Return a finding, and after what it was first there."""
+    return "\n".join([str(finding), *(f"  first seen after: {place}" for place in places)])

@@ -1,4 +1,4 @@
-"""List the rules, show one, or check a file with rules of your own.
+"""List the rules, or check a file with rules of your own; `cudaguard explain ID` shows one.
 
 `on` and `off` are as a plain cudaguard.install() would have them, with the variables set here.
 """
@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import sys
 
-from cudaguard.core.rule_check import toml_text
+from cudaguard.core.findings import counted
 from cudaguard.files.text import printable
-from cudaguard.tools.common import FOUND, OK, add_format, json_text, known_id, note, show
+from cudaguard.tools.common import FOUND, OK, add_format, json_text, note, show
 from cudaguard.tools.layout import Page
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from cudaguard.model import Rule
 
 EXAMPLES = """\
 examples:
   cudaguard rules list                        every rule: is it on, its grade, its title
-  cudaguard rules show CG001                  one with its evidence
   cudaguard rules check cudaguard.toml        can that file be used, and if not, why?
 
 exit status: 0 all well, 1 a file cannot be used, 2 wrong usage
@@ -34,11 +33,9 @@ def configure(parser: ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     listing = tasks.add_parser("list", help="all rules, a line each: on or off, grade, title")
-    showing = tasks.add_parser("show", help="one rule with its evidence")
     checking = tasks.add_parser("check", help="tell whether a configuration file can be used")
     checking.add_argument("file", nargs="+", help="cudaguard.toml, or one with [tool.cudaguard]")
-    showing.add_argument("id", metavar="ID", help="as in CG001")
-    for task in (listing, showing, checking):
+    for task in (listing, checking):
         add_format(task)
 
 
@@ -52,90 +49,44 @@ def execute(args: Namespace) -> int:
     active = {rule.id: rule for rule in active_rules()}
     rules = {**{rule.id: rule for rule in RULES}, **active}
     chosen = sorted(rules.values(), key=lambda rule: rule.id)
-    if args.task == "show":
-        chosen = [rules[known_id(args.id, rules, "rule")]]
     if args.format == "json":
         data = [{**rule.to_dict(), "is_on": rule.id in active} for rule in chosen]
-        show(json_text({"tool": f"rules {args.task}", "rules": data}))
-    elif args.task == "show":
-        _show(chosen[0], _state_of(chosen[0], active))
+        show(json_text({"tool": "rules list", "rules": data}))
     else:
         page = Page(sys.stdout)
         for rule in chosen:
-            state, grade = _state_of(rule, active)
-            lead = f"{printable(rule.id)}  {state:<3}  {grade:<9}  "
+            state = "on" if rule.id in active else "off"
+            lead = f"{printable(rule.id)}  {state:<3}  {rule.grade:<9}  "
             page.add(printable(rule.title or rule.why), lead=lead, hanging=len(lead))
         show(str(page))
     return OK
 
 
-def _state_of(rule: Rule, active: Container[str]) -> tuple[str, str]:
-    """Return whether a rule is on, and its grade."""
-    return ("on" if rule.id in active else "off"), rule.grade
-
-
-_KEPT = "where the sources say that the program imports both"
-
-
-def _show(rule: Rule, state: tuple[str, str]) -> None:
-    page = Page(sys.stdout)
-    page.add(printable(f"{rule.id}: {rule.title}" if rule.title else rule.id))
-    lines = (
-        ("", rule.why),
-        ("state", ", grade ".join(state)),
-        ("kept", _KEPT if rule.needs and state == ("off", "opt-in") else ""),
-        ("seen", rule.verified or "reported, not reproduced"),
-        ("fixed in", rule.fixed_in or ""),
-        ("watches", ", ".join(rule.watch)),
-        ("of", ", ".join(rule.dist)),
-        ("when", ", ".join(f"{key}: {value}" for key, value in rule.when.items())),
-        ("needs", ", ".join(rule.needs)),
-        ("does", ", ".join(map(toml_text, rule.actions))),
-        *(("see", link) for link in rule.links),
-    )
-    for name, text in lines:
-        if text:
-            page.add(printable(text), 2, lead=f"{name}: " if name else "")
-    show(str(page))
-
-
 def _check_all(args: Namespace) -> int:
+    from cudaguard.core.rule_check import rules_from_tables
+    from cudaguard.core.settings import layer_of_call
+    from cudaguard.core.table import table
     from cudaguard.errors import ConfigError, RuleError
 
     results = []
     for file in args.file:
+        rules: Sequence[Rule] = ()
         try:
-            rules, problems = _checked(file)
+            settings = layer_of_call("rules check", None, (), (), (), file).file
+            tables, switches = (settings.tables, settings.switches) if settings else ((), {})
+            rules = rules_from_tables(tables, file, known=table.rule_ids)
+            problems = [f"{file}: {problem}" for problem in _disagreements(rules, switches)]
         except (ConfigError, RuleError) as error:
-            rules, problems = [], [str(error)]
-        else:
-            problems = [f"{file}: {problem}" for problem in problems]
-        results.append({"path": file, "rules": rules, "problems": problems})
+            problems = [str(error)]
+        ids = [rule.id for rule in rules]
+        results.append({"path": file, "rules": ids, "problems": problems})
         for problem in problems:
             note("rules check", problem)
         if not problems and args.format == "text":
-            show(printable(f"{file}: in order, {', '.join(rules) or 'no rules'}"))
+            show(printable(f"{file}: OK ({counted(len(rules), 'rules')})"))
     if args.format == "json":
         show(json_text({"tool": "rules check", "files": results}))
     return FOUND if any(result["problems"] for result in results) else OK
-
-
-def _checked(file: str) -> tuple[list[str], list[str]]:
-    """Return the ids of the rules of a file, and what in them cannot be followed.
-
-    Raises:
-        ConfigError: The file cannot be used.
-        RuleError: A rule in it is malformed.
-    """
-    from cudaguard.core.rule_check import rules_from_tables
-    from cudaguard.core.settings import layer_of_call
-    from cudaguard.core.table import table
-
-    settings = layer_of_call("rules check", None, (), (), (), file).file
-    tables = settings.tables if settings is not None else ()
-    rules = rules_from_tables(tables, file, known=table.rule_ids)
-    switches = settings.switches if settings is not None else {}
-    return [rule.id for rule in rules], _disagreements(rules, switches)
 
 
 def _disagreements(rules: Sequence[Rule], switches: Mapping[str, bool]) -> list[str]:

@@ -103,41 +103,27 @@ def test_pyproject_without_any_tool_needs_our_table(file):
 # --- what cannot be read ---------------------------------------------------------------------
 
 
-def test_missing_file(tmp_path):
-    assert "No such file" in refusal(tmp_path / "none.toml")
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("none.toml", "No such file"),
+        (".", "not a regular file"),
+        ("pipe", "not a regular file"),  # refused, and not waited for
+        ("/dev/zero", "not a regular file"),
+        ("loop", "cannot read"),
+        ("cudaguard.toml/below", "cannot read"),
+    ],
+)
+def test_what_is_no_file(file, path, words):
+    folder = file("").parent
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to(folder / "loop")
+    assert words in refusal(folder / path)
 
 
-def test_folder(tmp_path):
-    assert "not a regular file" in refusal(tmp_path)
-
-
-def test_pipe_is_refused_and_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    assert "not a regular file" in refusal(tmp_path / "pipe")
-
-
-def test_device_is_refused():
-    assert "not a regular file" in refusal("/dev/zero")
-
-
-def test_link_to_itself(tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    refusal(tmp_path / "loop")
-
-
-def test_path_through_a_file(file):
-    refusal(file("") / "below")
-
-
-@pytest.mark.parametrize("path", [3, 3.5, object(), [], True])
+@pytest.mark.parametrize("path", [3, object(), [], "", "a\0b", "x" * 5000, "\ud800"])
 def test_what_is_no_path(path):
-    with pytest.raises(ConfigError, match="expected the path of a TOML file, got"):
-        read_file(path)
-
-
-@pytest.mark.parametrize("path", ["", "a\0b", "x" * 5000, "\ud800"])
-def test_path_no_file_can_have(path):
-    with pytest.raises(ConfigError, match="cannot read the configuration file"):
+    with pytest.raises(ConfigError, match=r"expected the path of a TOML file|cannot read the"):
         read_file(path)
 
 
@@ -150,17 +136,12 @@ def test_file_that_is_not_utf8(file, data):
     "text",
     [
         "mode = fix",
-        "mode = 'fix",
-        "mode 'fix'",
-        "[rules",
-        "mode = 'a'\nmode = 'b'",
         "\x7fELF\x02\x01\x01\0\0",
         "x = " + "[" * 5000,
         "x = " + "9" * 5000,
         "x = 2026-02-31",
-        "\0",
     ],
-    ids=range(10),
+    ids=range(5),
 )
 def test_file_that_is_not_toml(file, text):
     assert "not a valid TOML file" in refusal(file(text))
@@ -173,10 +154,6 @@ def test_file_that_is_not_toml(file, text):
 def test_unknown_key_is_named_with_those_that_are_known(file, key):
     message = refusal(file(f"'{key}' = 1"))
     assert f"unknown key {key!r}; expected one of {', '.join(FILE_KEYS)}" in message
-
-
-def test_unknown_key_in_our_table_of_pyproject(file):
-    assert "unknown key 'modes'" in refusal(file("[tool.cudaguard]\nmodes = 1\n", "pyproject.toml"))
 
 
 @pytest.mark.parametrize(
@@ -203,18 +180,6 @@ def test_unknown_key_in_our_table_of_pyproject(file):
 )
 def test_wrong_value_names_file_key_and_what_was_expected(file, text, words):
     assert words in refusal(file(text))
-
-
-@given(data=st.binary(max_size=200))
-def test_no_content_makes_the_reader_raise_anything_else(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "arbitrary.toml"
-    path.write_bytes(data)
-    message = None
-    try:
-        read_file(path)
-    except ConfigError as error:
-        message = str(error)
-    assert message is None or str(path) in message
 
 
 VALUES = st.recursive(

@@ -54,12 +54,7 @@ def test_switches_from_any_collection(kind):
     [
         ("CG001", (), "here: enable: expected a list of rule ids, got 'CG001'"),
         ((), None, "here: disable: expected a list of rule ids, got None"),
-        ({"A": 1}, (), "here: enable: expected a list of rule ids"),
-        ([1], (), "here: enable: expected a rule id, got 1"),
-        ((), [""], "here: disable: expected a rule id, got ''"),
         ((), ["  "], "here: disable: expected a rule id"),
-        ((), [["A"]], "here: disable: expected a rule id"),
-        (["A"], ["A"], "here: rule 'A' is both enabled and disabled"),
         (["A "], [" A"], "here: rule ' A' is both enabled and disabled"),
     ],
 )
@@ -123,27 +118,9 @@ def test_bad_switch_is_a_problem_that_names_variable_word_and_form_and_costs_no_
     assert "+LOCAL002,-CG001" in problem
 
 
-def test_unknown_mode_is_a_problem_that_names_variable_and_modes_and_not_an_error():
-    said, problems = read_environment({"CUDAGUARD": "nonsense"})
-    assert said.mode is None
-    (problem,) = problems
-    assert problem.startswith("environment variable CUDAGUARD: unknown mode 'nonsense'")
-    assert "off, observe, warn, fix, strict" in problem
-
-
 @given(st.fixed_dictionaries({}, optional={f"CUDAGUARD{name}": TEXTS for name in VARIABLES}))
 def test_no_environment_makes_the_reader_raise(environ):
     said, problems = read_environment(environ)
     assert said.mode in (None, *MODES)
     assert all(isinstance(problem, str) and problem for problem in problems)
     assert all(isinstance(id, str) and id for id in said.switches)
-
-
-@given(st.none() | st.booleans() | st.integers() | TEXTS | st.lists(TEXTS) | st.binary())
-def test_no_value_makes_the_mode_parser_raise_anything_else(value):
-    mode, message = None, ""
-    try:
-        mode = parse_mode(value, "here")
-    except ConfigError as error:
-        message = str(error)
-    assert mode in MODES or message.startswith("here: ")

@@ -224,7 +224,6 @@ def test_the_package_opens_files_by_these_functions_only():
     own = {
         "files/__init__.py": "here",
         "tools/common.py": "through the descriptor of its folder",
-        "tools/demo.py": "a file of the package",
         "tools/bisect/_bisect/runner.py": "imports nothing of ours",
     }
     found = []

@@ -64,7 +64,7 @@ def test_what_is_in_it(release):
     assert tops == {*own, f"{name}.dist-info", f"{name}.data"}
     pages = {one for one in names if one.startswith(f"{name}.data/")}
     assert f"{name}.data/data/share/doc/cudaguard/howto/fork.md" in pages
-    assert {Path(page).suffix for page in pages} <= {".md", ".svg"}
+    assert {Path(page).suffix for page in pages} == {".md"}
     assert "cudaguard/py.typed" in names
     assert "cudaguard/tools/bisect/_bisect/runner.py" in names
     schemas = {Path(one).stem for one in names if "/tools/schema/" in one}

@@ -26,9 +26,8 @@ def trace(child, root):
 
     def run(python, program, name, *options):
         path = child.write("main.py", program)
-        files = [f"{name}.{suffix}" for suffix in ("json", "svg")]
-        outputs = [word for file in files for word in ("-o", file)]
-        command = (python, "-m", "cudaguard", "trace", *outputs, *options, path)
+        output = ("-o", f"{name}.json")
+        command = (python, "-m", "cudaguard", "trace", *output, *options, path)
         done = child.command(*command, env={"PYTHONPATH": str(root)}, timeout=400, check=False)
         text = (child.folder / f"{name}.json").read_text(encoding="utf-8")
         return valid("trace", text), done.returncode
@@ -40,7 +39,7 @@ def steps(document):
     return {step["name"]: step for step in document["processes"][0]["steps"]}
 
 
-def test_import_torch(trace, child, cached_environment):
+def test_import_torch(trace, cached_environment):
     document, status = trace(cached_environment(*TORCH), "import torch\n", "torch")
     found = steps(document)
     assert (status, document["summary"]["initializer"]) == (0, None)
@@ -49,10 +48,9 @@ def test_import_torch(trace, child, cached_environment):
     assert found["torch._C"]["importing"][:2] == ["__main__", "torch"]
     assert found["torch"]["where"].endswith("main.py:1")
     assert found["torch"]["at"] < found["torch._C"]["at"]
-    assert (child.folder / "torch.svg").stat().st_size < 50_000
 
 
-def test_import_of_a_torch_with_cuda(trace, child, cuda_torch):
+def test_import_of_a_torch_with_cuda(trace, cuda_torch):
     document, status = trace(cuda_torch, "import torch\n", "torch")
     packages = {
         library["package"].partition(" ")[0]
@@ -61,7 +59,6 @@ def test_import_of_a_torch_with_cuda(trace, child, cuda_torch):
     }
     assert status == 0
     assert {"torch", "nvidia_cublas", "nvidia_cuda_runtime"} <= packages
-    assert (child.folder / "torch.svg").stat().st_size < 50_000
 
 
 def test_crash(trace, cached_environment):

@@ -16,6 +16,7 @@ from ..documents import valid
 if TYPE_CHECKING:
     from pathlib import Path
 
+PURE = "Wheel-Version: 1.0\nTag: py3-none-any\n"  # of a wheel without compiled code
 DOCTOR = (sys.executable, "-m", "cudaguard", "doctor")
 
 

@@ -36,8 +36,12 @@ CLOSED.close()
         (None, {}, False),  # pythonw, or a closed descriptor
     ],
 )
-def test_color(stream, environ, expected):
-    assert has_color(stream, environ) is expected
+def test_color(monkeypatch, stream, environ, expected):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert has_color(stream) is expected
 
 
 def test_number_of_the_schema_comes_first():

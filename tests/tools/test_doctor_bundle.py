@@ -7,7 +7,7 @@ import platform
 
 import pytest
 
-from .doctor import in_bundle
+from .doctor import PURE, in_bundle
 from .doctor import planted as planted
 
 
@@ -40,7 +40,7 @@ def test_bundle_shows_neither_users_nor_secrets(planted, env, child):
 
 
 def test_bundle_names_what_is_installed_and_what_is_set(planted, child):
-    planted.distribution("some-thing", "1.2.3")
+    planted.distribution("some-thing", "1.2.3", WHEEL=PURE)
     planted.run("--bundle", "report.md", env={"CUDA_VISIBLE_DEVICES": "0,1", "UNRELATED": "x"})
     text = (child.folder / "report.md").read_text()
     _, inventory = in_bundle(text)

@@ -10,7 +10,10 @@ import time
 
 import pytest
 
+from cudaguard.system.lending import WITHOUT_FOLDER
+
 from ..conftest import clean_environment
+from ..decord_fault import needs_decord
 from .doctor import DOCTOR
 from .doctor import planted as planted
 from .test_doctor_checks import decord
@@ -20,7 +23,7 @@ ENDS = {
     "while True: pass": "does not end within 4 s in the import of torch",
     "raise ImportError('not today')": "fails with ImportError: not today in the import of torch",
     "import os; os._exit(7)": "ends with status 7 in the import of torch",
-    "import atexit, ctypes; atexit.register(ctypes.string_at, 0)": "is ended by SIGSEGV when the "
+    "import atexit, ctypes; atexit.register(ctypes.string_at, 0)": "dies of SIGSEGV when the "
     "process ends",
     "print('cudaguard-doctor: import nonsense')\nprint('x' * 100000)": "",
     "import wave": "",  # not that of the working directory
@@ -47,6 +50,17 @@ def test_nothing_of_the_working_directory_for_the_child_that_asks_nvml(planted, 
     assert checks["CG913"]["status"] in ("ok", "warning", "skipped", "fail")
 
 
+@needs_decord
+def test_children_import_nothing_from_the_working_directory(child):
+    names = ("argparse", "json", "subprocess", "typing", "sitecustomize", "cudaguard", "decord")
+    for name in names:
+        child.write(f"{name}.py", f"open({str(child.folder / 'planted')!r}, 'a').write('{name} ')")
+    program = "from cudaguard.tools.main import main\nsys.exit(main(sys.argv[1:]))"
+    done = child.python(WITHOUT_FOLDER + program, "doctor", "--deep", check=False)
+    assert "CG901" in done.stdout
+    assert not (child.folder / "planted").exists()
+
+
 @pytest.mark.incidents
 def test_nothing_is_imported_in_children_unless_asked(planted):
     _, checks = planted.checks()
@@ -60,7 +74,7 @@ def test_deep_tells_of_a_package_that_cannot_be_imported(planted):
     (found,) = checks["CG912"]["findings"]
     assert (status, checks["CG912"]["status"]) == (1, "fail")
     assert found["what"] == (
-        "`import decord`, alone and without the guard, is ended by SIGSEGV in the import of decord."
+        "`import decord`, alone and without the guard, dies of SIGSEGV in the import of decord."
     )
     assert "cudaguard explain -" in found["command"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pytest
 
@@ -16,6 +15,7 @@ from cudaguard.tools.doctor.writing import bundle, document
 from cudaguard.tools.layout import Page
 
 from ..documents import valid
+from .doctor import PURE
 from .doctor import planted as planted
 
 
@@ -53,7 +53,7 @@ def test_bundles_of_two_hosts(planted, child):
     for name in ("doctor-a.md", "doctor-b.md", "doctor-c.md"):
         if name == "doctor-c.md":
             planted.distribution("xformers", "0.0.35")
-            planted.distribution("some-thing", "2.0")
+            planted.distribution("some-thing", "2.0", WHEEL=PURE)
         assert planted.run("--bundle", name, "--only", "CG905")[0] == 0
     alike = planted.run("--diff", "doctor-a.md", "doctor-b.md")
     assert alike == (0, "2 reports: alike in what matters\n", "")
@@ -77,9 +77,12 @@ def test_what_seldom_matters_is_counted_and_listed_on_request(report, real):
     report["inventory"]["python"]["prefix"] = "/elsewhere"
     assert text_of(real, report).splitlines() == [
         "2 reports: alike in what matters", "",
-        "4 more differences seldom matter: --verbose lists them",
+        "4 minor differences (--verbose)",
     ]  # fmt: skip
     assert "memory_bytes" in text_of(real, report, verbose=True)
+
+
+CUDNN = {"name": "cudnn", "version": "9.8", "build": "h8_1", "source": "conda-forge"}
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,7 @@ def test_what_seldom_matters_is_counted_and_listed_on_request(report, real):
         ("gpu", {"models": ["NVIDIA L4"] * 2}, "GPUs      none -> 2 x NVIDIA L4"),
         ("gpu", {"pci_devices": 4}, "GPUs      none -> 4 on the PCI bus, models unknown"),
         ("system", {"libc": "glibc 2.31"}, "system    libc: glibc 2.36 -> glibc 2.31"),
+        ("conda", [CUDNN], "conda     cudnn: absent -> 9.8"),
         ("torch", {"cuda": "12.4"}, "torch     cuda: absent -> 12.4"),
         ("libraries", {"libcudnn.so.9": "/x.9.1"}, "library   libcudnn.so.9: absent -> /x.9.1"),
         ("variables", {"NCCL_P2P_DISABLE": "1"}, "variable  NCCL_P2P_DISABLE: absent -> 1"),
@@ -96,17 +100,9 @@ def test_what_seldom_matters_is_counted_and_listed_on_request(report, real):
     ],
 )
 def test_what_matters(report, real, key, change, line):
-    report["inventory"][key].update(change)
+    found = report["inventory"][key]
+    found.extend(change) if isinstance(found, list) else found.update(change)
     assert f"  {line}" in text_of(real, report).splitlines()
-
-
-def test_conda_and_cudaguard(report, real):
-    cudnn = {"name": "cudnn", "version": "9.8", "build": "h8_1", "source": "conda-forge"}
-    report["inventory"]["conda"].append(cudnn)
-    report["version"] = "9.9"
-    text = text_of(real, report)
-    assert "  conda     cudnn: absent -> 9.8\n" in text
-    assert "  cudaguard version: 0.1.0 -> 9.9" in text
 
 
 def test_check_that_fails_on_one_host(report, real):
@@ -138,13 +134,7 @@ def test_one_host_of_many(report, real):
     assert lines[0] == "12 reports: 11 are alike, the others (1) differ from them"
     assert lines[2] == "b, c, d, e and 7 more (--verbose) -> a: 1 difference"
     assert lines[3] == "  driver    kernel module: absent -> 550.1"
-
-
-def test_no_two_alike(real):
-    others = [copy.deepcopy(real) for _ in range(3)]
-    for number, other in enumerate(others):
-        other["inventory"]["gpu"]["driver"] = str(number)
-    assert text_of(*others).startswith("3 reports: no two are alike\n")
+    assert text_of(report, real).startswith("2 reports: they differ\n")
 
 
 BLOCK = "# cudaguard doctor\n\n```json\n{}\n```\n"
@@ -160,7 +150,7 @@ BLOCK = "# cudaguard doctor\n\n```json\n{}\n```\n"
         (BLOCK.format("[" * 100_000), "b.md is no bundle"),
         (BLOCK.format("[]"), "b.md is no bundle"),
         (BLOCK.format('{"schema": 1, "tool": "trace"}'), "b.md is no bundle"),
-        (BLOCK.format('{"schema": 2, "tool": "doctor"}'), "b.md was written by another release"),
+        (BLOCK.format('{"schema": 2, "tool": "doctor"}'), "b.md was written by another version"),
         (BLOCK.format('{"schema": 1, "tool": "doctor"}'), "b.md has no inventory"),
     ],
 )
@@ -210,9 +200,3 @@ def test_labels_tell_files_apart():
     assert labels(["x/doctor-a.md", "x/doctor-b.md"]) == ["a", "b"]
     assert labels(["a/doctor.md", "b/doctor.md"]) == ["a/doctor.md", "b/doctor.md"]
     assert labels(["doctor-a.md", "b.md"]) == ["doctor-a", "b"]
-
-
-def test_facts_are_texts(real):
-    facts = facts_of(json.loads(json.dumps(real)))
-    assert all(isinstance(value, str) for value in facts.values())
-    assert len(facts) > 20

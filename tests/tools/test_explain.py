@@ -451,7 +451,7 @@ def test_member_of_a_template_is_not_taken_for_the_template():
 def test_command_that_knows_nothing():
     done = explain("hello")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "nothing is known of that message" in done.stderr
+    assert "no known error matches that message" in done.stderr
     done = explain("--format", "json", "hello")
     assert (done.returncode, valid("explain", done.stdout)["finding"]) == (1, None)
     assert "the following arguments are required: TEXT" in explain().stderr

@@ -101,11 +101,11 @@ def test_check_extension(child):
 
 def test_rules(child, rules):
     env = {"CUDAGUARD_CONFIG": str(rules)}
-    for task in (("list",), ("show", "LOCAL001")):
-        shown(child.command(*CUDAGUARD, "rules", *task, env=env), out=SHOWN)
+    for words in (("rules", "list"), ("explain", "LOCAL001")):
+        shown(child.command(*CUDAGUARD, *words, env=env), out=SHOWN)
     shown(child.command(*CUDAGUARD, "rules", "check", EVIL, check=False), err=SHOWN)
-    done = child.command(*CUDAGUARD, "rules", "show", "LOCAL001", "--format", "json", env=env)
-    assert json.loads(done.stdout)["rules"][0]["why"] == EVIL
+    done = child.command(*CUDAGUARD, "rules", "list", "--format", "json", env=env)
+    assert EVIL in [rule["why"] for rule in json.loads(done.stdout)["rules"]]
 
 
 def test_explain(child):
@@ -150,9 +150,8 @@ def test_run(child):
 def test_trace(child):
     child.write(f"{EVIL}.py", "import ctypes, _json\nctypes.CDLL('libm.so.6')\n")
     shown(child.command(*CUDAGUARD, "trace", f"{EVIL}.py"), err="\\x1b[31mil")
-    child.command(*CUDAGUARD, "trace", "-o", "t.json", "-o", "t.txt", "-o", "t.svg", f"{EVIL}.py")
-    for name in ("t.txt", "t.svg"):
-        assert harmless((child.folder / name).read_text())
+    child.command(*CUDAGUARD, "trace", "-o", "t.json", "-o", "t.txt", f"{EVIL}.py")
+    assert harmless((child.folder / "t.txt").read_text())
     document = json.loads((child.folder / "t.json").read_text())
     assert "\x1b[31mil" in document["program"][0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from cudaguard.files.text import RULE_LINE
 from cudaguard.model import Finding
-from cudaguard.tools.layout import MOST, Document, Page, add_written, columns, tokens, width_of
+from cudaguard.tools.layout import MOST, Document, Page, width_of
 
 
 class Screen(io.StringIO):
@@ -43,25 +44,23 @@ def test_width_of_a_terminal(monkeypatch, said, width):
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    "kept",
     [
-        ("see /a/b and c", ["see", "/a/b", "and", "c"]),
-        ("say `import a, b` now", ["say", "`import a, b`", "now"]),
-        ('File "/a b/c.py", line 3', ["File", '"/a b/c.py",', "line", "3"]),
-        ('an odd " or ` alone', ["an", "odd", '"', "or", "`", "alone"]),
-        ("it says ImportError: no x", ["it", "says", "ImportError: no x"]),
-        ("1 (a.B Error: no) (x) y", ["1", "(a.B", "Error: no) (x) y"]),
-        ("1 (KeyError: a (b) c). Then", ["1", "(KeyError: a (b) c).", "Then"]),
-        ("the `KeyError: a b` there", ["the", "`KeyError: a b`", "there"]),
-        ("", []),
+        "/a/" + "b" * 60,
+        "`import a, b and more`",
+        '"/a b/c d.py",',
+        "a.BError: no such thing (x) y",
     ],
 )
-def test_what_stays_in_one_line(text, kept):
-    assert list(tokens(text)) == kept
+def test_what_stays_in_one_line(page, kept):
+    page = page(40)
+    page.add(f"some words that come before it: {kept}")
+    assert kept in str(page)
+    assert len(str(page).splitlines()) == 2
 
 
 @given(
-    st.text(alphabet='ab漢 `"(:', max_size=300),
+    st.text(alphabet='ab `"(:', max_size=300),
     st.integers(40, 120),
     st.integers(0, 12),
     st.text(alphabet="xy :", max_size=20),
@@ -74,10 +73,9 @@ def test_no_word_is_lost_and_no_line_too_long(text, wide, indent, lead):
         page.add(text, indent, lead=lead)
     shown = str(page)
     assert "".join(shown.split()) == "".join(f"{lead}{text}".split())
-    kept = {*tokens(text), lead.strip()}
     for line in shown.splitlines():
         rest = line.strip().removeprefix(lead.strip()).strip()
-        assert columns(line.rstrip()) <= wide or rest in kept
+        assert len(line.rstrip()) <= wide or re.search(r"^\S*$|`.*`|\".*\"", rest)
 
 
 def test_lines_hang_below_their_lead(page):
@@ -123,22 +121,3 @@ def test_finding_has_the_words_that_it_has_everywhere():
     page = Page()
     page.finding(finding.to_dict(), "found: ", parts=("run",))
     assert str(page) == "found: what\\x1b[2J\n  run: run it"
-
-
-def test_help_goes_into_a_narrow_terminal(page):
-    page = page(40)
-    text = (
-        "A paragraph that was written\nfor a wide page.\n\nexamples:\n"
-        "  cudaguard doctor --only ID           what one check says, and no other\n"
-        "  cudaguard demo   short\n"
-    )
-    add_written(page, text)
-    assert str(page).splitlines() == [
-        "A paragraph that was written for a wide",
-        "page.",
-        "",
-        "examples:",
-        "  cudaguard doctor --only ID",
-        "      what one check says, and no other",
-        "  cudaguard demo   short",
-    ]

@@ -12,8 +12,6 @@ import termios
 
 import pytest
 
-from cudaguard.tools.main import COMMANDS
-
 from ..conftest import clean_environment
 from ..terminals import Terminal
 from .doctor import planted as planted
@@ -199,20 +197,10 @@ def test_program_that_dies(dying, screen, columns, command):
 
 
 @pytest.mark.parametrize("columns", NARROW)
-@pytest.mark.parametrize(
-    "command", [("explain", "CG001"), ("rules", "show", "CG001"), ("rules", "list"), ()], ids=str
-)
+@pytest.mark.parametrize("command", [("explain", "CG001"), ("rules", "list")], ids=str)
 def test_words(screen, columns, command):
     shown = screen(columns, *CUDAGUARD, *command)
-    assert shown.too_long("      cudaguard ") == []
-    assert shown.status == (0 if command else 2)
-
-
-@pytest.mark.parametrize("columns", NARROW)
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help(screen, columns, command):
-    shown = screen(columns, *CUDAGUARD, *filter(None, [command]), "--help")
-    assert shown.too_long("  cudaguard ", "] [", "[--") == []
+    assert shown.too_long() == []
     assert shown.status == 0
 
 

@@ -41,48 +41,12 @@ def test_switches_and_rules_of_the_environment_count(rules, child):
     env = {"CUDAGUARD_RULES": "+CG013,-CG001", "CUDAGUARD_CONFIG": str(path)}
     states = {line.split()[0]: line.split()[1] for line in rules("list", env=env)[1]}
     assert (states["CG001"], states["CG013"], states["LOCAL1"]) == ("off", "on", "on")
-    _, lines, _ = rules("show", "LOCAL1", env=env)
-    assert lines[:3] == ["LOCAL1", "  because", "  state: on, grade automatic"]
-
-
-def test_show(rules):
-    status, lines, err = rules("show", "CG069")
-    assert (status, err) == (0, "")
-    assert lines[0].startswith("CG069: cudf initializes CUDA at import")
-    text = "\n".join(lines)
-    parts = (
-        "state: on, grade automatic",
-        "seen: 2026-11-23: cudf 25.8.0",
-        "fixed in: cudf 25.10.0",
-        "watches: cudf",
-        'does: { set_env = "RAPIDS_NO_INITIALIZE',
-        "see: https://github.com/rapidsai/dask-cuda/issues/867",
-    )
-    for part in parts:
-        assert part in text
-    assert "not reproduced" in "\n".join(rules("show", "CG043")[1])
-
-
-@pytest.mark.parametrize(
-    ("id", "said"),
-    [
-        ("CG799", "there is no rule 'CG799'; expected one of CG001 to CG069\n  run: "),
-        ("cg868", "CG868 is a finding, not a rule\n  run: cudaguard explain CG868\n"),
-        ("CG902", "CG902 is a check of `cudaguard doctor`, not a rule\n  run: cudaguard explain "),
-    ],
-)
-def test_show_of_what_is_no_rule(rules, id, said):
-    status, lines, err = rules("show", id)
-    assert (status, lines) == (2, [])
-    assert err.startswith(f"cudaguard rules: {said}")
 
 
 def test_json(rules):
     document = valid("rules", "\n".join(rules("list", "--format", "json")[1]))
     assert document["tool"] == "rules list"
     assert {rule["id"]: rule["is_on"] for rule in document["rules"]}["CG001"] is True
-    (rule,) = valid("rules", "\n".join(rules("show", "CG069", "--format", "json")[1]))["rules"]
-    assert (rule["id"], rule["is_on"], rule["grade"]) == ("CG069", True, "automatic")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +74,7 @@ def test_check_names_what_is_wrong(rules, child, text, said):
 
 def test_check_of_what_is_right_and_of_what_is_not_there(rules, child):
     path = child.write("my.toml", "[[rules]]\nid = 'LOCAL1'\nwatch = ['x']\nwhy = 'y'\n")
-    assert rules("check", str(path)) == (0, [f"{path}: in order, LOCAL1"], "")
+    assert rules("check", str(path)) == (0, [f"{path}: OK (1 rule)"], "")
     status, lines, err = rules("check", str(path), "nothing.toml")
     assert (status, len(lines)) == (1, 1)
     assert "cannot read the configuration file" in err
@@ -120,7 +84,7 @@ def test_orders_that_are_not_asked_for_do_not_contradict(rules, child):
     opposite = TABLE.format("A", "x", "y") + TABLE.format("B", "y", "x")
     for more in ("when = {platform = 'elsewhere'}\n", "grade = 'opt-in'\n"):
         path = child.write("my.toml", opposite + more)
-        assert rules("check", str(path)) == (0, [f"{path}: in order, A, B"], "")
+        assert rules("check", str(path)) == (0, [f"{path}: OK (2 rules)"], "")
     path = child.write("my.toml", f"disable = ['A']\n{opposite}")
     assert rules("check", str(path))[0] == 0
 

@@ -104,7 +104,7 @@ def test_files_show_no_arguments(child):
     child.write("child.py", "print('child')\n")
     child.write("tell.py", f"import sys, os\n{start}os.abort()  # s3cr3t\n")
     words = ("--api-key", "s3cr3t", "db.password=s3cr3t")
-    outputs = ("t.json", "t.txt", "t.svg")
+    outputs = ("t.json", "t.txt")
     options = [part for name in outputs for part in ("-o", name)]
     child.command(*TRACE, *options, "tell.py", *words, check=False)
     texts = {name: (child.folder / name).read_text(encoding="utf-8") for name in outputs}
@@ -163,15 +163,6 @@ def test_load_by_ctypes_has_its_line_its_modules_and_what_came_along(traced, chi
     assert (
         above["at"] <= load["at"] <= load["at"] + load["seconds"] <= above["at"] + above["seconds"]
     )
-
-
-def test_extension_of_python_itself_is_seen_with_what_it_needs(traced):
-    if "_sqlite3" in sys.builtin_module_names:
-        pytest.skip("this Python has _sqlite3 built in")
-    document, _ = traced("import sqlite3")
-    load = step(document, "_sqlite3")
-    assert load["kind"] == "extension"
-    assert any(name.startswith("_sqlite3") for name in files(load))
 
 
 def test_what_c_code_loads_is_put_to_the_import_around_it(traced, child, library):
@@ -301,14 +292,9 @@ def test_library_whose_constructor_aborts(traced, child, library):
     assert step(document, "libcrashing.so")["state"] == "unfinished"
     assert document["summary"]["died_in"].endswith("libcrashing.so")
     assert document["processes"][0]["ended"] is None
-    child.command(*TRACE, "-o", "t.svg", "-o", "t.txt", "main.py", check=False)
+    child.command(*TRACE, "-o", "t.txt", "main.py", check=False)
     text = (child.folder / "t.txt").read_text(encoding="utf-8")
     assert "✗ died of SIGABRT in libcrashing.so\n" in text
-    picture = (child.folder / "t.svg").read_text(encoding="utf-8")
-    for words in ("✕ died of SIGABRT in libcrashing.so", "import pack", "dlopen libcrashing.so"):
-        assert f">{words}</text>" in picture
-    width = int(re.search(r'viewBox="0 0 (\d+) ', picture)[1])
-    assert all(0 <= float(x) <= width for x in re.findall(r'<(?:text|rect) x="([^"]+)"', picture))
 
 
 def test_time_limit(traced, child):
@@ -330,33 +316,8 @@ def test_text_says_it_line_by_line(child, library):
     assert re.search(r"\n +\d\.\d{3}  +\d\.\d{3}  import pack \(main\.py:1\)\n", text)
     assert re.search(r"\n +\d\.\d{3}  +\d\.\d{3}    dlopen libown\.so \(pack\.py:2\)\n", text)
     assert "\033" not in text
-    native = child.command(*TRACE, "--only", "native", path).stderr
-    assert "import empty" in text
-    assert "import empty" not in native
-    assert "import pack" in native
-
-
-def test_picture_stands_alone_and_no_name_breaks_it(child, library):
-    import xml.etree.ElementTree as ET
-
-    lib = library('lib<b>&"x.so')
-    child.write("main.py", f"import ctypes, ssl, sqlite3\nctypes.CDLL({str(lib)!r})\n")
-    words = ("main.py", "<script>alert(1)</script>")
-    child.command(*TRACE, "--with-arguments", "-o", "t.svg", *words)
-    text = (child.folder / "t.svg").read_text(encoding="utf-8")
-    assert "&lt;b&gt;&amp;&quot;x.so" in text
-    root = ET.fromstring(text)
-    name = "{http://www.w3.org/2000/svg}"
-    title = root.find(f"{name}title").text
-    assert title == "Native libraries of: main.py <script>alert(1)</script>"
-    assert "nothing initialized CUDA" in root.find(f"{name}desc").text
-    tips = [title.text for title in root.iter(f"{name}title")]
-    # What, where, and the files: a line each.
-    assert any(re.search(r"s\n\S*\.py:\d+\n\S", tip) for tip in tips)
-    assert len(text.encode()) < 50_000
-    # The name of the language of the picture is the only address in it.
-    assert set(re.findall(r"https?://[^\"' ]+", text)) == {"http://www.w3.org/2000/svg"}
-    assert not re.search(r"\b(?:src|href|url\()|<script", text)
+    assert "import empty" not in text
+    assert "import empty" in child.command(*TRACE, "--verbose", path).stderr
 
 
 def test_home_folder_is_not_shown(traced, child):
@@ -374,13 +335,13 @@ def test_document_shows_what_is_printed(child, root):
     text = (root / "docs" / "howto" / "trace.md").read_text(encoding="utf-8")
     program = re.search(r"^```python\n# (video\.py)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     shown = re.search(
-        r"\$ cudaguard trace --only native video\.py\n```\n\n"
+        r"\$ cudaguard trace video\.py\n```\n\n"
         r"(?:<!-- [^\n]* -->\n)?```text\n(.*?)^```$",
         text,
         re.DOTALL | re.MULTILINE,
     )
     child.write(*program.groups())
-    printed = child.command(*TRACE, "--only", "native", "video.py").stderr
+    printed = child.command(*TRACE, "video.py").stderr
     pattern = r"^ +\d[\d. ]* {2,}((?:dlopen|import decord|import cv2|▲ CG001|▲ CG842) ?\S*)"
     rows = re.findall(pattern, shown[1], re.MULTILINE)
     assert len(rows) == 6

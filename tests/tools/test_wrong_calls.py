@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from cudaguard.tools.main import COMMANDS, MODULES, asks_for_json, main, overview
+from cudaguard.tools.main import COMMANDS, MODULES, asks_for_json, main
 
 from ..documents import valid
 
@@ -37,8 +37,7 @@ def cudaguard(tmp_path, monkeypatch, capsys):
         ("doctor --only CG901 --skip cg9O2", "doctor --only CG901 --skip CG902"),
         ("doctor --skip=CG9O1", "doctor --skip=CG901"),
         ("lint --confg x.toml .", "lint --config x.toml ."),
-        ("rules shwo CG001", "rules show CG001"),
-        ("rules show cg1", "rules show CG001"),
+        ("rules lsit", "rules list"),
         ("explain --formt json CG001", "explain --format json CG001"),
         ("bisect --imprts a,b", "bisect --imports a,b"),
         ("trace --outptu x.json train.py", "trace --output x.json train.py"),
@@ -52,7 +51,7 @@ def test_what_was_meant_is_shown_as_a_call(cudaguard, line, right):
     assert err.count("\n") == 2
 
 
-@pytest.mark.parametrize("line", ["nonsense", "doctor --zzz", "lint", "rules", "rules show ZZ"])
+@pytest.mark.parametrize("line", ["nonsense", "doctor --zzz", "lint", "rules"])
 def test_where_nothing_is_near_the_help_is_named(cudaguard, line):
     status, out, err = cudaguard(line)
     assert (status, out) == (2, "")
@@ -61,9 +60,8 @@ def test_where_nothing_is_near_the_help_is_named(cudaguard, line):
     assert err.endswith(" --help\n")
 
 
-@pytest.mark.parametrize("line", ["explain cg001", "rules show cg001"])
-def test_ids_in_any_case(cudaguard, line):
-    status, out, err = cudaguard(line)
+def test_ids_in_any_case(cudaguard):
+    status, out, err = cudaguard("explain cg001")
     assert (status, err) == (0, "")
     assert "CG" in out.partition("\n")[0]
 
@@ -89,7 +87,6 @@ WRONG = [
     "lint --format json --config no_such_file.toml .",
     "check-extension --format json no_such_file.so",
     "rules list --format json extra",
-    "rules show --format json ZZ",
     "rules --format json",
     "explain --format json",
     "bisect --format json no_such_file.py",
@@ -126,12 +123,10 @@ def test_last_format_counts():
     assert not asks_for_json(["json"])
 
 
-def test_no_command_shows_commands_by_what_one_wants(cudaguard):
+def test_no_command_shows_the_help(cudaguard):
     status, out, err = cudaguard("")
-    assert (status, out, err) == (2, "", f"{overview()}\n")
-    for command in COMMANDS:
-        assert f"cudaguard {command}" in err
-    assert max(map(len, err.splitlines())) <= 100
+    assert (status, out) == (2, "")
+    assert all(f"\n    {command}" in err for command in COMMANDS)
     assert set(COMMANDS) == set(MODULES)
 
 

@@ -18,7 +18,6 @@ from cudaguard.tools.common import (
     UsageError,
     add_format,
     add_verbose,
-    known_id,
     note,
     say,
 )
@@ -26,21 +25,20 @@ from cudaguard.tools.common import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
     from cudaguard.core.checks import Check, CheckResult
     from cudaguard.system.site import Site
 
 TIME_LIMIT = 120.0  # seconds for one child
 READING_LIMIT = 30.0  # seconds for a check that only reads files
-NEVER = "never"
-LEVELS = (*SEVERITIES, NEVER)
+LEVELS = (*SEVERITIES, "never")
 
 EXAMPLES = """\
 examples:
   cudaguard doctor                             what would break here?
   cudaguard doctor --deep                      also import what is watched, in children
-  cudaguard doctor --python ~/train/.venv      look at another environment
   cudaguard doctor --fail-on warning           in a workflow
   cudaguard doctor --bundle report.md          for an issue, with what is installed
   cudaguard doctor --bundle doctor-%h.md       on each host
@@ -56,11 +54,6 @@ def configure(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--deep", action="store_true", help="import what is watched, in children, and ask NVML"
     )
-    parser.add_argument(
-        "--python", metavar="PATH",
-        help="look at the environment of this interpreter, or in this folder; it need not have "
-        "cudaguard",
-    )  # fmt: skip
     parser.add_argument(
         "--timeout", type=float, metavar="S",
         help=f"seconds after which an import in a child (default: {TIME_LIMIT:.0f}), or a check "
@@ -91,24 +84,16 @@ def execute(args: Namespace) -> int:
     import signal
 
     from cudaguard.core import checks as core
-    from cudaguard.system import lending
     from cudaguard.system.site import Site
+    from cudaguard.tools.doctor import inventory
     from cudaguard.tools.doctor.checks import CHECKS, all_checks
-    from cudaguard.tools.doctor.inventory import inventory
-    from cudaguard.tools.doctor.writing import Look, enter, write
+    from cudaguard.tools.doctor.writing import write
 
     if args.diff:
-        from cudaguard.tools.doctor import inventory as comparison
-
-        return comparison.execute(args)
-    args.only, args.skip = (
-        [known_id(id, CHECKS, "check") for id in ids] for ids in (args.only, args.skip)
-    )
-    problem = _problem(args)
-    if problem:
-        raise UsageError(problem)
-    if args.python is not None and not lending.host:
-        enter(args.python, args.given)
+        return inventory.execute(args)
+    args.only, args.skip = ([_check_id(id, CHECKS) for id in ids] for ids in (args.only, args.skip))
+    if args.timeout is not None and not args.timeout > 0:
+        raise UsageError("--timeout must be greater than 0")
     wanted = [
         check
         for id, check in all_checks().items()
@@ -123,8 +108,9 @@ def execute(args: Namespace) -> int:
     def running(check: Check) -> None:
         progress.running(f"{check.id}  {check.title} ...")
 
-    def look(site: Site) -> Look:
-        return Look(site.version("torch") or "none", inventory(site) if args.bundle else None)
+    def look(site: Site) -> tuple[str, dict[str, Any] | None]:
+        torch = site.version("torch") or "none"
+        return torch, inventory.inventory(site) if args.bundle else None
 
     try:
         limit = args.timeout or READING_LIMIT
@@ -135,37 +121,36 @@ def execute(args: Namespace) -> int:
             results += core.run_checks(site, [check], _tell)
     finally:
         progress.clear()
-    written = write(args, results, found or Look("unknown", None))
-    if any(result.status == core.BROKEN for result in results) or not written:
+    is_written = write(args, results, *(found or ("unknown", None)))
+    if any(result.status == core.BROKEN for result in results) or not is_written:
         return BROKEN
     return FOUND if is_reached(results, args.fail_on) else OK
 
 
+def _check_id(id: str, checks: Sequence[str]) -> str:
+    """Return the id of a check as it is spelled, given in any case."""
+    from cudaguard.core.near import closest_id, same_id
+    from cudaguard.tools.known import ids
+
+    found = same_id(id, checks)
+    if found:
+        return found
+    other, right = same_id(id, ids()), closest_id(id, checks)
+    if other:
+        raise UsageError(f"{other} is not a check", command=f"cudaguard explain {other}")
+    expected = "" if right else f"; expected one of {', '.join(checks)}"
+    raise UsageError(f"there is no check {id!r}{expected}", wrong=id, right=right)
+
+
 def is_reached(results: Iterable[CheckResult], level: str) -> bool:
-    """Return True if there is a finding of a level or a worse one.
-
-    Args:
-        results: What came of the checks.
-        level: One of `LEVELS`.
-    """
-    if level == NEVER:
-        return False
-    bar = SEVERITIES.index(level)
-    return any(
-        SEVERITIES.index(finding.severity) >= bar for one in results for finding in one.findings
-    )
-
-
-def _problem(args: Namespace) -> str:
-    """Return what is wrong with the arguments, or an empty string."""
-    if args.timeout is not None and not args.timeout > 0:
-        return "--timeout must be greater than 0"
-    return ""
+    """Return True if there is a finding of a level of `LEVELS`, or a worse one."""
+    found = (LEVELS.index(finding.severity) for one in results for finding in one.findings)
+    return max(found, default=-1) >= LEVELS.index(level)
 
 
 def _tell(id: str, error: BaseException) -> None:
     import traceback
 
     note("doctor", f"{id} itself has failed:")
-    told = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    say(printable_lines(told), sys.stderr)
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    say(printable_lines(text), sys.stderr)

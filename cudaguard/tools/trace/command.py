@@ -14,6 +14,7 @@ from cudaguard.files import open_to_write, write_text
 from cudaguard.files.text import printable_data
 from cudaguard.tools.common import (
     BROKEN,
+    FORMATS,
     UsageError,
     add_verbose,
     add_with_arguments,
@@ -32,17 +33,13 @@ if TYPE_CHECKING:
 
     from cudaguard.tools.run.supervise import ProgramEnd
 
-FORMATS = ("text", "json", "svg")
-# What the name of a file says of its format, where no --format does; others are text.
-_SUFFIXES = {".json": "json", ".svg": "svg"}
-_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--only", "--timeout")
+_WITH_VALUE = ("--mode", "--format", "-o", "--output", "--timeout")
 _OF_FILES = "standard output belongs to the program: name a file with -o FILE"
 
 EXAMPLES = """\
 examples:
   cudaguard trace train.py --epochs 3         the trace as text, on standard error
-  cudaguard trace --only native train.py      without imports of Python code alone
-  cudaguard trace -o trace.svg train.py       a picture for the browser
+  cudaguard trace -v train.py                 with imports of Python code alone
   cudaguard trace -o trace.json train.py      for programs
 
 It ends as the program does; 2: wrong usage; 3: a file cannot be written.
@@ -64,18 +61,13 @@ def configure(parser: ArgumentParser) -> None:
         metavar="FILE",
         action="append",
         default=[],
-        help="write the trace to FILE, as its suffix says: .json, .svg, else text; may be "
-        "given several times",
+        help="write the trace to FILE, as its suffix says: .json, else text; may be given "
+        "several times",
     )
     parser.add_argument(
         "--format",
         choices=FORMATS,
         help="write FILE in this format, whatever its suffix (default without FILE: text)",
-    )
-    parser.add_argument(
-        "--only",
-        choices=["native"],
-        help="leave out imports in which no library was mapped and nothing happened",
     )
     parser.add_argument(
         "--mode",
@@ -90,7 +82,7 @@ def configure(parser: ArgumentParser) -> None:
         help="end the program and what it has started after that time, with status 124",
     )
     add_with_arguments(parser)
-    add_verbose(parser)
+    add_verbose(parser, "show all imports and libraries")
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -108,8 +100,8 @@ def execute(args: Namespace) -> int:
     found, problem = launch.launch(args.program, launch.interpreter_options(), os.environ)
     if not IS_SUPPORTED:
         problem = "it is done on Linux only"
-    elif args.format not in (None, "text") and not args.output:
-        problem = f"--format {args.format}: {_OF_FILES}"
+    elif args.format == "json" and not args.output:
+        problem = f"--format json: {_OF_FILES}"
     elif "-" in args.output:
         problem = f"-o -: {_OF_FILES}"
     if problem:
@@ -140,37 +132,18 @@ def execute(args: Namespace) -> int:
 
 
 def _write(document: dict[str, Any], args: Namespace) -> None:
-    if args.only:
-        from cudaguard.tools.trace.document import native_only
-
-        document["processes"] = [native_only(process) for process in document["processes"]]
-    if not args.output:
-        page = Page(sys.stderr, verbose=args.verbose)
-        say(f"{_rendered(document, 'text', page)}\n", sys.stderr)
-    for path in args.output:
-        suffix = os.path.splitext(path)[1].lower()
-        form = args.format or _SUFFIXES.get(suffix, "text")
-        text = _rendered(document, form, Page(verbose=args.verbose))
-        write_text(path, text + "\n")
-
-
-def _rendered(document: dict[str, Any], form: str, page: Page) -> str:
-    from cudaguard.tools.trace.document import native_only, rows_of
-
-    if form == "json":
-        return json_text(document)
-    document = printable_data(document)
-    is_picture = form == "svg"
-    processes = [
-        {**process, "rows": rows_of(native_only(process) if is_picture else process)}
-        for process in document["processes"]
-    ]
-    document = {**document, "processes": processes}
-    if is_picture:
-        from cudaguard.tools.trace.picture import as_svg
-
-        return as_svg(document)
     from cudaguard.tools.trace.document import write
 
-    write(document, page)
-    return str(page)
+    if not args.output:
+        page = Page(sys.stderr, verbose=args.verbose)
+        write(printable_data(document), page)
+        say(f"{page}\n", sys.stderr)
+    for path in args.output:
+        suffix = "json" if path.lower().endswith(".json") else "text"
+        if (args.format or suffix) == "json":
+            text = json_text(document)
+        else:
+            page = Page(verbose=args.verbose)
+            write(printable_data(document), page)
+            text = str(page)
+        write_text(path, f"{text}\n")
