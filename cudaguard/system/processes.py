@@ -8,21 +8,23 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from cudaguard.files import ours
+from cudaguard.files import ours, read_bytes
 from cudaguard.system.runtimes import stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import IO
 
     Prctl = Callable[[int, int], object]
 
+CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _STATE, _PARENT, _GROUP, _START = 0, 1, 2, 19  # fields of /proc/PID/stat behind the name
 _LONGEST_PATH = 4096  # bytes, PATH_MAX
 # Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
 _BY_DESCRIPTOR = {"x86_64": (0, 17, 5, 217), "aarch64": (63, 67, 80, 61)}
+_HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
 
@@ -200,19 +202,43 @@ def load_prctl() -> Prctl:
     return prctl
 
 
-def end_with(parent: int, prctl: Prctl | None = None, status: int = 1) -> None:
-    """Have this process, a fork, killed as soon as its parent ends, however it does.
+def exit_status(status: int) -> int:
+    """Return an exit status, or the negative number of a signal, as ``os.waitpid`` tells it."""
+    return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def end_with(parent: int, prctl: Prctl, number: int = 9) -> None:
+    """Have this process, a fork, get a signal as soon as its parent ends, however it does.
 
     Args:
         parent: The parent. Where it has ended already, this process ends here.
-        prctl: As `load_prctl` returns it; None to load it here.
-        status: The exit status for that.
+        prctl: As `load_prctl` returns it.
+        number: The signal; SIGKILL by default.
     """
-    from signal import SIGKILL
-
-    (prctl or load_prctl())(PR_SET_PDEATHSIG, SIGKILL)
+    prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
-        os._exit(status)
+        os._exit(1)
+
+
+def close_files(*kept: int) -> None:
+    """Close all descriptors but these; the standard streams lead to nowhere then."""
+    streams = {0, 1, 2}.difference(kept)
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in streams:
+            os.dup2(nothing, stream)
+    except OSError:  # a bare chroot, or no descriptor is left
+        for stream in streams:
+            os.closerange(stream, stream + 1)
+    try:
+        highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
+    except OSError:  # no /proc is mounted
+        highest = _HIGHEST
+    low = 3
+    for descriptor in sorted(kept):
+        os.closerange(low, descriptor)
+        low = max(low, descriptor + 1)
+    os.closerange(low, highest + 1)
 
 
 def _text_at(memory: IO[bytes], address: int) -> str:
@@ -221,3 +247,71 @@ def _text_at(memory: IO[bytes], address: int) -> str:
         return os.fsdecode(memory.read(_LONGEST_PATH).partition(b"\0")[0])
     except ours(OSError, ValueError, OverflowError):  # there is nothing
         return ""
+
+
+# --- Which processors and addresses this process may use; whether the kernel has killed for memory.
+# Source: ``proc(5)``, ``cgroups(7)``, ``getrlimit(2)``; kernel documentation, "Control Group v2",
+# "Memory Resource Controller".
+
+# Where the hierarchies are mounted: the second one beside those of version 1.
+_VERSION_2 = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+_VERSION_1 = "sys/fs/cgroup/memory"
+
+
+def cores() -> int:
+    """Return how many processors this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def oom_kills(root: str = "/") -> int:
+    """Return how many processes of this control group the kernel has killed for want of memory.
+
+    -1 where nobody tells.
+
+    Args:
+        root: The folder that has ``proc`` and ``sys``.
+    """
+    for folder, is_second in _groups(root):
+        name = "memory.events" if is_second else "memory.oom_control"
+        for line in _lines(os.path.join(folder, name)):
+            word, _, number = line.partition(" ")
+            if word == "oom_kill" and number.isdecimal():
+                return int(number)
+    return -1
+
+
+def address_space() -> int:
+    """Return the limit of the address space (``ulimit -v``) in bytes, 0 for none."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return 0 if limit == resource.RLIM_INFINITY else limit
+
+
+def _groups(root: str) -> Iterator[tuple[str, bool]]:
+    """Yield the folders of our memory control groups, innermost first, with True for version 2."""
+    for line in _lines(os.path.join(root, "proc/self/cgroup")):
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        places: tuple[str, ...] = ()
+        if not controllers:
+            places = _VERSION_2
+        elif "memory" in controllers.split(","):
+            places = (_VERSION_1,)
+        # In a container the path may be that of the host: what can be seen is the top then.
+        parts = [part for part in group.split("/") if part not in ("", "..")]
+        for place in places:
+            for count in range(len(parts), -1, -1):
+                yield os.path.join(root, place, *parts[:count]), not controllers
+
+
+def _lines(path: str) -> Iterator[str]:
+    try:
+        text = read_bytes(path, 1 << 20).decode()
+    except (OSError, ValueError):
+        return
+    yield from map(str.strip, text.splitlines())

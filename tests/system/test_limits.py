@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cudaguard.system.child import address_space, oom_kills
+from cudaguard.system.processes import address_space, oom_kills
 
 V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
 
@@ -33,7 +33,7 @@ def test_limit_of_the_address_space(child):
     limit = 1 << 34
     code = """
         import resource, sys
-        from cudaguard.system.child import address_space
+        from cudaguard.system.processes import address_space
         _, most = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), most))
         print(address_space())

@@ -7,7 +7,7 @@ import sys
 
 from cudaguard.files import LARGEST, read_bytes
 from cudaguard.model import KW_ONLY, Record
-from cudaguard.system.child import run
+from cudaguard.system.child import run_command
 from cudaguard.system.packages import STANDARD, origin_of
 from cudaguard.tools.bisect.messages import SHELL, failure, name_of
 from cudaguard.tools.common import Progress
@@ -408,7 +408,7 @@ class Trials:
         variables = {IMPORTS_VARIABLE: ",".join(names), JOURNAL_VARIABLE: journal}
         head = f"run {self.runs}: {told}"
         self.progress.running(f"{head} ...")
-        ended = run(command, {**(environ or self._environ), **variables}, self._limit)
+        ended = run_command(command, {**(environ or self._environ), **variables}, self._limit)
         tried = Try(ended, _notes(journal), is_shell=command[0] != sys.executable)
         self.progress.finished(f"{head}: {tried.outcome()}")
         return tried

@@ -22,9 +22,9 @@ from cudaguard.core.checks import OK as FINE
 from cudaguard.core.checks import SKIPPED
 from cudaguard.files import LARGEST, read_bytes, read_start
 from cudaguard.files.text import printable_data
-from cudaguard.system.child import cores
 from cudaguard.system.distributions import documents, key_of
 from cudaguard.system.machine import kinds_of_machine, library_file, look_at_driver
+from cudaguard.system.processes import cores
 from cudaguard.system.shareable import variables
 from cudaguard.system.torch_build import folder_of
 from cudaguard.tools.common import FOUND, OK, SCHEMA, UsageError, json_text, show

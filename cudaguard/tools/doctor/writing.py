@@ -97,10 +97,10 @@ def _file(path: str) -> str:
 
 def _version(file: str) -> tuple[tuple[int, ...], str]:
     """Return the version of an interpreter, or nothing and what it has said instead."""
-    from cudaguard.system.child import run
+    from cudaguard.system.child import run_command
 
     try:
-        ended = run((file, "-E", "-S", "-c", _ASK), os.environ, _PATIENCE)
+        ended = run_command((file, "-E", "-S", "-c", _ASK), os.environ, _PATIENCE)
     except OSError as error:
         return (), error.strerror or str(error)
     if ended.status is None:

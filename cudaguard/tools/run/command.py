@@ -77,7 +77,8 @@ def execute(args: Namespace) -> int:
     from cudaguard import config
     from cudaguard.core.modes import is_on
     from cudaguard.errors import ConfigError
-    from cudaguard.tools.run.supervise import CANNOT_START, IS_SUPPORTED, flush
+    from cudaguard.system.processes import CANNOT_START
+    from cudaguard.tools.run.supervise import IS_SUPPORTED, flush
 
     found, problem = launch.launch(args.program, launch.interpreter_options(), os.environ)
     asked = [name for name in ("report", "timeout") if getattr(args, name)]
@@ -108,7 +109,7 @@ def execute(args: Namespace) -> int:
 
 
 def _supervise(args: Namespace, found: Launch, environment: dict[str, str]) -> int:
-    from cudaguard.system.child import oom_kills
+    from cudaguard.system.processes import oom_kills
     from cudaguard.tools.run.record import RunRecord
     from cudaguard.tools.run.supervise import run_recorded
 

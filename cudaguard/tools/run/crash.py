@@ -15,8 +15,8 @@ from cudaguard.core.journal_reader import read_events
 from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
-from cudaguard.system.child import address_space, oom_kills
 from cudaguard.system.facts import Facts
+from cudaguard.system.processes import address_space, oom_kills
 from cudaguard.system.shareable import shareable
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page

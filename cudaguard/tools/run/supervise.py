@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from cudaguard.core.record import DUMP_VARIABLE, FOLDER_VARIABLE
 from cudaguard.system.processes import (
+    CANNOT_START,
     PR_SET_CHILD_SUBREAPER,
+    close_files,
     descendants,
     end_with,
     group_of,
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from cudaguard.tools.run.record import RunRecord
 
 IS_SUPPORTED = sys.platform.startswith("linux") and hasattr(signal, "sigtimedwait")
-CANNOT_START = 127  # exit status, as of `env` and `timeout`
 # Of the last real-time signals hardly anyone knows.
 DUMP_SIGNAL: int = getattr(signal, "SIGRTMAX", 0) and int(signal.SIGRTMAX) - 2
 QUIT: int = int(getattr(signal, "SIGQUIT", 0))
@@ -49,7 +50,6 @@ GRACE = 5.0  # seconds from SIGTERM to SIGKILL
 _LONGEST = 1e6  # seconds of one wait; the system takes no time beyond its calendar
 _TWICE = 2.0  # seconds within which a second Ctrl-Backslash ends the program
 _DUMPING = 0.5  # seconds that a process gets to write down where it is
-_HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 # Faults of the parent itself; blocked, they would kill it without a word.
 _OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS")
 # They name the process that they are meant for by its id: systemd's sockets and watchdog.
@@ -204,7 +204,7 @@ class Supervisor:
             raise NoProcessError(f"no process can be supervised: {error.strerror}") from error
         if not self._pid:
             self._become(dict(environment), parent)
-        _let_go_of_files(self._kept)
+        close_files(2, self._kept)  # a pipe ends when the program lets go of it
         is_late = not self._wait(start + self._timeout if self._timeout else None)
         seconds = monotonic() - start
         if is_late:
@@ -225,7 +225,7 @@ class Supervisor:
         try:
             signal.signal(signal.SIGCHLD, self._on_child)
             # kill -9 of the command that was started kills the program, as without us.
-            end_with(parent, self._prctl, CANNOT_START)
+            end_with(parent, self._prctl)
             for name in _NAMED_BY_ID:
                 if environment.get(name) == str(parent):
                     environment[name] = str(os.getpid())
@@ -347,25 +347,6 @@ class Supervisor:
             return False
         _kill(pid, self._dump_signal)
         return True
-
-
-def _let_go_of_files(kept: int) -> None:
-    """Close what was handed down to the program: a pipe ends when *it* lets go of it.
-
-    Standard error stays, for the report.
-    """
-    try:
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        os.dup2(nothing, 1)
-    except OSError:  # a bare chroot, or no descriptor is left
-        os.closerange(0, 2)
-    try:
-        highest = max((int(name) for name in os.listdir("/proc/self/fd")), default=2)
-    except OSError:  # no /proc is mounted
-        highest = _HIGHEST
-    os.closerange(3, max(kept, 3))
-    os.closerange(max(kept, 2) + 1, highest + 1)
 
 
 def _has_terminal() -> bool:
