@@ -295,8 +295,6 @@ def _read(
 # --- what it said ---------------------------------------------------------------------------------
 
 _LINES = 3  # of what a child said last
-_OURS = ('File "<string>"', "^", "~", "Traceback (most recent", "Current thread", "Thread 0x",
-         "Extension modules:", "<no Python frame>")  # fmt: skip
 
 
 def signal_name(number: int) -> str:
@@ -326,15 +324,24 @@ def telling_lines(errors: str, runner: str = "<string>") -> tuple[str, ...]:
         errors: What a child has written to standard error.
         runner: The file of ours that the child runs, whose frames tell nothing.
     """
-    found = errors.splitlines()
-    ours = {n + more for n, line in enumerate(found) if f'"{runner}"' in line for more in (0, 1)}
-    lines = [line.strip() for n, line in enumerate(found) if line.strip() and n not in ours]
+    lines: list[str] = []
+    is_source_of_ours = False
+    for line in filter(None, map(str.strip, errors.splitlines())):
+        is_frame = line.startswith('File "')
+        is_ours = is_frame and f'"{runner}"' in line
+        if not is_ours and not (is_source_of_ours and not is_frame) and line.strip("^~ "):
+            lines.append(line)
+        is_source_of_ours = is_ours and runner != "<string>"
     for number, line in enumerate(lines):
         if line.startswith("Fatal Python error"):
-            frames = [one for one in lines[number:] if one.startswith("File ")]
+            frames = [one for one in lines[number:] if one.startswith('File "')]
             telling = [one for one in frames if not _is_pythons(one)]
             return (*lines[max(0, number - 2) : number], line, *telling[:1])
-    return tuple(line for line in lines if not line.startswith(_OURS))[-_LINES:]
+    begin = max((n for n, line in enumerate(lines) if line.startswith("Traceback")), default=-1)
+    if begin < 0:
+        return tuple(lines[-_LINES:])
+    # What a library said before, and the line that raised.
+    return (*lines[max(begin - 1, 0) : begin], *lines[begin + 1 :][-_LINES:])
 
 
 def _is_pythons(frame: str) -> bool:

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudaguard.tools.bisect.trials import (
+from cudaguard.system.child import error_of
+from cudaguard.tools.bisect.search import (
     BAD,
     GOOD,
     UNSURE,
-    Failure,
     among,
     ddmin,
-    error_of,
     in_front,
     shortest_prefix,
 )
+from cudaguard.tools.bisect.trials import Failure
 
 NAMES = tuple(f"m{number}" for number in range(1, 16))
 
