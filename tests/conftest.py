@@ -63,7 +63,7 @@ SLOW = {
         *("test_doctor_bundle", "test_doctor_checks", "test_doctor_children", "test_doctor_diff"),
         *("test_doctor_python", "test_hostile_names"),
         *("test_pytest_plugin", "test_run", "test_run_commands", "test_run_deaths"),
-        *("test_run_forks", "test_run_ranks", "test_run_signals", "test_streams"),
+        *("test_run_ranks", "test_run_signals", "test_streams"),
         *("test_trace", "test_wheels", "test_written_files"),
     ),
 }

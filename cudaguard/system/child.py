@@ -30,6 +30,7 @@ from cudaguard.system.processes import (
     end_with,
     exit_status,
     load_prctl,
+    signal_name,
     waits_for,
 )
 
@@ -295,14 +296,6 @@ def _read(
 # --- what it said ---------------------------------------------------------------------------------
 
 _LINES = 3  # of what a child said last
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, as in ``SIGSEGV``."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
 
 
 def error_of(errors: str) -> str:

@@ -6,21 +6,19 @@ Source: ``proc(5)``; ``prctl(2)``, PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from cudaguard.files import ours, read_bytes
-from cudaguard.system.runtimes import stem_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from typing import IO
 
     Prctl = Callable[[int, int], object]
 
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
-_STATE, _PARENT, _GROUP, _START = 0, 1, 2, 19  # fields of /proc/PID/stat behind the name
+_STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat behind the name
 _LONGEST_PATH = 4096  # bytes, PATH_MAX
 # Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
 _BY_DESCRIPTOR = {"x86_64": (0, 17, 5, 217), "aarch64": (63, 67, 80, 61)}
@@ -85,12 +83,6 @@ def state(pid: int) -> str:
     return fields[_STATE] if fields else ""
 
 
-def group_of(pid: int) -> int:
-    """Return the process group of a process; 0 if it is gone."""
-    fields = _stat(pid)
-    return int(fields[_GROUP]) if fields else 0
-
-
 def start_of(pid: int) -> str:
     """Return when a process was started, which with its id tells it from any other.
 
@@ -134,58 +126,14 @@ def waits_for(pid: int) -> str:
     return ""
 
 
-class ForkedWait(NamedTuple):
-    """A fork whose only thread waits in GNU's OpenMP for threads that fork() did not copy.
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as in ``SIGSEGV``."""
+    import signal
 
-    Args:
-        pid: The fork.
-        parent: The process that it is a copy of.
-        threads: How many threads that one has.
-        library: The file of libgomp.
-    """
-
-    pid: int
-    parent: int
-    threads: int
-    library: str
-
-
-def openmp_wait(pid: int) -> ForkedWait | None:
-    """Return what a fork waits for if that is threads of libgomp that its parent alone has.
-
-    libgomp keeps its threads between parallel regions, and a fork believes that it has them too.
-    LLVM's starts new threads in a fork. Only what is certain is told: one thread in all, which
-    sleeps in a system call that libgomp itself makes, as it does on x86-64.
-    """
     try:
-        parent = int(_stat(pid)[_PARENT])
-        if len(os.listdir(f"/proc/{pid}/task")) != 1 or _program(pid) != _program(parent):
-            return None
-        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
-            counter = int(file.read().split()[-1], 16)
-        library = _mapped_at(pid, counter)
-        if stem_of(os.path.basename(library)) == "libgomp":
-            return ForkedWait(pid, parent, len(os.listdir(f"/proc/{parent}/task")), library)
-    except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
-        return None
-    return None
-
-
-def _program(pid: int) -> tuple[str, bytes]:
-    """Return the executable and the arguments of a process, which a fork has from its parent."""
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return os.readlink(f"/proc/{pid}/exe"), file.read()
-
-
-def _mapped_at(pid: int, address: int) -> str:
-    """Return the file that a process has mapped at an address, empty if it is none."""
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            start, _, end = line.partition(" ")[0].partition("-")
-            if int(start, 16) <= address < int(end, 16):
-                _, slash, path = line.rstrip("\n").partition("/")
-                return slash + path
-    return ""
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
 
 
 def load_prctl() -> Prctl:
@@ -249,13 +197,13 @@ def _text_at(memory: IO[bytes], address: int) -> str:
         return ""
 
 
-# --- Which processors and addresses this process may use; whether the kernel has killed for memory.
-# Source: ``proc(5)``, ``cgroups(7)``, ``getrlimit(2)``; kernel documentation, "Control Group v2",
-# "Memory Resource Controller".
+# --- Which processors this process may use; whether the kernel has killed for memory --------------
+# Source: ``proc(5)``, ``cgroups(7)``; kernel documentation, "Control Group v2", "Memory Resource
+# Controller".
 
-# Where the hierarchies are mounted: the second one beside those of version 1.
-_VERSION_2 = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
-_VERSION_1 = "sys/fs/cgroup/memory"
+# Where the hierarchies are mounted (the second one beside those of version 1), and the file.
+_VERSION_2 = (("sys/fs/cgroup", "sys/fs/cgroup/unified"), "memory.events")
+_VERSION_1 = (("sys/fs/cgroup/memory",), "memory.oom_control")
 
 
 def cores() -> int:
@@ -273,45 +221,24 @@ def oom_kills(root: str = "/") -> int:
     Args:
         root: The folder that has ``proc`` and ``sys``.
     """
-    for folder, is_second in _groups(root):
-        name = "memory.events" if is_second else "memory.oom_control"
-        for line in _lines(os.path.join(folder, name)):
-            word, _, number = line.partition(" ")
-            if word == "oom_kill" and number.isdecimal():
-                return int(number)
-    return -1
-
-
-def address_space() -> int:
-    """Return the limit of the address space (``ulimit -v``) in bytes, 0 for none."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return 0 if limit == resource.RLIM_INFINITY else limit
-
-
-def _groups(root: str) -> Iterator[tuple[str, bool]]:
-    """Yield the folders of our memory control groups, innermost first, with True for version 2."""
-    for line in _lines(os.path.join(root, "proc/self/cgroup")):
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        places: tuple[str, ...] = ()
-        if not controllers:
-            places = _VERSION_2
-        elif "memory" in controllers.split(","):
-            places = (_VERSION_1,)
+    for line in _lines(root, "proc/self/cgroup"):
+        controllers, _, group = line.partition(":")[2].partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        places, name = _VERSION_1 if controllers else _VERSION_2
         # In a container the path may be that of the host: what can be seen is the top then.
         parts = [part for part in group.split("/") if part not in ("", "..")]
         for place in places:
             for count in range(len(parts), -1, -1):
-                yield os.path.join(root, place, *parts[:count]), not controllers
+                for entry in _lines(root, place, *parts[:count], name):
+                    word, _, number = entry.partition(" ")
+                    if word == "oom_kill" and number.isdecimal():
+                        return int(number)
+    return -1
 
 
-def _lines(path: str) -> Iterator[str]:
+def _lines(*path: str) -> list[str]:
     try:
-        text = read_bytes(path, 1 << 20).decode()
+        return read_bytes(os.path.join(*path), 1 << 20).decode().splitlines()
     except (OSError, ValueError):
-        return
-    yield from map(str.strip, text.splitlines())
+        return []

@@ -137,18 +137,6 @@ def test_import_in_another_thread_is_not_blamed(child, run):
     assert document["stack"][0]["function"] == "string_at"
 
 
-def test_address_space_that_is_limited(child):
-    code = "x = bytearray(1 << 40)"
-    script = f"ulimit -v 4000000; exec {' '.join(RUN)} -c '{code}'"
-    done = child.command("bash", "-c", script, check=False)
-    assert done.returncode == 1
-    assert "MemoryError" in done.stderr
-    assert "`ulimit -v` limits the program to 3.8 GiB" in done.stderr
-    script = f"exec {' '.join(RUN)} -c 'raise MemoryError'"
-    done = child.command("bash", "-c", script, check=False)
-    assert "cudaguard run" not in done.stderr
-
-
 @pytest.mark.parametrize("mode", ["observe", "fix"])
 def test_known_error_is_explained_once(child, run, mode):
     """By the report, or by a note on the error where a guarded block noted it."""

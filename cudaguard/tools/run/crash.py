@@ -16,7 +16,7 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.files import write_text
 from cudaguard.files.text import printable_data
 from cudaguard.system.facts import Facts
-from cudaguard.system.processes import address_space, oom_kills
+from cudaguard.system.processes import oom_kills, signal_name
 from cudaguard.system.shareable import shareable
 from cudaguard.tools.common import TIMEOUT, json_text, say
 from cudaguard.tools.layout import MOST, Page
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from cudaguard.system.processes import ForkedWait
     from cudaguard.tools.run.launch import Launch
     from cudaguard.tools.run.record import FaultDump
     from cudaguard.tools.run.story import Fit, Story
@@ -76,14 +75,6 @@ _FAULTS = {
     "Illegal instruction": "SIGILL",
     "Segmentation fault": "SIGSEGV",
 }
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, as in ``SIGSEGV``."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIG{number}"
 
 
 def summary(
@@ -160,14 +151,6 @@ def words_of_silent_ranks(ranks: Sequence[int], kills: int | None) -> str:
     return f"{told}; {killed_for_memory(kills)}" if kills else told
 
 
-def limited_address_space(limit: int) -> str:
-    """Return the hint about a MemoryError under ``ulimit -v``."""
-    return (
-        f"`ulimit -v` limits the program to {limit / (1 << 30):.1f} GiB of addresses: remove that "
-        "limit, as CUDA reserves far more addresses than memory"
-    )
-
-
 NO_PYTHON = (
     "the command started no guarded Python: it starts none, starts it with -I or -E, or changes "
     "PYTHONPATH"
@@ -185,32 +168,6 @@ def no_traceback(name: str) -> str:
 def not_recorded(why: str) -> str:
     """Return the hint that the record of the program is not whole, or is not there."""
     return f"this report is incomplete, as the run could not be recorded: {why}"
-
-
-def fork_cause(waits: Sequence[ForkedWait], program: str) -> dict[str, Any]:
-    """Return why forks hang that wait for OpenMP's threads, which their parent alone has.
-
-    Args:
-        waits: What forks waited for.
-        program: The program and its arguments as a shell takes them; empty if it is no Python's.
-    """
-    first = waits[0]
-    shown = (
-        f"process {first.pid} has 1 thread, which waits in libgomp; process {first.parent}, which "
-        f"forked it, has {first.threads}"
-    )
-    who, whose = f"The forked process {first.pid} waits", "its"
-    if len(waits) > 1:
-        who, whose = f"{len(waits)} forked processes wait", "their"
-    python = os.path.basename(sys.executable) or "python"
-    return {
-        "what": f"{who} forever for OpenMP threads (libgomp) that only {whose} parent has.",
-        "evidence": [shown, first.library],
-        "remedy": "start the workers with multiprocessing's spawn or forkserver, or before the "
-        "first parallel computation; or limit them to one thread (torch.set_num_threads(1), "
-        "threadpoolctl)",
-        "command": f"OMP_NUM_THREADS=1 {python} {program}" if program else "",
-    }
 
 
 def guard_will_do(rule: str, call: str) -> str:
@@ -243,8 +200,6 @@ def write(document: dict[str, Any], page: Page) -> None:
         who = "a process that the program had forked" if other["is_fork"] else name_of(other)
         add_stacks(page, f"{who}: {other['what'] or 'was running'}", other)
     _add_findings(page, document)
-    if document["cause"] is not None:
-        page.finding(document["cause"], "cause: ", _INDENT, parts=("evidence", "remedy"))
     for rule in document["rules"]:
         fits = "fits" if rule["is_certain"] else "may fit"
         _add(page, "rule", f"{rule['id']} {fits}: {rule['title'] or rule['why']}")
@@ -371,7 +326,7 @@ class Report:
         if self._ended.status <= 0:
             return False
         is_another = not self._is_program or bool(self._fatal_elsewhere())
-        is_lost = is_another or self._is_out_of_memory() or self._is_killed_job()
+        is_lost = is_another or self._is_killed_job()
         error = self._story.error
         return is_lost or self._is_known() or bool(error and self._order(self._stack(None))[0])
 
@@ -448,10 +403,7 @@ class Report:
             for pid, one in self._fatal_elsewhere()
         ]
         process = self._described()
-        fitting = self._fits(stack) if self._is_told and not ended.waits else ()
-        waits = ended.waits
-        program = self._program.words if self._launch.prefix else ()
-        cause = fork_cause(waits, shlex.join(program)) if waits else None
+        fitting = self._fits(stack) if self._is_told else ()
         order, switch = self._order(stack) if self._died_inside() else ("", "")
         return {
             "tool": "run",
@@ -483,13 +435,12 @@ class Report:
                 "is_said": error.is_said,
             },
             "others": others,
-            "cause": cause,
             "rules": [_described(fit) for fit in fitting],
             "hints": self._hints(fault),
             "remedy": next(
                 (guard_will_do(fit.rule.id, fit.call) for fit in fitting if fit.call), ""
             ),
-            "command": (switch or self._next(cause)) if self._is_told else "",
+            "command": (switch or self._next()) if self._is_told else "",
         }
 
     def _is_dead(self) -> bool:
@@ -558,7 +509,7 @@ class Report:
                 return f"{order}{moved} above {above}; ", f"export CUDAGUARD_RULES=+{one.rule.id}"
         return "", ""
 
-    def _next(self, cause: dict[str, Any] | None) -> str:
+    def _next(self) -> str:
         """Return what its error's explanation says to run, else what shows more of the cause."""
         # It would start it with our Python, and without the other ranks.
         is_runnable = bool(self._launch.prefix and (self._is_program or self._story.running))
@@ -571,8 +522,6 @@ class Report:
         is_killed = self._has_crashed and -self._ended.status == signal.SIGKILL
         if not is_runnable or is_killed or not self._died_inside():
             return ""
-        if cause is not None:
-            return str(cause["command"])
         if not self._ended.is_late:
             return _bisect_command(self._program, self._story)
         # A hang in no import is none of their order.
@@ -596,13 +545,7 @@ class Report:
             hints.append(no_traceback(signal_name(number)))
         if self._missing:
             hints.append(not_recorded(self._missing))
-        if self._is_out_of_memory():
-            hints.append(limited_address_space(address_space()))
         return hints
-
-    def _is_out_of_memory(self) -> bool:
-        error = self._story.error
-        return bool(error and error.text.startswith("MemoryError") and address_space())
 
 
 def _described(fit: Fit) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,19 +21,13 @@ from cudaguard.core.journal_reader import (
     ProcessEnded,
     Raised,
     Started,
-    read_events,
 )
 from cudaguard.core.modes import INSTALL, install_call
 from cudaguard.core.patterns import actions_of, matches, values_of
-from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.files.text import printable_data
 from cudaguard.system.source import imports_of_file
-from cudaguard.tools.common import say
-from cudaguard.tools.layout import Page
 from cudaguard.tools.run.launch import parsed as parsed_words
-from cudaguard.tools.run.record import faults_in
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +36,7 @@ if TYPE_CHECKING:
 
     from cudaguard.core.journal_reader import Line
     from cudaguard.model import Finding, Rule
+    from cudaguard.tools.layout import Page
     from cudaguard.tools.run.launch import Program
     from cudaguard.tools.run.record import FaultDump, Frames
 
@@ -375,7 +369,7 @@ def _named(rule: Rule) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
-# --- Python stacks of the program: its sources, the words for them, and a look while it runs ------
+# --- Python stacks of the program: its sources, and the words for them ---------------------------
 # All threads, the standard library folded, equal stacks once.
 
 _LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
@@ -384,7 +378,6 @@ _FROZEN = re.compile(r"^<frozen (.+)>$")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 STACK = "Python stack"
 _INDENT = 2
-_MOST = 1 << 23  # bytes of the journal
 
 
 class Sources:
@@ -561,59 +554,3 @@ def _heading(group: Sequence[dict[str, Any]]) -> str:
     if len(group) > 1:
         return f"{len(group)} other threads{named}"
     return f"another thread{named}"
-
-
-# --- while it runs ------------------------------------------------------------------
-
-
-class NewStacks:
-    """Looks at what processes have written down since it looked last.
-
-    Args:
-        program: What is run, for the lines of its source.
-        folder: The record; may be empty.
-    """
-
-    def __init__(self, program: Program, folder: str) -> None:
-        self._program = program
-        self._folder = folder
-        self._known: dict[int, float] = {}
-
-    def show(self) -> bool:
-        """Write the stacks to standard error; False if there is nothing new."""
-        found = self._new()
-        if found:
-            page = Page(sys.stderr)
-            _write(printable_data(found), page)
-            say(f"\n{page}\n", sys.stderr)
-        return bool(found)
-
-    def _new(self) -> list[dict[str, Any]]:
-        processes = processes_of(read_events(os.path.join(self._folder, JOURNAL), _MOST), {})
-        sources = Sources(self._program, "", processes.values())
-        found = []
-        for pid, dumps in sorted(faults_in(self._folder).items()):
-            asked = [dump for dump in dumps if not dump.what][-1:]
-            if asked and self._known.get(pid) != asked[0].time:
-                self._known[pid] = asked[0].time
-                process = processes.get(pid)
-                found.append({
-                    "pid": pid,
-                    "rank": process.rank if process is not None else None,
-                    "ranks": process.ranks if process is not None else 0,
-                    "stack": sources.frames(asked[0].frames),
-                    "threads": sources.threads(asked[0]),
-                })  # fmt: skip
-        return found
-
-
-def _write(processes: Sequence[dict[str, Any]], page: Page) -> None:
-    """Write where the processes are, upon Ctrl-Backslash.
-
-    Args:
-        processes: Each with its stack and threads.
-        page: Where to.
-    """
-    page.add("cudaguard run: the program goes on; Ctrl-\\ once more ends it.", style="bold")
-    for process in processes:
-        add_stacks(page, name_of(process), process)

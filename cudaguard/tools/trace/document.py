@@ -26,9 +26,9 @@ from cudaguard.core.record import JOURNAL
 from cudaguard.core.reports import Repaired
 from cudaguard.elf.library_facts import distributions_of, read_library, version_of
 from cudaguard.system.facts import Facts
+from cudaguard.system.processes import signal_name
 from cudaguard.system.runtimes import runtime_of, stem_of
 from cudaguard.tools.common import TIMEOUT
-from cudaguard.tools.run.crash import signal_name
 from cudaguard.tools.run.story import add_frame
 
 TYPE_CHECKING = False
