@@ -179,6 +179,18 @@ def _bury(ended: dict[int, int]) -> bool:
 # --- commands -------------------------------------------------------------------------------------
 
 
+class Failure(NamedTuple):
+    """How a child failed.
+
+    Args:
+        kind: ``signal``, ``hang``, ``error`` (an exception) or ``exit``; empty if all is well.
+        text: The signal, the last line of the error, or the exit status.
+    """
+
+    kind: str
+    text: str
+
+
 class Ended(Record):
     """How a command ended.
 
@@ -194,20 +206,16 @@ class Ended(Record):
     errors: str
     seconds: float
 
-    def failure(self) -> tuple[str, str]:
-        """Return how it failed: (kind, text).
-
-        The kind is empty if all is well, else ``signal``, ``hang``, ``error`` (an exception) or
-        ``exit``; the text is the signal, the last line of the error, or the exit status.
-        """
+    def failure(self) -> Failure:
+        """Return how it failed, if it did."""
         if self.status is None:
-            return "hang", ""
+            return Failure("hang", "")
         if self.status < 0:
-            return "signal", signal_name(-self.status)
-        if not self.status:
-            return "", ""
-        error = error_of(self.errors)
-        return ("error", error) if error else ("exit", str(self.status))
+            return Failure("signal", signal_name(-self.status))
+        error = error_of(self.errors) if self.status else ""
+        if error:
+            return Failure("error", error)
+        return Failure("exit", str(self.status)) if self.status else Failure("", "")
 
 
 def run_command(command: Sequence[str], environ: Mapping[str, str], limit: float) -> Ended:
@@ -369,8 +377,8 @@ class Ending(NamedTuple):
     """How a child ended that was to import modules.
 
     Args:
-        kind: As `Ended.failure` returns it.
-        text: As `Ended.failure` returns it.
+        kind: As of `Failure`.
+        text: As of `Failure`.
         at: The module that was being imported; empty if all were, and the end of the process is
             what failed.
         said: What it said last on standard error.

@@ -87,7 +87,7 @@ def test_tensorflow_and_triton(bisect, child):
     assert plain.returncode == -signal.SIGABRT
     assert found["failing"] == ["tensorflow", "triton"]
     assert found["working"] == ["triton", "tensorflow"]
-    assert found["failure"]["signal"] == "SIGABRT"
+    assert found["failure"]["text"] == "SIGABRT"
     assert found["program_works"] is True
     assert found["guard"] == {"cures": True, "rules": ["CG002"]}
     assert any("registered more than once" in line for line in found["evidence"])

@@ -25,6 +25,7 @@ from cudaguard.tools.common import (
     save,
     show,
 )
+from cudaguard.tools.run import launch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ TIME_LIMIT = 300.0  # seconds for one run
 WITH_VALUE = ("--imports", "--timeout", "-n", "-o", "--format")
 STATUS = {
     "works": OK,
-    **dict.fromkeys(("unexplained", "other-cause", "by-chance"), CANNOT_SAY),
+    **dict.fromkeys(("unexplained", "by-chance"), CANNOT_SAY),
 }
 
 EXAMPLES = """\
@@ -50,8 +51,7 @@ examples:
   cudaguard bisect -o rule.toml train.py      writes the rule
 
 exit status: 0 nothing fails, 1 found, 2 wrong usage, 3 it could not be run, 125 it fails and no
-order and no rule was found that cures it, or for another cause than the order (which is named), or
-by chance
+order and no rule was found that cures it, or it fails by chance
 """
 
 
@@ -67,7 +67,7 @@ def configure(parser: ArgumentParser) -> None:
         "--imports", metavar="A,B,C", help="the imports to try, in the order that fails"
     )
     parser.add_argument(
-        "--timeout", type=float, default=TIME_LIMIT, metavar="S",
+        "--timeout", type=launch.seconds, default=TIME_LIMIT, metavar="S",
         help=f"seconds after which one run is taken for a hang (default: {TIME_LIMIT:.0f})",
     )  # fmt: skip
     parser.add_argument(
@@ -85,14 +85,8 @@ def configure(parser: ArgumentParser) -> None:
 
 
 def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return (our own options, the program with its arguments), as argparse cannot."""
-    rest = list(arguments)
-    own: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] not in ("-m", "--"):
-        own.append(rest.pop(0))
-        if own[-1] in WITH_VALUE:
-            own += rest[:1]
-            del rest[:1]
+    """Return (our own options, the program with its arguments): see `launch.split`."""
+    own, rest = launch.split(arguments, WITH_VALUE)
     return own, rest[1:] if rest[:1] == ["--"] else rest
 
 
@@ -154,8 +148,8 @@ def _problem(args: Namespace) -> str:
         return "-m is followed by nothing"
     if args.program and args.program[0] != "-m" and not os.path.isfile(args.program[0]):
         return f"{args.program[0]}: there is no such file; a command is named by -m MODULE"
-    if not args.timeout > 0 or args.repeats < 1:  # nan is neither
-        return "--timeout and -n must be greater than 0"
+    if args.repeats < 1:
+        return "-n must be greater than 0"
     for path in args.outputs:
         if os.path.lexists(path):
             return f"-o {path}: the file is there already, and is left alone; give another name"

@@ -20,25 +20,15 @@ _LABEL = 7  # columns of a label
 _UNEXPLAINED = ("unexplained", "together")  # verdicts without an order that works
 
 
-def failure_words(failure: Mapping[str, Any]) -> str:
-    """Return how it fails, as the end of a sentence."""
-    if failure["kind"] == "hang":
-        return "does not end within the time limit"
-    if failure["kind"] == "signal":
-        return f"crashes with {failure['signal']}"
-    error = f" ({failure['error']})" if failure["error"] else ""
-    return f"ends with status {failure['status']}{error}"
-
-
-def no_module(name: str, error: str) -> dict[str, Any]:
-    """Return the cause if a module is in no folder that is searched."""
+def failure_words(kind: str, text: str) -> str:
+    """Return how it fails, as the end of a sentence; see `cudaguard.system.child.Failure`."""
     return {
-        "id": "",
-        "what": f"No folder on sys.path has a module called {name.partition('.')[0]}.",
-        "evidence": [error],
-        "remedy": f"install the package that has {name}, or add its folder to PYTHONPATH",
-        "command": "python -m pip list",
-    }
+        "": "works",
+        "hang": "does not end within the time limit",
+        "signal": f"crashes with {text}",
+        "error": f"fails with {text}",
+        "exit": f"ends with status {text}",
+    }[kind]
 
 
 def headline(document: Mapping[str, Any]) -> str:
@@ -47,9 +37,7 @@ def headline(document: Mapping[str, Any]) -> str:
     verdict = document["verdict"]
     if verdict == "works":
         return f"{name} does not fail here: there is nothing to look for."
-    fails = f"{name} {failure_words(document['failure'])}"
-    if verdict == "other-cause":
-        return f"{fails}. The order of imports is not the cause."
+    fails = f"{name} {failure_words(**document['failure'])}"
     first, then, failing = (_listed(document[key]) for key in ("first", "then", "failing"))
     if verdict == "order" and not document["then"]:
         return f"{fails} unless {first} {_is(document['first'])} imported first of all."
@@ -75,12 +63,8 @@ def write(document: Mapping[str, Any], page: Page) -> None:
     """Write the report: the verdict, what shows it, the next step."""
     page.add(headline(document), style="green" if document["verdict"] == "works" else "bold")
     page.blank()
-    cause, rule = document["cause"], document["rule"]
-    if cause:
-        id = f"[{cause['id']}] " if cause["id"] else ""
-        page.finding(cause, f"cause: {id}", _INDENT, parts=("evidence", "remedy"))
-        page.blank()
-    elif _facts(document, page):
+    rule = document["rule"]
+    if _facts(document, page):
         page.blank()
     for remark in _remarks(document):
         page.add(remark)
@@ -114,8 +98,6 @@ def _remarks(document: Mapping[str, Any]) -> Iterable[str]:
     runs += f" in {document['seconds']:.1f} s"
     if document["unsure"]:
         runs += f", {document['unsure']} of which failed in another way"
-    if document["cause"] and document["runs"] > 1:
-        runs += ". It fails the same way with its imports in another order"
     yield f"{runs}."
     name = " ".join(document["program"])
     if document["working"] and document["program_works"] is False:
@@ -149,8 +131,6 @@ def next_command(document: Mapping[str, Any], limit: float) -> str:
         document: What was found.
         limit: Seconds after which a run was taken for a hang.
     """
-    if document["cause"]:
-        return str(document["cause"]["command"])
     program = shlex.join(document["program"])
     what = program or f"--imports {','.join(document['imports'])}"
     if document["verdict"] == "by-chance":

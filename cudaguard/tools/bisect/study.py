@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-from importlib.machinery import PathFinder
 from time import monotonic
 
-from cudaguard.core.passing_errors import explain_text, known_errors
 from cudaguard.files import write_text
 from cudaguard.system.packages import LOCAL, STANDARD, distributions_of, origin_of
 from cudaguard.system.shareable import program_alone
@@ -19,15 +16,12 @@ from cudaguard.tools.bisect.trials import Oracle, TestedProgram, Trials
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Sequence
     from typing import Any
 
     from cudaguard.tools.bisect.search import Answer, Names
     from cudaguard.tools.bisect.trials import Try
 
 OURS = "cudaguard"  # putting it elsewhere would show nothing: the guard is off in the runs
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-_SLOT = re.compile(r"\b[A-Z]{4,}\b")  # what is to be filled in in the command of an explanation
 
 
 class Study:
@@ -47,7 +41,6 @@ class Study:
             "program": list(args.program),
             "verdict": "works",
             "failure": None,
-            "cause": None,
             "imports": [],
             "failing": [],
             "working": [],
@@ -109,8 +102,6 @@ class Study:
         foreign, every = self._imports_of(seen)
         self._found["imports"] = list(foreign or every)
         named = self._tested.named_imports()
-        if self._has_other_cause(seen, command, (*every, *named)):
-            return
         alone = Oracle(self._trials, self._tested.command(with_program=False), seen, None)
         behind = Oracle(self._trials, command, seen, (), f"{{}}, then {self._tested.shown}")
         orders = [names for names in dict.fromkeys((foreign, every)) if names]
@@ -148,33 +139,11 @@ class Study:
         """Run it until it fails, as often as asked for; return that run."""
         for _ in range(self._args.repeats):
             tried = self._trials.run(command, names, told)
-            if tried.failure is not None:
+            if tried.failure.kind:
                 self._found["verdict"] = "unexplained"
-                self._found["failure"] = tried.failure.to_dict()
+                self._found["failure"] = tried.failure._asdict()
                 return tried
         return None
-
-    def _has_other_cause(self, seen: Try, command: list[str], names: Names) -> bool:
-        """Return True if it fails with an error that no order changes; one more run says so.
-
-        That run makes the imports in the reverse order first, twice, as one may need a later one,
-        and has the guard, which may cure it as well.
-        """
-        error = self._found["failure"]["error"]
-        cause = _cause_of(error, self._tested.path())
-        if cause is None:
-            return False
-        missing = _NO_MODULE.match(error)
-        without = (missing[1].partition(".")[0] if missing else "", OURS)
-        others = tuple(name for name in names[::-1] if name.partition(".")[0] not in without)
-        if others:
-            told = f"{self._tested.shown}, its imports in reverse order and the guard on"
-            again = self._trials.run(command, others * 2, told, {}).failure
-            if again is None or again.error != error:
-                return False
-        self._found["verdict"], self._found["cause"] = "other-cause", cause
-        self._found["evidence"] = list(seen.evidence)
-        return True
 
     # --- what follows -----------------------------------------------------------------------------
 
@@ -244,40 +213,7 @@ class Study:
         names = () if self._tested.words else tuple(self._found["imports"])
         command = self._tested.command(with_program=bool(self._tested.words))
         told = f"{self._tested.shown or ', '.join(names)} {told}"
-        return all(
-            self._trials.run(command, names, told, variables).failure is None
+        return not any(
+            self._trials.run(command, names, told, variables).failure.kind
             for _ in range(self._args.repeats)
         )
-
-
-def _cause_of(error: str, path: Sequence[str]) -> dict[str, Any] | None:
-    """Return what an error means if no order of imports changes it; None if one may.
-
-    Args:
-        error: The last line of a traceback; empty if there was none.
-        path: Folders in which the program finds modules.
-    """
-    missing = _NO_MODULE.match(error)
-    if missing:
-        return None if _is_found(missing[1], path) else report.no_module(missing[1], error)
-    finding = explain_text(error) if error else None
-    if finding is None or not any(
-        known.any_order for known in known_errors() if known.id == finding.id
-    ):
-        return None
-    has_slot = not finding.command or _SLOT.search(finding.command)
-    return {
-        "id": finding.id,
-        "what": finding.what,
-        "evidence": [error],
-        "remedy": finding.remedy,
-        "command": f"cudaguard explain {finding.id}" if has_slot else finding.command,
-    }
-
-
-def _is_found(name: str, path: Sequence[str]) -> bool:
-    """Return True if the package of a module is there: a part of it may come from another."""
-    try:
-        return PathFinder.find_spec(name.partition(".")[0], list(path)) is not None
-    except Exception:  # what is on the path is not ours
-        return True

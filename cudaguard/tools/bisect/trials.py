@@ -7,7 +7,6 @@ import sys
 from typing import NamedTuple
 
 from cudaguard.files import LARGEST, read_bytes
-from cudaguard.model import KW_ONLY, Record
 from cudaguard.system.child import run_command, telling_lines
 from cudaguard.system.packages import STANDARD, origin_of
 from cudaguard.tools.bisect.messages import failure_words
@@ -18,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from cudaguard.system.child import Ended
+    from cudaguard.system.child import Failure
     from cudaguard.tools.bisect.search import Answer, Names
 
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bisect", "runner.py")
@@ -28,37 +27,11 @@ JOURNAL_VARIABLE = "CUDAGUARD_BISECT_JOURNAL"
 CRASHES = frozenset(("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"))
 
 
-class Failure(Record):
-    """How a child failed.
-
-    Args:
-        kind: ``signal``, ``hang`` or ``status``.
-        signal: Name of the signal that ended it, as in ``SIGSEGV``.
-        status: Exit status, for the kind ``status``.
-        error: Last line of the Python traceback that it printed, if it did.
-    """
-
-    kind: str
-    _: KW_ONLY
-    signal: str = ""
-    status: int | None = None
-    error: str = ""
-
-    def is_like(self, other: Failure) -> bool:
-        """Return True if that is the same failure, as far as can be told from outside."""
-        if self.kind != other.kind:
-            return False
-        if self.kind == "signal":
-            return self.signal == other.signal or {self.signal, other.signal} <= CRASHES
-        return self.status == other.status and _essence(self.error) == _essence(other.error)
-
-
-def failure_of(ended: Ended) -> Failure | None:
-    """Return how a child failed; None if it did not."""
-    kind, text = ended.failure()
-    if kind in ("error", "exit"):
-        return Failure("status", status=ended.status, error=text if kind == "error" else "")
-    return Failure(kind, signal=text) if kind else None
+def is_like(one: Failure, other: Failure) -> bool:
+    """Return True if that is the same failure, as far as can be told from outside."""
+    if one.kind == other.kind == "signal":
+        return one == other or {one.text, other.text} <= CRASHES
+    return one.kind == other.kind and _essence(one.text) == _essence(other.text)
 
 
 def _essence(error: str) -> str:
@@ -122,12 +95,12 @@ class Try(NamedTuple):
     """How one child ended, and what it had noted before.
 
     Args:
-        failure: How it failed, if it did.
+        failure: How it failed; of no kind, if it did not.
         notes: Pairs of (what, module name) from its journal.
         evidence: The lines that tell most of what it printed.
     """
 
-    failure: Failure | None
+    failure: Failure
     notes: list[tuple[str, str]]
     evidence: tuple[str, ...]
 
@@ -185,9 +158,8 @@ class Trials:
         head = f"run {self.runs}: {told}"
         self.progress.running(f"{head} ...")
         ended = run_command(command, environ, self._limit)
-        failure = failure_of(ended)
-        shown = failure_words(failure.to_dict()) if failure is not None else "works"
-        self.progress.finished(f"{head}: {shown}")
+        failure = ended.failure()
+        self.progress.finished(f"{head}: {failure_words(*failure)}")
         return Try(failure, _notes(journal), telling_lines(ended.errors, RUNNER))
 
 
@@ -243,11 +215,10 @@ class Oracle:
         for _ in range(self._trials.repeats):
             told = self._told.format(", ".join(names) or "nothing")
             tried = self._trials.run(self._command, names, told)
-            if tried.failure is None:
-                continue
-            if self._failure is not None and tried.failure.is_like(self._failure):
+            if is_like(tried.failure, self._failure):
                 self.last = tried
                 return BAD
-            verdict = UNSURE
+            if tried.failure.kind:
+                verdict = UNSURE
         self._trials.unsure += verdict == UNSURE
         return verdict

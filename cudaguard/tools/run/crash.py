@@ -29,7 +29,6 @@ from cudaguard.tools.run.story import (
     add_stacks,
     explaining,
     fitting,
-    is_extension_of_python,
     is_of_others,
     likeliest,
     name_of,
@@ -54,27 +53,15 @@ if TYPE_CHECKING:
 
 # What a path has up to the packages; a look at the beginning of each word alone.
 _IN_PACKAGES = re.compile(r"(?<!\S)([^\s/]*)/\S*-packages/")
+# Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
+CRASHES = frozenset(
+    getattr(signal, name)
+    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
+    if hasattr(signal, name)
+)
+_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
+_FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 _INDENT = 2
-_SIGNALS = {
-    "SIGSEGV": "segmentation fault",
-    "SIGABRT": "aborted",
-    "SIGBUS": "bus error",
-    "SIGFPE": "arithmetic error",
-    "SIGILL": "illegal instruction",
-    "SIGKILL": "killed",
-    "SIGSYS": "forbidden system call",
-    "SIGTRAP": "trap",
-}
-
-# As `faulthandler` calls them.
-_FAULTS = {
-    "Aborted": "SIGABRT",
-    "Bus error": "SIGBUS",
-    "Floating point exception": "SIGFPE",
-    "Floating-point exception": "SIGFPE",
-    "Illegal instruction": "SIGILL",
-    "Segmentation fault": "SIGSEGV",
-}
 
 
 def summary(
@@ -95,15 +82,14 @@ def summary(
     """
     seconds = f"after {ended['seconds']:.1f} s"
     if not process["is_program"]:
-        name = _FAULTS.get(fault, "")
-        how = f"died of {_with_meaning(name) if name else fault}" if fault else _ended_with(error)
+        how = f"died of {_signal_of(fault)}" if fault else _ended_with(error)
         then = f"the program then ended with status {ended['status']} {seconds}"
         return f"{name_of(process)} {how} after {process['seconds']:.1f} s; {then}"
     who = "the program" if process["rank"] is None else name_of(process)
     if ended["kind"] == "timeout":
-        return f"{who} was still running {seconds}, and was ended with all it had started"
+        return f"{who} timed out {seconds} and was killed with all its processes"
     if ended["kind"] == "signal":
-        return f"{who} died of {_with_meaning(ended['signal'])} {seconds}"
+        return f"{who} died of {_with_meaning(getattr(signal, ended['signal'], 0))} {seconds}"
     if error:
         return f"{who} {_ended_with(error)} {seconds}"
     told = f"{who} ended with status {ended['status']} {seconds}"
@@ -114,8 +100,16 @@ def _ended_with(error: str) -> str:
     return f"ended with {error.partition(':')[0]}"
 
 
-def _with_meaning(name: str) -> str:
-    return f"{name} ({_SIGNALS[name]})" if name in _SIGNALS else name
+def _with_meaning(number: int) -> str:
+    """Return a signal, as in ``SIGSEGV (segmentation fault)``."""
+    meaning = signal.strsignal(number) if number in CRASHES else None
+    return f"{signal_name(number)} ({meaning.lower()})" if meaning else signal_name(number)
+
+
+def _signal_of(fault: str) -> str:
+    """Return the signal of what `faulthandler` says, as in ``Segmentation fault``."""
+    meant = fault.replace("-", " ")
+    return next((_with_meaning(one) for one in CRASHES if signal.strsignal(one) == meant), fault)
 
 
 def killed_for_memory(kills: int | None) -> str:
@@ -192,7 +186,7 @@ def write(document: dict[str, Any], page: Page) -> None:
     if not is_above:  # the program has printed its traceback
         add_stacks(page, STACK, document)
     page.items("C frame", document["c_stack"], _INDENT)
-    recent = [short(file) for file in document["recent"] if not is_extension_of_python(file)]
+    recent = [short(file) for file in document["recent"] if "/lib-dynload/" not in file]
     _add(page, "mapped last", page.listed(recent))
     lacking = [_sought(one) for one in document["not_found"]]
     _add(page, "not found", page.listed(lacking))
@@ -243,16 +237,6 @@ def _step(step: dict[str, Any]) -> str:
     file = f" from {short(step['file'])}" if step["file"] not in ("", step["name"]) else ""
     where = f" at {short(step['where'])}" if step["where"] else ""
     return f"{verb} {step['name']}{file}{where}"
-
-
-# Of these nobody dies who was asked to end; SIGKILL is among them as it can be no wish of ours.
-CRASHES = frozenset(
-    getattr(signal, name)
-    for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS", "SIGTRAP", "SIGKILL")
-    if hasattr(signal, name)
-)
-_MOST = 1 << 23  # bytes of the record: a hundred thousand events, two seconds of reading
-_FAULTS_OF_PYTHON = frozenset(CRASHES - {getattr(signal, "SIGKILL", 0)})
 
 
 class Report:

@@ -373,8 +373,6 @@ def _named(rule: Rule) -> set[str]:
 # All threads, the standard library folded, equal stacks once.
 
 _LIBRARY = re.compile(r"/lib\w*/(?:python|pypy)3[.\d]*t?/")
-_BETWEEN = ("cudaguard", "importlib")
-_FROZEN = re.compile(r"^<frozen (.+)>$")
 _GUARD = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 STACK = "Python stack"
 _INDENT = 2
@@ -462,26 +460,15 @@ def short(file: str) -> str:
     return file[found.end() :] if found else file
 
 
-def library_module(file: str) -> str:
-    """Return the module of the standard library that a source is, ``cudaguard`` for ours, or ""."""
+def _kind_of(file: str) -> str:
+    """Return ``between`` for ours and the import machinery, ``library`` for Python's, or ""."""
     if file.startswith(_GUARD):
-        return "cudaguard"
-    frozen = _FROZEN.match(file)
-    name = frozen[1] if frozen else _name_in_library(file)
-    return "importlib" if name.startswith(("importlib", "_frozen_importlib")) else name
-
-
-def _name_in_library(file: str) -> str:
+        return "between"
     found = None if "-packages/" in file else _LIBRARY.search(file)
-    if found is None or not file.endswith(".py"):
-        return ""
-    parts = file[found.end() : -len(".py")].split("/")
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def is_extension_of_python(file: str) -> bool:
-    """Return True if a library is an extension module of the standard library."""
-    return "/lib-dynload/" in file
+    name = file[found.end() :] if found else file.partition("<frozen ")[2]
+    if name.startswith(("importlib", "_frozen_importlib")):
+        return "between"
+    return "library" if name else ""
 
 
 def lines_of(stack: Sequence[Frame]) -> list[str]:
@@ -490,28 +477,21 @@ def lines_of(stack: Sequence[Frame]) -> list[str]:
     Those of the import machinery and our own are left out, as Python's tracebacks do.
     """
     lines: list[str] = []
-    folded: dict[str, None] = {}
-    count = 0
+    folded = 0
     for frame in (*stack, None):
-        module = library_module(frame["file"]) if frame is not None else ""
-        if module in _BETWEEN:
-            continue
-        if frame is not None and module and lines:
-            folded[module] = None
-            count += 1
-            continue
-        if count:
-            lines.append(f"({count} frame{'s'[: count > 1]} of {', '.join(folded)})")
-            folded, count = {}, 0
-        if frame is not None:
-            lines.append(line_of(frame))
+        kind = _kind_of(frame["file"]) if frame is not None else ""
+        if kind == "library" and lines:
+            folded += 1
+        elif kind != "between":
+            if folded:
+                lines.append(f"({folded} frame{'s'[: folded > 1]} of the standard library)")
+                folded = 0
+            if frame is not None:
+                source = f": {frame['source']}" if frame["source"] else ""
+                lines.append(
+                    f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
+                )
     return lines
-
-
-def line_of(frame: Frame) -> str:
-    """Return one frame as ``file:line in function: source``."""
-    source = f": {frame['source']}" if frame["source"] else ""
-    return f"{short(frame['file'])}:{frame['line']} in {frame['function']}{source}"
 
 
 def add_frame(page: Page, frame: str, indent: int) -> None:
