@@ -31,7 +31,6 @@ from cudaguard.system.processes import (
     exit_status,
     load_prctl,
     signal_name,
-    waits_for,
 )
 
 TYPE_CHECKING = False
@@ -65,11 +64,16 @@ def _child(work: Callable[[], object]) -> Iterator[int]:
     Raises:
         OSError: There can be no further process.
     """
+    import warnings
+
+    # An error made of this warning would be raised in the parent alone, and the child go on.
+    message = "This process .* is multi-threaded"
+    warnings.filterwarnings("ignore", message, category=DeprecationWarning)
     report, end = os.pipe()
     prctl, own = load_prctl(), os.getpid()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        reaper = _fork()
+        reaper = os.fork()
         if not reaper:
             _reap(work, end, mask, own, prctl)
         _reapers.add(reaper)
@@ -84,18 +88,6 @@ def _child(work: Callable[[], object]) -> Iterator[int]:
     finally:
         os.close(report)
         _dismiss(reaper)
-
-
-def _fork() -> int:
-    """Return what ``os.fork`` does, and warn of no threads.
-
-    An error that is made of that warning would be raised in the parent alone, and the child go on.
-    """
-    import warnings
-
-    message = "This process .* is multi-threaded"
-    warnings.filterwarnings("ignore", message, category=DeprecationWarning)
-    return os.fork()
 
 
 def _dismiss(reaper: int) -> None:
@@ -458,35 +450,29 @@ def run_in_fork(tasks: Sequence[Callable[[], Any]], limit: float) -> Iterator[An
     left = list(tasks)
     while left:
         with ExitStack() as stack:
-            pid = 0
             answers, end = map(stack.enter_context, Pipe(duplex=False))
-            with suppress(AttributeError, OSError):  # there is no fork, or no further process
-                stack.enter_context(_child(partial(_answer, [os.getpid, *left], end)))
-                end.close()
-                pid = answers.recv()
-            if not pid:
+            try:
+                stack.enter_context(_child(partial(_answer, tuple(left), end)))
+            except (AttributeError, OSError):  # there is no fork, or no further process
                 yield from (task() for task in left)
                 return
-            while left and pid:
+            end.close()
+            is_there = True
+            while left and is_there:
                 started = monotonic()
                 del left[0]
                 try:
                     if answers.poll(limit):
                         yield answers.recv()
                         continue
-                    why, is_late = f"it has not ended within {limit:g} s{_waiting(pid)}", True
+                    why, is_late = f"it has not ended within {limit:g} s", True
                     limit = min(limit, AFTERWARDS)
                 except EOFError:
                     why, is_late = "its process has died", False
                 yield NoAnswer(why, monotonic() - started, is_late)
-                pid = 0
+                is_there = False
 
 
 def _answer(tasks: Iterable[Callable[[], Any]], end: Connection) -> None:
     for task in tasks:
         end.send(task())
-
-
-def _waiting(pid: int) -> str:
-    file = waits_for(pid)
-    return f", waiting for {file}: does that disk, or pipe, answer?" if file else ""

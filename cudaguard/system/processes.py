@@ -12,16 +12,12 @@ from cudaguard.files import ours, read_bytes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import IO
 
     Prctl = Callable[[int, int], object]
 
 CANNOT_START = 127  # exit status, as of `env` and `timeout`
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 _STATE, _PARENT, _START = 0, 1, 19  # fields of /proc/PID/stat behind the name
-_LONGEST_PATH = 4096  # bytes, PATH_MAX
-# Numbers of the system calls read, pread64, fstat and getdents64, which take a descriptor first.
-_BY_DESCRIPTOR = {"x86_64": (0, 17, 5, 217), "aarch64": (63, 67, 80, 61)}
 _HIGHEST = 1 << 16  # descriptor that is closed where nobody tells which are open
 _DEEPEST = 1000  # generations; ids that are used again while we look may go round in circles
 
@@ -104,28 +100,6 @@ def handles(pid: int, number: int) -> bool:
     return False
 
 
-def waits_for(pid: int) -> str:
-    """Return the file that a process waits for in a system call, empty if that is not to be seen.
-
-    Told of processes of this user, where the kernel lets it look: ``ptrace(2)``.
-    """
-    try:
-        with open(f"/proc/{pid}/syscall", encoding="ascii") as file:
-            call, *words = file.read().split()[:3]
-        arguments = [int(word, 16) for word in words]
-        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-            # The path is the first argument, or the second behind the descriptor of a folder.
-            for address in arguments:
-                path = _text_at(memory, address)
-                if path.startswith("/"):
-                    return path
-        if int(call) in _BY_DESCRIPTOR.get(os.uname().machine, ()):
-            return os.readlink(f"/proc/{pid}/fd/{arguments[0]}")
-    except ours(OSError, ValueError, IndexError):  # it runs, has ended, or is not ours
-        return ""
-    return ""
-
-
 def signal_name(number: int) -> str:
     """Return the name of a signal, as in ``SIGSEGV``."""
     import signal
@@ -187,14 +161,6 @@ def close_files(*kept: int) -> None:
         os.closerange(low, descriptor)
         low = max(low, descriptor + 1)
     os.closerange(low, highest + 1)
-
-
-def _text_at(memory: IO[bytes], address: int) -> str:
-    try:
-        memory.seek(address)
-        return os.fsdecode(memory.read(_LONGEST_PATH).partition(b"\0")[0])
-    except ours(OSError, ValueError, OverflowError):  # there is nothing
-        return ""
 
 
 # --- Which processors this process may use; whether the kernel has killed for memory --------------

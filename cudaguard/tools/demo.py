@@ -108,7 +108,7 @@ def _obstacle() -> tuple[str, str]:
 
 def _show(title: str, *, guarded: bool) -> int:
     """Run the program, print what it printed, and return its exit status."""
-    import subprocess
+    from cudaguard.system.child import run_command
 
     start = [sys.executable, *(["-c", _GUARDED, "run"] if guarded else []), PROGRAM]
     # Each run must have the guard state of its title, whatever ours is.
@@ -116,21 +116,11 @@ def _show(title: str, *, guarded: bool) -> int:
     if not guarded:
         environment["CUDAGUARD"] = "off"
     print(f"\n{title}")
-    try:
-        done = subprocess.run(
-            start,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TIME_LIMIT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    ended = run_command(start, environment, TIME_LIMIT)
+    if ended.status is None:
         print(f"    did not end within {TIME_LIMIT} s")
         return 124
-    for line in done.stdout.splitlines():
+    for line in f"{ended.errors}{ended.output}".splitlines():
         print(f"    {line}")
-    print(f"    exit status {done.returncode}")
-    return done.returncode
+    print(f"    exit status {ended.status}")
+    return ended.status

@@ -13,10 +13,8 @@ import pytest
 
 from cudaguard.system.child import AFTERWARDS, KEPT, NoAnswer, run_command, run_in_fork
 from cudaguard.system.packages import INSTALLED, LOCAL, STANDARD, distributions_of, origin_of
-from cudaguard.system.processes import waits_for
 
 from ..conftest import clean_environment
-from ..dead_disk import waiting_is_told
 
 
 def ended(code, limit=60):
@@ -40,7 +38,7 @@ def test_only_the_end_of_an_output_is_kept():
 
 def test_limit():
     started = time.monotonic()
-    done = ended("import time; print('begun', flush=True); time.sleep(600)", limit=3)
+    done = ended("import time; print('begun', flush=True); time.sleep(600)", limit=1)
     assert (done.status, done.output) == (None, "begun\n")
     assert time.monotonic() - started < 60
 
@@ -131,7 +129,7 @@ def is_there(pid):
 
 @pytest.mark.parametrize(
     ("then", "limit"),
-    [("", 60), ("time.sleep(600)", 3), ("os.abort()", 60), ("os.execv('/bin/true', ['x'])", 60)],
+    [("", 60), ("time.sleep(600)", 1), ("os.abort()", 60), ("os.execv('/bin/true', ['x'])", 60)],
 )
 def test_daemon_is_ended_with_the_command(then, limit):
     done = ended(DAEMON + then, limit)
@@ -220,20 +218,14 @@ def test_each_returns_what_it_returns():
     assert not is_there(found[0])
 
 
-@waiting_is_told
 def test_one_that_waits_is_given_up_and_the_others_are_run(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    first, stuck, last = run_in_fork([lambda: 1, pipe.read_bytes, lambda: 3], 3)
+    first, stuck, last = run_in_fork([lambda: 1, pipe.read_bytes, lambda: 3], 1)
     assert (first, last) == (1, 3)
     assert isinstance(stuck, NoAnswer)
-    assert stuck.why.startswith(f"it has not ended within 3 s, waiting for {pipe}: ")
-    assert 3 <= stuck.seconds < 30
-
-
-def test_one_that_computes_for_ever_names_no_file():
-    (stuck,) = run_in_fork([lambda: [None for _ in iter(int, 1)]], 0.5)
-    assert stuck.why == "it has not ended within 0.5 s"
+    assert stuck.why == "it has not ended within 1 s"
+    assert 1 <= stuck.seconds < 30
 
 
 @pytest.mark.incidents
@@ -289,48 +281,6 @@ def test_without_a_further_process_it_is_done_here(child):
         assert os.listdir("/proc/self/fd") == before
     """
     child.python(code)
-
-
-@pytest.fixture
-def waiting(tmp_path):
-    """Starts a process that runs some code, until the end of the test."""
-    started = []
-
-    def waiting(code):
-        command = [sys.executable, "-c", code]
-        started.append(subprocess.Popen(command, env=clean_environment()))
-        return started[-1].pid
-
-    yield waiting
-    for process in started:
-        process.kill()
-        process.wait()
-        assert waits_for(process.pid) == ""
-
-
-@waiting_is_told
-@pytest.mark.parametrize(
-    "code",
-    [
-        "open({0!r})",
-        "import os; os.stat({0!r}); os.open({0!r}, os.O_WRONLY)",
-        "import os; os.read(os.open({0!r}, os.O_RDWR), 1)",
-    ],
-)
-def test_file_that_a_process_waits_for(tmp_path, waiting, code):
-    pipe = str(tmp_path / "pipe")
-    os.mkfifo(pipe)
-    pid = waiting(code.format(pipe))
-    until(lambda: waits_for(pid) == pipe)
-
-
-@pytest.mark.parametrize("code", ["import time; time.sleep(600)", "while 1: pass"])
-def test_process_that_waits_for_no_file(tmp_path, waiting, code):
-    begun = tmp_path / "begun"
-    pid = waiting(f"open({str(begun)!r}, 'w').close(); {code}" if ";" in code else code)
-    until(lambda: begun.exists() or ";" not in code)
-    time.sleep(0.3)
-    assert waits_for(pid) == ""
 
 
 def test_process_with_threads_is_forked_where_warnings_are_errors(child):

@@ -146,8 +146,7 @@ def parsed(command: Sequence[str]) -> tuple[Program, str]:
         flags, rest = _letters(word)
         if not _UNGUARDED.isdisjoint(flags):
             return nothing, (
-                f"{word}: under -I, -E and -S Python reads neither PYTHONPATH nor sitecustomize, "
-                "through which the guard gets in"
+                f"{word}: cannot guard a program run with -I, -E or -S; remove that option"
             )
         if rest[:1] in ("m", "c"):
             if len(rest) == 1 and not words:

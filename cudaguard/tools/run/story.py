@@ -117,8 +117,7 @@ def explaining(processes: Mapping[int, Process], own: int) -> Process:
         own: The program itself; it has failed, and was not killed by a signal.
     """
     program = processes.get(own, Process(own))
-    error = program.error
-    if error is not None and not is_of_others(error):
+    if program.error is not None and not is_of_others(program.error):
         return program
     others = [process for process in processes.values() if process.pid != own and process.died]
     dead = [process for process in others if process.rank is not None] or [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from math import inf
 from time import monotonic, sleep
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from cudaguard.tools.common import TIMEOUT, note
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
     from typing import NoReturn
 
@@ -107,15 +107,19 @@ def run_recorded(
     except BaseException:
         record.remove()
         raise
+    ending = [getattr(signal, name) for name in _ENDING]
+    for number in ending:
+        signal.signal(number, _interrupt)
     try:
-        with _interruptible():
-            tell(ended)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
+        tell(ended)
     except _InterruptedError as error:
         if str(error) != "SIGINT" or ended.status != -signal.SIGINT:  # Ctrl-C has ended both
             note(tool, f"no report: {error} came while it was written")
     except Exception as error:  # whatever it is, the program's end is what counts
         note(tool, f"no report: {type(error).__name__}: {error}")
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         record.remove()
     return _end_as(ended)
 
@@ -299,26 +303,8 @@ class _InterruptedError(BaseException):
     """A signal wants the command to end at once; what it says is the name of the signal."""
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Have signals that end a process end what is done inside.
-
-    Raises:
-        _InterruptedError: One came. They are blocked again then, as before.
-    """
-
-    def interrupt(number: int, _: FrameType | None) -> NoReturn:
-        raise _InterruptedError(signal.Signals(number).name)
-
-    numbers = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-        for number, handler in zip(numbers, before):
-            signal.signal(number, handler)
+def _interrupt(number: int, _: FrameType | None) -> NoReturn:
+    raise _InterruptedError(signal.Signals(number).name)
 
 
 def _end_as(ended: ProgramEnd) -> int:
